@@ -1,0 +1,4 @@
+"""Engines: everything that knows tensors, padding, sharding or a model library.
+
+`protocols` is what the rest of the worker sees; `registry` turns a plan's engine into a live one.
+"""

@@ -1,0 +1,170 @@
+"""What the stages may ask of an engine, and what an engine asks of an algorithm.
+
+A **TrainEngine** holds one model on the ranks of one mesh and can score rows, take optimizer steps and write
+checkpoints. A **RolloutEngine** samples responses. An **Objective** is the algorithm's side of an update: it
+says which columns and model outputs it reads, counts its denominators, and maps packed tokens to a loss.
+
+    stage                     engine                              objective
+    engine.update(batch, o) ->  counts = all_reduce(o.counts(batch))
+                                for each micro-batch:
+                                    tokens = TokenBatch(...)     -> loss, metrics = o(tokens, counts)
+                                    loss.backward()
+                                clip by the global norm, step the optimizer and the schedule
+
+Padding, packing, sharding and temperature are the engine's; baselines, clipping and aggregation the objective's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.scalars import Scalar
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to turn logits into tokens."""
+
+    temperature: float = 1.0
+    """Logits are divided by this before the softmax, in the draw and in every log-prob. 0 takes the most likely token."""
+    max_tokens: int = 1024
+    """Longest response, in tokens, the end-of-sequence token included."""
+    top_p: float = 1.0
+    """Keep the smallest set of tokens whose probability reaches this; 1 keeps all. Below 1 in validation only."""
+    top_k: int = 0
+    """Keep this many most likely tokens; 0 keeps all. Above 0 in validation only."""
+    seed: int = 0
+    """With row_id and the position in the response, the only source of randomness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """What a rollout produced, in the order of the `row_ids` it was asked for."""
+
+    response_ids: Column
+    """Ragged int64 [rows]: sampled tokens. The end-of-sequence token is an action and stays in."""
+    log_probs: Column
+    """Ragged float32 [rows]: log-probability of each sampled token at the sampling temperature, under the full
+    distribution (before top-p and top-k). At temperature 0, at temperature 1."""
+    truncated: np.ndarray
+    """bool [rows]: the response reached `max_tokens` without an end-of-sequence token."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """The response tokens of one micro-batch, packed row after row without padding.
+
+    Two rows with responses of 2 and 3 tokens give `row = [0, 0, 1, 1, 1]` and per-token tensors of length 5. A rank that has
+    run out of rows computes empty micro-batches: zero rows, zero tokens; a sum over no tokens is the right loss there.
+    """
+
+    log_probs: torch.Tensor
+    """[tokens], differentiable: log-probability of each response token at the sampling temperature."""
+    entropy: torch.Tensor | None
+    """[tokens], differentiable: entropy of the distribution each token was drawn from; None unless asked for."""
+    values: torch.Tensor | None
+    """[tokens], differentiable: the critic's value of the state before each token; None unless asked for. Never scaled by the temperature."""
+    row: torch.Tensor
+    """[tokens] int64, ascending: the row of the micro-batch each token belongs to."""
+    num_rows: int
+    """Rows of the micro-batch, rows without a response token included."""
+    columns: dict[str, torch.Tensor]
+    """The objective's columns: ragged ones packed to [tokens], fixed ones [num_rows]."""
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """What an update minimises. Pure: it sees tensors, never a model or a process group."""
+
+    columns: tuple[str, ...]
+    """Columns of the batch it reads, beyond `prompt_ids` and `response_ids`. A ragged one has one value per response token."""
+    outputs: frozenset[str]
+    """Model outputs it needs, of {"log_probs", "entropy", "values"}."""
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """This rank's denominators for one mini-batch. The engine sums them over the data-parallel ranks, once per optimizer
+        step. The keys must not depend on the rows: a rank without rows returns zeros under the same keys."""
+        ...
+
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
+        """The loss of one micro-batch, a scalar divided by the *global* `counts`, so that the sum over all micro-batches and
+        ranks is the objective; and metrics that merge by addition."""
+        ...
+
+
+@runtime_checkable
+class TrainEngine(Protocol):
+    """One model on the ranks of one mesh. Every method is collective: all ranks of the mesh call it in the same order, with
+    their own rows, possibly none. Rows keep the order of the batch."""
+
+    def log_probs(self, batch: Batch) -> Column:
+        """Log-probability of every response token at the sampling temperature. Reads `prompt_ids` and `response_ids`; returns
+        ragged float32, one value per response token."""
+        ...
+
+    def values(self, batch: Batch) -> Column:
+        """The critic's value of the state before each response token. Reads and returns as `log_probs`."""
+        ...
+
+    def update(self, batch: Batch, objective: Objective) -> dict[str, Scalar]:
+        """ONE optimizer step over one mini-batch, of which `batch` holds this rank's rows. The result does not depend on how
+        rows are split over ranks or micro-batches. A step whose gradient norm is not finite is skipped on all ranks alike and
+        counted in `update/skipped_total`."""
+        ...
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Full tensors under their Hugging Face names, streamed: at most a bucket is gathered at a time, and a tensor is only
+        good until the next one is asked for. Tied weights come once. Collective: every rank must exhaust the iterator."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Write model, optimizer and schedule, sharded (torch.distributed.checkpoint). Raises StorageError."""
+        ...
+
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote, on any number of ranks. Raises StorageError when it is missing, damaged or of another model."""
+        ...
+
+    def export(self, directory: Path) -> None:
+        """Write a Hugging Face model directory: config.json and safetensors. The tokenizer is the caller's to copy."""
+        ...
+
+
+@runtime_checkable
+class RolloutEngine(Protocol):
+    """Samples responses with its own copy of a policy."""
+
+    def generate(
+        self, prompts: list[np.ndarray], sampling: Sampling, row_ids: np.ndarray, group_size: int
+    ) -> Responses:
+        """`group_size` responses to each prompt (int64 token ids, at least one token). `row_ids` is int64
+        [len(prompts) * group_size]; row r answers prompt r // group_size. A response is a function of weights, prompt,
+        sampling and its row_id; never of the other rows."""
+        ...
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """Copy tensors in place, by Hugging Face name, and remember the policy version they make. A name or shape that the
+        model does not have is an error."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """The policy version of the last `load_weights`; 0 for the weights it was built with."""
+        ...
+
+    def sleep(self) -> None:
+        """Give device memory that only generation needs back to training. Idempotent."""
+        ...
+
+    def wake(self) -> None:
+        """Be ready to generate again; `generate` does so by itself. Idempotent."""
+        ...

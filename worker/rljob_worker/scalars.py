@@ -1,0 +1,75 @@
+"""One number of a metric as it travels between processes, mergeable in any order.
+
+A worker reports what it saw; ranks and micro-batches are combined by `Scalar.merge`, never by averaging averages:
+
+    mean(sum=6.0, count=3)  merged with  mean(sum=2.0, count=1)   ->   mean(sum=8.0, count=4)   ->   value 2.0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["mean", "total", "maximum"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A mean (sum over count), a total, or a maximum."""
+
+    kind: Kind
+    sum: float
+    count: float
+    max: float
+
+    @property
+    def value(self) -> float:
+        """The number a person reads; NaN for a mean of nothing."""
+        if self.kind == "maximum":
+            return self.max
+        if self.kind == "total":
+            return self.sum
+        return self.sum / self.count if self.count else math.nan
+
+    @staticmethod
+    def merge(parts: Iterable[Scalar]) -> Scalar:
+        """Combine one metric of several processes or micro-batches; refuses a mix of kinds."""
+        parts = list(parts)
+        kinds = {part.kind for part in parts}
+        assert len(kinds) == 1, f"one metric has several kinds: {sorted(kinds)}"
+        # fsum: the result does not depend on the order in which ranks answered
+        return Scalar(
+            parts[0].kind,
+            math.fsum(part.sum for part in parts),
+            math.fsum(part.count for part in parts),
+            max(part.max for part in parts),
+        )
+
+
+Scalars = dict[str, Scalar]
+
+
+def mean(total: float, count: float = 1.0) -> Scalar:
+    """A mean over `count` things whose sum is `total`."""
+    return Scalar("mean", float(total), float(count), float(total) / count if count else -math.inf)
+
+
+def total(value: float) -> Scalar:
+    """A quantity that adds up over ranks, such as bytes."""
+    return Scalar("total", float(value), 1.0, float(value))
+
+
+def maximum(value: float) -> Scalar:
+    """A quantity of which the largest counts."""
+    return Scalar("maximum", float(value), 1.0, float(value))
+
+
+def merge_all(parts: Iterable[Mapping[str, Scalar]]) -> Scalars:
+    """Merge dictionaries of scalars by name; a name that only some of them have is kept."""
+    by_name: dict[str, list[Scalar]] = {}
+    for part in parts:
+        for name, scalar in part.items():
+            by_name.setdefault(name, []).append(scalar)
+    return {name: Scalar.merge(scalars) for name, scalars in by_name.items()}

@@ -1,0 +1,26 @@
+import math
+
+import pytest
+
+from rljob_worker.scalars import Scalar, maximum, mean, merge_all, total
+
+
+def test_means_merge_by_sum_and_count():
+    # (6 + 2) / (3 + 1), not (2 + 2) / 2 by accident: the second mean is 2 / 1
+    assert Scalar.merge([mean(6.0, 3), mean(2.0, 1)]).value == 2.0
+    assert Scalar.merge([mean(6.0, 3), mean(10.0, 1)]).value == 4.0
+
+
+def test_a_rank_without_rows_does_not_count():
+    assert Scalar.merge([mean(0.0, 0), mean(3.0, 2)]).value == 1.5
+    assert math.isnan(mean(0.0, 0).value)
+
+
+def test_totals_add_and_maxima_win():
+    merged = merge_all([{"bytes": total(3), "ratio": maximum(1.5)}, {"bytes": total(4), "ratio": maximum(1.25)}])
+    assert (merged["bytes"].value, merged["ratio"].value) == (7.0, 1.5)
+
+
+def test_one_name_has_one_kind():
+    with pytest.raises(AssertionError, match="several kinds"):
+        Scalar.merge([mean(1), total(1)])

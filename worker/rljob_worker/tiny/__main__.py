@@ -1,0 +1,31 @@
+"""`python -m rljob_worker.tiny --out DIR`: makes the tiny model and its data, unless they are there."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from rljob_worker.tiny.recipe import Recipe, make, quick
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    recipe = quick(options.seed) if options.quick else Recipe(options.seed)
+    if options.steps is not None:
+        recipe = replace(recipe, pretraining=replace(recipe.pretraining, steps=options.steps))
+    if make(recipe, options.out):
+        print(f"wrote {options.out}/model, train.parquet and validation.parquet")
+    else:
+        print(f"{options.out} is up to date")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rljob_worker.tiny", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="directory to write to")
+    parser.add_argument("--seed", type=int, default=0, help="decides problems, words and weights")
+    parser.add_argument("--steps", type=int, default=None, help="pre-training steps; 0 leaves it untrained")
+    parser.add_argument("--quick", action="store_true", help="a model that knows nothing, in seconds, for tests")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+import pyarrow.parquet as pq
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rljob_worker.tiny.__main__ import main
+from rljob_worker.tiny.decoding import greedy_answers, stated_result
+from rljob_worker.tiny.model import build_model
+from rljob_worker.tiny.pretrain import Pretraining, collate, learning_rate_factor, pretrain
+from rljob_worker.tiny.problems import dataset, split_problems
+from rljob_worker.tiny.recipe import make, quick
+from rljob_worker.tiny.tokenizer import train_tokenizer
+
+ROWS = dataset(split_problems(0).train, 64, 0)
+
+
+def build_tokenizer():
+    return train_tokenizer(text for row in ROWS for text in row.values())
+
+
+def test_quick_makes_a_model_and_data_that_load(tmp_path, capsys):
+    main(["--out", str(tmp_path), "--quick"])
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
+    assert set(rows[0]) == {"question", "answer"}
+    assert len(rows) == 256
+    assert len(pq.read_table(tmp_path / "validation.parquet")) == 32
+    assert len(greedy_answers(model, tokenizer, [row["question"] for row in rows[:3]], max_tokens=4)) == 3
+    assert "greedy accuracy of the base model" in capsys.readouterr().out
+
+
+def test_made_again_only_when_the_settings_change(tmp_path):
+    assert make(quick(steps=0), tmp_path)
+    assert not make(quick(steps=0), tmp_path)
+    assert make(quick(seed=1, steps=0), tmp_path)
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path):
+    for name in ("one", "two"):
+        make(quick(), tmp_path / name)
+    files = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "two")]
+    assert files[0] == files[1]
+
+
+def test_the_model_has_about_a_million_parameters():
+    assert 0.5e6 < build_model(build_tokenizer(), seed=0).num_parameters() < 1.5e6
+
+
+def test_labels_are_the_answer_and_its_end():
+    tokenizer = build_tokenizer()
+    tokens, labels = collate(tokenizer, [("Mia has 3 pens.", "#### 3"), ("Mia has 3 pens.", "3+4=7\n#### 7")])
+    assert tokens.shape == labels.shape
+    assert tokenizer.decode(labels[0][labels[0] >= 0]) == "#### 3<|end|>"
+    assert tokenizer.decode(labels[1][labels[1] >= 0]) == "3+4=7\n#### 7<|end|>"
+    assert torch.equal(tokens[labels >= 0], labels[labels >= 0])
+
+
+def test_pre_training_lowers_the_loss():
+    tokenizer, losses = build_tokenizer(), []
+    model = build_model(tokenizer, seed=0)
+    texts = ((row["question"], row["answer"]) for row in ROWS * 4)
+    settings = Pretraining(steps=8, rows_per_step=16, warmup_steps=2)
+    pretrain(model, tokenizer, texts, settings, lambda _, loss: losses.append(loss))
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_the_learning_rate_warms_up_and_falls_to_nothing():
+    settings = Pretraining(steps=110, warmup_steps=10)
+    assert learning_rate_factor(0, settings) == 0.1
+    assert learning_rate_factor(10, settings) == 1.0
+    # Halfway down the cosine.
+    assert abs(learning_rate_factor(60, settings) - 0.5) < 1e-9
+    assert learning_rate_factor(110, settings) == 0.0
+
+
+def test_the_result_is_what_the_last_line_states():
+    assert stated_result("3*4=12\n12+5=17\n#### 17") == "17"
+    assert stated_result("#### 17\n#### 18") == "18"
+    assert stated_result("3*4=12") is None
+    assert stated_result("#### 1 7") is None

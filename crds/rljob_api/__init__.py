@@ -1,0 +1,1 @@
+"""What an RLJob is: types, validation, DAG, planner, failure policy.  Pure: no I/O, no torch, no Kubernetes."""

@@ -1,0 +1,43 @@
+"""Names that several parts must spell alike: the API group, environment variables, labels, model and stage names."""
+
+from __future__ import annotations
+
+GROUP = "rljob.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "RLJob"
+PLURAL = "rljobs"
+SHORT_NAME = "rlj"
+MANAGED_BY = f"{GROUP}/operator"
+
+# Environment of a worker and of its data buffer.
+ENV_PLAN = "RLJOB_PLAN"
+ENV_GROUP = "RLJOB_GROUP"
+ENV_HOST_INDEX = "RLJOB_HOST_INDEX"
+ENV_ATTEMPT = "RLJOB_ATTEMPT"
+ENV_PEERS = "RLJOB_PEERS"
+ENV_BUFFER = "RLJOB_BUFFER"
+ENV_TOKEN_FILE = "RLJOB_TOKEN_FILE"
+ENV_RUN_DIR = "RLJOB_RUN_DIR"
+ENV_LOCAL_RANK = "RLJOB_LOCAL_RANK"
+ENV_METRICS_PORT = "RLJOB_METRICS_PORT"
+
+# Labels of every child of a job.
+LABEL_JOB = f"{GROUP}/job"
+LABEL_GROUP = f"{GROUP}/group"
+LABEL_HOST_INDEX = f"{GROUP}/host-index"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+LABEL_COMPONENT = f"{GROUP}/component"
+ANNOTATION_PLAN_HASH = f"{GROUP}/plan-hash"
+
+# Edges that every plan has besides its own.
+EDGE_METRICS = "metrics"
+EDGE_VERDICT = "verdict"
+
+# Models with a meaning of their own: `reference` and `critic` start as copies of `actor` unless the job names their path.
+ACTOR = "actor"
+REFERENCE = "reference"
+CRITIC = "critic"
+
+ROLLOUT_GROUP = "rollout"
+"""Without a `dag`, the worker group of this name runs Rollout and Reward, and the other one everything else."""

@@ -1,0 +1,52 @@
+"""The pipeline of a step as the user writes it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rljob_api.model import ApiModel, Items
+
+Balance = Literal["None", "Tokens", "Attention"]
+
+
+class StageSpec(ApiModel):
+    """A vertex of the DAG."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    """The name that `after`, metrics and edges use."""
+
+    run: str = Field(min_length=1)
+    """A stage of the catalogue, such as `Rollout`, or the user's own as `module:function`."""
+
+    models: Items[str] = ()
+    """The models it uses. Unset: `actor` for Rollout and UpdatePolicy, `critic` for Values and UpdateCritic, none for others."""
+
+    group: str | None = None
+    """The worker group it runs in. Unset: the group of its models."""
+
+    after: Items[str] = ()
+    """The stages that come before it. Empty only for a Rollout, where a step begins."""
+
+    reads: Items[str] = ()
+    """Columns that a user's stage reads. Built-in stages know theirs."""
+
+    writes: Items[str] = ()
+    """Columns that a user's stage writes. Built-in stages know theirs."""
+
+    rename: dict[str, str] = Field(default_factory=dict)
+    """For each column a built-in stage reads, the column it is to read in its place."""
+
+    balance: Balance = "None"
+    """How rows are spread over workers: `None` by ordinal, `Tokens` by number of tokens, `Attention` by the cost of attention. Default None."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for a user's stage."""
+
+
+class DagSpec(ApiModel):
+    """The stages a training step runs through."""
+
+    stages: Items[StageSpec] = Field(min_length=1, max_length=64)
+    """The stages, in any order; stages of one level that share a group run in this order."""

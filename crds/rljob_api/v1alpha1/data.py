@@ -1,0 +1,79 @@
+"""What a job trains on: models, data sets, rewards."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rljob_api.model import ApiModel, Items
+
+
+class ModelSpec(ApiModel):
+    """A named set of weights."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    """The name that stages use. `actor` is the policy; `reference` and `critic` start as copies of `actor` when they are not listed."""
+
+    path: str = Field(min_length=1)
+    """Where the weights are: a Hugging Face name, or a directory. A relative directory is looked up in the storage in a pod, beside the YAML file locally."""
+
+
+class DatasetSpec(ApiModel):
+    """One file, or several files matched by a pattern, of prompts."""
+
+    path: str = Field(min_length=1)
+    """A parquet or JSON-lines file, a pattern such as `data/*.parquet`, or a Hugging Face data set. Relative paths are looked up as for a model."""
+
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
+    """What metrics call this data set and what the column `source` holds. Unset: the file name without its ending."""
+
+
+class DataSpec(ApiModel):
+    """Prompts, and how many of them a step takes."""
+
+    train: Items[DatasetSpec] = Field(min_length=1)
+    """Data sets to train on, read as one long list."""
+
+    validation: Items[DatasetSpec] = ()
+    """Data sets to validate on. Empty: no validation."""
+
+    prompt_column: str = Field(default="prompt", min_length=1)
+    """The column that holds the prompt: a text, or a list of chat messages. Default `prompt`."""
+
+    batch_size: int = Field(ge=1)
+    """Prompts per step, over the whole job. A step makes batchSize x groupSize rows."""
+
+    max_prompt_tokens: int = Field(default=1024, ge=1)
+    """The longest prompt, in tokens. Longer prompts are left out, and counted. Default 1024."""
+
+    shuffle: bool = True
+    """Whether every pass over the data has its own order, a function of the seed and the number of the pass. Default true."""
+
+    apply_chat_template: bool = False
+    """Whether a text prompt is wrapped as one user message. Chat messages always go through the chat template. Default false."""
+
+    system_prompt: str | None = None
+    """A system message put before every prompt. It needs chat messages or applyChatTemplate. Unset: none."""
+
+
+class RewardSpec(ApiModel):
+    """One reward function; the reward of a row is the weighted sum over all of them."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    """What metrics call it."""
+
+    run: str = Field(min_length=1)
+    """The function, as `module:function`."""
+
+    column: str | None = None
+    """The data column handed to the function beside prompt and response, such as the right answer. Unset: none."""
+
+    weight: float = 1.0
+    """Factor in the sum. Default 1.0."""
+
+    timeout_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """How long one call may take, in seconds. A call that takes longer gives reward 0, and is counted. Default 5."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for the function."""

@@ -1,0 +1,164 @@
+"""`RLJob`: the object a user writes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rljob_api.keys import ACTOR, CRITIC, MANAGED_BY, REFERENCE
+from rljob_api.model import ApiModel, Items
+from rljob_api.v1alpha1.algorithm import AlgorithmSpec
+from rljob_api.v1alpha1.dag import DagSpec
+from rljob_api.v1alpha1.data import DataSpec, ModelSpec, RewardSpec
+from rljob_api.v1alpha1.infrastructure import (
+    CodeSpec,
+    DataBufferSpec,
+    EnvVar,
+    FailurePolicySpec,
+    LifecycleSpec,
+    MonitoringSpec,
+    SchedulingSpec,
+    StorageSpec,
+    WorkerGroupSpec,
+)
+from rljob_api.v1alpha1.training import CheckpointSpec, RolloutSpec, StopSpec, TrainingSpec, ValidationSpec
+
+
+class RLJobSpec(ApiModel):
+    """What is to be trained, on what, how and where."""
+
+    models: Items[ModelSpec] = Field(min_length=1, max_length=16)
+    """The models, at least the policy `actor`."""
+
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Every random number of the job is a function of it. Default 0."""
+
+    data: DataSpec
+    """Prompts, and how many of them a step takes."""
+
+    rewards: Items[RewardSpec] = Field(default=(), max_length=16)
+    """Reward functions; the reward of a row is their weighted sum. Empty only when the dag has no Reward stage."""
+
+    algorithm: AlgorithmSpec
+    """The learning rule."""
+
+    worker_groups: Items[WorkerGroupSpec] = Field(
+        default=(WorkerGroupSpec(name="train"),), min_length=1, max_length=8
+    )
+    """The pods, 1 to 8 groups. One group: every stage shares its accelerators. Default: one CPU worker."""
+
+    training: TrainingSpec = TrainingSpec()
+    """Optimizer steps."""
+
+    rollout: RolloutSpec = RolloutSpec()
+    """How responses are generated."""
+
+    validation: ValidationSpec = ValidationSpec()
+    """How and when the policy is measured on the validation data."""
+
+    dag: DagSpec | None = None
+    """The stages of a step. Unset: the algorithm's own pipeline, which `rljob plan` shows."""
+
+    code: CodeSpec | None = None
+    """Where the user's Python is, when it is not in the image. Locally the folder of the YAML file is on PYTHONPATH."""
+
+    storage: StorageSpec | None = None
+    """Where data is read and results are written. Unset: the pod's own disk."""
+
+    env: Items[EnvVar] = ()
+    """Environment variables of every worker."""
+
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    """When training state is written, what is kept, and where training starts."""
+
+    stop: StopSpec = StopSpec()
+    """When the job is done."""
+
+    data_buffer: DataBufferSpec = DataBufferSpec()
+    """The sidecar that exchanges rows between pods."""
+
+    failure_policy: FailurePolicySpec = FailurePolicySpec()
+    """When a gang that failed starts again."""
+
+    lifecycle: LifecycleSpec = LifecycleSpec()
+    """Deadlines and cleaning up."""
+
+    scheduling: SchedulingSpec = SchedulingSpec()
+    """How pods find their hosts."""
+
+    monitoring: MonitoringSpec = MonitoringSpec()
+    """Where metrics go."""
+
+    suspend: bool = False
+    """Whether the job gives its pods back, after a checkpoint, and waits. Only a cluster looks at it. Default false."""
+
+    managed_by: str = MANAGED_BY
+    """Who reconciles the job. Default rljob.dev/operator; the operator leaves jobs of others alone."""
+
+    def path_of(self, model: str) -> str:
+        """Where the weights of `model` are; `reference` and `critic` fall back on `actor`.
+
+        Raises KeyError for a model that the job does not have.
+        """
+        paths = {each.name: each.path for each in self.models}
+        if model in (REFERENCE, CRITIC) and model not in paths:
+            return paths[ACTOR]
+        return paths[model]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of one step, over the whole job."""
+        return self.data.batch_size * self.algorithm.group_size
+
+    @property
+    def mini_batch_rows(self) -> int:
+        """Rows of one optimizer step, over the whole job."""
+        return self.training.mini_batch_rows or self.num_rows
+
+    @property
+    def num_mini_batches(self) -> int:
+        """Mini-batches of one pass over a step's rows."""
+        return self.num_rows // self.mini_batch_rows
+
+    @property
+    def num_optimizer_steps(self) -> int:
+        """Optimizer steps of one step."""
+        return self.num_mini_batches * self.algorithm.update_epochs
+
+
+class Metadata(ApiModel):
+    """The part of a Kubernetes object's metadata that a user writes."""
+
+    name: str
+    """The job's name: a DNS label of at most 40 characters."""
+
+    namespace: str | None = None
+    """The namespace. Unset: the current one; locally it means nothing."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of the object."""
+
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations of the object."""
+
+
+class RLJob(ApiModel):
+    """A reinforcement-learning job."""
+
+    api_version: Literal["rljob.dev/v1alpha1"]
+    """`rljob.dev/v1alpha1`."""
+
+    kind: Literal["RLJob"]
+    """`RLJob`."""
+
+    metadata: Metadata
+    """Name, namespace, labels and annotations."""
+
+    spec: RLJobSpec
+    """What is to be trained, on what, how and where."""
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.metadata.name

@@ -1,0 +1,139 @@
+"""How a job trains, generates, validates, keeps and stops."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rljob_api.model import ApiModel, Items
+
+
+class TrainingParallelism(ApiModel):
+    """How one copy of the model is spread over workers; what is left of the group is data parallelism."""
+
+    tensor: int = Field(default=1, ge=1)
+    """Workers that share every layer. Default 1."""
+
+    context: int = Field(default=1, ge=1)
+    """Workers that share every sequence. Default 1."""
+
+
+class TrainingSpec(ApiModel):
+    """Optimizer steps."""
+
+    engine: Literal["FSDP", "Megatron"] = "FSDP"
+    """The library that trains. Default FSDP."""
+
+    mini_batch_rows: int | None = Field(default=None, ge=1)
+    """Rows per optimizer step, over the whole job: a multiple of groupSize that divides batchSize x groupSize. Unset: the whole batch."""
+
+    tokens_per_micro_batch: int = Field(default=16384, ge=1)
+    """Most prompt and response tokens of one forward pass on one worker. A longer row goes alone. It changes speed and memory, never results. Default 16384."""
+
+    learning_rate: float = Field(default=1.0e-6, gt=0)
+    """Peak learning rate. Default 1.0e-6."""
+
+    schedule: Literal["Constant", "Linear", "Cosine"] = "Constant"
+    """How the learning rate goes from its peak to 0 at stop.steps. Constant: it stays. Default Constant."""
+
+    warmup_steps: int = Field(default=0, ge=0)
+    """Optimizer steps over which the learning rate rises from 0 to its peak. Default 0."""
+
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay of AdamW. Default 0.0."""
+
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients with a larger norm are scaled down to it. Default 1.0."""
+
+    betas: Items[float] = Field(default=(0.9, 0.999), min_length=2, max_length=2)
+    """The two decay rates of AdamW. Default [0.9, 0.999]."""
+
+    precision: Literal["Float32", "BFloat16", "Float64"] = "BFloat16"
+    """Number format of the forward and backward pass; optimizer state is kept in at least Float32. Default BFloat16."""
+
+    activation_checkpointing: bool = False
+    """Whether activations are computed again in the backward pass to save memory. Default false."""
+
+    parallelism: TrainingParallelism = TrainingParallelism()
+    """How one copy of the model is spread over workers."""
+
+
+class RolloutParallelism(ApiModel):
+    """How one copy of the generating model is spread over workers."""
+
+    tensor: int = Field(default=1, ge=1)
+    """Workers that share every layer. Default 1."""
+
+
+class RolloutSpec(ApiModel):
+    """How responses are generated."""
+
+    engine: Literal["Transformers", "VLLM"] = "Transformers"
+    """The library that generates. Default Transformers."""
+
+    max_response_tokens: int = Field(default=1024, ge=1)
+    """The longest response, in tokens. Longer ones are cut off and marked truncated. Default 1024."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """Sampling temperature, above 0; log-probabilities are taken at the same temperature. Default 1.0."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Smallest set of tokens of this probability to sample from. Training needs 1.0, the default: the full distribution."""
+
+    top_k: int = Field(default=0, ge=0)
+    """Number of most likely tokens to sample from. Training needs 0, the default: all of them."""
+
+    max_batch_rows: int | None = Field(default=None, ge=1)
+    """Rows that one worker decodes at once. Unset: all rows it has."""
+
+    max_staleness: int = Field(default=0, ge=0)
+    """How many steps the generating weights may be behind the trained ones. Default 0: every step starts from the newest weights."""
+
+    parallelism: RolloutParallelism = RolloutParallelism()
+    """How one copy of the generating model is spread over workers."""
+
+
+class ValidationSpec(ApiModel):
+    """How and when the policy is measured on the validation data."""
+
+    every_steps: int = Field(default=0, ge=0)
+    """Steps between two validations. Default 0: only before the first step and after the last."""
+
+    temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature. Default 0.0: the most likely token."""
+
+    max_rows: int | None = Field(default=None, ge=1)
+    """Most prompts of each data set that are used, from its start. Unset: all."""
+
+
+class CheckpointSpec(ApiModel):
+    """When training state is written, what is kept, and where training starts."""
+
+    every_steps: int = Field(default=0, ge=0)
+    """Steps between two checkpoints; the last step always has one. Default 0: only the last step."""
+
+    keep_last: int = Field(default=2, ge=1)
+    """How many of the newest checkpoints are kept. Default 2."""
+
+    keep_best: int = Field(default=0, ge=0)
+    """How many of the best checkpoints, by validation reward, are kept besides. Default 0."""
+
+    resume: Literal["Auto", "Never"] = "Auto"
+    """`Auto` goes on from the newest checkpoint of this run, `Never` refuses a run directory that has one. Default Auto."""
+
+    init_from: str | None = None
+    """A checkpoint of another run whose weights this one starts from; steps count from 1. Unset: start from the models' paths."""
+
+
+class StopSpec(ApiModel):
+    """When the job is done: whichever comes first."""
+
+    steps: int = Field(default=500, ge=1)
+    """Number of steps. Default 500."""
+
+    reward_above: float | None = None
+    """Stop after a validation whose mean reward is above this; without validation data, after a step whose mean reward is. Unset: never."""
+
+    active_seconds: float | None = Field(default=None, gt=0)
+    """Stop after so many seconds of running, over all attempts. Unset: never."""

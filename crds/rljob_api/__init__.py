@@ -1,1 +1,2 @@
-"""What an RLJob is: types, validation, DAG, planner, failure policy.  Pure: no I/O, no torch, no Kubernetes."""
+"""What an RLJob is: types, validation, DAG, planner, failure policy.  Pure: no I/O, no torch, no
+Kubernetes."""

@@ -1,4 +1,5 @@
-"""What a process of a job says by its exit code; the words that the launcher, the supervisor and the operator share."""
+"""What a process of a job says by its exit code; the words that the launcher, the supervisor and the
+operator share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Names that several parts must spell alike: the API group, environment variables, labels, model and stage names."""
+"""Names that several parts must spell alike: the API group, environment variables, labels, model and stage
+names."""
 
 from __future__ import annotations
 
@@ -34,10 +35,11 @@ ANNOTATION_PLAN_HASH = f"{GROUP}/plan-hash"
 EDGE_METRICS = "metrics"
 EDGE_VERDICT = "verdict"
 
-# Models with a meaning of their own: `reference` and `critic` start as copies of `actor` unless the job names their path.
+# Models with a meaning of their own: `reference` and `critic` start as copies of `actor` unless given a path.
 ACTOR = "actor"
 REFERENCE = "reference"
 CRITIC = "critic"
 
 ROLLOUT_GROUP = "rollout"
-"""Without a `dag`, the worker group of this name runs Rollout and Reward, and the other one everything else."""
+"""Without a `dag`, the worker group of this name runs Rollout and Reward, and the other one everything
+else."""

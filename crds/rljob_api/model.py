@@ -21,8 +21,9 @@ Items = Annotated[tuple[T, ...], Strict(False)]
 class ApiModel(BaseModel):
     """Base of every API type: camelCase outside, snake_case inside, frozen, and closed to unknown fields.
 
-    Types are strict (`"8"` is no number, `1` is no boolean) because the API server is, so one YAML means the same on a laptop and on a cluster.
-    The string under a field is its description, in the JSON schema as well as in the reference.
+    Types are strict (`"8"` is no number, `1` is no boolean) because the API server is, so one YAML means
+    the same on a laptop and on a cluster. The string under a field is its description, in the JSON schema
+    as well as in the reference.
     """
 
     model_config = ConfigDict(
@@ -37,9 +38,7 @@ class ApiModel(BaseModel):
     )
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
         for name, text in field_descriptions(cls).items():
@@ -55,7 +54,8 @@ class ApiModel(BaseModel):
 def field_descriptions(model: type[ApiModel]) -> dict[str, str]:
     """The docstring under each field of `model`, by Python name, inherited ones included.
 
-    Read from the source on demand: pydantic's own `use_attribute_docstrings` would parse every file while it is imported.
+    Read from the source on demand: pydantic's own `use_attribute_docstrings` would parse every file while
+    it is imported.
     """
     texts: dict[str, str] = {}
     for cls in reversed(model.__mro__):
@@ -68,9 +68,7 @@ def _docstrings_of(module: str) -> dict[str, dict[str, str]]:
     if not module.startswith(__name__.partition(".")[0] + "."):
         return {}
     tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {
-        node.name: dict(_attribute_docstrings(node)) for node in tree.body if isinstance(node, ast.ClassDef)
-    }
+    return {node.name: dict(_attribute_docstrings(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _attribute_docstrings(node: ast.ClassDef) -> list[tuple[str, str]]:

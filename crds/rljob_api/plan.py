@@ -1,4 +1,5 @@
-"""`Plan`: all that workers know of the cluster.  Sizes, schedules, meshes and edges; no address, port or attempt."""
+"""`Plan`: all that workers know of the cluster.  Sizes, schedules, meshes and edges; no address, port or
+attempt."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ Transport = Literal["Local", "Buffer"]
 class Mesh(ApiModel):
     """How the workers of a group divide one engine's work.
 
-    Ranks are numbered with `dp` slowest: `dp=2 tp=2` puts ranks 0 and 1 on the first half of the rows and ranks 2 and 3 on the second.
-    `ep` reuses ranks of the other axes and does not add to the size.
+    Ranks are numbered with `dp` slowest: `dp=2 tp=2` puts ranks 0 and 1 on the first half of the rows and
+    ranks 2 and 3 on the second. `ep` reuses ranks of the other axes and does not add to the size.
     """
 
     dp: int = Field(default=1, ge=1)
@@ -54,7 +55,8 @@ class Mesh(ApiModel):
 
 
 class GroupPlan(ApiModel):
-    """A worker group: `replicas` pods with `workers_per_host` workers each, and what each of them does in a step."""
+    """A worker group: `replicas` pods with `workers_per_host` workers each, and what each of them does in
+    a step."""
 
     name: str
     replicas: int
@@ -136,7 +138,8 @@ class WeightEdge(ApiModel):
 
 
 class Plan(ApiModel):
-    """What runs where, and what crosses between. The same for every worker; its size does not grow with the number of hosts."""
+    """What runs where, and what crosses between. The same for every worker; its size does not grow with
+    the number of hosts."""
 
     schema_version: int = SCHEMA_VERSION
     job: str

@@ -9,9 +9,7 @@ from pydantic import Field, model_validator
 from rljob_api.model import ApiModel
 
 AlgorithmName = Literal["GRPO", "PPO"]
-Aggregation = Literal[
-    "TokenMean", "SequenceMeanTokenMean", "SequenceMeanTokenSum", "SequenceMeanTokenSumNorm"
-]
+Aggregation = Literal["TokenMean", "SequenceMeanTokenMean", "SequenceMeanTokenSum", "SequenceMeanTokenSumNorm"]
 KLEstimator = Literal["K1", "K2", "K3", "K3Weighted"]
 
 GROUP_SIZE_DEFAULTS: dict[str, int] = {"GRPO": 8, "PPO": 1}
@@ -23,7 +21,8 @@ class AdvantageSpec(ApiModel):
     """How rewards become advantages."""
 
     normalize_std: bool = True
-    """GRPO: whether advantages are divided by the standard deviation of their group. false is Dr. GRPO. Default true."""
+    """GRPO: whether advantages are divided by the standard deviation of their group. false is Dr. GRPO.
+    Default true."""
 
     gamma: float = Field(default=1.0, ge=0, le=1)
     """PPO: discount per token. Default 1.0."""
@@ -31,9 +30,11 @@ class AdvantageSpec(ApiModel):
     lambda_: float = Field(default=1.0, ge=0, le=1, alias="lambda")
     """PPO: the lambda of generalized advantage estimation. Default 1.0."""
 
-    # A factory keeps the default out of the JSON schema: it depends on the algorithm, and an API server would fill in the wrong one.
+    # A factory keeps the default out of the JSON schema: it depends on the algorithm, and an API server would
+    # fill in the wrong one.
     whiten: bool = Field(default_factory=bool)
-    """Whether advantages are brought to mean 0 and variance 1 over all response tokens of the batch. Unset: true for PPO, false for GRPO."""
+    """Whether advantages are brought to mean 0 and variance 1 over all response tokens of the batch.
+    Unset: true for PPO, false for GRPO."""
 
 
 class LossSpec(ApiModel):
@@ -46,14 +47,17 @@ class LossSpec(ApiModel):
     """How far the probability ratio may fall below 1 before it stops counting. Default 0.2."""
 
     clip_high: float = Field(default=0.2, ge=0)
-    """How far the probability ratio may rise above 1 before it stops counting, at least clipLow. Default 0.2."""
+    """How far the probability ratio may rise above 1 before it stops counting, at least clipLow. Default
+    0.2."""
 
     dual_clip: float | None = None
     """Bound on the loss of tokens with a negative advantage, as a factor above 1. Unset: no bound."""
 
     aggregation: Aggregation = "TokenMean"
-    """How token losses become one number: `TokenMean` over all tokens of the mini-batch; `SequenceMeanTokenMean` mean per row, then over rows;
-    `SequenceMeanTokenSum` sum per row, then mean over rows; `SequenceMeanTokenSumNorm` the same divided by maxResponseTokens, as in Dr. GRPO. Default TokenMean."""
+    """How token losses become one number: `TokenMean` over all tokens of the mini-batch;
+    `SequenceMeanTokenMean` mean per row, then over rows; `SequenceMeanTokenSum` sum per row, then mean
+    over rows; `SequenceMeanTokenSumNorm` the same divided by maxResponseTokens, as in Dr. GRPO. Default
+    TokenMean."""
 
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus. Default 0.0: none."""
@@ -63,7 +67,8 @@ class KLSpec(ApiModel):
     """The penalty that keeps the policy near the reference model."""
 
     estimator: KLEstimator = "K3"
-    """How the divergence is estimated per token; `K3Weighted` corrects K3 by the importance ratio so that its gradient is unbiased. Default K3."""
+    """How the divergence is estimated per token; `K3Weighted` corrects K3 by the importance ratio so that
+    its gradient is unbiased. Default K3."""
 
     coefficient: float = Field(default=0.001, ge=0)
     """Weight of the penalty. 0: no penalty, and no reference model is loaded. Default 0.001."""
@@ -85,7 +90,8 @@ class CriticSpec(ApiModel):
     """Peak learning rate of the critic. Default 1.0e-5."""
 
     clip_value: float = Field(default=0.2, gt=0)
-    """How far a value may move from the one the advantages were made with before it stops counting. Default 0.2."""
+    """How far a value may move from the one the advantages were made with before it stops counting.
+    Default 0.2."""
 
     warmup_steps: int = Field(default=0, ge=0)
     """Steps in which only the critic learns. Default 0."""
@@ -105,7 +111,8 @@ class AlgorithmSpec(ApiModel):
     """The algorithm; what is unset has the algorithm's own default."""
 
     name: AlgorithmName
-    """An algorithm of the catalogue: `GRPO` compares the responses of one prompt with each other; `PPO` compares each token with a learned value."""
+    """An algorithm of the catalogue: `GRPO` compares the responses of one prompt with each other; `PPO`
+    compares each token with a learned value."""
 
     group_size: int = Field(
         default_factory=lambda validated: GROUP_SIZE_DEFAULTS[validated.get("name", "GRPO")], ge=1, le=1024

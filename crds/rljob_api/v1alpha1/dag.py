@@ -21,7 +21,8 @@ class StageSpec(ApiModel):
     """A stage of the catalogue, such as `Rollout`, or the user's own as `module:function`."""
 
     models: Items[str] = ()
-    """The models it uses. Unset: `actor` for Rollout and UpdatePolicy, `critic` for Values and UpdateCritic, none for others."""
+    """The models it uses. Unset: `actor` for Rollout and UpdatePolicy, `critic` for Values and
+    UpdateCritic, none for others."""
 
     group: str | None = None
     """The worker group it runs in. Unset: the group of its models."""
@@ -39,7 +40,8 @@ class StageSpec(ApiModel):
     """For each column a built-in stage reads, the column it is to read in its place."""
 
     balance: Balance = "None"
-    """How rows are spread over workers: `None` by ordinal, `Tokens` by number of tokens, `Attention` by the cost of attention. Default None."""
+    """How rows are spread over workers: `None` by ordinal, `Tokens` by number of tokens, `Attention` by
+    the cost of attention. Default None."""
 
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for a user's stage."""

@@ -13,20 +13,24 @@ class ModelSpec(ApiModel):
     """A named set of weights."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
-    """The name that stages use. `actor` is the policy; `reference` and `critic` start as copies of `actor` when they are not listed."""
+    """The name that stages use. `actor` is the policy; `reference` and `critic` start as copies of `actor`
+    when they are not listed."""
 
     path: str = Field(min_length=1)
-    """Where the weights are: a Hugging Face name, or a directory. A relative directory is looked up in the storage in a pod, beside the YAML file locally."""
+    """Where the weights are: a Hugging Face name, or a directory. A relative directory is looked up in the
+    storage in a pod, beside the YAML file locally."""
 
 
 class DatasetSpec(ApiModel):
     """One file, or several files matched by a pattern, of prompts."""
 
     path: str = Field(min_length=1)
-    """A parquet or JSON-lines file, a pattern such as `data/*.parquet`, or a Hugging Face data set. Relative paths are looked up as for a model."""
+    """A parquet or JSON-lines file, a pattern such as `data/*.parquet`, or a Hugging Face data set.
+    Relative paths are looked up as for a model."""
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
-    """What metrics call this data set and what the column `source` holds. Unset: the file name without its ending."""
+    """What metrics call this data set and what the column `source` holds. Unset: the file name without its
+    ending."""
 
 
 class DataSpec(ApiModel):
@@ -48,10 +52,12 @@ class DataSpec(ApiModel):
     """The longest prompt, in tokens. Longer prompts are left out, and counted. Default 1024."""
 
     shuffle: bool = True
-    """Whether every pass over the data has its own order, a function of the seed and the number of the pass. Default true."""
+    """Whether every pass over the data has its own order, a function of the seed and the number of the
+    pass. Default true."""
 
     apply_chat_template: bool = False
-    """Whether a text prompt is wrapped as one user message. Chat messages always go through the chat template. Default false."""
+    """Whether a text prompt is wrapped as one user message. Chat messages always go through the chat
+    template. Default false."""
 
     system_prompt: str | None = None
     """A system message put before every prompt. It needs chat messages or applyChatTemplate. Unset: none."""
@@ -67,13 +73,15 @@ class RewardSpec(ApiModel):
     """The function, as `module:function`."""
 
     column: str | None = None
-    """The data column handed to the function beside prompt and response, such as the right answer. Unset: none."""
+    """The data column handed to the function beside prompt and response, such as the right answer. Unset:
+    none."""
 
     weight: float = 1.0
     """Factor in the sum. Default 1.0."""
 
     timeout_seconds: Annotated[float, Field(gt=0)] = 5.0
-    """How long one call may take, in seconds. A call that takes longer gives reward 0, and is counted. Default 5."""
+    """How long one call may take, in seconds. A call that takes longer gives reward 0, and is counted.
+    Default 5."""
 
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function."""

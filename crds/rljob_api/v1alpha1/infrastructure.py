@@ -15,14 +15,17 @@ class AcceleratorSpec(ApiModel):
     """The accelerators of one pod."""
 
     profile: str = Field(default="cpu", pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
-    """The accelerator profile, which says resource name, selectors, environment and collectives. Default cpu."""
+    """The accelerator profile, which says resource name, selectors, environment and collectives. Default
+    cpu."""
 
     count: int = Field(default=1, ge=1, le=64)
-    """Accelerators per pod; one worker process runs on each. With the profile cpu: worker processes per pod. Default 1."""
+    """Accelerators per pod; one worker process runs on each. With the profile cpu: worker processes per
+    pod. Default 1."""
 
 
 class TopologySpec(ApiModel):
-    """Node label keys that pods of a group should share; at most one of the two. Only a cluster looks at it."""
+    """Node label keys that pods of a group should share; at most one of the two. Only a cluster looks at
+    it."""
 
     preferred: str | None = None
     """Keep the pods together under one value of this label where that is possible. Unset: no wish."""
@@ -47,7 +50,8 @@ class WorkerGroupSpec(ApiModel):
     """Node labels that the pods should share. Unset: no wish."""
 
     template: dict[str, Any] = Field(default_factory=dict)
-    """A pod template merged over the generated one: images, resources, volumes, selectors. Only a cluster looks at it."""
+    """A pod template merged over the generated one: images, resources, volumes, selectors. Only a cluster
+    looks at it."""
 
 
 class CodeSpec(ApiModel):
@@ -64,7 +68,8 @@ class StorageSpec(ApiModel):
     """Where data is read and results are written."""
 
     persistent_volume_claim: str = Field(min_length=1)
-    """The volume claim mounted at /workspace. Relative paths are looked up there in a pod, and beside the YAML file locally."""
+    """The volume claim mounted at /workspace. Relative paths are looked up there in a pod, and beside the
+    YAML file locally."""
 
 
 class EnvVar(ApiModel):
@@ -77,7 +82,8 @@ class EnvVar(ApiModel):
     """Its value. Unset: valueFrom says it."""
 
     value_from: dict[str, Any] | None = None
-    """Where its value comes from, as in Kubernetes: secretKeyRef, configMapKeyRef, fieldRef. Only a cluster looks at it."""
+    """Where its value comes from, as in Kubernetes: secretKeyRef, configMapKeyRef, fieldRef. Only a
+    cluster looks at it."""
 
 
 class DataBufferSpec(ApiModel):
@@ -93,7 +99,8 @@ class DataBufferSpec(ApiModel):
     """Whether data buffers talk over mutual TLS. Default false."""
 
     deadline_seconds: float = Field(default=600, gt=0)
-    """How long a worker waits for rows or for space before it names who is late and gives up, in seconds. Default 600."""
+    """How long a worker waits for rows or for space before it names who is late and gives up, in seconds.
+    Default 600."""
 
 
 class FailureRule(ApiModel):

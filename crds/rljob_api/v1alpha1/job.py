@@ -38,14 +38,13 @@ class RLJobSpec(ApiModel):
     """Prompts, and how many of them a step takes."""
 
     rewards: Items[RewardSpec] = Field(default=(), max_length=16)
-    """Reward functions; the reward of a row is their weighted sum. Empty only when the dag has no Reward stage."""
+    """Reward functions; the reward of a row is their weighted sum. Empty only when the dag has no Reward
+    stage."""
 
     algorithm: AlgorithmSpec
     """The learning rule."""
 
-    worker_groups: Items[WorkerGroupSpec] = Field(
-        default=(WorkerGroupSpec(name="train"),), min_length=1, max_length=8
-    )
+    worker_groups: Items[WorkerGroupSpec] = Field(default=(WorkerGroupSpec(name="train"),), min_length=1, max_length=8)
     """The pods, 1 to 8 groups. One group: every stage shares its accelerators. Default: one CPU worker."""
 
     training: TrainingSpec = TrainingSpec()
@@ -61,7 +60,8 @@ class RLJobSpec(ApiModel):
     """The stages of a step. Unset: the algorithm's own pipeline, which `rljob plan` shows."""
 
     code: CodeSpec | None = None
-    """Where the user's Python is, when it is not in the image. Locally the folder of the YAML file is on PYTHONPATH."""
+    """Where the user's Python is, when it is not in the image. Locally the folder of the YAML file is on
+    PYTHONPATH."""
 
     storage: StorageSpec | None = None
     """Where data is read and results are written. Unset: the pod's own disk."""
@@ -91,7 +91,8 @@ class RLJobSpec(ApiModel):
     """Where metrics go."""
 
     suspend: bool = False
-    """Whether the job gives its pods back, after a checkpoint, and waits. Only a cluster looks at it. Default false."""
+    """Whether the job gives its pods back, after a checkpoint, and waits. Only a cluster looks at it.
+    Default false."""
 
     managed_by: str = MANAGED_BY
     """Who reconciles the job. Default rljob.dev/operator; the operator leaves jobs of others alone."""

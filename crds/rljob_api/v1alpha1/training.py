@@ -26,10 +26,12 @@ class TrainingSpec(ApiModel):
     """The library that trains. Default FSDP."""
 
     mini_batch_rows: int | None = Field(default=None, ge=1)
-    """Rows per optimizer step, over the whole job: a multiple of groupSize that divides batchSize x groupSize. Unset: the whole batch."""
+    """Rows per optimizer step, over the whole job: a multiple of groupSize that divides batchSize x
+    groupSize. Unset: the whole batch."""
 
     tokens_per_micro_batch: int = Field(default=16384, ge=1)
-    """Most prompt and response tokens of one forward pass on one worker. A longer row goes alone. It changes speed and memory, never results. Default 16384."""
+    """Most prompt and response tokens of one forward pass on one worker. A longer row goes alone. It
+    changes speed and memory, never results. Default 16384."""
 
     learning_rate: float = Field(default=1.0e-6, gt=0)
     """Peak learning rate. Default 1.0e-6."""
@@ -50,7 +52,8 @@ class TrainingSpec(ApiModel):
     """The two decay rates of AdamW. Default [0.9, 0.999]."""
 
     precision: Literal["Float32", "BFloat16", "Float64"] = "BFloat16"
-    """Number format of the forward and backward pass; optimizer state is kept in at least Float32. Default BFloat16."""
+    """Number format of the forward and backward pass; optimizer state is kept in at least Float32. Default
+    BFloat16."""
 
     activation_checkpointing: bool = False
     """Whether activations are computed again in the backward pass to save memory. Default false."""
@@ -79,7 +82,8 @@ class RolloutSpec(ApiModel):
     """Sampling temperature, above 0; log-probabilities are taken at the same temperature. Default 1.0."""
 
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Smallest set of tokens of this probability to sample from. Training needs 1.0, the default: the full distribution."""
+    """Smallest set of tokens of this probability to sample from. Training needs 1.0, the default: the full
+    distribution."""
 
     top_k: int = Field(default=0, ge=0)
     """Number of most likely tokens to sample from. Training needs 0, the default: all of them."""
@@ -88,7 +92,8 @@ class RolloutSpec(ApiModel):
     """Rows that one worker decodes at once. Unset: all rows it has."""
 
     max_staleness: int = Field(default=0, ge=0)
-    """How many steps the generating weights may be behind the trained ones. Default 0: every step starts from the newest weights."""
+    """How many steps the generating weights may be behind the trained ones. Default 0: every step starts
+    from the newest weights."""
 
     parallelism: RolloutParallelism = RolloutParallelism()
     """How one copy of the generating model is spread over workers."""
@@ -120,10 +125,12 @@ class CheckpointSpec(ApiModel):
     """How many of the best checkpoints, by validation reward, are kept besides. Default 0."""
 
     resume: Literal["Auto", "Never"] = "Auto"
-    """`Auto` goes on from the newest checkpoint of this run, `Never` refuses a run directory that has one. Default Auto."""
+    """`Auto` goes on from the newest checkpoint of this run, `Never` refuses a run directory that has one.
+    Default Auto."""
 
     init_from: str | None = None
-    """A checkpoint of another run whose weights this one starts from; steps count from 1. Unset: start from the models' paths."""
+    """A checkpoint of another run whose weights this one starts from; steps count from 1. Unset: start
+    from the models' paths."""
 
 
 class StopSpec(ApiModel):
@@ -133,7 +140,8 @@ class StopSpec(ApiModel):
     """Number of steps. Default 500."""
 
     reward_above: float | None = None
-    """Stop after a validation whose mean reward is above this; without validation data, after a step whose mean reward is. Unset: never."""
+    """Stop after a validation whose mean reward is above this; without validation data, after a step whose
+    mean reward is. Unset: never."""
 
     active_seconds: float | None = Field(default=None, gt=0)
     """Stop after so many seconds of running, over all attempts. Unset: never."""

@@ -1,0 +1,67 @@
+"""`python -m rljob_worker.launcher [-- COMMAND ...]`: run this pod's workers; COMMAND replaces the worker's own."""
+
+import contextlib
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rljob_worker.errors import RLJobError
+from rljob_worker.launcher.board import Board
+from rljob_worker.launcher.children import RUNTIME, Child, start_worker
+from rljob_worker.launcher.endpoint import Endpoint
+from rljob_worker.launcher.last_words import LastWords, read_last_words, termination_log
+from rljob_worker.launcher.lifeline import lifeline_fd
+from rljob_worker.launcher.pod import Pod, environment, pod_from
+from rljob_worker.launcher.verdict import Exit, first_cause
+from rljob_worker.launcher.watch import Watch
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit with the code of the worker that explains the end."""
+    command = arguments[1:] if arguments[:1] == ["--"] else RUNTIME
+    try:
+        return launch(pod_from(environment()), command)
+    except RLJobError as error:
+        print(f"launcher: {error}", file=sys.stderr)
+        leave(LastWords(int(error.exit_code), cause=str(error)))
+        return int(error.exit_code)
+
+
+def launch(pod: Pod, command: Sequence[str]) -> int:
+    """Start the workers, serve their metrics, wait; returns the pod's exit code."""
+    board = Board(pod.attempt)
+    with tempfile.TemporaryDirectory(prefix="rljob-launcher-") as scratch:
+        # workers first: a fork beside the endpoint's threads could inherit a held lock
+        children = [start_worker(pod, n, command, pod.log_dir or Path(scratch)) for n in range(pod.num_workers)]
+        watch = Watch(children, board, lifeline_fd())
+        with contextlib.closing(Endpoint(board, pod.metrics_port)) as endpoint:
+            print(json.dumps({"ready": "launcher", "metricsPort": endpoint.port}), flush=True)
+            code = watch.until_the_end()
+        leave(pod_words(code, watch.exits, children))
+    return code
+
+
+def pod_words(code: int, exits: Sequence[Exit], children: Sequence[Child]) -> LastWords:
+    """The last words of the worker that explains `code`, or what is known of it when it left none."""
+    cause = first_cause(exits)
+    by_name = {child.name: child for child in children}
+    name = cause.name if cause else children[0].name
+    words = read_last_words(by_name[name].last_words)
+    if words is None:
+        signame = f" (killed by {signal.Signals(code - 128).name})" if 128 < code < 128 + signal.NSIG else ""
+        return LastWords(code, cause=f"ended with exit code {code}{signame}, no last words", worker=name)
+    return LastWords(code, words.step, words.checkpoint, words.cause, worker=name)
+
+
+def leave(words: LastWords) -> None:
+    """Write the pod's last words where Kubernetes or the supervisor reads them."""
+    path = termination_log()
+    if path:
+        path.write_text(words.to_json())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

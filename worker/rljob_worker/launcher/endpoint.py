@@ -1,0 +1,98 @@
+"""One HTTP port per pod: `/metrics` for Prometheus, `/healthz` for probes, `/progress` for the operator."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from rljob_worker.launcher.board import Board
+from rljob_worker.metrics.names import prometheus_name
+
+
+class BoardCollector(Collector):
+    """Every worker's latest values as gauges labelled with its rank."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for rank, values in sorted(self._board.metrics().items()):
+            for name, value in sorted(values.items()):
+                spelt = prometheus_name(name)
+                labels = ["rank", *(label for label, _ in spelt.labels)]
+                family = families.get(spelt.family)
+                if family is None:
+                    family = families[spelt.family] = GaugeMetricFamily(spelt.family, f"latest {name}", labels=labels)
+                family.add_metric([str(rank), *(text for _, text in spelt.labels)], value)
+        yield from families.values()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: "Endpoint"
+
+    def do_GET(self) -> None:
+        pages = {"/metrics": self._metrics, "/healthz": self._healthz, "/progress": self._progress}
+        page = pages.get(self.path.partition("?")[0])
+        if page is None:
+            self._answer(404, "text/plain", b"try /metrics, /healthz or /progress\n")
+        else:
+            page()
+
+    def _metrics(self) -> None:
+        self._answer(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self.server.registry))
+
+    def _healthz(self) -> None:
+        ailment = self.server.board.ailment()
+        self._answer(503 if ailment else 200, "text/plain", (ailment or "ok").encode() + b"\n")
+
+    def _progress(self) -> None:
+        self._answer(200, "application/json", json.dumps(self.server.board.progress()).encode() + b"\n")
+
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Probes come every few seconds; the log is for the workers."""
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Serves a board until `close()`; `port` is the one really bound."""
+
+    daemon_threads = True
+
+    def __init__(self, board: Board, port: int) -> None:
+        """Listen on every address, or on this machine only when the system chooses the port (0)."""
+        self.board = board
+        self.registry = CollectorRegistry()
+        self.registry.register(BoardCollector(board))
+        super().__init__(("", port), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = _listening_socket(port)
+        self.port: int = self.socket.getsockname()[1]
+        self._thread = threading.Thread(target=self.serve_forever, name="endpoint", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and give the port back."""
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+
+def _listening_socket(port: int) -> socket.socket:
+    if port == 0:
+        return socket.create_server(("127.0.0.1", 0))
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

@@ -1,0 +1,64 @@
+"""What a worker leaves behind when it ends: final step, checkpoint, cause.
+
+A worker writes `RLJOB_TERMINATION_FILE`; its launcher copies the one that explains the end of the pod to
+`RLJOB_TERMINATION_LOG`, which Kubernetes shows in the pod's status and the local supervisor reads.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+TERMINATION_FILE = "RLJOB_TERMINATION_FILE"
+TERMINATION_LOG = "RLJOB_TERMINATION_LOG"
+KUBERNETES_TERMINATION_LOG = Path("/dev/termination-log")
+MAX_BYTES = 4096
+"""Kubernetes keeps no more of a termination message."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """Why a worker ended. `step` is the last finished one, `checkpoint` the last committed one (None: none yet)."""
+
+    code: int
+    step: int = 0
+    checkpoint: int | None = None
+    cause: str = ""
+    worker: str = ""
+
+    def to_json(self) -> str:
+        """At most MAX_BYTES of JSON; a long cause keeps its beginning, where the error's name is."""
+        text = json.dumps(asdict(self))
+        overhang = len(text.encode()) - MAX_BYTES
+        if overhang <= 0:
+            return text
+        # a character of the cause takes up to 12 bytes of JSON (escaped surrogate pair)
+        kept = self.cause.encode("ascii", "replace").decode()[: max(0, MAX_BYTES - 512) // 2]
+        return json.dumps(asdict(self) | {"cause": kept + " …"}, ensure_ascii=False)
+
+
+def write_last_words(words: LastWords) -> None:
+    """Leave `words` where the launcher looks; does nothing when started without one."""
+    path = os.environ.get(TERMINATION_FILE)
+    if path:
+        Path(path).write_text(words.to_json())
+
+
+def read_last_words(path: Path) -> LastWords | None:
+    """What was left at `path`; None if nothing, or nothing of ours, is there."""
+    try:
+        found: Any = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("code"), int):
+        return None
+    return LastWords(**{name: found[name] for name in LastWords.__slots__ if name in found})
+
+
+def termination_log() -> Path | None:
+    """Where the pod's own last words go, if anywhere."""
+    named = os.environ.get(TERMINATION_LOG)
+    if named:
+        return Path(named)
+    return KUBERNETES_TERMINATION_LOG if KUBERNETES_TERMINATION_LOG.is_file() else None

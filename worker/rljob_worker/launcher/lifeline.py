@@ -1,0 +1,42 @@
+"""Nobody outlives the process that started it.
+
+Two independent mechanisms, because each has a hole: the kernel's parent-death signal reaches one process and not its
+children; the end of a pipe reaches everybody who watches it, which a stuck process does not.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+PR_SET_PDEATHSIG = 1
+
+LIFELINE_FD = "RLJOB_LIFELINE_FD"
+"""Environment variable: a pipe's read end that nobody writes to; its end of file says that the supervisor is gone."""
+
+# loaded before any fork: a child between fork and exec must not take the import lock
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def dying_with_me(signum: signal.Signals) -> Callable[[], None]:
+    """A `preexec_fn` that sends `signum` to the child when this process dies, however it dies.
+
+    Must be used from the main thread: the kernel watches the thread that forked.
+    """
+    parent = os.getpid()
+
+    def set_death_signal() -> None:
+        if _libc is None:
+            return
+        _libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+        if os.getppid() != parent:  # it died before the call above
+            os._exit(128 + int(signum))
+
+    return set_death_signal
+
+
+def lifeline_fd() -> int | None:
+    """The inherited read end, or None in a container, which dies as a whole."""
+    value = os.environ.get(LIFELINE_FD)
+    return int(value) if value else None

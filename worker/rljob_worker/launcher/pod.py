@@ -1,0 +1,65 @@
+"""Who this pod is: read once from the environment and the plan."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_worker.errors import InvalidJob
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One host of one worker group."""
+
+    group: str
+    host: int
+    num_workers: int
+    attempt: int
+    log_dir: Path | None
+    """One file per worker here; None: workers write to this process's output, where `kubectl logs` reads."""
+    metrics_port: int
+    """0: the system chooses and only this machine can connect."""
+
+    def rank(self, local_rank: int) -> int:
+        """The worker's number in its group."""
+        return self.host * self.num_workers + local_rank
+
+    def worker_name(self, local_rank: int) -> str:
+        """The name of a worker's files, such as `train-0-3`: group, host, rank."""
+        return f"{self.group}-{self.host}-{self.rank(local_rank)}"
+
+
+def pod_from(environment: Mapping[str, str]) -> Pod:
+    """The pod that `environment` describes; raises InvalidJob naming the variable that is missing or wrong."""
+    from rljob_api.plan import Plan
+
+    group = _required(environment, "RLJOB_GROUP")
+    plan = Plan.model_validate_json(Path(_required(environment, "RLJOB_PLAN")).read_bytes())
+    log_dir = environment.get("RLJOB_LOG_DIR")
+    return Pod(
+        group=group,
+        host=_number(environment, "RLJOB_HOST_INDEX"),
+        num_workers=plan.group(group).workers_per_host,
+        attempt=_number(environment, "RLJOB_ATTEMPT"),
+        log_dir=Path(log_dir) if log_dir else None,
+        metrics_port=_number(environment, "RLJOB_METRICS_PORT") if environment.get("RLJOB_METRICS_PORT") else 0,
+    )
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    if not environment.get(name):
+        raise InvalidJob(f"{name} is not set: a launcher is started by `rljob run` or by the operator, which set it")
+    return environment[name]
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = _required(environment, name)
+    if not text.isdecimal():
+        raise InvalidJob(f"{name} is {text!r}, expected a whole number from 0")
+    return int(text)
+
+
+def environment() -> dict[str, str]:
+    """A copy of this process's environment, to hand on with additions."""
+    return dict(os.environ)

@@ -1,0 +1,80 @@
+"""A worker that plays a script: `fake_worker.py '{"0": [["report", {...}, {...}], ["exit", 65]], "*": [["hang"]]}'`.
+
+Keys are local ranks; `*` is everybody else. After its last line a worker exits 0.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rljob_worker.launcher.last_words import LastWords, write_last_words
+from rljob_worker.metrics.reporter import Reporter
+
+SLEEPER = "import time; time.sleep(600)"
+
+
+class FakeWorker:
+    def __init__(self) -> None:
+        self.reporter = Reporter.from_environment()
+
+    def report(self, metrics, progress=None):
+        self.reporter.report(metrics, progress)
+
+    def words(self, **words):
+        write_last_words(LastWords(**words))
+
+    def say(self, text):
+        print(text, flush=True)
+
+    def grandchild(self, pid_file, own_session=False):
+        process = subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=own_session)
+        write_whole(pid_file, str(process.pid))
+
+    def pid(self, pid_file):
+        write_whole(pid_file, str(os.getpid()))
+
+    def block(self, signum):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signum])
+
+    def wait_signal(self, *numbers):
+        signal.sigwait(numbers)
+
+    def wait_file(self, path):
+        while not Path(path).exists():
+            time.sleep(0.01)
+
+    def hang(self):
+        while True:
+            time.sleep(600)
+
+    def die(self, signum):
+        os.kill(os.getpid(), signum)
+
+    def exit(self, code):
+        sys.exit(code)
+
+
+def write_whole(path, text):
+    """Readers poll for the file: it must not be seen half-written."""
+    partial = Path(f"{path}.partial")
+    partial.write_text(text)
+    partial.rename(path)
+
+
+def main():
+    script = json.loads(sys.argv[1])
+    lines = script.get(os.environ["RLJOB_LOCAL_RANK"], script.get("*", []))
+    worker = FakeWorker()
+    for verb, *arguments in lines:
+        if arguments and isinstance(arguments[0], dict) and verb == "words":
+            worker.words(**arguments[0])
+        else:
+            getattr(worker, verb)(*arguments)
+
+
+if __name__ == "__main__":
+    main()

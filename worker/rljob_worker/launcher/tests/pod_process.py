@@ -1,0 +1,18 @@
+"""A launcher of a pod of NUM_WORKERS fake workers: `pod_process.py LOG_DIR NUM_WORKERS SCRIPT`."""
+
+import sys
+from pathlib import Path
+
+from rljob_worker.launcher.__main__ import launch
+from rljob_worker.launcher.pod import Pod
+
+FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
+
+
+def main(log_dir: str, num_workers: str, script: str) -> int:
+    pod = Pod(group="train", host=0, num_workers=int(num_workers), attempt=1, log_dir=Path(log_dir), metrics_port=0)
+    return launch(pod, [sys.executable, str(FAKE_WORKER), script])
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

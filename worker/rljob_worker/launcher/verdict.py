@@ -1,0 +1,52 @@
+"""Which exit code stands for several processes that failed together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rljob_api.exit_codes import ExitCode
+
+SETTLE_SECONDS = 2.0
+"""How long after the first failure other codes are still heard: a peer's 75 often arrives before its cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One process that ended by itself; `at_seconds` is on any clock all exits share."""
+
+    name: str
+    code: int
+    at_seconds: float
+
+
+def exit_code(returncode: int) -> int:
+    """A shell-style code: death by signal n is 128 + n, as Kubernetes reports it."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def is_failure(code: int) -> bool:
+    """Whether the others cannot go on: done and stopped-on-request are ordinary ends."""
+    return code not in (ExitCode.DONE, ExitCode.STOPPED)
+
+
+def first_cause(exits: Sequence[Exit]) -> Exit | None:
+    """The exit that explains the end: first failure, any code before 75; None when nobody failed.
+
+    Only exits within SETTLE_SECONDS of the first failure count; later ones are consequences.
+
+        75 at 0.0 s, 65 at 0.4 s, 137 at 9 s   ->  65
+    """
+    failures = sorted((one for one in exits if is_failure(one.code)), key=lambda one: (one.at_seconds, one.name))
+    if not failures:
+        return None
+    deadline = failures[0].at_seconds + SETTLE_SECONDS
+    heard = [one for one in failures if one.at_seconds <= deadline]
+    causes = [one for one in heard if one.code != ExitCode.RETRY]
+    return (causes or heard)[0]
+
+
+def gang_code(exits: Sequence[Exit]) -> int:
+    """The code of the whole: the first cause's, else 76 if anybody stopped on request, else 0."""
+    cause = first_cause(exits)
+    if cause is not None:
+        return cause.code
+    return max((one.code for one in exits), default=int(ExitCode.DONE))

@@ -1,0 +1,55 @@
+"""Metric names as they are written to files, and as Prometheus spells them.
+
+Files use paths (`time/rollout_seconds`); Prometheus uses `rljob_<thing>_<unit>` with few, bounded labels: what varies
+with the job's own names (stage, edge, reward, source) becomes a label, never a name.
+"""
+
+import re
+from dataclasses import dataclass
+
+_UNITS = {
+    "reward/mean": "rljob_reward_mean",
+    "loss/policy": "rljob_policy_loss",
+    "loss/value": "rljob_value_loss",
+    "kl/reference": "rljob_kl_reference_nats",
+    "kl/old": "rljob_kl_old_nats",
+    "policy/entropy": "rljob_policy_entropy_nats",
+    "policy/clip_fraction": "rljob_policy_clip_ratio",
+    "gradient/norm": "rljob_gradient_norm",
+    "learning_rate": "rljob_learning_rate",
+    "response_length/mean": "rljob_response_length_mean_tokens",
+    "response_length/max": "rljob_response_length_max_tokens",
+    "throughput/tokens_per_second": "rljob_tokens_per_second",
+    "time/step_seconds": "rljob_step_seconds",
+    "data/bytes_total": "rljob_data_plane_bytes",
+    "validation/accuracy": "rljob_validation_accuracy_ratio",
+    "step": "rljob_step",
+}
+
+# first match wins: the wait of a stage before the time of a stage
+_FAMILIES = [
+    (re.compile(r"time/(?P<stage>.+)_wait_seconds"), "rljob_stage_wait_seconds"),
+    (re.compile(r"time/(?P<stage>.+)_seconds"), "rljob_stage_seconds"),
+    (re.compile(r"data/bytes_(?P<edge>.+)"), "rljob_edge_bytes"),
+    (re.compile(r"validation/accuracy/(?P<source>.+)"), "rljob_source_accuracy_ratio"),
+    (re.compile(r"reward/(?P<reward>.+)"), "rljob_reward_component_mean"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusName:
+    """A metric's family and the labels that its own name carries."""
+
+    family: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def prometheus_name(name: str) -> PrometheusName:
+    """How Prometheus spells `name`: `time/rollout_seconds` is `rljob_stage_seconds{stage="rollout"}`."""
+    if name in _UNITS:
+        return PrometheusName(_UNITS[name])
+    for pattern, family in _FAMILIES:
+        match = pattern.fullmatch(name)
+        if match:
+            return PrometheusName(family, tuple(match.groupdict().items()))
+    return PrometheusName("rljob_" + re.sub(r"[^a-zA-Z0-9]+", "_", name).strip("_").lower())

@@ -1,0 +1,30 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_worker.metrics.names import PrometheusName, prometheus_name
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "labels"),
+    [
+        ("reward/mean", "rljob_reward_mean", ()),
+        ("reward/correct", "rljob_reward_component_mean", (("reward", "correct"),)),
+        ("time/rollout_seconds", "rljob_stage_seconds", (("stage", "rollout"),)),
+        ("time/rollout_wait_seconds", "rljob_stage_wait_seconds", (("stage", "rollout"),)),
+        ("time/step_seconds", "rljob_step_seconds", ()),
+        ("data/bytes_rollout->reward", "rljob_edge_bytes", (("edge", "rollout->reward"),)),
+        ("data/bytes_total", "rljob_data_plane_bytes", ()),
+        ("validation/accuracy/gsm8k", "rljob_source_accuracy_ratio", (("source", "gsm8k"),)),
+        ("my/New-Thing", "rljob_my_new_thing", ()),
+    ],
+)
+def test_names(name, family, labels):
+    assert prometheus_name(name) == PrometheusName(family, labels)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), min_size=1))
+def test_every_name_is_legal(name):
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", prometheus_name(name).family)

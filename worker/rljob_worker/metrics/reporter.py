@@ -13,14 +13,14 @@ METRICS_FD = "RLJOB_METRICS_FD"
 
 
 class Reporter:
-    """Sends snapshots: `report(metrics={...}, progress={...})`.
+    """Sends snapshots: `send(metrics={...}, progress={...})`.
 
     `metrics` holds this worker's latest values by file name; `progress` (lead worker only) holds step, totalSteps,
     reward, validation, phase, attempt, checkpoint.
     """
 
     def __init__(self, fd: int | None) -> None:
-        """`fd` None: nobody listens and every report is dropped."""
+        """`fd` None: nobody listens and everything sent is dropped."""
         self._fd = fd
         self._torn = b""
         if fd is not None:
@@ -33,9 +33,7 @@ class Reporter:
         fd = os.environ.get(METRICS_FD)
         return cls(int(fd) if fd else None)
 
-    def report(
-        self, metrics: Mapping[str, float] | None = None, progress: Mapping[str, Any] | None = None
-    ) -> None:
+    def send(self, metrics: Mapping[str, float] | None = None, progress: Mapping[str, Any] | None = None) -> None:
         """Send one snapshot, or drop it if the launcher is behind; a torn line is finished before the next begins."""
         if self._fd is None:
             return

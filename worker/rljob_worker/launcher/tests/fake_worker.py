@@ -22,7 +22,7 @@ class FakeWorker:
         self.reporter = Reporter.from_environment()
 
     def report(self, metrics, progress=None):
-        self.reporter.report(metrics, progress)
+        self.reporter.send(metrics, progress)
 
     def words(self, **words):
         write_last_words(LastWords(**words))

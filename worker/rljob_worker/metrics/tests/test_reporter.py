@@ -20,9 +20,9 @@ def read_all(fd):
     return data
 
 
-def test_a_report_is_one_line():
+def test_a_snapshot_is_one_line():
     read_end, write_end = pipe()
-    Reporter(write_end).report({"step": 3.0}, {"phase": "Running"})
+    Reporter(write_end).send({"step": 3.0}, {"phase": "Running"})
     assert json.loads(read_all(read_end)) == {"metrics": {"step": 3.0}, "progress": {"phase": "Running"}}
     os.close(read_end), os.close(write_end)
 
@@ -34,11 +34,11 @@ def test_a_launcher_that_does_not_read_costs_snapshots_and_no_torn_line():
     sent = {f"metric/{n}": float(n) for n in range(10_000)}
     received = b""
     for step in range(6):
-        reporter.report(sent | {"step": step})
+        reporter.send(sent | {"step": step})
         if step >= 2:
             received += read_all(read_end)
     for _ in range(9):
-        reporter.report({"step": 99.0})
+        reporter.send({"step": 99.0})
         received += read_all(read_end)
     lines = [json.loads(line) for line in received.splitlines()]
     steps = [line["metrics"]["step"] for line in lines]
@@ -51,10 +51,10 @@ def test_a_dead_launcher_is_no_error():
     read_end, write_end = pipe()
     os.close(read_end)
     reporter = Reporter(write_end)
-    reporter.report({"step": 1.0})
-    reporter.report({"step": 2.0})
+    reporter.send({"step": 1.0})
+    reporter.send({"step": 2.0})
     os.close(write_end)
 
 
 def test_without_a_launcher_nothing_happens():
-    Reporter(None).report({"step": 1.0})
+    Reporter(None).send({"step": 1.0})

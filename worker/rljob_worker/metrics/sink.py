@@ -1,0 +1,55 @@
+"""Files of one run, written by the lead worker: metrics.jsonl, samples.jsonl, TensorBoard events, trackers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rljob_worker.metrics.lines import LinesFile
+from rljob_worker.metrics.trackers import Run, open_trackers
+
+METRICS = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
+
+
+class RunFiles:
+    """Appends steps; on resume, `cut_back` first."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        trackers: tuple[str, ...] = (),
+        *,
+        name: str = "",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Raises InvalidJob for a tracker that is not installed and StorageError for an unwritable directory."""
+        self._trackers = open_trackers(trackers, Run(run_dir, name, config or {}))
+        self._metrics = LinesFile(run_dir / METRICS)
+        self._samples = LinesFile(run_dir / SAMPLES)
+
+    def write_step(self, step: int, metrics: Mapping[str, float], samples: Sequence[Mapping[str, Any]]) -> None:
+        """Write one step; step 0 is the validation before the first. Raises StorageError when the disk is full."""
+        # samples first: a step with a line of metrics is whole
+        self._samples.write([{"step": step, **sample} for sample in samples])
+        self._metrics.write([{"step": step, **metrics}])
+        points = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        for tracker in self._trackers:
+            tracker.log(step, points)
+
+    def cut_back(self, step: int) -> None:
+        """Forget steps after `step`, so that the files are those of a run that never failed.
+
+        Step 0 forgets everything: a run without a checkpoint begins with validation again.
+        """
+        last = step if step > 0 else -1
+        self._metrics.cut_back(last)
+        self._samples.cut_back(last)
+        for tracker in self._trackers:
+            tracker.cut_back(last)
+
+    def close(self) -> None:
+        self._metrics.close()
+        self._samples.close()
+        for tracker in self._trackers:
+            tracker.close()

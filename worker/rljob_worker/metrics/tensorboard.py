@@ -1,0 +1,43 @@
+"""TensorBoard event files, written with TensorBoard's own record format and without torch."""
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from rljob_worker.metrics.lines import storage_errors
+
+
+class TensorBoardTracker:
+    """One event file per process; metric names become tags, their first part the section."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        with storage_errors(self._path):
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab")
+        self._records = RecordWriter(self._file)
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """One point per metric."""
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def cut_back(self, step: int) -> None:
+        """Make readers forget points after `step`, those of earlier files included."""
+        self._write(Event(wall_time=time.time(), step=step + 1, session_log=SessionLog(status=SessionLog.START)))
+
+    def close(self) -> None:
+        with storage_errors(self._path):
+            self._file.close()
+
+    def _write(self, event: Event) -> None:
+        with storage_errors(self._path):
+            self._records.write(event.SerializeToString())
+            self._file.flush()

@@ -1,0 +1,108 @@
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.metrics.lines import LinesFile
+from rljob_worker.metrics.sink import RunFiles
+from rljob_worker.metrics.trackers import legal_mlflow_name
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_steps(files, *steps):
+    for step in steps:
+        files.write_step(step, {"reward/mean": step / 10}, [{"row_id": step, "response": "4"}])
+
+
+def points(run_dir, tag="reward/mean"):
+    events = EventAccumulator(str(run_dir / "tensorboard"))
+    events.Reload()
+    return [(point.step, round(point.value, 6)) for point in events.Scalars(tag)]
+
+
+def test_one_line_per_step_and_sample(tmp_path):
+    files = RunFiles(tmp_path)
+    write_steps(files, 1, 2)
+    files.close()
+    assert records(tmp_path / "metrics.jsonl") == [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}]
+    assert records(tmp_path / "samples.jsonl")[1] == {"step": 2, "row_id": 2, "response": "4"}
+    assert points(tmp_path) == [(1, 0.1), (2, 0.2)]
+
+
+def test_lines_are_there_before_the_file_is_closed(tmp_path):
+    files = RunFiles(tmp_path)
+    write_steps(files, 1)
+    assert len(records(tmp_path / "metrics.jsonl")) == len(records(tmp_path / "samples.jsonl")) == 1
+    files.close()
+
+
+def test_a_resumed_run_looks_as_if_it_had_never_failed(tmp_path):
+    first = RunFiles(tmp_path)
+    write_steps(first, 0, 1, 2, 3)
+    first.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "reward/me')
+    second = RunFiles(tmp_path)
+    second.cut_back(2)
+    write_steps(second, 3, 4)
+    second.close()
+    assert [record["step"] for record in records(tmp_path / "metrics.jsonl")] == [0, 1, 2, 3, 4]
+    assert [record["step"] for record in records(tmp_path / "samples.jsonl")] == [0, 1, 2, 3, 4]
+    assert points(tmp_path) == [(0, 0.0), (1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)]
+
+
+def test_a_start_without_checkpoint_forgets_everything(tmp_path):
+    first = RunFiles(tmp_path)
+    write_steps(first, 0, 1)
+    first.close()
+    second = RunFiles(tmp_path)
+    second.cut_back(0)
+    write_steps(second, 0)
+    second.close()
+    assert [record["step"] for record in records(tmp_path / "metrics.jsonl")] == [0]
+    assert points(tmp_path) == [(0, 0.0)]
+
+
+def test_json_has_no_nan(tmp_path):
+    files = RunFiles(tmp_path)
+    files.write_step(1, {"kl/old": math.inf, "reward/mean": 1.0}, [{"rewards": [math.nan, 2.0]}])
+    files.close()
+    assert records(tmp_path / "metrics.jsonl") == [{"step": 1, "kl/old": None, "reward/mean": 1.0}]
+    assert records(tmp_path / "samples.jsonl") == [{"step": 1, "rewards": [None, 2.0]}]
+
+
+def test_a_full_disk_is_a_storage_error_that_names_the_file(tmp_path):
+    (tmp_path / "full").symlink_to("/dev/full")
+    file = LinesFile(tmp_path / "full")
+    with pytest.raises(StorageError, match=r"cannot write .*/full: No space left on device; free space"):
+        file.write([{"step": 1}])
+    file.close()
+
+
+def test_an_unwritable_directory_is_a_storage_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        RunFiles(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize(("tracker", "module"), [("WandB", "wandb"), ("MLflow", "mlflow")])
+def test_a_tracker_that_is_not_installed_is_the_users_mistake(tmp_path, monkeypatch, tracker, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InvalidJob, match=rf"asks for {tracker}, but the Python package {module} is not installed"):
+        RunFiles(tmp_path, (tracker,))
+
+
+def test_mlflow_names():
+    assert legal_mlflow_name("data/bytes_rollout->reward") == "data/bytes_rollout-_reward"
+
+
+def test_the_sink_needs_no_torch():
+    code = "import rljob_worker.metrics.sink, rljob_worker.metrics.tensorboard, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -1,0 +1,11 @@
+"""Checkpoints: a directory per step, good if and only if its manifest is there and every file is as the manifest says.
+
+    checkpoints/step-00000020-attempt-1/
+        engines/train-actor/…          torch.distributed.checkpoint, sharded, reshardable
+        state-train.json               stages with a memory, once per worker group
+        done-train-0.json              files and checksums of one rank, written after its last byte
+        manifest.json                  written last, by the lead; it *is* the commit
+
+Works on object stores (nothing is renamed but the small manifest), and an old attempt on a cut-off node cannot commit:
+the lead checks that the run still belongs to its attempt before it writes the manifest.
+"""

@@ -1,0 +1,97 @@
+"""Which checkpoint a new attempt starts from."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_worker.checkpoint.manifest import MANIFEST, Committed, committed, damage
+from rljob_worker.errors import StorageError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the job goes on: the last trained step and the checkpoint that holds it; step 0 has none."""
+
+    step: int = 0
+    checkpoint: Path | None = None
+
+
+def choose_start(checkpoints: Path, resume: str) -> Start:
+    """The start for `resume`: "auto" (newest good checkpoint, else step 0), "never" (step 0), or a step's number.
+
+    Torn directories are no checkpoints. A damaged one is passed over for an older good one, loudly; when there is none
+    left, or the damaged step was asked for by number, StorageError: work is never silently begun again.
+    """
+    if resume == "never":
+        return Start()
+    found = committed(checkpoints)
+    if resume != "auto":
+        return _exact(found, int(resume), checkpoints)
+    damaged = []
+    for checkpoint in reversed(found):
+        problem = damage(checkpoint)
+        if problem is None:
+            return Start(checkpoint.step, checkpoint.path)
+        log.warning("passing over the checkpoint of step %d: %s", checkpoint.step, problem)
+        damaged.append(problem)
+    if damaged:
+        raise StorageError(
+            f"no good checkpoint is left in {checkpoints}: {damaged[0]}; restore the file, "
+            "or start over with another name or --runs-dir"
+        )
+    return Start()
+
+
+def _exact(found: list[Committed], step: int, checkpoints: Path) -> Start:
+    for checkpoint in found:
+        if checkpoint.step == step:
+            problem = damage(checkpoint)
+            if problem is not None:
+                raise StorageError(f"the checkpoint of step {step} is damaged: {problem}; resume from another step")
+            return Start(step, checkpoint.path)
+    there = ", ".join(str(checkpoint.step) for checkpoint in found) or "none"
+    raise StorageError(f"no checkpoint of step {step} in {checkpoints}; there are: {there}")
+
+
+def discard_after(checkpoints: Path, step: int) -> None:
+    """Delete checkpoints of later steps and directories that were never committed: the run goes on from `step`."""
+    later = [checkpoint.path for checkpoint in committed(checkpoints) if checkpoint.step > step]
+    torn = [path for path in checkpoints.glob("step-*") if not (path / MANIFEST).exists()]
+    for path in [*later, *torn]:
+        delete(path)
+
+
+def delete(path: Path) -> None:
+    """Remove a checkpoint, manifest first: a deletion cut short leaves no half checkpoint that looks good."""
+    (path / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def claim_run(run_dir: Path, attempt: int) -> None:
+    """Note that the run belongs to this attempt from now on; StorageError when a later attempt has it."""
+    owner = owner_attempt(run_dir)
+    if owner > attempt:
+        raise StorageError(f"{run_dir} belongs to attempt {owner} already; this is attempt {attempt}")
+    write_atomically(run_dir / "attempt", str(attempt))
+
+
+def owner_attempt(run_dir: Path) -> int:
+    try:
+        return int((run_dir / "attempt").read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees the old or the new text, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}; free space or fix permissions, then resume") from error

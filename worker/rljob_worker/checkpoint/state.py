@@ -1,0 +1,44 @@
+"""What a worker group remembers besides its engines: stages with a memory, the data it reads, seconds of running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rljob_worker.checkpoint.writer import read_json
+from rljob_worker.errors import BadData, StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """One per group and checkpoint, in `state-<group>.json`."""
+
+    stages: Mapping[str, Any] = field(default_factory=dict)
+    dataset: str | None = None
+    """Fingerprint of the training data; None in a group that reads none."""
+    active_seconds: float = 0.0
+    """Seconds of running, all attempts; 0 in groups other than the lead's."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def read(checkpoint: Path, group: str) -> GroupState:
+        """Raises StorageError when the checkpoint has none for this group."""
+        raw = read_json(checkpoint / f"state-{group}.json")
+        if raw is None:
+            raise StorageError(
+                f"{checkpoint} has no state of worker group {group!r}; was the group renamed? Groups keep their "
+                "names over a resume"
+            )
+        return GroupState(**raw)
+
+    def check_dataset(self, fingerprint: str | None) -> None:
+        """Refuse to go on with other data than the run began with."""
+        if self.dataset is not None and fingerprint is not None and self.dataset != fingerprint:
+            raise BadData(
+                "the training data has changed since the checkpoint was written: the order of prompts would not be that "
+                "of one run; restore the data, or start a new run with checkpoint.initFrom"
+            )

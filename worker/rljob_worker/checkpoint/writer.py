@@ -1,0 +1,151 @@
+"""Writing a checkpoint: every rank its shards, then the lead the manifest."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rljob_worker.checkpoint.manifest import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    committed,
+    directory_name,
+    file_entry,
+    to_delete,
+)
+from rljob_worker.checkpoint.restore import delete, owner_attempt, write_atomically
+from rljob_worker.errors import DeadlineExceeded, StorageError
+
+if TYPE_CHECKING:
+    from rljob_worker.engines.protocols import TrainEngine
+
+log = logging.getLogger(__name__)
+_POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class RankFiles:
+    """Writes one rank's part of a checkpoint."""
+
+    run_dir: Path
+    attempt: int
+    group: str
+    rank: int
+
+    def save(self, step: int, engines: Mapping[str, TrainEngine], state: Mapping[str, Any]) -> None:
+        """Engines (collective), the group's stage state (rank 0 only), then the done file. Raises StorageError."""
+        directory = self.run_dir / "checkpoints" / directory_name(step, self.attempt)
+        with storage_errors(directory):
+            for name, engine in engines.items():
+                engine_directory = directory / "engines" / engine_folder(name)
+                engine_directory.mkdir(parents=True, exist_ok=True)
+                engine.save(engine_directory)
+            directory.mkdir(parents=True, exist_ok=True)
+            if self.rank == 0:
+                write_atomically(directory / f"state-{self.group}.json", json.dumps(state, sort_keys=True))
+            write_atomically(directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, engines)))
+
+    def _own_files(self, directory: Path, engines: Iterable[str]) -> dict[str, list[int]]:
+        folders = [directory / "engines" / engine_folder(name) for name in engines]
+        own = [path for folder in folders for path in folder.glob(f"__{self.rank}_*")]
+        entries = {str(path.relative_to(directory)): file_entry(path) for path in own}
+        return {name: [entry.size, entry.crc32] for name, entry in entries.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """The lead's part: waits for every rank's done file, then writes the manifest, then applies retention."""
+
+    run_dir: Path
+    attempt: int
+    plan_hash: str
+    ranks: tuple[tuple[str, int], ...]
+    """(group, rank) of every worker of the job."""
+    keep_last: int
+    keep_best: int
+    deadline_seconds: float
+
+    def commit(self, step: int, *, score: float | None) -> Path:
+        """Returns the committed directory. Raises DeadlineExceeded naming the late ranks, StorageError when a later attempt owns
+        the run or the disk is full."""
+        directory = self.run_dir / "checkpoints" / directory_name(step, self.attempt)
+        done = self._wait_for_all(directory)
+        owner = owner_attempt(self.run_dir)
+        if owner != self.attempt:
+            raise StorageError(f"attempt {self.attempt} may not commit step {step}: the run belongs to attempt {owner}")
+        with storage_errors(directory):
+            manifest = Manifest(step, self.attempt, self.plan_hash, score, all_files(directory, done))
+            write_atomically(directory / MANIFEST, manifest.to_json())
+        for old in to_delete(
+            committed(self.run_dir / "checkpoints"), keep_last=self.keep_last, keep_best=self.keep_best
+        ):
+            delete(old.path)
+        return directory
+
+    def _wait_for_all(self, directory: Path) -> dict[str, FileEntry]:
+        missing = set(self.ranks)
+        entries: dict[str, FileEntry] = {}
+        end = time.monotonic() + self.deadline_seconds
+        while missing:
+            for group, rank in sorted(missing):
+                done = read_json(directory / done_name(group, rank))
+                if done is not None:
+                    missing.discard((group, rank))
+                    entries |= {name: FileEntry(*entry) for name, entry in done.items()}
+            if missing and time.monotonic() > end:
+                names = ", ".join(f"{group}/{rank}" for group, rank in sorted(missing))
+                raise DeadlineExceeded(f"checkpoint {directory.name}: no done file from worker {names}")
+            if missing:
+                time.sleep(_POLL_SECONDS)
+        return entries
+
+
+def all_files(directory: Path, known: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
+    """Every file of a checkpoint with size and checksum; checksums that a rank has computed are not computed again."""
+    files = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path.name != MANIFEST:
+            name = str(path.relative_to(directory))
+            files[name] = known.get(name) or file_entry(path)
+    return files
+
+
+def engine_folder(name: str) -> str:
+    return name.replace("/", "-")
+
+
+def done_name(group: str, rank: int) -> str:
+    return f"done-{group}-{rank}.json"
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        loaded = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return loaded if isinstance(loaded, dict) else None
+
+
+@contextmanager
+def storage_errors(directory: Path) -> Iterator[None]:
+    """Turn a failed write into a StorageError that names the place; what was written so far goes, to free the space."""
+    try:
+        yield
+    except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(
+            f"cannot write the checkpoint {directory}: {error.strerror or error}; the previous checkpoint is intact: "
+            "free space or fix permissions, then resume"
+        ) from error
+
+

@@ -1,0 +1,92 @@
+"""Who this process is: the variables of the worker's environment, read once and checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rljob_api.plan import GroupPlan, Plan
+from rljob_worker.errors import InvalidJob
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnvironment:
+    """Parsed environment of one worker (`rljob_api.keys` lists the variables)."""
+
+    plan: Plan
+    group: str
+    host_index: int
+    local_rank: int
+    attempt: int
+    peers: str
+    buffer_socket: str
+    token: str
+    run_dir: Path
+    resume: str
+
+    @property
+    def group_plan(self) -> GroupPlan:
+        return self.plan.group(self.group)
+
+    @property
+    def rank(self) -> int:
+        """Rank inside the worker group."""
+        return self.host_index * self.group_plan.workers_per_host + self.local_rank
+
+    @property
+    def is_lead(self) -> bool:
+        return self.group == self.plan.lead_group and self.rank == 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}/{self.rank}"
+
+    @staticmethod
+    def read(environ: Mapping[str, str] = os.environ) -> WorkerEnvironment:
+        """Raises InvalidJob naming the variable that is missing or wrong."""
+        token_file = Path(_required(environ, "RLJOB_TOKEN_FILE"))
+        return WorkerEnvironment(
+            plan=read_plan(Path(_required(environ, "RLJOB_PLAN"))),
+            group=_required(environ, "RLJOB_GROUP"),
+            host_index=_integer(environ, "RLJOB_HOST_INDEX"),
+            local_rank=_integer(environ, "RLJOB_LOCAL_RANK"),
+            attempt=_integer(environ, "RLJOB_ATTEMPT"),
+            peers=_required(environ, "RLJOB_PEERS"),
+            buffer_socket=_required(environ, "RLJOB_BUFFER"),
+            token=_read(token_file, "RLJOB_TOKEN_FILE").strip(),
+            run_dir=Path(_required(environ, "RLJOB_RUN_DIR")),
+            resume=environ.get("RLJOB_RESUME", "auto"),
+        )
+
+
+def read_plan(path: Path) -> Plan:
+    """The Plan a planner wrote; a version this worker does not know is refused."""
+    try:
+        return Plan.model_validate_json(_read(path, "RLJOB_PLAN"))
+    except ValidationError as error:
+        raise InvalidJob(f"RLJOB_PLAN: {path} is not a plan this worker understands: {error}") from error
+
+
+def _required(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name)
+    if not value:
+        raise InvalidJob(f"the environment variable {name} is not set; workers are started by the launcher")
+    return value
+
+
+def _integer(environ: Mapping[str, str], name: str) -> int:
+    value = _required(environ, name)
+    if not value.isdigit():
+        raise InvalidJob(f"the environment variable {name} is {value!r}, expected a whole number")
+    return int(value)
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise InvalidJob(f"{name}: cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,51 @@
+"""The lead worker: rank 0 of the group that updates the first policy. Collects, decides, writes, commits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.checkpoint.writer import Committer
+from rljob_worker.runtime.control import Control, Opening, Verdict, decide
+from rljob_worker.runtime.recorder import Recorder, score_of
+
+
+@dataclass
+class Lead:
+    """Not in charge during a step: it speaks once, when every worker has reported."""
+
+    spec: RLJobSpec
+    control: Control
+    recorder: Recorder
+    committer: Committer
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def open(self, opening: Opening) -> None:
+        """Tell every worker where the job goes on."""
+        self.control.announce(0, opening)
+
+    def judge(self, step: int, *, was_announced_last: bool) -> Verdict:
+        """Collect the step's reports, write them down, decide, and tell everyone."""
+        reports = self.control.collect(step)
+        self.metrics = self.recorder.record(step, reports)
+        verdict = decide(
+            step,
+            stop=self.spec.stop,
+            checkpoint=self.spec.checkpoint,
+            was_announced_last=was_announced_last,
+            stop_requested=any(report.stop_requested for report in reports),
+            reward=self._reward(),
+            elapsed_seconds=self.recorder.active_seconds,
+        )
+        self.control.announce(step + 1, verdict)
+        return verdict
+
+    def commit(self, step: int) -> None:
+        self.committer.commit(step, score=score_of(self.metrics))
+        self.recorder.committed(step)
+
+    def _reward(self) -> float | None:
+        """What `rewardAbove` is compared with: validation accuracy where the job validates, else the step's mean reward."""
+        if self.spec.data.validation:
+            return self.metrics.get("validation/accuracy")
+        return self.metrics.get("reward/mean")

@@ -1,0 +1,80 @@
+"""The lead's books: one line of metrics per step, samples, and the progress that the pod serves."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.metrics.sink import RunFiles
+from rljob_worker.runtime.control import Report
+from rljob_worker.scalars import merge_all
+
+
+class Recorder:
+    """Merges the reports of all workers and writes them down."""
+
+    def __init__(
+        self,
+        files: RunFiles,
+        reporter: Reporter,
+        *,
+        total_steps: int,
+        attempt: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._files, self._reporter, self._clock = files, reporter, clock
+        self._started = clock()
+        self._progress: dict[str, Any] = {"totalSteps": total_steps, "attempt": attempt}
+
+    def resume_from(self, step: int, active_seconds: float) -> None:
+        """Drop what was written after `step`; go on counting the seconds of running."""
+        self._files.cut_back(step)
+        self._started -= active_seconds
+        self._progress |= {"step": step, "checkpointStep": step or None}
+
+    @property
+    def active_seconds(self) -> float:
+        """Seconds of running, earlier attempts included."""
+        return self._clock() - self._started
+
+    def record(self, step: int, reports: Sequence[Report]) -> dict[str, float]:
+        """Write one step; returns the merged metrics, those of nothing left out."""
+        merged = {name: scalar.value for name, scalar in merge_all(report.metrics for report in reports).items()}
+        metrics = derived({name: value for name, value in merged.items() if not math.isnan(value)})
+        samples = [sample for report in reports for sample in report.samples]
+        self._files.write_step(step, metrics, samples)
+        self._progress |= {"phase": "Running", "step": step, "reward": metrics.get("reward/mean")}
+        if "validation/accuracy" in metrics:
+            self._progress["validation"] = metrics["validation/accuracy"]
+        self.show(metrics)
+        return metrics
+
+    def committed(self, step: int) -> None:
+        self._progress["checkpointStep"] = step
+        self.show({})
+
+    def show(self, metrics: dict[str, float]) -> None:
+        self._reporter.report(metrics=metrics, progress=self._progress)
+
+    def close(self) -> None:
+        self._files.close()
+
+
+def derived(metrics: dict[str, float]) -> dict[str, float]:
+    """Metrics that follow from others: spread of the reward, tokens per second, bytes over all edges."""
+    out = dict(metrics)
+    if "reward/square_mean" in out:
+        variance = out.pop("reward/square_mean") - out["reward/mean"] ** 2
+        out["reward/std"] = math.sqrt(max(variance, 0.0))
+    if "tokens/total" in out and out.get("time/step_seconds"):
+        out["throughput/tokens_per_second"] = out["tokens/total"] / out["time/step_seconds"]
+    out["data/bytes_total"] = sum(value for name, value in out.items() if name.startswith("data/bytes_"))
+    return out
+
+
+def score_of(metrics: dict[str, float]) -> float | None:
+    """What `keepBest` and `rewardAbove` look at: validation accuracy where the step has it, else the mean reward."""
+    return metrics.get("validation/accuracy", metrics.get("reward/mean"))

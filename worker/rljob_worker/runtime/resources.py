@@ -1,0 +1,95 @@
+"""What one rank needs to run its schedule: engines, tokenizer, prompts, reward processes. Nothing it does not need is built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rljob_api.catalogue import data_columns
+from rljob_api.keys import ACTOR
+from rljob_api.plan import GroupPlan, Plan, StagePlan
+from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
+from rljob_worker.errors import InvalidJob
+from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.runtime.validation import Validation
+from rljob_worker.stages.stage import Resources
+
+
+def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.device, cache_dir: Path) -> Resources:
+    """Engines of this group, and what its Rollout and Reward stages read with. Collective over the group."""
+    engines = [engine for engine in plan.engines if engine.group == group.name]
+    runs = {plan.stage(name).run for name in group.schedule}
+    uses_text = bool(runs & {"Rollout", "Reward"}) or any(":" in run for run in runs)
+    tokenizer = load_tokenizer(plan) if uses_text else None
+    resources = Resources(
+        plan=plan,
+        train_engines={e.model: build_train_engine(plan, e, device) for e in engines if e.kind == "Train"},
+        rollout_engines={e.model: build_rollout_engine(plan, e, device) for e in engines if e.kind == "Rollout"},
+        tokenizer=tokenizer,
+        dataset=train_dataset(plan, tokenizer, cache_dir) if "Rollout" in runs else None,
+        rewards=reward_runner(plan, group) if needs_rewards(plan, runs) else None,
+    )
+    if resources.rewards is not None:
+        resources.rewards.check()  # after the engines: reward processes import while models load
+    return resources
+
+
+def needs_rewards(plan: Plan, runs: Iterable[str]) -> bool:
+    """Reward functions run where the Reward stage is, and where validation generates."""
+    runs = set(runs)
+    return bool(plan.spec.rewards) and ("Reward" in runs or ("Rollout" in runs and bool(plan.spec.data.validation)))
+
+
+def load_tokenizer(plan: Plan) -> Any:
+    """The actor's tokenizer. Raises InvalidJob naming the directory."""
+    from transformers import AutoTokenizer
+
+    path = next(model.path for model in plan.spec.models if model.name == ACTOR)
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidJob(
+            f"models: no tokenizer could be loaded from {path!r}: {reason}; the directory needs tokenizer.json and "
+            "tokenizer_config.json"
+        ) from error
+
+
+def train_dataset(plan: Plan, tokenizer: Any, cache_dir: Path) -> PromptDataset:
+    data = plan.spec.data
+    return PromptDataset(
+        data, sources=data.train, columns=data_columns(plan.spec), tokenizer=tokenizer, cache_dir=cache_dir, seed=plan.spec.seed
+    )
+
+
+def reward_runner(plan: Plan, group: GroupPlan) -> RewardRunner:
+    """Reward processes of this worker: the host's cores shared by its workers, at most four each."""
+    cores = os.cpu_count() or 1
+    return RewardRunner(plan.spec.rewards, processes=max(1, min(4, cores // group.workers_per_host)))
+
+
+def build_validation(
+    plan: Plan, schedule: Iterable[StagePlan], rank: int, resources: Resources, cache_dir: Path
+) -> Validation | None:
+    """This rank's share of validation; None where the job has no validation data or this group does not generate."""
+    data = plan.spec.data
+    rollout = next((stage for stage in schedule if stage.run == "Rollout"), None)
+    if not data.validation or rollout is None or resources.rewards is None:
+        return None
+    dataset = PromptDataset(
+        data,
+        sources=data.validation,
+        columns=data_columns(plan.spec),
+        tokenizer=resources.tokenizer,
+        cache_dir=cache_dir,
+        seed=None,
+        max_rows=plan.spec.validation.max_rows,
+    )
+    engine = resources.rollout_engines[rollout.models[0]]
+    dp_rank, dp_size = rollout.mesh.dp_rank(rank), rollout.mesh.dp
+    return Validation(plan, dataset, engine, resources.rewards, resources.tokenizer, dp_rank, dp_size)

@@ -1,0 +1,80 @@
+"""Validation: the policy answers the validation prompts, each rank its share, and the first reward says who was right."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from rljob_api.plan import Plan
+from rljob_worker.batch import Batch
+from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.engines.protocols import RolloutEngine, Sampling
+from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.scalars import Scalars, mean
+from rljob_worker.stages.reward import reward_rows
+from rljob_worker.stages.rollout import rollout_batch
+
+VALIDATION_SEED_OFFSET = 1 << 32
+"""Validation draws from another stream of random numbers than training."""
+
+
+class Validation:
+    """One rank's share of every validation."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        dataset: PromptDataset,
+        engine: RolloutEngine,
+        rewards: RewardRunner,
+        tokenizer: Any,
+        dp_rank: int,
+        dp_size: int,
+    ) -> None:
+        spec = plan.spec
+        self._dataset, self._engine, self._rewards, self._tokenizer = dataset, engine, rewards, tokenizer
+        self._ordinals = np.arange(dp_rank, len(dataset), dp_size, dtype=np.int64)
+        self._sampling = Sampling(
+            temperature=spec.validation.temperature,
+            max_tokens=spec.rollout.max_response_tokens,
+            seed=spec.seed + VALIDATION_SEED_OFFSET,
+        )
+
+    def run(self) -> tuple[Scalars, list[dict[str, Any]]]:
+        """Accuracy overall and per source; a few rows to look at."""
+        started = time.perf_counter()
+        prompts = self._dataset.fetch(self._ordinals)
+        responses = self._engine.generate(prompts.prompt_ids, self._sampling, self._ordinals, 1)
+        batch = rollout_batch(prompts, responses, self._ordinals, self._ordinals, 1, self._engine.version)
+        rows = reward_rows(batch, lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)))
+        correct = self._rewards.score(rows).rewards[:, 0]
+        metrics = accuracy(correct, batch)
+        metrics["time/validation_seconds"] = mean(time.perf_counter() - started)
+        shown = [{"validation": True, **_shown(rows[i]), "reward": float(correct[i])} for i in range(min(2, len(rows)))]
+        return metrics, shown
+
+
+def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:
+    """Mean of the first reward over all rows and over each source's."""
+    metrics = {
+        "validation/accuracy": mean(float(correct.sum()), len(correct)),
+        "validation/response_length": mean(float(batch["response_ids"].lengths.sum()), len(correct)),
+    }
+    sources = np.array(batch["source"].to_list(), dtype=object)
+    for source in sorted(set(sources)):
+        mine = correct[sources == source]
+        metrics[f"validation/accuracy/{source}"] = mean(float(mine.sum()), len(mine))
+    return metrics
+
+
+def is_due(step: int, *, every_steps: int, is_last: bool, first_step: int) -> bool:
+    """Validation comes before the first step, every `everySteps`, and after the last; a resumed run does not repeat its start."""
+    if step == 0:
+        return first_step == 0
+    return is_last or (every_steps > 0 and step % every_steps == 0)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {"row_id": row["row_id"], "prompt": row["prompt"], "response": row["response"]}

@@ -1,0 +1,238 @@
+"""Puts one worker together: world, engines, stages, loop; runs it; says how it ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rljob_api.exit_codes import ExitCode
+from rljob_api.plan import StagePlan
+from rljob_worker.checkpoint.restore import choose_start, claim_run, discard_after
+from rljob_worker.checkpoint.state import GroupState
+from rljob_worker.checkpoint.writer import Committer, RankFiles, engine_folder
+from rljob_worker.databuffer.client import BufferClient, Identity
+from rljob_worker.databuffer.peers import AddressBook
+from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.launcher.last_words import LastWords
+from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.metrics.sink import RunFiles
+from rljob_worker.runtime.control import Control, Opening, Verdict
+from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.runtime.handover import Handover
+from rljob_worker.runtime.lead import Lead
+from rljob_worker.runtime.loop import Loop, Parts
+from rljob_worker.runtime.recorder import Recorder
+from rljob_worker.runtime.resources import build_resources, build_validation
+from rljob_worker.runtime.weight_sync import WeightSync
+from rljob_worker.runtime.world import device_of, sum_over_group, world
+from rljob_worker.scalars import Scalars, mean, total
+from rljob_worker.stages import build_stage
+from rljob_worker.stages.stage import Reduce, Resources, Stage, StageContext
+
+log = logging.getLogger(__name__)
+
+
+def run_worker(environment: WorkerEnvironment, stop: threading.Event) -> LastWords:
+    """Join the group, run the job to its end, report how it went. Raises RLJobError."""
+    plan, group = environment.plan, environment.group_plan
+    deadline = plan.spec.data_buffer.deadline_seconds
+    identity = Identity(
+        token=environment.token,
+        attempt=environment.attempt,
+        plan_hash=plan.hash(),
+        group=environment.group,
+        host=environment.host_index,
+        rank=environment.rank,
+    )
+    client = BufferClient(environment.buffer_socket, identity)
+    store_host = AddressBook.from_environment(environment.peers).host_of(environment.group, 0)
+    with world(
+        client, group, environment.rank, host=store_host, attempt=environment.attempt, deadline_seconds=deadline
+    ):
+        worker = Worker.assemble(environment, client, stop)
+        words = worker.run()
+    client.drain(deadline)
+    return words
+
+
+@dataclass
+class Worker:
+    """One rank with everything built."""
+
+    environment: WorkerEnvironment
+    client: BufferClient
+    control: Control
+    resources: Resources
+    schedule: tuple[tuple[StagePlan, Stage], ...]
+    trainable: Mapping[str, TrainEngine]
+    """By engine name: what a checkpoint holds."""
+    reduce: Reduce
+    stop: threading.Event
+
+    @staticmethod
+    def assemble(environment: WorkerEnvironment, client: BufferClient, stop: threading.Event) -> Worker:
+        plan, group = environment.plan, environment.group_plan
+        device = device_of(group, environment.local_rank)
+        cache_dir = environment.run_dir / "cache"
+        resources = build_resources(plan, group, environment.rank, device, cache_dir)
+        stages = [plan.stage(name) for name in group.schedule]
+        return Worker(
+            environment=environment,
+            client=client,
+            control=Control(
+                client, plan.worker_offset(group.name) + environment.rank, plan.spec.data_buffer.deadline_seconds
+            ),
+            resources=resources,
+            schedule=tuple((stage, build_stage(stage, resources)) for stage in stages),
+            trainable={
+                engine.name: resources.train_engines[engine.model]
+                for engine in plan.engines
+                if engine.group == group.name and engine.trainable
+            },
+            reduce=sum_over_group(device),
+            stop=stop,
+        )
+
+    def run(self) -> LastWords:
+        lead, opening = self._open()
+        state = self._restore(opening)
+        if lead is not None:
+            lead.recorder.resume_from(opening.step, state.active_seconds)
+        step, verdict = Loop(self._parts(lead)).run(opening)
+        if lead is not None:
+            lead.recorder.close()
+        if self.resources.rewards is not None:
+            self.resources.rewards.close()
+        return self._last_words(step, verdict)
+
+    def _open(self) -> tuple[Lead | None, Opening]:
+        """The lead chooses where to go on and tells the others."""
+        if not self.environment.is_lead:
+            return None, self.control.await_opening()
+        run_dir, checkpoints = self.environment.run_dir, self.environment.run_dir / "checkpoints"
+        claim_run(run_dir, self.environment.attempt)
+        start = choose_start(checkpoints, self.environment.resume)
+        discard_after(checkpoints, start.step)
+        opening = Opening(start.step, None if start.checkpoint is None else str(start.checkpoint))
+        lead = self._lead()
+        lead.open(opening)
+        return lead, opening
+
+    def _lead(self) -> Lead:
+        environment, spec = self.environment, self.environment.plan.spec
+        recorder = Recorder(
+            RunFiles(environment.run_dir, trackers=spec.monitoring.trackers),
+            Reporter.from_environment(),
+            total_steps=spec.stop.steps,
+            attempt=environment.attempt,
+        )
+        committer = Committer(
+            run_dir=environment.run_dir,
+            attempt=environment.attempt,
+            plan_hash=environment.plan.hash(),
+            ranks=tuple((group.name, rank) for group in environment.plan.groups for rank in range(group.num_workers)),
+            keep_last=spec.checkpoint.keep_last,
+            keep_best=spec.checkpoint.keep_best,
+            deadline_seconds=spec.data_buffer.deadline_seconds,
+        )
+        return Lead(spec, self.control, recorder, committer)
+
+    def _restore(self, opening: Opening) -> GroupState:
+        """Load engines and stage state; or the weights of another run when this one begins."""
+        if opening.checkpoint is None:
+            self._init_from(self.environment.plan.spec.checkpoint.init_from)
+            return GroupState()
+        checkpoint = Path(opening.checkpoint)
+        for name, engine in self.trainable.items():
+            engine.load(checkpoint / "engines" / engine_folder(name))
+        state = GroupState.read(checkpoint, self.environment.group)
+        state.check_dataset(self._fingerprint())
+        for plan, stage in self.schedule:
+            if plan.name in state.stages:
+                stage.load_state(state.stages[plan.name])  # type: ignore[attr-defined]
+        log.info("resumed from step %d (%s)", opening.step, checkpoint)
+        return state
+
+    def _init_from(self, source: str | None) -> None:
+        if source is None:
+            return
+        from rljob_worker.checkpoint.init_from import load_initial_weights
+
+        load_initial_weights(Path(source), self.trainable)
+
+    def _parts(self, lead: Lead | None) -> Parts:
+        plan, environment = self.environment.plan, self.environment
+        stages = [stage for stage, _ in self.schedule]
+        deadline = plan.spec.data_buffer.deadline_seconds
+        return Parts(
+            schedule=self.schedule,
+            context=self._context,
+            handover=Handover(plan, environment.group, environment.rank, self.client, deadline),
+            weights=WeightSync(
+                plan,
+                environment.group,
+                environment.rank,
+                self.client,
+                self.resources.train_engines,
+                self.resources.rollout_engines,
+            ),
+            control=self.control,
+            save=self._saver(lead),
+            validation=build_validation(plan, stages, environment.rank, self.resources, environment.run_dir / "cache"),
+            validates=bool(plan.spec.data.validation),
+            lead=lead,
+            statistics=self._statistics,
+            stop_requested=self.stop.is_set,
+            post=self.client.post,
+            total_steps=plan.spec.stop.steps,
+            validate_every=plan.spec.validation.every_steps,
+        )
+
+    def _context(self, stage: StagePlan, step: int) -> StageContext:
+        spec = self.environment.plan.spec
+        return StageContext(
+            step=step,
+            seed=spec.seed,
+            job=spec,
+            decode=self._decode,
+            reduce=self.reduce,
+            dp_rank=stage.mesh.dp_rank(self.environment.rank),
+            dp_size=stage.mesh.dp,
+        )
+
+    def _decode(self, ids: np.ndarray) -> str:
+        assert self.resources.tokenizer is not None
+        return str(self.resources.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def _saver(self, lead: Lead | None) -> Callable[[int], None]:
+        environment = self.environment
+        files = RankFiles(environment.run_dir, environment.attempt, environment.group, environment.rank)
+
+        def save(step: int) -> None:
+            files.save(step, self.trainable, self._state(lead).to_json())
+
+        return save
+
+    def _state(self, lead: Lead | None) -> GroupState:
+        stages = {plan.name: stage.state() for plan, stage in self.schedule if hasattr(stage, "state")}
+        return GroupState(stages, self._fingerprint(), 0.0 if lead is None else lead.recorder.active_seconds)
+
+    def _fingerprint(self) -> str | None:
+        return None if self.resources.dataset is None else self.resources.dataset.fingerprint
+
+    def _statistics(self) -> Scalars:
+        """The data plane's figures since the last call; bytes add up over workers, waits are averaged."""
+        figures: Mapping[str, Any] = self.client.statistics()
+        return {
+            f"data/{name}": mean(value) if name.endswith("_seconds") else total(value) for name, value in figures.items()
+        }
+
+    def _last_words(self, step: int, verdict: Verdict) -> LastWords:
+        code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE
+        return LastWords(int(code), step, step, verdict.cause, self.environment.name)

@@ -1,0 +1,94 @@
+"""The group's torch.distributed world: made in this one place.
+
+Rank 0 opens a TCPStore on a port the system chooses and posts its address to its sidecar; the others ask for it there, so
+no port is planned, and two jobs on one machine never meet.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from rljob_api.plan import GroupPlan
+from rljob_worker.errors import DeadlineExceeded
+
+_POLL_SECONDS = 0.05
+
+
+class StatusBoard(Protocol):
+    """The part of the data buffer client that rendezvous uses."""
+
+    def post(self, status: dict[str, Any]) -> None: ...
+
+    def peer_status(self, group: str, host: int, *, rank: int | None = None) -> dict[str, Any]: ...
+
+
+@contextmanager
+def world(
+    board: StatusBoard, group: GroupPlan, rank: int, *, host: str, attempt: int, deadline_seconds: float
+) -> Iterator[None]:
+    """Joins the group's world for the length of the block. Raises DeadlineExceeded when rank 0 does not show up."""
+    timeout = timedelta(seconds=deadline_seconds)
+    if host.startswith("127.") or host == "localhost":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a laptop's host name may resolve to nowhere
+    if rank == 0:
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        board.post({"store_port": store.port})
+    else:
+        port = wait_for_port(lambda: board.peer_status(group.name, 0, rank=0), group.name, deadline_seconds)
+        store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
+    dist.init_process_group(
+        group.backend,
+        store=dist.PrefixStore(f"{group.name}-{attempt}", store),
+        rank=rank,
+        world_size=group.num_workers,
+        timeout=timeout,
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def wait_for_port(ask: Callable[[], dict[str, Any]], group: str, deadline_seconds: float) -> int:
+    """The port rank 0 of the group has posted."""
+    end = time.monotonic() + deadline_seconds
+    while time.monotonic() < end:
+        port = ask().get("store_port")
+        if port is not None:
+            return int(port)
+        time.sleep(_POLL_SECONDS)
+    raise DeadlineExceeded(
+        f"worker {group}/0 posted no rendezvous address within {deadline_seconds:.0f} s; it has not started, or failed: "
+        "see its log"
+    )
+
+
+def device_of(group: GroupPlan, local_rank: int) -> torch.device:
+    """The accelerator of this process."""
+    if group.device == "cpu":
+        return torch.device("cpu")
+    device = torch.device(group.device, local_rank)
+    torch.get_device_module(device).set_device(device)
+    return device
+
+
+def sum_over_group(device: torch.device) -> Callable[[np.ndarray], np.ndarray]:
+    """An all-reduce of small float64 arrays over the group; the identity in a world of one."""
+    if dist.get_world_size() == 1:
+        return lambda values: values
+
+    def reduce(values: np.ndarray) -> np.ndarray:
+        tensor = torch.as_tensor(values, dtype=torch.float64, device=device).clone()
+        dist.all_reduce(tensor)
+        return tensor.cpu().numpy()
+
+    return reduce

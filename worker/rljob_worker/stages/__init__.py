@@ -1,0 +1,31 @@
+"""Built-in stages by catalogue name, and the user's by `module:function`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rljob_worker.stages.advantage import Advantage
+from rljob_worker.stages.reward import Reward
+from rljob_worker.stages.rollout import Rollout
+from rljob_worker.stages.scoring import LogProbs, Values
+from rljob_worker.stages.stage import BuildStage, Resources, Stage
+from rljob_worker.stages.update import UpdateCritic, UpdatePolicy
+from rljob_worker.stages.user import UserStage
+
+if TYPE_CHECKING:
+    from rljob_api.plan import StagePlan
+
+STAGES: dict[str, BuildStage] = {
+    "Rollout": Rollout,
+    "Reward": Reward,
+    "LogProbs": LogProbs,
+    "Values": Values,
+    "Advantage": Advantage,
+    "UpdatePolicy": UpdatePolicy,
+    "UpdateCritic": UpdateCritic,
+}
+
+
+def build_stage(stage: StagePlan, resources: Resources) -> Stage:
+    """The stage `run:` names: a catalogue name, or else the user's function."""
+    return STAGES.get(stage.run, UserStage)(stage, resources)

@@ -1,0 +1,77 @@
+"""Reward: runs the job's reward functions on every response and adds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rljob_api.plan import StagePlan
+from rljob_worker.batch import Batch, Column
+from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.rewards.round import RewardResult
+from rljob_worker.scalars import Scalars, maximum, mean
+from rljob_worker.stages.stage import Resources, StageContext, StageResult
+
+NUM_SAMPLED_GROUPS = 2
+"""Groups of each step whose rows go to samples.jsonl."""
+
+
+class Reward:
+    """Weighted sum of the job's rewards, one number per row."""
+
+    def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        assert resources.rewards is not None
+        self._runner: RewardRunner = resources.rewards
+        self._batch_size = resources.plan.spec.data.batch_size
+        self._names = [reward.name for reward in resources.plan.spec.rewards]
+
+    def run(self, batch: Batch | None, context: StageContext) -> StageResult:
+        assert batch is not None
+        rows = reward_rows(batch, context.decode)
+        result = self._runner.score(rows)
+        rewards = result.total
+        out = batch.select([]).with_columns({"rewards": Column.fixed(rewards)})
+        first = (context.step - 1) * self._batch_size
+        shown = np.flatnonzero(batch.group_ids - first < NUM_SAMPLED_GROUPS)
+        samples = [self._sample(rows[i], result, i) for i in shown]
+        return StageResult(out, reward_metrics(rewards) | result.metrics, samples)
+
+    def _sample(self, row: dict[str, Any], result: RewardResult, index: int) -> dict[str, Any]:
+        """One row for a person to read."""
+        shown = {name: row[name] for name in ("row_id", "prompt", "response")}
+        each = {name: float(result.rewards[index, i]) for i, name in enumerate(self._names)}
+        return {**shown, "reward": float(result.total[index]), "rewards": each}
+
+
+def reward_rows(batch: Batch, decode: Callable[[np.ndarray], str]) -> list[dict[str, Any]]:
+    """What a reward function is given: texts, counts and the dataset's columns of each row."""
+    prompts, responses = batch["prompt_ids"], batch["response_ids"]
+    carried = {name: column for name, column in batch.columns.items() if name not in ("prompt_ids", "response_ids")}
+    texts: dict[int, str] = {}  # a group shares its prompt
+    rows = []
+    for i in range(len(batch)):
+        group = int(batch.group_ids[i])
+        if group not in texts:
+            texts[group] = decode(prompts.row(i))
+        response = responses.row(i)
+        row = {name: plain(column.row(i)) for name, column in carried.items()}
+        row |= {"prompt": texts[group], "response": decode(response)}
+        row |= {"num_response_tokens": len(response), "row_id": int(batch.row_ids[i])}
+        rows.append(row)
+    return rows
+
+
+def plain(value: Any) -> Any:
+    """A numpy scalar or array as the Python value JSON knows."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+
+
+def reward_metrics(rewards: np.ndarray) -> Scalars:
+    """`reward/mean` and what its spread is made of."""
+    rows = len(rewards)
+    metrics = {"reward/mean": mean(float(rewards.sum()), rows), "reward/square_mean": mean(float(rewards @ rewards), rows)}
+    if rows:
+        metrics["reward/max"] = maximum(float(rewards.max()))
+    return metrics

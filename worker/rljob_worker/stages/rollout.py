@@ -1,0 +1,89 @@
+"""Rollout: reads this rank's prompts of the step and samples `groupSize` responses to each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from rljob_api.plan import StagePlan
+from rljob_worker.batch import Batch, Column
+from rljob_worker.data.dataset import PromptDataset, Prompts
+from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling
+from rljob_worker.scalars import Scalars, maximum, mean, total
+from rljob_worker.stages.stage import Resources, StageContext, StageResult
+
+
+class Rollout:
+    """The source of the DAG: prompts come by ordinal, so every rank reads only its own."""
+
+    def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        assert resources.dataset is not None
+        spec = resources.plan.spec
+        self._dataset: PromptDataset = resources.dataset
+        self._engine: RolloutEngine = resources.rollout_engines[stage.models[0]]
+        self._batch_size = spec.data.batch_size
+        self._group_size = spec.algorithm.group_size
+        self._writes = frozenset(stage.writes)
+        self._sampling = Sampling(
+            temperature=spec.rollout.temperature, max_tokens=spec.rollout.max_response_tokens, seed=spec.seed
+        )
+
+    def run(self, batch: Batch | None, context: StageContext) -> StageResult:
+        ordinals = ordinals_of_rank(context.step, self._batch_size, context.dp_rank, context.dp_size)
+        prompts = self._dataset.fetch(ordinals)
+        row_ids = rows_of_groups(ordinals, self._group_size)
+        started = time.perf_counter()
+        responses = self._engine.generate(prompts.prompt_ids, self._sampling, row_ids, self._group_size)
+        generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
+        batch = rollout_batch(prompts, responses, row_ids, ordinals, self._group_size, self._engine.version)
+        metrics = rollout_metrics(batch) | generation
+        return StageResult(batch.select(name for name in batch.columns if name in self._writes), metrics)
+
+
+def ordinals_of_rank(step: int, batch_size: int, dp_rank: int, dp_size: int) -> np.ndarray:
+    """Group ids of a step that belong to one data-parallel rank: index i goes to rank i * dp_size // batch_size."""
+    index = np.arange(batch_size, dtype=np.int64)
+    return index[index * dp_size // batch_size == dp_rank] + (step - 1) * batch_size
+
+
+def rows_of_groups(group_ids: np.ndarray, group_size: int) -> np.ndarray:
+    """row_id = group_id * group_size + member, groups in order: [len(group_ids) * group_size]."""
+    return (group_ids[:, None] * group_size + np.arange(group_size)).reshape(-1)
+
+
+def rollout_batch(
+    prompts: Prompts, responses: Responses, row_ids: np.ndarray, group_ids: np.ndarray, group_size: int, version: int
+) -> Batch:
+    """One row per response, the prompt's columns repeated over its group."""
+    repeat = np.repeat(np.arange(len(group_ids), dtype=np.int64), group_size)
+    prompt_ids = Column.ragged(prompts.prompt_ids).take(repeat)
+    columns = {name: column.take(repeat) for name, column in prompts.columns.items()}
+    columns |= {
+        "source": prompts.source.take(repeat),
+        "prompt_ids": prompt_ids,
+        "response_ids": responses.response_ids,
+        "response_mask": replace(
+            responses.response_ids, values=np.ones(len(responses.response_ids.values), np.uint8), dtype="uint8"
+        ),
+        "rollout_log_probs": responses.log_probs,
+        "truncated": Column.fixed(responses.truncated),
+        "policy_version": Column.fixed(np.full(len(row_ids), version, np.int64)),
+    }
+    num_tokens = prompt_ids.lengths + responses.response_ids.lengths
+    return Batch(row_ids, group_ids[repeat], num_tokens, columns)
+
+
+def rollout_metrics(batch: Batch) -> Scalars:
+    """Lengths and truncation of the fresh responses."""
+    lengths, rows = batch["response_ids"].lengths, len(batch)
+    metrics = {
+        "response_length/mean": mean(float(lengths.sum()), rows),
+        "response/truncated_fraction": mean(float(batch["truncated"].values.sum()), rows),
+        "tokens/response_total": total(float(lengths.sum())),
+        "tokens/total": total(float(batch.num_tokens.sum())),
+    }
+    if rows:
+        metrics["response_length/max"] = maximum(float(lengths.max()))
+    return metrics

@@ -1,0 +1,91 @@
+"""What a stage is to the runtime: rows in, columns out.
+
+A stage sees only the rows its rank holds and never a process group: what it must know of other ranks comes through
+`StageContext.reduce`. Metrics are returned, not logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.scalars import Scalars
+
+if TYPE_CHECKING:
+    from rljob_api import RLJobSpec
+    from rljob_api.plan import Plan, StagePlan
+    from rljob_worker.data.dataset import PromptDataset
+    from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
+    from rljob_worker.rewards.pool import RewardRunner
+
+Reduce = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """One stage of one step, on one rank. The first four fields are what a user's function may rely on."""
+
+    step: int
+    """1-based."""
+    seed: int
+    """Seed of the job."""
+    job: RLJobSpec
+    """The job as it runs, defaults filled in."""
+    decode: Callable[[np.ndarray], str]
+    """Token ids to text, special tokens left out."""
+    reduce: Reduce
+    """Sums a float64 array over the ranks of the stage's group; every rank must call it alike."""
+    dp_rank: int
+    dp_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """What a stage hands on: the rows with their new columns, metrics to merge, rows worth showing to a person."""
+
+    batch: Batch
+    metrics: Scalars = field(default_factory=dict)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Stage(Protocol):
+    """One vertex of the DAG on one rank."""
+
+    def run(self, batch: Batch | None, context: StageContext) -> StageResult:
+        """`batch` holds the columns the stage reads, `None` for the source. Returns the columns it writes."""
+        ...
+
+
+class StatefulStage(Stage, Protocol):
+    """A stage that remembers something between steps; the state is part of every checkpoint."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a rank has built for its stages: only what its schedule needs."""
+
+    plan: Plan
+    train_engines: Mapping[str, TrainEngine]
+    """By model."""
+    rollout_engines: Mapping[str, RolloutEngine]
+    """By model."""
+    tokenizer: Any | None
+    dataset: PromptDataset | None
+    rewards: RewardRunner | None
+
+
+BuildStage = Callable[["StagePlan", Resources], Stage]
+
+
+def token_column(values: np.ndarray, like: Column) -> Column:
+    """A ragged column with one value per token of `like`."""
+    assert like.offsets is not None and len(values) == like.offsets[-1], "one value per response token"
+    return Column(np.ascontiguousarray(values), like.offsets, values.dtype.name)

@@ -1,4 +1,4 @@
-"""Where metrics go besides the JSON lines. To add a tracker: write a class with `log`, `cut_back`, `close`; name it here."""
+"""Where metrics go besides the JSON lines. A new tracker is a class with `log`, `cut_back`, `close`, named here."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -34,7 +34,8 @@ def open_trackers(names: tuple[str, ...], run: Run) -> list[Tracker]:
     for index, name in enumerate(names):
         if name not in TRACKERS:
             raise InvalidJob(f"spec.monitoring.trackers[{index}]: no tracker {name}; there are {', '.join(TRACKERS)}")
-    wanted = dict.fromkeys(("TensorBoard", *names))
+    # TensorBoard opens a file: last, so that one that is missing leaves nothing open
+    wanted = [*dict.fromkeys(name for name in names if name != "TensorBoard"), "TensorBoard"]
     return [TRACKERS[name](run) for name in wanted]
 
 

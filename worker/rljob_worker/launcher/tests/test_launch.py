@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.launcher.last_words import TERMINATION_LOG, read_last_words
+from rljob_worker.launcher.last_words import TERMINATION_LOG, LastWords, read_last_words
 
 POD_PROCESS = Path(__file__).with_name("pod_process.py")
 PATIENCE_SECONDS = 60

@@ -1,0 +1,46 @@
+"""Rewards: the user's functions and the shipped ones, run in processes of their own.
+
+A reward is `def name(row, **options) -> float | dict`, plain or `async`. A job names it as `module:function`:
+
+    rewards:
+      - {name: correct, run: rljob_worker.rewards:math_answer, column: answer}
+
+Names are imported when first used: a reward process pays neither for numpy nor for sympy unless a reward needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rljob_worker.rewards.functions import exact_match, final_number, matches_format
+    from rljob_worker.rewards.mathematics import math_answer
+    from rljob_worker.rewards.pool import RewardRunner
+    from rljob_worker.rewards.round import RewardResult, TimedOut
+
+__all__ = [
+    "RewardResult",
+    "RewardRunner",
+    "TimedOut",
+    "exact_match",
+    "final_number",
+    "matches_format",
+    "math_answer",
+]
+
+_HOMES = {
+    "exact_match": "functions",
+    "final_number": "functions",
+    "matches_format": "functions",
+    "math_answer": "mathematics",
+    "RewardRunner": "pool",
+    "RewardResult": "round",
+    "TimedOut": "round",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

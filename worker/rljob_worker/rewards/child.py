@@ -1,0 +1,110 @@
+"""The worker's handle on one reward process: start it, write chunks, read answers, kill it with all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import rljob_worker
+
+Message = dict[str, Any]
+
+_PACKAGE_ROOT = str(Path(rljob_worker.__file__).parent.parent)
+
+
+class RewardProcess:
+    """A running `python -m rljob_worker.rewards.process`; never blocks, the caller waits on its descriptors."""
+
+    def __init__(self, hello: Message, environment: Mapping[str, str]) -> None:
+        requests, self.requests = os.pipe()
+        self.results, results = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "rljob_worker.rewards.process", str(requests), str(results), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            pass_fds=(requests, results),
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(requests)
+        os.close(results)
+        os.set_blocking(self.requests, False)
+        os.set_blocking(self.results, False)
+        self._unsent = b""
+        self._unread = b""
+        self.send(hello)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def send(self, message: Message) -> None:
+        """Queue one message and write what the pipe takes now."""
+        self._unsent += json.dumps(message, default=_plain).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what the pipe takes; a process that is gone says so on its results."""
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                try:
+                    self._unsent = self._unsent[os.write(self.requests, self._unsent) :]
+                except BrokenPipeError:
+                    self._unsent = b""
+
+    def receive(self) -> list[Message]:
+        """Every whole message that has arrived; the last is `{"died": code}` when the process ended."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data = os.read(self.results, 1 << 16)
+                self._unread += data if data else b'\n{"died": null}\n'
+                if not data:
+                    break
+        *lines, self._unread = self._unread.split(b"\n")
+        return _until_death(line for line in lines if line)
+
+    def kill(self) -> None:
+        """End the process and every process of its group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        os.close(self.requests)
+        os.close(self.results)
+
+
+def environment(pythonpath: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
+    """The worker's own environment with user code first on the path and one thread per numeric library."""
+    paths = [str(Path(path).absolute()) for path in pythonpath]
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([*paths, *([inherited] if inherited else []), _PACKAGE_ROOT])
+    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path}
+
+
+def _plain(value: Any) -> Any:
+    """numpy scalars as Python numbers."""
+    return value.item()
+
+
+def _until_death(lines: Any) -> list[Message]:
+    """Messages up to the process's end; the line it was writing when it died is dropped."""
+    messages: list[Message] = []
+    for line in lines:
+        try:
+            messages.append(json.loads(line))
+        except ValueError:
+            continue
+        if "died" in messages[-1]:
+            break
+    return messages

@@ -1,0 +1,40 @@
+"""From one number per reward and row to the row's reward and the step's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.scalars import Scalar, mean, total
+
+Rewards = NDArray[np.float64]
+
+
+def combine(rewards: Rewards, weights: Sequence[float]) -> Rewards:
+    """The weighted sum of every row's rewards: [rows, num_rewards] and [num_rewards] -> [rows].
+
+    Added in the order of the job, so that the result is the same bit for bit wherever the row is.
+    """
+    assert rewards.shape[1] == len(weights), "one weight per reward"
+    combined = np.zeros(len(rewards))
+    for column, weight in enumerate(weights):
+        combined += weight * rewards[:, column]
+    return combined
+
+
+def metrics(
+    names: Sequence[str], rewards: Rewards, extra: Sequence[Sequence[Mapping[str, float]]], num_timeouts: int
+) -> dict[str, Scalar]:
+    """`reward/<name>` of every reward, `reward/<name>/<key>` of every number it returned beside it, time-outs.
+
+    rewards: [rows, num_rewards].   extra: [num_rewards][rows] dicts.
+    """
+    scalars = {f"reward/{name}": mean(rewards[:, i].sum(), len(rewards)) for i, name in enumerate(names)}
+    for name, rows in zip(names, extra, strict=True):
+        for key in sorted({key for row in rows for key in row}):
+            values = [row[key] for row in rows if key in row]
+            scalars[f"reward/{name}/{key}"] = mean(sum(values), len(values))
+    scalars["reward/timeouts_total"] = total(num_timeouts)
+    return scalars

@@ -1,0 +1,57 @@
+"""Rewards that need nothing but the standard library.
+
+Each takes the row and returns 1.0 or 0.0. `row["reference"]` is the dataset column the job names under `column`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+_NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?|[-+]?\$?\.\d+")
+MARK = "####"
+
+
+def exact_match(row: Mapping[str, Any], *, ignore_case: bool = False) -> float:
+    """1.0 when the response, without surrounding white space, is the reference."""
+    response, reference = row["response"].strip(), row["reference"].strip()
+    if ignore_case:
+        response, reference = response.casefold(), reference.casefold()
+    return float(response == reference)
+
+
+def final_number(row: Mapping[str, Any], *, needs_mark: bool = True) -> float:
+    """1.0 when the number after the response's last `####` equals the reference's final number (the GSM8K format).
+
+    With `needs_mark=False` a response without the mark is judged by its last number.
+    """
+    response = row["response"]
+    if MARK not in response and needs_mark:
+        return 0.0
+    found = number_of(response)
+    return float(found is not None and found == number_of(row["reference"]))
+
+
+def matches_format(row: Mapping[str, Any], *, pattern: str) -> float:
+    """1.0 when the whole response matches the regular expression; `.` matches line ends too."""
+    return float(_compiled(pattern).fullmatch(row["response"]) is not None)
+
+
+def number_of(text: str) -> Decimal | None:
+    """The first number after the last `####`, or without the mark the last number of the text.
+
+    "so 6 * 7 = 42.\\n#### 1,042 apples" -> 1042        "it is 41, no, 42." -> 42
+    """
+    head, mark, tail = text.rpartition(MARK)
+    numbers = _NUMBER.findall(tail if mark else text)
+    if not numbers:
+        return None
+    return Decimal(numbers[0 if mark else -1].replace(",", "").replace("$", ""))
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.DOTALL)

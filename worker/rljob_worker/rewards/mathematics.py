@@ -1,0 +1,58 @@
+"""The shipped reward for mathematics: is the response's final answer equal to the reference, as mathematics?
+
+Built on math-verify (https://github.com/huggingface/Math-Verify). Its own time limit is an alarm signal of whole seconds;
+here the reward's process is stopped from outside when a row takes too long, which also ends a parser that holds the
+interpreter.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from math_verify import parse, verify
+
+from rljob_worker.rewards.functions import MARK, number_of
+
+# math-verify warns once that its own time limit is off; the limit is the reward's `timeoutSeconds`.
+for _name in ("math_verify.parser", "math_verify.grader"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
+
+
+def math_answer(row: Mapping[str, Any]) -> float:
+    r"""1.0 when the answers agree: `#### 42`, `\boxed{\frac{1}{2}}`, `$x=3$` or the last number of plain text.
+
+    `row["reference"]` may be the bare answer, LaTeX, or a worked solution that ends in `#### answer`.
+    """
+    gold = _gold(row["reference"])
+    return float(_agree(gold, _answer_text(row["response"])))
+
+
+def _agree(gold: tuple[Any, ...], answer: str) -> bool:
+    found = parse(answer, parsing_timeout=None)
+    return bool(found) and bool(verify(list(gold), found, timeout_seconds=None))
+
+
+def _answer_text(text: str) -> str:
+    """What follows the last mark, up to the line's end; the whole text when there is none."""
+    _, mark, tail = text.rpartition(MARK)
+    return tail.strip().partition("\n")[0] if mark and tail.strip() else text
+
+
+@lru_cache(maxsize=4096)
+def _gold(reference: str) -> tuple[Any, ...]:
+    """The reference parsed; bare LaTeX such as `(1, \\pi)` is read as if it stood between dollar signs."""
+    text = _answer_text(reference).strip()
+    attempts = [text, f"${text}$"] if number_of(text) is not None and "\\" not in text else [f"${text}$", text]
+    for attempt in attempts:
+        if parsed := parse(attempt, parsing_timeout=None):
+            return tuple(parsed)
+    raise ValueError(
+        f"the reference {reference!r} holds no mathematical answer; the reward's `column` must be the answer"
+    )
+
+
+# The first parse compiles large patterns; doing it at import keeps it out of the first row's time limit.
+verify(parse("$1$", parsing_timeout=None), parse(r"\boxed{1}", parsing_timeout=None), timeout_seconds=None)

@@ -1,0 +1,237 @@
+"""Rewards of rows, computed in processes that may hang, crash or leak without harm to the worker.
+
+    runner = RewardRunner(spec.rewards, processes=4, pythonpath=[job_folder])
+    runner.check()                       # functions importable and callable, before any accelerator works
+    result = runner.score(rows)          # result.total [rows], result.rewards [rows, num_rewards]
+    runner.close()
+
+A time-out costs its row only: reward 0, counted, named in the log, and the process is replaced. A reward that raises,
+answers NaN or twice ends its process is the job's mistake: BadData with the reward, the row, and the line of the user's
+file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+from rljob_worker.errors import InvalidJob
+from rljob_worker.rewards.child import Message, RewardProcess, environment
+from rljob_worker.rewards.combine import combine, metrics
+from rljob_worker.rewards.round import Chunk, RewardCall, RewardResult, Round
+
+START_SECONDS = 300.0
+"""How long a process may take to import the rewards' modules; a first import from network storage is slow."""
+
+_log = logging.getLogger("rljob.rewards")
+
+
+class RewardSpec(Protocol):
+    """A reward as the job states it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def run(self) -> str: ...
+    @property
+    def column(self) -> str | None: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def timeout_seconds(self) -> float: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+
+class _Seat:
+    """A place for a process: which one sits there, whether it has loaded the rewards, what it works on."""
+
+    def __init__(self, process: RewardProcess) -> None:
+        self.process = process
+        self.ready = False
+        self.chunk: Chunk | None = None
+        self.started = time.monotonic()
+
+
+class RewardRunner:
+    """Keeps `processes` reward processes warm and deals rows to them; used from one thread."""
+
+    def __init__(
+        self, rewards: Sequence[RewardSpec], processes: int, pythonpath: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
+        assert processes >= 1 and rewards, "at least one process and one reward"
+        self._specs = list(rewards)
+        self._environment = environment(pythonpath)
+        self._hello: Message = {"rewards": [_description(spec) for spec in rewards]}
+        self._calls: list[RewardCall] | None = None
+        self._selector = selectors.DefaultSelector()
+        self._seats: list[_Seat] = []
+        for _ in range(processes):
+            self._seats.append(self._start())
+
+    def check(self) -> None:
+        """Wait until one process has loaded every reward.
+
+        Raises InvalidJob: a module or function that is missing, fails to import, or does not take the options.
+        """
+        while self._calls is None:
+            self._wait(None)
+            self._receive(None)
+            self._expire(None)
+
+    def score(self, rows: Sequence[Mapping[str, Any]]) -> RewardResult:
+        """Every reward of every row; `row_id` and `source` name a row in messages. Raises BadData, InvalidJob."""
+        self.check()
+        assert self._calls is not None
+        work = Round(self._calls, rows, len(self._seats))
+        try:
+            while not work.done:
+                self._deal(work, rows)
+                self._wait(work)
+                self._receive(work)
+                self._expire(work)
+        finally:
+            self._drop_unfinished()
+        return self._result(work)
+
+    def close(self) -> None:
+        """Kill the processes and everything they started."""
+        while self._seats:
+            self._end(self._seats.pop())
+        self._selector.close()
+
+    def __enter__(self) -> RewardRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _result(self, work: Round) -> RewardResult:
+        for late in work.timed_out:
+            _log.warning("%s; its reward is 0", late.message)
+        names = [spec.name for spec in self._specs]
+        return RewardResult(
+            work.rewards,
+            combine(work.rewards, [spec.weight for spec in self._specs]),
+            metrics(names, work.rewards, work.extra, len(work.timed_out)),
+            tuple(work.timed_out),
+        )
+
+    def _deal(self, work: Round, rows: Sequence[Mapping[str, Any]]) -> None:
+        for seat in self._seats:
+            if not seat.ready or seat.chunk is not None:
+                continue
+            seat.chunk = chunk = work.next_chunk(time.monotonic())
+            if chunk is None:
+                return
+            limit = self._specs[chunk.reward].timeout_seconds
+            sent = [[row, dict(rows[row])] for row in chunk.rows]
+            seat.process.send({"reward": chunk.reward, "limit": limit, "rows": sent})
+
+    def _wait(self, work: Round | None) -> None:
+        """Until a process has something to say, takes more, or a row's time is up."""
+        deadlines = [deadline for seat in self._seats if (deadline := self._deadline(seat, work)) is not None]
+        full = [seat.process.requests for seat in self._seats if seat.process.has_unsent]
+        for requests in full:
+            self._selector.register(requests, selectors.EVENT_WRITE)
+        self._selector.select(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
+        for requests in full:
+            self._selector.unregister(requests)
+
+    def _receive(self, work: Round | None) -> None:
+        for seat in list(self._seats):
+            seat.process.flush()
+            for message in seat.process.receive():
+                self._take(seat, message, work)
+
+    def _take(self, seat: _Seat, message: Message, work: Round | None) -> None:
+        now = time.monotonic()
+        if "refused" in message:
+            raise InvalidJob(message["refused"])
+        if "ready" in message:
+            seat.ready = True
+            self._calls = [_call(spec, flag) for spec, flag in zip(self._specs, message["ready"], strict=True)]
+        elif "died" in message:
+            self._died(seat, message["died"], work)
+        elif work is not None and seat.chunk is not None:
+            _record(work, seat.chunk, message, now)
+            if not seat.chunk.rows:
+                seat.chunk = None
+
+    def _died(self, seat: _Seat, code: int | None, work: Round | None) -> None:
+        how = _ending(code)
+        if not seat.ready:
+            names = ", ".join(spec.run for spec in self._specs)
+            raise InvalidJob(f"importing the rewards ({names}) ended the process: {how}; its last output is in the log")
+        if work is not None and seat.chunk is not None:
+            work.died(seat.chunk, how)
+            _log.warning("a reward process ended (%s); its rows run again in another", how)
+        self._replace(seat)
+
+    def _expire(self, work: Round | None) -> None:
+        now = time.monotonic()
+        for seat in list(self._seats):
+            deadline = self._deadline(seat, work)
+            if deadline is None or deadline > now:
+                continue
+            if not seat.ready:
+                names = ", ".join(spec.run for spec in self._specs)
+                raise InvalidJob(f"importing the rewards ({names}) took longer than {START_SECONDS:g} s")
+            assert work is not None and seat.chunk is not None
+            work.expired(seat.chunk)
+            self._replace(seat)
+
+    def _deadline(self, seat: _Seat, work: Round | None) -> float | None:
+        if not seat.ready:
+            return seat.started + START_SECONDS
+        return work.deadline(seat.chunk) if work is not None and seat.chunk is not None else None
+
+    def _drop_unfinished(self) -> None:
+        """After an error, processes in the middle of a chunk would answer the next call's questions."""
+        for seat in list(self._seats):
+            if seat.chunk is not None:
+                self._replace(seat)
+
+    def _start(self) -> _Seat:
+        seat = _Seat(RewardProcess(self._hello, self._environment))
+        self._selector.register(seat.process.results, selectors.EVENT_READ)
+        return seat
+
+    def _replace(self, seat: _Seat) -> None:
+        self._end(seat)
+        self._seats[self._seats.index(seat)] = self._start()
+
+    def _end(self, seat: _Seat) -> None:
+        self._selector.unregister(seat.process.results)
+        seat.process.kill()
+
+
+def _description(spec: RewardSpec) -> Message:
+    return {"name": spec.name, "run": spec.run, "column": spec.column, "options": dict(spec.options)}
+
+
+def _call(spec: RewardSpec, asynchronous: bool) -> RewardCall:
+    return RewardCall(spec.name, spec.timeout_seconds, asynchronous)
+
+
+def _record(work: Round, chunk: Chunk, message: Message, now: float) -> None:
+    if "started" in message:
+        work.started(chunk, message["row"], now)
+    else:
+        work.finished(chunk, message["row"], message, now)
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "killed from outside"
+    if code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    return f"exit code {code}"

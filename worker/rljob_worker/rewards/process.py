@@ -1,0 +1,116 @@
+"""`python -m rljob_worker.rewards.process REQUESTS RESULTS WORKER`: the process that runs rewards for one worker.
+
+REQUESTS and RESULTS are file descriptors of pipes with one JSON value per line, WORKER the worker's process id. Standard
+input is the worker's lifeline, standard output and error belong to the user.
+
+    <- {"rewards": [{"name", "run", "column", "options"}, ...]}          once
+    -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
+    <- {"reward": 0, "limit": 5.0, "rows": [[7, {"prompt": ...}], ...]}  one chunk
+    -> {"row": 7, "reward": 1.0, "metrics": {}}                          as each row is done
+    -> {"row": 7, "started": true}                                       async only, before its outcome
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
+from rljob_worker.rewards.guardian import die_with, guard
+from rljob_worker.rewards.loading import Description, Refused, is_async, load
+
+CONCURRENT_ROWS = 64
+"""Rows of an async reward in flight per process."""
+
+
+class Results:
+    """The pipe back to the worker; refuses to speak from a process that a reward forked."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._owner = os.getpid()
+
+    def send(self, message: dict[str, Any]) -> None:
+        if os.getpid() != self._owner:
+            os._exit(0)  # the reward forked and its copy came back here
+        data = json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+class Server:
+    """Loaded rewards and the loop that async ones run in, kept between chunks."""
+
+    def __init__(self, rewards: list[Description], results: Results) -> None:
+        self._rewards = rewards
+        self._functions: list[Callable[..., Any]] = [load(reward) for reward in rewards]
+        self._results = results
+        self._loop = asyncio.Runner()
+
+    @property
+    def asynchronous(self) -> list[bool]:
+        return [is_async(function) for function in self._functions]
+
+    def run(self, chunk: dict[str, Any]) -> None:
+        """Every row of one chunk, results sent as they come."""
+        index = chunk["reward"]
+        rows = [(at, self._row(index, row)) for at, row in chunk["rows"]]
+        function, options = self._functions[index], self._rewards[index]["options"]
+        if is_async(function):
+            self._loop.run(self._run_async(function, options, rows, chunk["limit"]))
+            return
+        for at, row in rows:
+            self._results.send({"row": at, **evaluate(function, row, options)})
+
+    def _row(self, index: int, row: dict[str, Any]) -> Row:
+        column = self._rewards[index]["column"]
+        return Row(row, reference=row[column]) if column is not None and column in row else Row(row)
+
+    async def _run_async(
+        self, function: Callable[..., Any], options: dict[str, Any], rows: list[tuple[int, Row]], limit: float
+    ) -> None:
+        free = asyncio.Semaphore(CONCURRENT_ROWS)
+
+        async def one(at: int, row: Row) -> None:
+            async with free:
+                self._results.send({"row": at, "started": True})
+                self._results.send({"row": at, **await evaluate_async(function, row, options, limit)})
+
+        await asyncio.gather(*(one(at, row) for at, row in rows))
+
+
+def serve(requests: int, results: Results) -> None:
+    """Load the rewards, then answer chunks until the worker closes the pipe."""
+    with open(requests, "rb") as lines:
+        hello = json.loads(lines.readline())
+        try:
+            server = Server(hello["rewards"], results)
+        except Refused as error:
+            results.send({"refused": str(error)})
+            return
+        results.send({"ready": server.asynchronous})
+        for line in lines:
+            server.run(json.loads(line))
+
+
+def main() -> None:
+    requests, results, worker = map(int, sys.argv[1:])
+    guardian = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(requests)
+        guard(child, worker, results)
+    die_with(guardian)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    serve(requests, Results(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The bookkeeping of one `score` call: which rows are waiting, where each runs, when its time is up. No I/O.
+
+A chunk is rows of one reward that one process works through. A plain reward runs its chunk row by row, so a row starts
+when the one before it ends; an async reward says itself which rows it has started.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.errors import BadData
+from rljob_worker.rewards.combine import Rewards
+from rljob_worker.scalars import Scalar
+
+ASYNC_GRACE_SECONDS = 2.0
+"""An async row ends by its own clock; one that does not within this holds up the loop and costs the process."""
+
+MAX_CHUNK_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RewardCall:
+    """What the bookkeeping knows of a reward."""
+
+    name: str
+    limit_seconds: float
+    asynchronous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """A row that a reward did not finish in time; its reward is 0."""
+
+    reward: str
+    row: int
+    """Position in the scored rows."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RewardResult:
+    """What a `score` call found."""
+
+    rewards: Rewards
+    """[rows, num_rewards], unweighted; 0 where a reward timed out."""
+    total: Rewards
+    """[rows], weighted sum over rewards."""
+    metrics: dict[str, Scalar]
+    timed_out: tuple[TimedOut, ...]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows of one reward, at one process."""
+
+    reward: int
+    waiting: deque[int]
+    running: dict[int, float] = field(default_factory=dict)
+    """Row -> when it started, seconds."""
+    dealt: float = 0.0
+    """When the process got the chunk, seconds."""
+
+    @property
+    def rows(self) -> list[int]:
+        return [*self.running, *self.waiting]
+
+
+class Round:
+    """Every reward of every row, from waiting to known."""
+
+    def __init__(self, calls: Sequence[RewardCall], rows: Sequence[Mapping[str, Any]], processes: int) -> None:
+        self._calls = calls
+        self._rows = rows
+        self.rewards: NDArray[np.float64] = np.zeros((len(rows), len(calls)))
+        self.extra: list[list[dict[str, float]]] = [[{} for _ in rows] for _ in calls]
+        self.timed_out: list[TimedOut] = []
+        self._num_open = len(rows) * len(calls)
+        self._deaths: set[tuple[int, int]] = set()
+        self._queue: deque[Chunk] = deque()
+        for reward, call in enumerate(calls):
+            self._queue.extend(_cut(reward, len(rows), processes, call))
+
+    @property
+    def done(self) -> bool:
+        return self._num_open == 0
+
+    def next_chunk(self, now: float) -> Chunk | None:
+        """Work for an idle process; the clock of a plain reward's first row starts."""
+        if not self._queue:
+            return None
+        chunk = self._queue.popleft()
+        chunk.dealt = now
+        self._start_next(chunk, now)
+        return chunk
+
+    def started(self, chunk: Chunk, row: int, now: float) -> None:
+        """An async reward has taken up a row."""
+        chunk.waiting.remove(row)
+        chunk.running[row] = now
+
+    def finished(self, chunk: Chunk, row: int, outcome: Mapping[str, Any], now: float) -> None:
+        """A row's outcome is known. Raises BadData when the reward failed on it."""
+        chunk.running.pop(row)
+        if "problem" in outcome:
+            raise BadData(f"{self._where(chunk.reward, row)} {outcome['problem']}")
+        if "timeout" in outcome:
+            self._time_out(chunk.reward, row)
+        else:
+            self.rewards[row, chunk.reward] = outcome["reward"]
+            self.extra[chunk.reward][row] = outcome["metrics"]
+        self._num_open -= 1
+        self._start_next(chunk, now)
+
+    def deadline(self, chunk: Chunk) -> float:
+        """When the process of this chunk has to be killed, seconds."""
+        call = self._calls[chunk.reward]
+        grace = ASYNC_GRACE_SECONDS if call.asynchronous else 0.0
+        return min(chunk.running.values(), default=chunk.dealt) + call.limit_seconds + grace
+
+    def expired(self, chunk: Chunk) -> None:
+        """The process was killed for being late: its only running row is guilty, the others get another process.
+
+        Of several async rows in flight one blocks the loop and nobody can tell which: each runs again alone.
+        """
+        self._give_back(chunk)
+        if len(chunk.running) > 1:
+            self._queue.extend(Chunk(chunk.reward, deque([row])) for row in chunk.running)
+            return
+        for row in chunk.running:
+            self._time_out(chunk.reward, row)
+            self._num_open -= 1
+
+    def died(self, chunk: Chunk, how: str) -> None:
+        """The process ended by itself. A row gets a second process, alone; BadData when it ends that one too."""
+        self._give_back(chunk)
+        for row in chunk.running:
+            suspect = (chunk.reward, row)
+            if suspect in self._deaths and len(chunk.running) == 1:
+                raise BadData(f"{self._where(chunk.reward, row)} ended its process twice ({how})")
+            self._deaths.add(suspect)
+            self._queue.append(Chunk(chunk.reward, deque([row])))
+
+    def _give_back(self, chunk: Chunk) -> None:
+        if chunk.waiting:
+            self._queue.append(Chunk(chunk.reward, chunk.waiting))
+
+    def _start_next(self, chunk: Chunk, now: float) -> None:
+        if not self._calls[chunk.reward].asynchronous and chunk.waiting:
+            chunk.running[chunk.waiting.popleft()] = now
+
+    def _time_out(self, reward: int, row: int) -> None:
+        call = self._calls[reward]
+        message = f'reward "{call.name}" timed out after {call.limit_seconds:g} s on {self._name(row)}'
+        self.timed_out.append(TimedOut(call.name, row, message))
+
+    def _where(self, reward: int, row: int) -> str:
+        return f'reward "{self._calls[reward].name}" on {self._name(row)}'
+
+    def _name(self, row: int) -> str:
+        values = self._rows[row]
+        source = f" (source {values['source']})" if "source" in values else ""
+        return f"row {values.get('row_id', row)}{source}"
+
+
+def _cut(reward: int, num_rows: int, processes: int, call: RewardCall) -> list[Chunk]:
+    """Chunks small enough that processes finish together and few rows wait behind a slow one."""
+    pieces = processes * (1 if call.asynchronous else 4)
+    size = max(1, min(MAX_CHUNK_ROWS, -(-num_rows // pieces)))
+    return [Chunk(reward, deque(range(start, min(start + size, num_rows)))) for start in range(0, num_rows, size)]

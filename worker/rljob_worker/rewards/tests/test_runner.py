@@ -1,0 +1,280 @@
+"""Rewards in real processes: answers, limits, mistakes, and nothing left behind."""
+
+import os
+import select
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.rewards.pool import RewardRunner
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Spec:
+    run: str
+    name: str = "style"
+    column: str | None = None
+    weight: float = 1.0
+    timeout_seconds: float = 60.0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def rows(*responses):
+    return [{"prompt": "p", "response": r, "row_id": 100 + i, "source": "gsm8k"} for i, r in enumerate(responses)]
+
+
+def score(spec, data, processes=1):
+    with RewardRunner([spec], processes, [HERE]) as runner:
+        return runner.score(data)
+
+
+def user(function, **values):
+    return Spec(f"user_rewards:{function}", **values)
+
+
+def test_rewards_come_back_in_row_order_whatever_the_number_of_processes():
+    data = rows(*["x" * n for n in range(50)])
+    for processes in (1, 3):
+        result = score(user("length"), data, processes)
+        assert result.rewards[:, 0].tolist() == [float(n) for n in range(50)]
+
+
+def test_weights_options_and_metrics():
+    specs = [user("length", name="a", weight=0.5, options={"scale": 2.0}), user("with_metrics", name="b", weight=-1)]
+    with RewardRunner(specs, 2, [HERE]) as runner:
+        result = runner.score(rows("aab", "ccccc"))
+    # a: 2 * length = 6, 10; b: length = 3, 5; total = 0.5 * a - b = 0, 0
+    assert result.rewards.tolist() == [[6.0, 3.0], [10.0, 5.0]]
+    assert result.total.tolist() == [0.0, 0.0]
+    assert {name: scalar.value for name, scalar in result.metrics.items()} == {
+        "reward/a": 8.0,
+        "reward/b": 4.0,
+        "reward/b/vowels": 1.0,
+        "reward/timeouts_total": 0.0,
+    }
+
+
+def test_a_number_that_only_some_rows_report_is_averaged_over_those():
+    result = score(user("vowels", name="v"), rows("a", "b", "b"))
+    assert result.metrics["reward/v/seen"].value == 1.0
+    assert result.metrics["reward/v/seen"].count == 1
+
+
+def test_processes_stay_between_calls():
+    with RewardRunner([user("length")], 1, [HERE]) as runner:
+        runner.check()
+        before = [seat.process.pid for seat in runner._seats]
+        for _ in range(3):
+            assert runner.score(rows("abc")).total.tolist() == [3.0]
+        assert [seat.process.pid for seat in runner._seats] == before
+
+
+def test_no_rows():
+    result = score(user("length"), [])
+    assert result.rewards.shape == (0, 1) and result.total.shape == (0,)
+
+
+def test_a_row_carries_the_dataset_columns_and_its_reference():
+    data = [{"prompt": "p", "response": "r", "answer": "42", "truncated": False, "source": "s"}]
+    assert score(user("sees_everything", column="answer"), data).total.tolist() == [1.0]
+
+
+def test_large_rows_do_not_block_the_pipes():
+    data = rows(*["x" * 1_000_000] * 12)
+    assert score(user("length"), data, 2).total.tolist() == [1e6] * 12
+
+
+@pytest.mark.parametrize("function", ["hangs_on_bad", "hangs_in_c"])
+def test_a_hanging_row_costs_that_row_only(function, caplog):
+    data = rows("ok", "ok", "bad", "ok", "ok", "ok", "ok", "ok")
+    result = score(user(function, timeout_seconds=0.5), data, 2)
+    assert result.total.tolist() == [1, 1, 0, 1, 1, 1, 1, 1]
+    assert [late.row for late in result.timed_out] == [2]
+    assert result.timed_out[0].message == 'reward "style" timed out after 0.5 s on row 102 (source gsm8k)'
+    assert result.metrics["reward/timeouts_total"].value == 1
+    assert result.timed_out[0].message in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("raises_on_bad", ["raised ZeroDivisionError: division by zero", "in _inner: return 1 / 0"]),
+        ("nan_on_bad", ["returned nan, not a number"]),
+        ("ends_process", ["ended its process twice (exit code 9)"]),
+    ],
+)
+def test_a_mistake_names_reward_row_and_cause(function, words):
+    with pytest.raises(BadData) as caught:
+        score(user(function), rows("ok", "bad", "ok"))
+    assert str(caught.value).startswith('reward "style" on row 101 (source gsm8k) ')
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_the_line_is_that_of_the_users_file():
+    with pytest.raises(BadData, match=r"user_rewards\.py:\d+ in _inner"):
+        score(user("raises_on_bad"), rows("bad"))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("nothing", "returned None, not a number or a dict with `reward`"),
+        ("no_reward_key", "returned a dict without `reward`; its keys are score"),
+        ("exits", "raised SystemExit: 3"),
+        ("not_in_row", "the row has no 'anwser'; it has prompt, response, row_id, source"),
+        ("async_raises", "raised LookupError: no judge"),
+        ("forgotten_async", "declare the function with `async def`"),
+    ],
+)
+def test_answers_that_are_not_rewards(function, words):
+    with pytest.raises(BadData) as caught:
+        score(user(function), rows("a"))
+    assert words in str(caught.value)
+
+
+def test_a_runner_goes_on_after_a_mistake():
+    with RewardRunner([user("raises_on_bad")], 2, [HERE]) as runner:
+        with pytest.raises(BadData):
+            runner.score(rows("ok", "bad", *["ok"] * 20))
+        assert runner.score(rows("ok", "ok")).total.tolist() == [1.0, 1.0]
+
+
+def test_a_process_that_dies_once_is_replaced(tmp_path):
+    spec = user("ends_process_once", options={"marker": str(tmp_path / "marker")})
+    assert score(spec, rows("ok", "bad", "ok")).total.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_what_a_reward_prints_goes_to_the_log(capfd):
+    assert score(user("prints"), rows("a")).total.tolist() == [1.0]
+    out, err = capfd.readouterr()
+    assert "printed by a reward" in out and "raw write" in out and "and to stderr" in err
+
+
+def test_a_copy_forked_by_a_reward_does_not_answer():
+    assert score(user("forks_and_returns"), rows("a", "b", "c")).total.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_async_rows_are_in_flight_together():
+    spec = user("async_length", options={"meet": 20})
+    assert score(spec, rows(*["abc"] * 20)).total.tolist() == [3.0] * 20
+
+
+@pytest.mark.parametrize("function", ["async_hangs_on_bad", "async_refuses_cancel", "async_blocks_on_bad"])
+def test_an_async_row_that_hangs_costs_that_row_only(function):
+    result = score(user(function, timeout_seconds=0.3), rows("ok", "bad", "ok", "ok"), 1)
+    assert result.total.tolist() == [1, 0, 1, 1]
+    assert [late.row for late in result.timed_out] == [1]
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "words"),
+    [
+        ("user_rewards:lenght", {}, "user_rewards has no 'lenght'; did you mean length?"),
+        ("user_reward:length", {}, "no module 'user_reward' in"),
+        ("user_rewards:NOT_A_FUNCTION", {}, "is a int, not a function"),
+        (
+            "user_rewards:length",
+            {"scael": 2},
+            "got an unexpected keyword argument 'scael'; it is declared as (row, scale=1.0)",
+        ),
+        ("user_rewards:forks", {}, "missing a required argument: 'folder'"),
+        ("user_rewards", {}, "is not of the form module:function"),
+        ("rljob_worker.rewards:math_answr", {}, "did you mean math_answer"),
+    ],
+)
+def test_a_reward_that_cannot_be_called_is_refused_at_the_start(run, options, words):
+    with RewardRunner([Spec(run, options=options)], 1, [HERE]) as runner, pytest.raises(InvalidJob) as caught:
+        runner.check()
+    assert f'reward "style": {run}' in str(caught.value)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import not_installed_anywhere\n", "ModuleNotFoundError: No module named 'not_installed_anywhere' at"),
+        ("x = 1\ny = {}['a']\n", "KeyError: 'a' at"),
+        ("def broken(:\n", "SyntaxError"),
+        ("import sys\nsys.exit(4)\n", "SystemExit: 4"),
+        ("import os\nos._exit(4)\n", "ended the process: exit code 4"),
+    ],
+)
+def test_a_module_that_fails_to_import_is_refused_with_its_line(tmp_path, text, words):
+    (tmp_path / "failing_rewards.py").write_text(text)
+    with RewardRunner([Spec("failing_rewards:f")], 1, [tmp_path]) as runner, pytest.raises(InvalidJob) as caught:
+        runner.check()
+    assert words in str(caught.value)
+    if " at" in words:
+        assert "failing_rewards.py:" in str(caught.value)
+
+
+def test_nothing_a_reward_started_outlives_a_time_out_or_the_runner(tmp_path):
+    spec = user("forks", timeout_seconds=1.0, options={"folder": str(tmp_path)})
+    with RewardRunner([spec], 1, [HERE]) as runner:
+        assert runner.score(rows("ok", "bad")).total.tolist() == [1.0, 0.0]
+        wait_until_gone(pids(tmp_path / "101.pids"))
+        assert runner.score(rows("ok")).total.tolist() == [1.0]
+    wait_until_gone(pids(tmp_path / "100.pids"))
+
+
+WORKER = """
+import sys, time
+from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.rewards.tests.test_runner import Spec
+spec = Spec("user_rewards:forks", options={"folder": sys.argv[1]})
+RewardRunner([spec], 1, [sys.argv[2]]).score([{"response": "bad", "row_id": 1}])
+"""
+
+
+def test_nothing_a_reward_started_outlives_a_killed_worker(tmp_path):
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(tmp_path), str(HERE)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    written = tmp_path / "1.pids"
+    while len(written.read_text().split() if written.exists() else []) < 3:
+        assert worker.poll() is None
+    worker.kill()
+    worker.wait()
+    wait_until_gone(pids(written))
+
+
+def pids(path):
+    return [int(pid) for pid in path.read_text().split()]
+
+
+def wait_until_gone(processes):
+    for pid in processes:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        ready, _, _ = select.select([handle], [], [], 60)
+        os.close(handle)
+        assert ready, f"process {pid} is still alive"
+
+
+def test_the_processes_import_neither_torch_nor_numpy():
+    heavy = "('torch', 'numpy', 'transformers')"
+    script = f"import sys, rljob_worker.rewards.process; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert out.stdout.strip() == "[]"
+
+
+def test_rewards_are_double_precision():
+    assert score(user("length"), rows("a")).rewards.dtype == np.float64

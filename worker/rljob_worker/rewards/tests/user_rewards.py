@@ -1,0 +1,146 @@
+"""Rewards as users write them, good and bad; the tests name them `user_rewards:...`."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def length(row, scale=1.0):
+    return scale * len(row["response"])
+
+
+def with_metrics(row):
+    return {"reward": len(row["response"]), "vowels": sum(c in "aeiou" for c in row["response"]), "note": "ignored"}
+
+
+def vowels(row):
+    return {"reward": 0, "seen": 1} if row["response"] == "a" else 0
+
+
+def raises_on_bad(row):
+    return _inner(row) if row["response"] == "bad" else 1.0
+
+
+def _inner(row):
+    return 1 / 0
+
+
+def nan_on_bad(row):
+    return float("nan") if row["response"] == "bad" else 1.0
+
+
+def nothing(row):
+    return None
+
+
+def no_reward_key(row):
+    return {"score": 1.0}
+
+
+def prints(row):
+    print("printed by a reward")
+    print("and to stderr", file=sys.stderr)
+    os.write(1, b"raw write\n")
+    return 1.0
+
+
+def hangs_on_bad(row):
+    while row["response"] == "bad":
+        time.sleep(0.01)
+    return 1.0
+
+
+def hangs_in_c(row):
+    """A pattern that backtracks for ever holds the interpreter: no signal, no thread gets a turn."""
+    if row["response"] == "bad":
+        re.fullmatch(r"(a+)+b", "a" * 60)
+    return 1.0
+
+
+def forks(row, folder):
+    """Leaves two processes behind: a copy of itself and a program."""
+    copy = os.fork()
+    if copy == 0:
+        time.sleep(1000)
+    program = subprocess.Popen(["sleep", "1000"])
+    Path(folder, f"{row['row_id']}.pids").write_text(f"{os.getpid()} {copy} {program.pid}")
+    if row["response"] == "bad":
+        time.sleep(1000)
+    return 1.0
+
+
+def forks_and_returns(row):
+    os.fork()
+    return 1.0
+
+
+def exits(row):
+    sys.exit(3)
+
+
+def ends_process(row):
+    if row["response"] == "bad":
+        os._exit(9)
+    return 1.0
+
+
+def ends_process_once(row, marker):
+    """As a process that the kernel ends for lack of memory would: the next one gets through."""
+    if row["response"] == "bad" and not os.path.exists(marker):
+        Path(marker).touch()
+        os._exit(9)
+    return 1.0
+
+
+def not_in_row(row):
+    return row["anwser"]
+
+
+def sees_everything(row):
+    wanted = {"prompt": "p", "response": "r", "answer": "42", "reference": "42", "truncated": False, "source": "s"}
+    return float(all(row[key] == value for key, value in wanted.items()))
+
+
+async def async_length(row, meet=1):
+    """Ends only when `meet` rows are in flight together."""
+    async_length.arrived = getattr(async_length, "arrived", 0) + 1
+    while async_length.arrived < meet:
+        await asyncio.sleep(0.001)
+    return len(row["response"])
+
+
+async def async_hangs_on_bad(row):
+    if row["response"] == "bad":
+        await asyncio.Event().wait()
+    return 1.0
+
+
+async def async_refuses_cancel(row):
+    while row["response"] == "bad":
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+    return 1.0
+
+
+async def async_blocks_on_bad(row):
+    await asyncio.sleep(0)
+    while row["response"] == "bad":
+        time.sleep(0.01)
+    return 1.0
+
+
+async def async_raises(row):
+    raise LookupError("no judge")
+
+
+def forgotten_async(row):
+    return async_length(row)
+
+
+NOT_A_FUNCTION = 3

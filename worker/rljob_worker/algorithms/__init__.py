@@ -1,0 +1,45 @@
+"""Estimators, losses and objectives: pure functions of packed tensors, found by catalogue name.
+
+    segments     sums and scans over rows of packed tokens
+    masking      which tokens are actions; everything below sees only those
+    advantages   GRPO, GAE, whitening            estimation   the advantage stage's arithmetic, from rewards
+    on policy_losses, value_losses, kl, entropy     per token
+    aggregation  per token -> per optimizer step
+    objectives   what an engine minimises
+
+Importing the package files every part in its registry. A new part is a new module, listed here.
+"""
+
+from . import aggregation, estimation, kl, policy_losses, value_losses
+from .estimation import Advantages, estimate_advantages
+from .kl_controller import KLController
+from .objectives import (
+    PolicyObjective,
+    ValueObjective,
+    policy_objective,
+    value_objective,
+    with_explained_variance,
+)
+from .registries import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES, resolve
+
+__all__ = [
+    "ADVANTAGES",
+    "AGGREGATIONS",
+    "KL_ESTIMATORS",
+    "POLICY_LOSSES",
+    "VALUE_LOSSES",
+    "Advantages",
+    "KLController",
+    "PolicyObjective",
+    "ValueObjective",
+    "aggregation",
+    "estimate_advantages",
+    "estimation",
+    "kl",
+    "policy_losses",
+    "policy_objective",
+    "resolve",
+    "value_losses",
+    "value_objective",
+    "with_explained_variance",
+]

@@ -1,0 +1,162 @@
+"""What the advantage stage computes: rewards are shaped, penalised, compared and whitened, in this order.
+
+rewards of rows  ->  + overlong penalty  ->  - KL penalty per token  ->  estimator of the algorithm  ->
+whiten
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from .advantages import Reduce, gae, group_spread, grpo_advantages, no_reduce, whiten
+from .kl import tally_reference_kl
+from .masking import row_of, tensor_of
+from .overlong import soft_overlong_penalty
+from .registries import ADVANTAGES, KL_ESTIMATORS, resolve
+from .segments import segment_count, segment_sum
+from .tally import Tally
+from .token_rewards import token_level_rewards
+
+if TYPE_CHECKING:
+    from rljob_api.v1alpha1.algorithm import AdvantageSpec, AlgorithmSpec
+    from rljob_worker.batch import Batch
+    from rljob_worker.scalars import Scalar
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The rows of one rank with their response tokens, packed; the rows of a prompt are together."""
+
+    rewards: Tensor  # float64 [rows]: with every penalty, the KL summed over the row included
+    token_level_rewards: Tensor  # float64 [tokens]: the same, spread over the actions
+    group_ids: Tensor  # int64 [rows]
+    row: Tensor  # int64 [tokens], ascending
+    mask: Tensor  # bool [tokens]: actions
+    columns: Mapping[str, Tensor]  # what the estimator registered as `reads`
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rewards)
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """Per response token, 0 at observations."""
+
+    advantages: Tensor  # [tokens]
+    returns: Tensor | None = None  # [tokens]: what the critic is fitted to, where there is one
+
+
+class AdvantageEstimator(Protocol):
+    """An estimator as the catalogue and `module:function` know it. `reduce` sums over ranks."""
+
+    def __call__(self, samples: Samples, options: AdvantageSpec, reduce: Reduce, /) -> Advantages: ...
+
+
+@ADVANTAGES.register("GRPO")
+def grpo(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
+    """`grpo_advantages` of each row on all its actions."""
+    by_row = grpo_advantages(samples.rewards, samples.group_ids, normalize_std=options.normalize_std)
+    return Advantages(torch.where(samples.mask, by_row[samples.row], 0.0))
+
+
+@ADVANTAGES.register("PPO", reads=("values",))
+def ppo(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
+    """`gae`; a truncated row ends where it was cut, because its reward judges it as it stands."""
+    advantages, returns = gae(
+        samples.token_level_rewards,
+        samples.columns["values"].double(),
+        samples.row,
+        samples.mask,
+        num_rows=samples.num_rows,
+        gamma=options.gamma,
+        lam=options.lambda_,
+    )
+    return Advantages(advantages, returns)
+
+
+def has_reward_kl(algorithm: AlgorithmSpec) -> bool:
+    """Whether the KL penalty is part of the rewards."""
+    return algorithm.kl.placement == "Reward" and algorithm.kl.coefficient > 0.0
+
+
+def estimate_advantages(
+    batch: Batch,
+    algorithm: AlgorithmSpec,
+    *,
+    max_response_tokens: int,
+    kl_coefficient: float | None = None,
+    reduce: Reduce = no_reduce,
+) -> tuple[Advantages, dict[str, Scalar]]:
+    """Advantages (and returns) of every response token of this rank's rows, float32, and metrics that merge
+    over ranks.
+
+    batch: `rewards` [rows], `response_mask` ragged, what the estimator reads (`values` for PPO), and with the
+    KL in the reward `old_log_probs` and `ref_log_probs`. kl_coefficient: the controller's; None means the
+    job's. Collective through `reduce`.
+    """
+    tally = Tally()
+    samples = _samples(batch, algorithm, max_response_tokens, kl_coefficient, tally)
+    found = resolve(ADVANTAGES, algorithm.name)(samples, algorithm.advantage, reduce)
+    if algorithm.advantage.whiten:
+        found = replace(found, advantages=whiten(found.advantages, samples.mask, reduce))
+    returns = None if found.returns is None else found.returns.float()
+    return Advantages(found.advantages.float(), returns), tally.scalars()
+
+
+def _samples(
+    batch: Batch,
+    algorithm: AlgorithmSpec,
+    max_response_tokens: int,
+    kl_coefficient: float | None,
+    tally: Tally,
+) -> Samples:
+    row, mask = row_of(batch["response_mask"]), tensor_of(batch["response_mask"]).bool()
+    group_ids = torch.tensor(batch.group_ids)
+    lengths = segment_count(row[mask], len(batch))
+    rewards = _shaped(tensor_of(batch["rewards"]).double(), lengths, algorithm, max_response_tokens, tally)
+    if algorithm.group_size > 1:
+        tally.mean_of("reward/zero_variance_groups", group_spread(rewards, group_ids) == 0.0)
+    penalty = _kl_penalty(batch, algorithm, kl_coefficient, row, mask, tally)
+    return Samples(
+        rewards=rewards if penalty is None else rewards - segment_sum(penalty, row, len(batch)),
+        token_level_rewards=token_level_rewards(rewards, penalty, 1.0, row, mask),
+        group_ids=group_ids,
+        row=row,
+        mask=mask,
+        columns={name: tensor_of(batch[name]) for name in ADVANTAGES.reads(algorithm.name)},
+    )
+
+
+def _shaped(
+    rewards: Tensor, lengths: Tensor, algorithm: AlgorithmSpec, max_response_tokens: int, tally: Tally
+) -> Tensor:
+    """Rewards with the penalty for overlong responses, [rows]."""
+    if algorithm.overlong is None:
+        return rewards
+    overlong = soft_overlong_penalty(
+        lengths,
+        max_response_tokens=max_response_tokens,
+        buffer_tokens=algorithm.overlong.buffer_tokens,
+        penalty=algorithm.overlong.penalty,
+    )
+    tally.mean_of("reward/overlong", overlong)
+    return rewards + overlong
+
+
+def _kl_penalty(
+    batch: Batch, algorithm: AlgorithmSpec, coefficient: float | None, row: Tensor, mask: Tensor, tally: Tally
+) -> Tensor | None:
+    """β · kl at actions and 0 elsewhere, float64 [tokens]; None where the reward carries no KL."""
+    if not has_reward_kl(algorithm):
+        return None
+    old, ref = tensor_of(batch["old_log_probs"]).double(), tensor_of(batch["ref_log_probs"]).double()
+    tally_reference_kl(tally, old[mask], ref[mask], segment_count(row[mask], len(batch)))
+    estimate = resolve(KL_ESTIMATORS, algorithm.kl.estimator)(old, ref, old)
+    beta = algorithm.kl.coefficient if coefficient is None else coefficient
+    return beta * torch.where(mask, estimate, 0.0)

@@ -1,0 +1,104 @@
+"""Estimates of KL(π ‖ π_ref) from sampled tokens.
+
+With x = log π - log π_ref on tokens drawn from π. As a *value* all three are estimates of one number (K1 and
+K3 unbiased, K2 biased, K3 never negative). As a *loss* they differ: on-policy the gradient of K1 has zero
+mean, K2 has the gradient of the reverse KL, and K3 that of the forward KL unless it carries the ratio π /
+π_old (K3Weighted). https://arxiv.org/abs/2510.01555, https://arxiv.org/abs/2512.21852
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from .ratios import bounded_exp
+from .registries import KL_ESTIMATORS
+
+if TYPE_CHECKING:
+    from .tally import Tally
+
+
+class KLEstimator(Protocol):
+    """A KL estimator as the catalogue and `module:function` know it; tensors are [tokens]."""
+
+    def __call__(self, log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor, /) -> Tensor: ...
+
+
+@KL_ESTIMATORS.register("K1")
+def k1(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """The log-ratio itself; the right one inside a reward.
+
+    k1 = log π - log π_ref
+
+    http://joschu.net/blog/kl-approx.html
+    log_probs, ref_log_probs: [tokens]. old_log_probs: not read. Returns [tokens].
+    """
+    return log_probs - ref_log_probs
+
+
+@KL_ESTIMATORS.register("K2")
+def k2(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """Half the squared log-ratio; as an on-policy loss it has the gradient of the reverse KL.
+
+    k2 = ½ · (log π - log π_ref)²
+
+    http://joschu.net/blog/kl-approx.html
+    log_probs, ref_log_probs: [tokens]. old_log_probs: not read. Returns [tokens].
+    """
+    return 0.5 * (log_probs - ref_log_probs).square()
+
+
+@KL_ESTIMATORS.register("K3")
+def k3(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """The estimate that is never negative and varies little, as in GRPO.
+
+    k3 = r - 1 - log r,   r = π_ref / π
+
+    http://joschu.net/blog/kl-approx.html, https://arxiv.org/abs/2402.03300
+    log_probs, ref_log_probs: [tokens]. old_log_probs: not read.
+    Returns [tokens]; above log r = 20 the exponential goes on as its tangent, so the gradient neither
+    overflows nor vanishes.
+    """
+    log_r = ref_log_probs - log_probs
+    # expm1 keeps the digits that exp(x) - 1 loses near 0
+    return torch.where(log_r < 1.0, torch.expm1(log_r.clamp(max=1.0)), bounded_exp(log_r) - 1.0) - log_r
+
+
+@KL_ESTIMATORS.register("K3Weighted")
+def k3_weighted(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """K3 times the differentiable importance ratio: unbiased off-policy, and the gradient of the reverse KL
+    on-policy.
+
+    ρ · (r - 1 - log r),   ρ = π / π_old,   r = π_ref / π
+
+    https://arxiv.org/abs/2512.02556 section 3
+    log_probs, ref_log_probs, old_log_probs: [tokens]. Returns [tokens].
+    """
+    return bounded_exp(log_probs - old_log_probs) * k3(log_probs, ref_log_probs, old_log_probs)
+
+
+def k3_unclamped(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
+    """K3 for reports: the plain formula, without bound and without gradient.
+
+    k3 = r - 1 - log r,   r = π_ref / π
+
+    http://joschu.net/blog/kl-approx.html
+    log_probs, ref_log_probs: [tokens]. Returns [tokens].
+    """
+    log_r = (ref_log_probs - log_probs).detach()
+    return torch.expm1(log_r) - log_r
+
+
+def tally_reference_kl(tally: Tally, log_probs: Tensor, ref_log_probs: Tensor, lengths: Tensor) -> None:
+    """Report `kl/reference` in nats per token and `kl/reference_row` in nats per row.
+
+    mean over tokens, and mean over rows of the sum over a row, of `k3_unclamped`
+
+    http://joschu.net/blog/kl-approx.html
+    log_probs, ref_log_probs: [actions]. lengths: actions of each row, int64 [rows].
+    """
+    kl = k3_unclamped(log_probs, ref_log_probs)
+    tally.mean_of("kl/reference", kl)
+    tally.mean("kl/reference_row", kl.sum(dtype=torch.float64), (lengths > 0).sum())

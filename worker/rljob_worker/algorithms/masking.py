@@ -1,0 +1,44 @@
+"""Which tokens are actions, and taking the others out.
+
+Losses, estimators and aggregations only ever see action tokens: an observation token or a masked row cannot
+reach a sum, a count, a maximum or a gradient, whatever its log-prob is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from rljob_worker.batch import Column
+
+
+def action_positions(mask: Tensor) -> Tensor:
+    """Positions of the action tokens; one synchronisation with the device.
+
+    mask: [tokens], not 0 where the policy chose the token. Returns int64 [actions], ascending.
+    """
+    return mask.bool().nonzero().squeeze(1)
+
+
+def scatter_actions(values: Tensor, positions: Tensor, num_tokens: int) -> Tensor:
+    """Action values back among all tokens, 0 at the others.
+
+    values: [actions]. positions: int64 [actions]. Returns [num_tokens].
+    """
+    return values.new_zeros(num_tokens).index_copy(0, positions, values)
+
+
+def tensor_of(column: Column) -> Tensor:
+    """A copy of a column's values as a tensor: [rows] fixed, [tokens] ragged."""
+    # a copy, because the values may be read-only views of shared memory
+    values = torch.tensor(column.values)
+    return values.view(torch.bfloat16) if column.dtype == "bfloat16" else values
+
+
+def row_of(column: Column) -> Tensor:
+    """The row each value of a ragged column belongs to, int64 [tokens], ascending."""
+    lengths = torch.tensor(column.lengths)
+    return torch.repeat_interleave(torch.arange(len(lengths)), lengths)

@@ -1,0 +1,92 @@
+"""The algorithm parts by catalogue name, and the parts a user brings as `module:function`.
+
+A part registers itself where it is defined; `algorithms/__init__.py` imports every such module:
+
+    @POLICY_LOSSES.register("PPOClip")
+    def ppo_clip_loss(tokens, options): ...
+
+    resolve(POLICY_LOSSES, "PPOClip")            the function above
+    resolve(POLICY_LOSSES, "my_losses:softer")   `softer` of the user's module `my_losses`
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rljob_worker.errors import InvalidJob
+
+if TYPE_CHECKING:
+    from .aggregation import AggregationFactory
+    from .estimation import AdvantageEstimator
+    from .kl import KLEstimator
+    from .policy_losses import PolicyLoss
+    from .value_losses import ValueLoss
+
+Part = TypeVar("Part", bound=Callable[..., Any])
+
+
+class Registry(Generic[Part]):
+    """Parts of one kind by name, with the columns each reads beyond what every part of its kind gets."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._parts: dict[str, Part] = {}
+        self._reads: dict[str, tuple[str, ...]] = {}
+
+    def register(self, name: str, *, reads: tuple[str, ...] = ()) -> Callable[[Part], Part]:
+        """Decorator: file a part under its catalogue name."""
+        assert name not in self._parts, f"two {self.kind}s are called {name}"
+
+        def add(part: Part) -> Part:
+            self._parts[name] = part
+            self._reads[name] = reads
+            return part
+
+        return add
+
+    def names(self) -> list[str]:
+        return sorted(self._parts)
+
+    def reads(self, name: str) -> tuple[str, ...]:
+        """Extra columns the part reads; none for a part from outside."""
+        return self._reads.get(name, ())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
+
+    def __getitem__(self, name: str) -> Part:
+        return self._parts[name]
+
+
+ADVANTAGES: Registry[AdvantageEstimator] = Registry("advantage estimator")
+POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
+VALUE_LOSSES: Registry[ValueLoss] = Registry("value loss")
+KL_ESTIMATORS: Registry[KLEstimator] = Registry("KL estimator")
+AGGREGATIONS: Registry[AggregationFactory] = Registry("aggregation")
+
+
+def resolve(registry: Registry[Part], name: str) -> Part:
+    """The part of a catalogue name, or `module:function` of the user's code. Raises InvalidJob."""
+    if name in registry:
+        return registry[name]
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise InvalidJob(f"{registry.kind} {name!r} is unknown; write module:function or one of {registry.names()}")
+    return _load(registry, module, function)
+
+
+def _load(registry: Registry[Part], module: str, function: str) -> Part:
+    where = f"{registry.kind} {module}:{function}"
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module + ".").startswith(error.name + "."):
+            raise  # the module is there; something it imports is not
+        raise InvalidJob(f"{where}: there is no module {module!r}; put it into the image or into `code`") from error
+    part = getattr(loaded, function, None)
+    if not callable(part):
+        found = sorted(name for name, value in vars(loaded).items() if callable(value) and not name.startswith("_"))
+        raise InvalidJob(f"{where}: module {module} has no function {function!r}; it has {found}")
+    return part  # type: ignore[no-any-return]

@@ -1,0 +1,48 @@
+# Every target that CI calls is one a person also runs. `make setup` leaves .venv/bin/rljob working.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN = $(BIN)/rljob run
+
+.PHONY: setup quickstart learn test lint format bench docs clean constraints
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[worker,dev]'
+	touch $@
+
+quickstart: setup  ## a tiny model learns arithmetic word problems, in minutes
+	$(BIN)/python -m rljob_worker.tiny --out examples/arithmetic
+	$(RUN) examples/arithmetic-grpo.yaml --runs-dir runs
+
+learn: setup  ## GRPO with three seeds, PPO and the disaggregated job, each to its target
+	$(BIN)/python -m rljob_worker.tiny --out examples/arithmetic
+	$(BIN)/python benchmarks/learn.py
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: setup
+	for script in planner data_buffer generation algorithms end_to_end; do $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+docs: setup  ## regenerates docs/rljob-reference.md from the types
+	$(BIN)/python -m rljob_api.reference > docs/rljob-reference.md
+
+constraints: setup  ## pins everything that .[worker,dev] installs
+	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --upgrade \
+		--extra worker --extra dev pyproject.toml --output-file constraints.txt
+
+clean:
+	rm -rf .venv runs examples/arithmetic

@@ -12,7 +12,7 @@ Importing the package files every part in its registry. A new part is a new modu
 
 from . import aggregation, estimation, kl, policy_losses, value_losses
 from .estimation import Advantages, estimate_advantages
-from .kl_controller import KLController
+from .kl import KLController
 from .objectives import (
     PolicyObjective,
     ValueObjective,

@@ -24,7 +24,6 @@ from rljob_worker.scalars import Scalar
 from .aggregation import Aggregation, TokenMean, aggregate, weighted_sum
 from .kl import KLEstimator, k3_unclamped, tally_reference_kl
 from .masking import action_positions, row_of, tensor_of
-from .overlong import mask_truncated
 from .policy_losses import PolicyLoss, PolicyTokenLosses, PolicyTokens
 from .registries import AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES, resolve
 from .segments import segment_count
@@ -61,13 +60,14 @@ class PolicyObjective:
         kl: KLTerm | None = None,
         entropy_coefficient: float = 0.0,
         has_old_log_probs: bool = True,
-        drop_truncated: bool = False,
+        mask: str = "response_mask",
         reads: tuple[str, ...] = (),
     ) -> None:
         self._loss = loss
         self._options = options
         self._kl = kl
         self._reads = reads
+        self._mask = mask
         self._terms = {"policy": (1.0, aggregation)}
         if kl is not None:
             self._terms["kl"] = (kl.coefficient, aggregation)
@@ -76,10 +76,9 @@ class PolicyObjective:
         optional = {
             "old_log_probs": has_old_log_probs,
             "ref_log_probs": kl is not None,
-            "truncated": drop_truncated,
         }
         names = [
-            "response_mask",
+            mask,
             "advantages",
             *(name for name, wanted in optional.items() if wanted),
             *reads,
@@ -89,17 +88,14 @@ class PolicyObjective:
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators of one mini-batch, by term. batch: its rows, with `columns`."""
-        wanted = {"response_mask", "truncated"} & set(self.columns)
-        columns = {name: tensor_of(batch[name]) for name in wanted}
-        row = row_of(batch["response_mask"])
-        action_row = row[self._positions(columns, row)]
+        action_row = row_of(batch[self._mask])[action_positions(tensor_of(batch[self._mask]))]
         return {
             name: float(aggregation.count(action_row, len(batch))) for name, (_, aggregation) in self._terms.items()
         }
 
     def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
         """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
-        at = self._positions(tokens.columns, tokens.row)
+        at = action_positions(tokens.columns[self._mask])
         actions = self._actions(tokens, at)
         outcome = self._loss(actions, self._options)
         by_term = {"policy": outcome.losses}
@@ -114,12 +110,6 @@ class PolicyObjective:
             for name, (coefficient, aggregation) in self._terms.items()
         ]
         return torch.stack(parts).sum(), self._metrics(actions, outcome, ref_log_probs, entropy)
-
-    def _positions(self, columns: Mapping[str, Tensor], row: Tensor) -> Tensor:
-        mask = columns["response_mask"].bool()
-        return action_positions(
-            mask_truncated(mask, columns["truncated"], row) if "truncated" in self.columns else mask
-        )
 
     def _actions(self, tokens: TokenBatch, at: Tensor) -> PolicyTokens:
         log_probs = tokens.log_probs[at]
@@ -160,23 +150,23 @@ class PolicyObjective:
 class ValueObjective:
     """The critic's loss of one mini-batch: a mean over action tokens, however the policy aggregates."""
 
-    columns: tuple[str, ...] = ("response_mask", "values", "returns")
-    outputs: frozenset[str] = frozenset({"values"})
-
-    def __init__(self, loss: ValueLoss, clip_value: float | None) -> None:
+    def __init__(self, loss: ValueLoss, clip_value: float | None, *, mask: str = "response_mask") -> None:
+        self.columns: tuple[str, ...] = (mask, "values", "returns")
+        self.outputs: frozenset[str] = frozenset({"values"})
+        self._mask = mask
         self._loss = loss
         self._clip_value = clip_value
         self._aggregation = TokenMean()
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominator of one mini-batch. batch: its rows, with `columns`."""
-        at = action_positions(tensor_of(batch["response_mask"]))
-        return {"value": float(self._aggregation.count(row_of(batch["response_mask"])[at], len(batch)))}
+        action_row = row_of(batch[self._mask])[action_positions(tensor_of(batch[self._mask]))]
+        return {"value": float(self._aggregation.count(action_row, len(batch)))}
 
     def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
         """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
         assert tokens.values is not None, "the engine was not asked for values"
-        at = action_positions(tokens.columns["response_mask"])
+        at = action_positions(tokens.columns[self._mask])
         values, returns = tokens.values[at], tokens.columns["returns"][at]
         outcome = self._loss(values, tokens.columns["values"][at], returns, self._clip_value)
         loss = aggregate(self._aggregation, outcome.losses, tokens.row[at], tokens.num_rows, counts["value"])
@@ -235,7 +225,7 @@ def policy_objective(
         kl=kl,
         entropy_coefficient=algorithm.loss.entropy_coefficient,
         has_old_log_probs=has_old_log_probs,
-        drop_truncated=algorithm.mask_truncated,
+        mask=_mask_column(algorithm),
         reads=POLICY_LOSSES.reads(algorithm.loss.name),
     )
 
@@ -243,4 +233,9 @@ def policy_objective(
 def value_objective(algorithm: AlgorithmSpec) -> ValueObjective:
     """The critic's objective of a job that has one."""
     assert algorithm.critic is not None, f"{algorithm.name} has no critic"
-    return ValueObjective(resolve(VALUE_LOSSES, "Clipped"), algorithm.critic.clip_value)
+    return ValueObjective(resolve(VALUE_LOSSES, "Clipped"), algorithm.critic.clip_value, mask=_mask_column(algorithm))
+
+
+def _mask_column(algorithm: AlgorithmSpec) -> str:
+    """The tokens that enter the loss: all actions, or those of rows that were not cut off."""
+    return "loss_mask" if algorithm.mask_truncated else "response_mask"

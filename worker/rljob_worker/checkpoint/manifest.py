@@ -111,7 +111,7 @@ def to_delete(checkpoints: Iterable[Committed], *, keep_last: int, keep_best: in
     every = sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
     scored = [c for c in every if c.manifest.score is not None]
     best = sorted(scored, key=lambda c: (c.manifest.score, c.step), reverse=True)[:keep_best]
-    kept = {c.step for c in [*every[len(every) - keep_last :], *best]}
+    kept = {c.step for c in [*every[max(0, len(every) - keep_last) :], *best]}
     return [c for c in every if c.step not in kept]
 
 

@@ -94,4 +94,6 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.write_text(text)
         temporary.replace(path)
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}; free space or fix permissions, then resume") from error
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}; free space or fix permissions, then resume"
+        ) from error

@@ -51,7 +51,9 @@ class RankFiles:
             directory.mkdir(parents=True, exist_ok=True)
             if self.rank == 0:
                 write_atomically(directory / f"state-{self.group}.json", json.dumps(state, sort_keys=True))
-            write_atomically(directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, engines)))
+            write_atomically(
+                directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, engines))
+            )
 
     def _own_files(self, directory: Path, engines: Iterable[str]) -> dict[str, list[int]]:
         folders = [directory / "engines" / engine_folder(name) for name in engines]
@@ -147,5 +149,3 @@ def storage_errors(directory: Path) -> Iterator[None]:
             f"cannot write the checkpoint {directory}: {error.strerror or error}; the previous checkpoint is intact: "
             "free space or fix permissions, then resume"
         ) from error
-
-

@@ -76,5 +76,3 @@ class Handover:
         batch = self._buffer.get(step, edge.name, deadline_seconds=self._deadline_seconds)
         self._mapped.append(batch)
         return batch
-
-

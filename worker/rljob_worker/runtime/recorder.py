@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rljob_worker.algorithms.objectives import with_explained_variance
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.runtime.control import Report
@@ -42,8 +43,9 @@ class Recorder:
 
     def record(self, step: int, reports: Sequence[Report]) -> dict[str, float]:
         """Write one step; returns the merged metrics, those of nothing left out."""
-        merged = {name: scalar.value for name, scalar in merge_all(report.metrics for report in reports).items()}
-        metrics = derived({name: value for name, value in merged.items() if not math.isnan(value)})
+        merged = with_explained_variance(merge_all(report.metrics for report in reports))
+        values = {name: scalar.value for name, scalar in merged.items()}
+        metrics = derived({name: value for name, value in values.items() if not math.isnan(value)})
         samples = [sample for report in reports for sample in report.samples]
         self._files.write_step(step, metrics, samples)
         self._progress |= {"phase": "Running", "step": step, "reward": metrics.get("reward/mean")}

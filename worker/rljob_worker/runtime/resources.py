@@ -63,7 +63,12 @@ def load_tokenizer(plan: Plan) -> Any:
 def train_dataset(plan: Plan, tokenizer: Any, cache_dir: Path) -> PromptDataset:
     data = plan.spec.data
     return PromptDataset(
-        data, sources=data.train, columns=data_columns(plan.spec), tokenizer=tokenizer, cache_dir=cache_dir, seed=plan.spec.seed
+        data,
+        sources=data.train,
+        columns=data_columns(plan.spec),
+        tokenizer=tokenizer,
+        cache_dir=cache_dir,
+        seed=plan.spec.seed,
     )
 
 

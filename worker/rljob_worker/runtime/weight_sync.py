@@ -80,7 +80,7 @@ def pack(tensors: Iterable[tuple[str, torch.Tensor]], chunk_bytes: int = CHUNK_B
     pieces: list[tuple[str, str, list[int], int, np.ndarray]] = []
     size, number = 0, 0
     for name, tensor in tensors:
-        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        flat = bytes_of(tensor.detach().cpu().contiguous())
         dtype = str(tensor.dtype).removeprefix("torch.")
         for start in range(0, max(len(flat), 1), chunk_bytes):
             piece = flat[start : start + chunk_bytes].copy()  # the tensor is only good until the next one is asked for
@@ -108,19 +108,24 @@ def _chunk(pieces: list[tuple[str, str, list[int], int, np.ndarray]], first: int
 
 def unpack(chunks: Iterable[Batch]) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors that `pack` took apart, in order. A stream that ends inside a tensor is a PeerLost."""
-    name, whole, filled = "", np.empty(0, np.uint8), 0
-    shape: list[int] = []
-    dtype = torch.uint8
+    name, tensor, whole, filled = "", torch.empty(0), np.empty(0, np.uint8), 0
     for chunk in chunks:
         for i in range(len(chunk)):
             if int(chunk["start"].row(i)) == 0:
-                name, shape = chunk["name"].row(i), chunk["shape"].row(i).tolist()
-                dtype = getattr(torch, chunk["dtype"].row(i))
-                whole, filled = np.empty(int(np.prod(shape)) * dtype.itemsize, np.uint8), 0
+                name = chunk["name"].row(i)
+                tensor = torch.empty(chunk["shape"].row(i).tolist(), dtype=getattr(torch, chunk["dtype"].row(i)))
+                whole, filled = bytes_of(tensor), 0
             piece = chunk["data"].row(i)
             whole[filled : filled + len(piece)] = piece
             filled += len(piece)
             if filled == len(whole):
-                yield name, torch.from_numpy(whole).view(dtype).reshape(shape)
+                yield name, tensor
     if filled != len(whole):
         raise PeerLost(f"the weights ended inside {name}: {filled} of {len(whole)} bytes")
+
+
+def bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor on the CPU, uint8 [num_bytes]."""
+    if tensor.numel() == 0:  # torch cannot view an empty tensor as another type
+        return np.empty(0, np.uint8)
+    return tensor.reshape(-1).view(torch.uint8).numpy()

@@ -230,7 +230,8 @@ class Worker:
         """The data plane's figures since the last call; bytes add up over workers, waits are averaged."""
         figures: Mapping[str, Any] = self.client.statistics()
         return {
-            f"data/{name}": mean(value) if name.endswith("_seconds") else total(value) for name, value in figures.items()
+            f"data/{name}": mean(value) if name.endswith("_seconds") else total(value)
+            for name, value in figures.items()
         }
 
     def _last_words(self, step: int, verdict: Verdict) -> LastWords:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -81,14 +80,14 @@ def device_of(group: GroupPlan, local_rank: int) -> torch.device:
     return device
 
 
-def sum_over_group(device: torch.device) -> Callable[[np.ndarray], np.ndarray]:
-    """An all-reduce of small float64 arrays over the group; the identity in a world of one."""
+def sum_over_group(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
+    """An all-reduce of small tensors over the group; the identity in a world of one."""
     if dist.get_world_size() == 1:
         return lambda values: values
 
-    def reduce(values: np.ndarray) -> np.ndarray:
-        tensor = torch.as_tensor(values, dtype=torch.float64, device=device).clone()
-        dist.all_reduce(tensor)
-        return tensor.cpu().numpy()
+    def reduce(values: torch.Tensor) -> torch.Tensor:
+        summed = values.to(device, copy=True)
+        dist.all_reduce(summed)
+        return summed.to(values.device)
 
     return reduce

@@ -71,7 +71,10 @@ def plain(value: Any) -> Any:
 def reward_metrics(rewards: np.ndarray) -> Scalars:
     """`reward/mean` and what its spread is made of."""
     rows = len(rewards)
-    metrics = {"reward/mean": mean(float(rewards.sum()), rows), "reward/square_mean": mean(float(rewards @ rewards), rows)}
+    metrics = {
+        "reward/mean": mean(float(rewards.sum()), rows),
+        "reward/square_mean": mean(float(rewards @ rewards), rows),
+    }
     if rows:
         metrics["reward/max"] = maximum(float(rewards.max()))
     return metrics

@@ -16,13 +16,15 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.scalars import Scalars
 
 if TYPE_CHECKING:
+    import torch
+
     from rljob_api import RLJobSpec
     from rljob_api.plan import Plan, StagePlan
     from rljob_worker.data.dataset import PromptDataset
     from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
     from rljob_worker.rewards.pool import RewardRunner
 
-Reduce = Callable[[np.ndarray], np.ndarray]
+Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class StageContext:
     decode: Callable[[np.ndarray], str]
     """Token ids to text, special tokens left out."""
     reduce: Reduce
-    """Sums a float64 array over the ranks of the stage's group; every rank must call it alike."""
+    """Sums a float64 tensor over the ranks of the stage's group; every rank must call it alike."""
     dp_rank: int
     dp_size: int
 

@@ -1,7 +1,7 @@
 """A stage of the user's own: `module:function`, called with this rank's rows.
 
-    def style(batch: Batch, context: StageContext) -> dict[str, Column | np.ndarray | list]:
-        return {"style_reward": [...one value per row...]}
+def style(batch: Batch, context: StageContext) -> dict[str, Column | np.ndarray | list]:
+    return {"style_reward": [...one value per row...]}
 """
 
 from __future__ import annotations
@@ -99,5 +99,3 @@ def describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
-
-

@@ -1,0 +1,143 @@
+import json
+import threading
+
+import pytest
+
+from rljob_worker.checkpoint.manifest import MANIFEST, Committed, Manifest, committed, damage, directory_name, to_delete
+from rljob_worker.checkpoint.restore import Start, choose_start, claim_run, discard_after
+from rljob_worker.checkpoint.writer import Committer, RankFiles
+from rljob_worker.errors import DeadlineExceeded, StorageError
+
+
+class FakeEngine:
+    """Writes one shard file, as torch.distributed.checkpoint would."""
+
+    def __init__(self, rank, content=b"weights"):
+        self.rank, self.content = rank, content
+
+    def save(self, directory):
+        (directory / f"__{self.rank}_0.distcp").write_bytes(self.content)
+
+
+def committer(run_dir, attempt=1, ranks=(("train", 0),), deadline_seconds=5.0, **options):
+    options = {"keep_last": 2, "keep_best": 0, **options}
+    return Committer(run_dir, attempt, "plan", ranks, deadline_seconds=deadline_seconds, **options)
+
+
+def write(run_dir, step, attempt=1, score=None, **options):
+    claim_run(run_dir, attempt)
+    RankFiles(run_dir, attempt, "train", 0).save(step, {"train/actor": FakeEngine(0)}, {"stages": {}})
+    return committer(run_dir, attempt, **options).commit(step, score=score)
+
+
+def test_what_is_committed_is_found_and_whole(tmp_path):
+    path = write(tmp_path, 4, score=0.5)
+    (found,) = committed(tmp_path / "checkpoints")
+    assert (found.path, found.step, found.manifest.score) == (path, 4, 0.5)
+    assert set(found.manifest.files) == {"engines/train-actor/__0_0.distcp", "state-train.json", "done-train-0.json"}
+    assert damage(found) is None
+    assert choose_start(tmp_path / "checkpoints", "auto") == Start(4, path)
+
+
+def test_a_directory_without_a_manifest_is_no_checkpoint(tmp_path):
+    write(tmp_path, 4)
+    torn = write(tmp_path, 8)
+    (torn / MANIFEST).unlink()
+    assert choose_start(tmp_path / "checkpoints", "auto").step == 4
+
+
+def test_a_torn_manifest_is_none(tmp_path):
+    write(tmp_path, 4)
+    torn = write(tmp_path, 8)
+    (torn / MANIFEST).write_text((torn / MANIFEST).read_text()[:40])
+    assert choose_start(tmp_path / "checkpoints", "auto").step == 4
+
+
+@pytest.mark.parametrize("content, words", [(b"weightz", "checksum"), (b"weigh", "5 bytes, its manifest says 7")])
+def test_a_damaged_checkpoint_is_passed_over_but_never_forgotten(tmp_path, caplog, content, words):
+    good, bad = write(tmp_path, 4), write(tmp_path, 8)
+    (bad / "engines/train-actor/__0_0.distcp").write_bytes(content)
+    assert choose_start(tmp_path / "checkpoints", "auto") == Start(4, good)
+    assert words in caplog.text
+    with pytest.raises(StorageError, match="step 8 is damaged"):
+        choose_start(tmp_path / "checkpoints", "8")
+    (good / "engines/train-actor/__0_0.distcp").unlink()
+    with pytest.raises(StorageError, match="no good checkpoint is left"):
+        choose_start(tmp_path / "checkpoints", "auto")
+
+
+def test_a_step_that_is_not_there_names_those_that_are(tmp_path):
+    write(tmp_path, 4)
+    with pytest.raises(StorageError, match="no checkpoint of step 5 .* there are: 4"):
+        choose_start(tmp_path / "checkpoints", "5")
+    assert choose_start(tmp_path / "checkpoints", "never") == Start()
+    assert choose_start(tmp_path / "nothing", "auto") == Start()
+
+
+def test_the_newest_attempt_of_a_step_counts(tmp_path):
+    write(tmp_path, 4, attempt=2)
+    newest = write(tmp_path, 4, attempt=10)
+    assert [c.path for c in committed(tmp_path / "checkpoints")] == [newest]
+
+
+def test_an_old_attempt_cannot_commit(tmp_path):
+    claim_run(tmp_path, 1)
+    RankFiles(tmp_path, 1, "train", 0).save(4, {}, {})
+    claim_run(tmp_path, 2)
+    with pytest.raises(StorageError, match="attempt 1 may not commit step 4: the run belongs to attempt 2"):
+        committer(tmp_path, 1).commit(4, score=None)
+    assert committed(tmp_path / "checkpoints") == []
+    with pytest.raises(StorageError, match="belongs to attempt 2 already"):
+        claim_run(tmp_path, 1)
+
+
+def test_the_commit_waits_for_every_rank_and_names_the_late_one(tmp_path):
+    claim_run(tmp_path, 1)
+    ranks = (("train", 0), ("train", 1), ("rollout", 0))
+    RankFiles(tmp_path, 1, "train", 0).save(4, {}, {})
+    RankFiles(tmp_path, 1, "rollout", 0).save(4, {}, {})
+    with pytest.raises(DeadlineExceeded, match="no done file from worker train/1"):
+        committer(tmp_path, ranks=ranks, deadline_seconds=0.05).commit(4, score=None)
+    late = threading.Thread(
+        target=RankFiles(tmp_path, 1, "train", 1).save, args=(4, {"train/actor": FakeEngine(1)}, {})
+    )
+    late.start()
+    path = committer(tmp_path, ranks=ranks).commit(4, score=None)
+    late.join()
+    assert "engines/train-actor/__1_0.distcp" in json.loads((path / MANIFEST).read_text())["files"]
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
+    class FullDisk(FakeEngine):
+        def save(self, directory):
+            raise OSError(28, "No space left on device")
+
+    write(tmp_path, 4)
+    with pytest.raises(StorageError, match="No space left on device; the previous checkpoint is intact"):
+        RankFiles(tmp_path, 1, "train", 0).save(8, {"train/actor": FullDisk(0)}, {})
+    assert not (tmp_path / "checkpoints" / directory_name(8, 1)).exists()
+    assert choose_start(tmp_path / "checkpoints", "auto").step == 4
+
+
+def test_retention_keeps_the_last_and_the_best(tmp_path):
+    scores = {1: 0.3, 2: 0.9, 3: 0.5, 4: None, 5: 0.1}
+    every = [Committed(tmp_path / str(s), Manifest(s, 1, "", score, {})) for s, score in scores.items()]
+    # last two are 4 and 5; best two of the scored are 2 and 3
+    assert [c.step for c in to_delete(every, keep_last=2, keep_best=2)] == [1]
+    assert [c.step for c in to_delete(every, keep_last=1, keep_best=0)] == [1, 2, 3, 4]
+    assert to_delete(every, keep_last=9, keep_best=0) == []
+
+
+def test_committing_applies_retention(tmp_path):
+    for step in (1, 2, 3):
+        write(tmp_path, step, keep_last=1)
+    assert [c.step for c in committed(tmp_path / "checkpoints")] == [3]
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+
+
+def test_going_back_to_a_step_forgets_later_ones_and_leftovers(tmp_path):
+    for step in (2, 4, 6):
+        write(tmp_path, step, keep_last=9)
+    RankFiles(tmp_path, 1, "train", 0).save(8, {}, {})
+    discard_after(tmp_path / "checkpoints", 4)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [directory_name(2, 1), directory_name(4, 1)]

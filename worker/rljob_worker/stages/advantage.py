@@ -1,0 +1,78 @@
+"""Advantage: turns the rewards of a group's rows into advantages per token (and returns for a critic)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rljob_api.plan import StagePlan
+from rljob_worker.algorithms.estimation import estimate_advantages, has_reward_kl
+from rljob_worker.algorithms.kl import KLController
+from rljob_worker.algorithms.masking import row_of, tensor_of
+from rljob_worker.algorithms.overlong import mask_truncated
+from rljob_worker.batch import Batch, Column
+from rljob_worker.scalars import Scalars, mean
+from rljob_worker.stages.stage import Reduce, Resources, StageContext, StageResult, token_column
+
+
+class Advantage:
+    """The algorithm's estimator. With the KL penalty in the reward it owns the penalty's controller."""
+
+    def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        spec = resources.plan.spec
+        self._algorithm = spec.algorithm
+        self._max_response_tokens = spec.rollout.max_response_tokens
+        self._num_rows = spec.data.batch_size * spec.algorithm.group_size
+        self._writes = stage.writes
+        self._controller = kl_controller(resources)
+
+    def run(self, batch: Batch | None, context: StageContext) -> StageResult:
+        assert batch is not None
+        found, metrics = estimate_advantages(
+            batch,
+            self._algorithm,
+            max_response_tokens=self._max_response_tokens,
+            kl_coefficient=self._controller.coefficient,
+            reduce=context.reduce,
+        )
+        mask = batch["response_mask"]
+        columns = {"advantages": token_column(found.advantages.numpy(), mask)}
+        if found.returns is not None:
+            columns["returns"] = token_column(found.returns.numpy(), mask)
+        if "loss_mask" in self._writes:
+            columns["loss_mask"] = loss_mask(batch)
+        if has_reward_kl(self._algorithm):
+            metrics |= {"kl/coefficient": mean(self._controller.coefficient)}
+            self._controller = updated(self._controller, metrics, self._num_rows, context.reduce)
+        return StageResult(batch.select([]).with_columns(columns), metrics)
+
+    def state(self) -> dict[str, Any]:
+        return self._controller.state_dict()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._controller = self._controller.with_state(dict(state))
+
+
+def loss_mask(batch: Batch) -> Column:
+    """The response mask without the rows that were cut off."""
+    mask = batch["response_mask"]
+    kept = mask_truncated(tensor_of(mask).bool(), tensor_of(batch["truncated"]).bool(), row_of(mask))
+    return token_column(kept.to(torch.uint8).numpy(), mask)
+
+
+def kl_controller(resources: Resources) -> KLController:
+    """The controller of the job's KL penalty as it begins."""
+    kl = resources.plan.spec.algorithm.kl
+    return KLController(kl.coefficient, kl.target, float(kl.horizon))
+
+
+def updated(controller: KLController, metrics: Scalars, num_rows: int, reduce: Reduce) -> KLController:
+    """The controller after a step; every rank comes to the same coefficient. A fixed one needs no collective."""
+    seen = metrics.get("kl/reference_row")
+    if controller.target is None:
+        return controller
+    mine = torch.tensor([seen.sum, seen.count] if seen is not None else [0.0, 0.0], dtype=torch.float64)
+    total, count = reduce(mine).tolist()
+    return controller.update(total / count, num_rows) if count else controller

@@ -1,0 +1,89 @@
+"""UpdatePolicy and UpdateCritic: optimizer steps over the mini-batches of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rljob_api.plan import StagePlan
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.algorithms.estimation import has_reward_kl
+from rljob_worker.algorithms.objectives import policy_objective, value_objective
+from rljob_worker.batch import Batch
+from rljob_worker.engines.protocols import Objective, TrainEngine
+from rljob_worker.minibatches import mini_batch_of
+from rljob_worker.scalars import Scalars, mean, merge_all
+from rljob_worker.stages.advantage import kl_controller, updated
+from rljob_worker.stages.stage import Resources, StageContext, StageResult
+
+
+class UpdatePolicy:
+    """`updateEpochs` passes over the step's mini-batches. With the KL penalty in the loss it owns the penalty's controller."""
+
+    def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        self._spec = resources.plan.spec
+        self._engine = resources.train_engines[stage.models[0]]
+        self._num_rows = self._spec.data.batch_size * self._spec.algorithm.group_size
+        self._controller = kl_controller(resources)
+
+    def run(self, batch: Batch | None, context: StageContext) -> StageResult:
+        assert batch is not None
+        critic = self._spec.algorithm.critic
+        if critic is not None and context.step <= critic.warmup_steps:
+            return StageResult(batch.select([]), {"update/warmup_total": mean(1.0)})
+        objective = policy_objective(
+            self._spec.algorithm,
+            max_response_tokens=self._spec.rollout.max_response_tokens,
+            has_old_log_probs="old_log_probs" in batch,
+            kl_coefficient=self._controller.coefficient,
+        )
+        metrics = run_updates(self._engine, objective, batch, self._spec, context.step)
+        if not has_reward_kl(self._spec.algorithm):
+            self._controller = updated(self._controller, metrics, self._num_rows, context.reduce)
+            metrics["kl/coefficient"] = mean(self._controller.coefficient)
+        return StageResult(batch.select([]), metrics)
+
+    def state(self) -> dict[str, Any]:
+        return self._controller.state_dict()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._controller = self._controller.with_state(dict(state))
+
+
+class UpdateCritic:
+    """The same passes on the critic's value loss."""
+
+    def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        self._spec = resources.plan.spec
+        self._engine = resources.train_engines[stage.models[0]]
+
+    def run(self, batch: Batch | None, context: StageContext) -> StageResult:
+        assert batch is not None
+        objective = value_objective(self._spec.algorithm)
+        metrics = run_updates(self._engine, objective, batch, self._spec, context.step)
+        return StageResult(batch.select([]), {critic_name(name): scalar for name, scalar in metrics.items()})
+
+
+def run_updates(engine: TrainEngine, objective: Objective, batch: Batch, spec: RLJobSpec, step: int) -> Scalars:
+    """One optimizer step per epoch and mini-batch, in an order that only the seed decides."""
+    return merge_all([engine.update(rows, objective) for rows in mini_batches(batch, spec, step)])
+
+
+def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> Iterator[Batch]:
+    """This rank's rows of each mini-batch, `updateEpochs` times over; possibly none."""
+    number = spec.num_mini_batches
+    member = mini_batch_of(
+        batch.group_ids, step=step, batch_size=spec.data.batch_size, num_mini_batches=number, seed=spec.seed
+    )
+    parts = [batch if number == 1 else batch.take(np.flatnonzero(member == index)) for index in range(number)]
+    for _ in range(spec.algorithm.update_epochs):
+        yield from parts
+
+
+def critic_name(name: str) -> str:
+    """A metric of the critic's update under a name that does not collide with the policy's; times add up."""
+    if name.startswith(("time/", "value/", "loss/value")):
+        return name
+    return f"critic/{name}"

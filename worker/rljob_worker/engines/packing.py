@@ -1,0 +1,127 @@
+"""Which rows are computed together, and where each of their tokens sits once they are packed.
+
+Two rows of one prompt `[p0 p1]`, with responses `[a b c]` and `[d]`:
+
+    token_ids   p0 p1 a  b  |                 the prompt is computed once; the last token of a response predicts nothing
+    positions   0  1  2  3                    and nothing attends to it, so it is not computed at all: `c` and `d` are
+                                              only targets
+    sequences   row 0: 0 1 2 3    row 1: 0 1  positions in the pack that each row attends over, in order
+    predicts    1 2 3 | 1                     where the logits of each response token come from: a token is predicted by
+    targets     a b c | d                     the position before it, the first one by the prompt's last position
+    row         0 0 0 | 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rljob_worker.batch import Column, Indices, offsets_of
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Rows without padding, as the model sees them. All arrays are int64."""
+
+    token_ids: Indices
+    """[tokens]"""
+    positions: Indices
+    """[tokens] position of each token in its row."""
+    sequences: Indices
+    """[sum of sequence_lengths] packed positions each row attends over; rows may share those of a prompt."""
+    sequence_lengths: Indices
+    """[sequences] tokens each row attends over; rows without a response have no sequence."""
+    predicts: Indices
+    """[responses] packed position whose logits predict each response token."""
+    targets: Indices
+    """[responses] the response tokens."""
+    row: Indices
+    """[responses] ascending: the row of each response token."""
+    num_rows: int
+
+
+def micro_batches(num_tokens: Indices, budget: int) -> list[Indices]:
+    """Consecutive runs of rows of at most `budget` tokens each; a longer row is a run of its own. No rows, no runs."""
+    assert budget > 0, "a micro-batch needs room for at least one token"
+    runs: list[Indices] = []
+    start = filled = 0
+    for row, tokens in enumerate(num_tokens.tolist()):
+        if row > start and filled + tokens > budget:
+            runs.append(np.arange(start, row))
+            start, filled = row, 0
+        filled += tokens
+    if start < len(num_tokens):
+        runs.append(np.arange(start, len(num_tokens)))
+    return runs
+
+
+def pack(prompt_ids: Column, response_ids: Column) -> PackedRows:
+    """Pack rows in order. Neighbouring rows with equal prompts share its tokens; rows without response take no room."""
+    assert prompt_ids.offsets is not None and response_ids.offsets is not None, "token columns are ragged"
+    assert prompt_ids.num_rows == response_ids.num_rows, "prompts and responses of different rows"
+    answered = np.flatnonzero(response_ids.lengths > 0)
+    prompts, responses = prompt_ids.take(answered), response_ids
+    prompt_lengths, response_lengths = prompts.lengths, responses.lengths[answered]
+    assert (prompt_lengths > 0).all(), "every prompt has at least one token"
+
+    first = _starts_new_prompt(prompts)
+    owner = np.cumsum(first) - 1  # which of the distinct prompts each row uses
+    own_prompt = np.where(first, prompt_lengths, 0)
+    own_response = response_lengths - 1
+    ends = np.cumsum(own_prompt + own_response)
+    response_starts = ends - own_response
+    prompt_starts = (response_starts - own_prompt)[first][owner]
+
+    # both parts of every row, interleaved: prompt 0, response 0, prompt 1, response 1 ...
+    starts = _interleave(prompt_starts, response_starts)
+    lengths = _interleave(prompt_lengths, own_response)
+    sequences = ranges(starts, lengths)
+    sequence_lengths = prompt_lengths + own_response
+
+    token_ids = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
+    positions = np.empty_like(token_ids)
+    token_ids[ranges(prompt_starts, prompt_lengths)] = prompts.values
+    inputs = ranges(responses.offsets[:-1][answered], own_response)  # all response tokens but each row's last
+    token_ids[ranges(response_starts, own_response)] = responses.values[inputs]
+    positions[sequences] = ranges(np.zeros_like(sequence_lengths), sequence_lengths)
+
+    sequence_starts = offsets_of(sequence_lengths)[:-1]
+    predicts = sequences[ranges(sequence_starts + prompt_lengths - 1, response_lengths)]
+    return PackedRows(
+        token_ids=token_ids,
+        positions=positions,
+        sequences=sequences,
+        sequence_lengths=sequence_lengths,
+        predicts=predicts,
+        targets=responses.values.astype(np.int64, copy=False),
+        row=np.repeat(np.arange(responses.num_rows), responses.lengths),
+        num_rows=responses.num_rows,
+    )
+
+
+def placeholder() -> PackedRows:
+    """One token that predicts nothing anyone asked for: lets a rank without rows run every collective of a forward."""
+    zero = np.zeros(1, np.int64)
+    return PackedRows(zero, zero, zero, np.ones(1, np.int64), zero, zero, zero, 1)
+
+
+def ranges(starts: Indices, lengths: Indices) -> Indices:
+    """Concatenation of `arange(start, start + length)`: ranges([5, 0], [2, 3]) = [5 6 0 1 2]."""
+    offsets = offsets_of(lengths)
+    return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+
+
+def _starts_new_prompt(prompts: Column) -> np.ndarray:
+    """bool [rows]: the row's prompt differs from that of the row before."""
+    assert prompts.offsets is not None
+    first = np.ones(prompts.num_rows, bool)
+    lengths, offsets, values = prompts.lengths, prompts.offsets.tolist(), prompts.values
+    for row in np.flatnonzero(lengths[1:] == lengths[:-1]).tolist():
+        a, b, c = offsets[row : row + 3]
+        first[row + 1] = not np.array_equal(values[a:b], values[b:c])
+    return first
+
+
+def _interleave(left: Indices, right: Indices) -> Indices:
+    return np.stack([left, right], axis=1).reshape(-1)

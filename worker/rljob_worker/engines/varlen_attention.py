@@ -1,0 +1,164 @@
+"""Causal attention over packed rows, for any model that lets transformers choose its attention.
+
+Linear layers see packed tokens only, [1, tokens]. Attention needs rows side by side, so each layer's queries, keys and
+values are gathered into a few rectangles of rows of similar length, right-padded, where plain causal attention is exact: no
+real token comes after a pad. The outputs are gathered back. Rows that share a prompt gather the same tokens.
+
+    rows of lengths 9 8 8 | 3 2  ->  rectangles [3, 9] and [2, 3]: 33 slots, not the 45 of one padded rectangle
+
+No mask function is registered under our name, so transformers builds no masks. A model's forward gets
+the layout as the keyword `attention_layout`, which transformers hands through to the attention function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transformers import AttentionInterface
+
+from rljob_worker.batch import Indices, offsets_of
+from rljob_worker.engines.packing import ranges
+from rljob_worker.errors import InvalidJob
+
+ATTENTION = "rljob"
+"""The name to give transformers as `attn_implementation`. It is written into the config: models must not share one."""
+
+_WASTE_PER_RECTANGLE = 4000
+"""Padded query-key pairs worth one more attention call; a call costs about 50 microseconds on a CPU."""
+
+_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+"""Arguments by which a model asks for another formula than softmax(QK)V."""
+
+
+class AttentionLayout(Protocol):
+    """How the queries of one forward meet their keys."""
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
+    ) -> torch.Tensor:
+        """query, key, value: [batch, heads, tokens, head_dim]; returns [batch, tokens, heads, head_dim]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLayout:
+    """Attention within each row of one pack."""
+
+    gather: torch.Tensor | None
+    """[slots] packed position of each slot; None when the pack is one rectangle as it stands."""
+    scatter: torch.Tensor | None
+    """[tokens] slot that computes each packed token."""
+    rectangles: tuple[tuple[int, int], ...]
+    """(rows, length) of each rectangle; their slots follow one another."""
+
+    @staticmethod
+    def build(sequences: Indices, lengths: Indices, num_tokens: int, device: torch.device) -> PackedLayout:
+        """From packed positions of each row in turn, and how many each row has."""
+        gather, scatter, rectangles = plan_rectangles(sequences, lengths, num_tokens)
+        if np.array_equal(gather, np.arange(num_tokens)):
+            return PackedLayout(None, None, rectangles)
+        return PackedLayout(
+            torch.from_numpy(gather).to(device, non_blocking=True),
+            torch.from_numpy(scatter).to(device, non_blocking=True),
+            rectangles,
+        )
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
+    ) -> torch.Tensor:
+        num_tokens, heads = query.shape[2], query.shape[1]
+        padded = [self._slots(x) for x in (query, key, value)]
+        outputs, start = [], 0
+        for rows, length in self.rectangles:
+            parts = (x[start : start + rows * length].unflatten(0, (rows, length)).transpose(1, 2) for x in padded)
+            out = causal_attention(*parts, scale=scale, window=window)
+            outputs.append(out.transpose(1, 2).reshape(rows * length, -1))
+            start += rows * length
+        joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        if self.scatter is not None:
+            joined = joined.index_select(0, self.scatter)
+        return joined.view(1, num_tokens, heads, -1)
+
+    def _slots(self, x: torch.Tensor) -> torch.Tensor:
+        """[1, heads, tokens, head_dim] -> [slots, heads, head_dim]."""
+        packed = x[0].transpose(0, 1)
+        if self.gather is None:
+            return packed
+        return packed.reshape(packed.shape[0], -1).index_select(0, self.gather).view(-1, *packed.shape[1:])
+
+
+def plan_rectangles(
+    sequences: Indices, lengths: Indices, num_tokens: int
+) -> tuple[Indices, Indices, tuple[tuple[int, int], ...]]:
+    """Slots of each rectangle (pads point at token 0), the slot that owns each token, and the rectangles, longest first."""
+    order = np.argsort(-lengths, kind="stable")
+    starts = offsets_of(lengths)[:-1]
+    gather, rectangles = [], []
+    scatter = np.empty(num_tokens, np.int64)
+    filled = 0
+    for rows in _similar_lengths(order, lengths):
+        length = int(lengths[rows[0]])
+        slots = np.zeros(len(rows) * length, np.int64)
+        real = ranges(np.arange(len(rows)) * length, lengths[rows])
+        slots[real] = sequences[ranges(starts[rows], lengths[rows])]
+        # reversed: of the rows that share a prompt, the first computes it
+        scatter[slots[real][::-1]] = filled + real[::-1]
+        gather.append(slots)
+        rectangles.append((len(rows), length))
+        filled += len(slots)
+    return np.concatenate(gather), scatter, tuple(rectangles)
+
+
+def _similar_lengths(order: Indices, lengths: Indices) -> list[Indices]:
+    """Cut rows, longest first, where the padding of a rectangle would cost more than a new one."""
+    cuts, waste, longest = [], 0, int(lengths[order[0]])
+    for at, length in enumerate(lengths[order].tolist()):
+        waste += longest * longest - length * length
+        if waste > _WASTE_PER_RECTANGLE and length < longest:
+            cuts.append(at)
+            waste, longest = 0, length
+    return np.split(order, cuts)
+
+
+def causal_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, scale: float | None, window: int | None
+) -> torch.Tensor:
+    """Causal attention of [rows, heads, length, head_dim], with fewer key heads than query heads where the model has them."""
+    length = query.shape[2]
+    mask = None
+    if window is not None and length > window:
+        steps = torch.arange(length, device=query.device)
+        age = steps[:, None] - steps[None, :]
+        mask = (age >= 0) & (age < window)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+    )
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    attention_layout: AttentionLayout | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """What transformers calls in every layer. Dropout is never applied: log-probs of one policy must be one number."""
+    asked = [name for name in _UNSUPPORTED if options.get(name) is not None]
+    if asked:
+        raise InvalidJob(
+            f"{type(module).__name__} needs attention with {', '.join(asked)}, which the Transformers and FSDP "
+            "engines do not compute; use another model"
+        )
+    assert attention_layout is not None, f"{type(module).__name__} did not hand `attention_layout` through"
+    return attention_layout.attend(query, key, value, scaling, sliding_window), None
+
+
+AttentionInterface.register(ATTENTION, attention)

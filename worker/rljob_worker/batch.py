@@ -115,7 +115,7 @@ class Column:
 class Batch:
     """Rows of one step that one process holds, ascending by `row_id`.
 
-    row_ids, group_ids, num_tokens: int64 [rows], on every edge; num_tokens counts prompt and response, 0 before rollout.
+    row_ids, group_ids, num_tokens: int64 [rows], on every edge; num_tokens is prompt plus response, 0 before rollout.
     """
 
     row_ids: Indices

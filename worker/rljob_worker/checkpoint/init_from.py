@@ -14,8 +14,8 @@ from rljob_worker.errors import InvalidJob, StorageError
 def load_initial_weights(source: Path, engines: Mapping[str, TrainEngine]) -> None:
     """Load the weights of every trainable engine that the checkpoint also has.
 
-    `source`: a run directory (its newest checkpoint is taken) or one checkpoint's directory. Raises InvalidJob when it is neither,
-    or holds none of this job's models.
+    `source`: a run directory (its newest checkpoint is taken) or one checkpoint's directory. Raises InvalidJob when it
+    is neither, or holds none of this job's models.
     """
     checkpoint = find_checkpoint(source)
     folders = {name: checkpoint / "engines" / engine_folder(name) for name in engines}

@@ -39,6 +39,6 @@ class GroupState:
         """Refuse to go on with other data than the run began with."""
         if self.dataset is not None and fingerprint is not None and self.dataset != fingerprint:
             raise BadData(
-                "the training data has changed since the checkpoint was written: the order of prompts would not be that "
-                "of one run; restore the data, or start a new run with checkpoint.initFrom"
+                "the training data has changed since the checkpoint was written: the order of prompts would not be "
+                "that of one run; restore the data, or start a new run with checkpoint.initFrom"
             )

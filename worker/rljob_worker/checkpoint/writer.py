@@ -76,8 +76,8 @@ class Committer:
     deadline_seconds: float
 
     def commit(self, step: int, *, score: float | None) -> Path:
-        """Returns the committed directory. Raises DeadlineExceeded naming the late ranks, StorageError when a later attempt owns
-        the run or the disk is full."""
+        """Returns the committed directory. Raises DeadlineExceeded naming the late ranks, StorageError when a later
+        attempt owns the run or the disk is full."""
         directory = self.run_dir / "checkpoints" / directory_name(step, self.attempt)
         done = self._wait_for_all(directory)
         owner = owner_attempt(self.run_dir)

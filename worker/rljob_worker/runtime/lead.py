@@ -45,7 +45,7 @@ class Lead:
         self.recorder.committed(step)
 
     def _reward(self) -> float | None:
-        """What `rewardAbove` is compared with: validation accuracy where the job validates, else the step's mean reward."""
+        """What `rewardAbove` is compared with: validation accuracy where the job validates, else the mean reward."""
         if self.spec.data.validation:
             return self.metrics.get("validation/accuracy")
         return self.metrics.get("reward/mean")

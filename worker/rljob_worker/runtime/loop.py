@@ -1,4 +1,4 @@
-"""The step loop of one worker: take, run, hand on; then sync weights, validate, report, and do what the verdict says."""
+"""The step loop of one worker: take, run, hand on; then sync weights, validate, report, obey the verdict."""
 
 from __future__ import annotations
 

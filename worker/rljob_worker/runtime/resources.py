@@ -1,4 +1,4 @@
-"""What one rank needs to run its schedule: engines, tokenizer, prompts, reward processes. Nothing it does not need is built."""
+"""What one rank needs to run its schedule, and no more: engines, tokenizer, prompts, reward processes."""
 
 from __future__ import annotations
 

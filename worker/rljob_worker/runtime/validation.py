@@ -1,4 +1,4 @@
-"""Validation: the policy answers the validation prompts, each rank its share, and the first reward says who was right."""
+"""Validation: the policy answers the validation prompts, each rank its share; the first reward says who is right."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:
 
 
 def is_due(step: int, *, every_steps: int, is_last: bool, first_step: int) -> bool:
-    """Validation comes before the first step, every `everySteps`, and after the last; a resumed run does not repeat its start."""
+    """Before the first step, every `everySteps`, and after the last; a resumed run does not repeat its start."""
     if step == 0:
         return first_step == 0
     return is_last or (every_steps > 0 and step % every_steps == 0)

@@ -1,4 +1,4 @@
-"""Policy weights from the engine that trains them to the engines that sample: in-process, or through the data buffers."""
+"""Policy weights from the engine that trains them to those that sample: in-process or through the data buffers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Broadcast(Protocol):
 
 
 class WeightSync:
-    """One rank's part of every weight edge: `sync(version)` returns when this rank's rollout engines hold that version."""
+    """One rank's part of every weight edge. After `sync(version)` this rank's rollout engines hold that version."""
 
     def __init__(
         self,

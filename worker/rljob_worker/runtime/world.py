@@ -1,7 +1,7 @@
 """The group's torch.distributed world: made in this one place.
 
-Rank 0 opens a TCPStore on a port the system chooses and posts its address to its sidecar; the others ask for it there, so
-no port is planned, and two jobs on one machine never meet.
+Rank 0 opens a TCPStore on a port the system chooses and posts it to its sidecar; the others ask for it there, so no port
+is planned, and two jobs on one machine never meet.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def wait_for_port(ask: Callable[[], dict[str, Any]], group: str, deadline_second
             return int(port)
         time.sleep(_POLL_SECONDS)
     raise DeadlineExceeded(
-        f"worker {group}/0 posted no rendezvous address within {deadline_seconds:.0f} s; it has not started, or failed: "
-        "see its log"
+        f"worker {group}/0 posted no rendezvous address within {deadline_seconds:.0f} s; it has not started, or "
+        "failed: see its log"
     )
 
 

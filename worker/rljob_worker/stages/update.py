@@ -20,7 +20,7 @@ from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 
 class UpdatePolicy:
-    """`updateEpochs` passes over the step's mini-batches. With the KL penalty in the loss it owns the penalty's controller."""
+    """`updateEpochs` passes over the step's mini-batches. Owns the controller of a KL penalty in the loss."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._spec = resources.plan.spec

@@ -77,7 +77,7 @@ def checked_columns(stage: StagePlan, written: object, batch: Batch) -> dict[str
     for name, column in columns.items():
         if column.num_rows != len(batch):
             raise BadData(
-                f"stage {stage.name}: column {name} has {column.num_rows} values for {len(batch)} rows; return one per row"
+                f"stage {stage.name}: column {name} has {column.num_rows} values for {len(batch)} rows; return one each"
             )
     return columns
 

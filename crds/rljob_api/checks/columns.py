@@ -1,0 +1,65 @@
+"""Does every column that a stage reads come from exactly one stage upstream of it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.problem import Problem, nearest
+
+INDEX_COLUMNS = ("row_ids", "group_ids", "num_tokens", "row_id", "group_id")
+"""These travel with every row, and nobody writes them."""
+
+
+def check_written_once(subject: Subject) -> Iterator[Problem]:
+    """One producer per column."""
+    for column, producers in subject.resolution.producers.items():
+        for name in producers[1:]:
+            message = f"stage {producers[0]} writes column {column} too"
+            fix = "Keep one of the two, or let your own stage write another name and use rename where it is read."
+            yield problem(subject.stage_path(name), column, message, fix)
+        if column in INDEX_COLUMNS:
+            message = f"{column} is an index of rows, which no stage writes"
+            yield problem(subject.stage_path(producers[0], "writes"), column, message, "Choose another name.")
+
+
+def check_produced(subject: Subject) -> Iterator[Problem]:
+    """Everything that is read is written upstream."""
+    resolution = subject.resolution
+    for stage in resolution.stages.values():
+        upstream = resolution.graph.ancestors(stage.name)
+        for column in stage.columns.reads:
+            producers = resolution.producers.get(column, [])
+            if not producers:
+                yield _nobody(subject, stage.name, column)
+            elif not upstream.intersection(producers):
+                message = (
+                    f"{stage.name} reads column {column}, but {producers[0]} that writes it does not come before it"
+                )
+                path = subject.stage_path(stage.name, "after")
+                yield problem(path, list(stage.spec.after), message, f"Add {producers[0]} to after.")
+
+
+def _nobody(subject: Subject, stage: str, column: str) -> Problem:
+    path = subject.stage_path(stage, "reads" if subject.resolution.stages[stage].built_in is None else "")
+    if column in INDEX_COLUMNS:
+        fix = "Leave it out: it comes with every row."
+    elif column in _MAKERS:
+        fix = f"Add a stage with {_MAKERS[column]}."
+    elif (match := nearest(column, list(subject.resolution.producers))) is not None:
+        fix = f"Did you mean {match}?"
+    else:
+        fix = f"Written columns: {', '.join(sorted(subject.resolution.producers))}. "
+        fix += "A column of the data is carried when the Rollout stage lists it in writes."
+    return problem(path, column, f"{stage} reads column {column}, which no stage writes", fix)
+
+
+_MAKERS = {
+    "rewards": "run: Reward",
+    "advantages": "run: Advantage",
+    "values": "run: Values",
+    "returns": "run: Advantage and algorithm PPO",
+    "ref_log_probs": "run: LogProbs and models: [reference], or set kl.coefficient to 0",
+    "old_log_probs": "run: LogProbs and models: [actor]",
+}
+"""Which stage of the catalogue writes a column that is missing."""

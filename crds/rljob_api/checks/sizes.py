@@ -1,0 +1,95 @@
+"""Do numbers fit together: rows into mini-batches, prompts onto workers, workers into copies of the model?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.meshes import Kind, num_workers_of, ranks_per_copy
+from rljob_api.problem import Problem
+
+
+def check_mini_batches(subject: Subject) -> Iterator[Problem]:
+    """Mini-batches hold whole groups and divide the batch."""
+    spec, path = subject.spec, "spec.training.miniBatchRows"
+    rows, group_size, total = spec.training.mini_batch_rows, spec.algorithm.group_size, spec.num_rows
+    if rows is None:
+        return
+    if rows > total:
+        message = f"a mini-batch is larger than the batch of {_rows_of(subject)}"
+        yield problem(path, rows, message, f"Write {total}, or leave it out for the whole batch.")
+    elif rows % group_size:
+        message = f"a mini-batch holds whole groups, so it is a multiple of groupSize {group_size}"
+        yield problem(path, rows, message, _nearest_size(subject))
+    elif total % rows:
+        message = f"it does not divide the batch of {_rows_of(subject)}"
+        yield problem(path, rows, message, _nearest_size(subject))
+
+
+def check_workers(subject: Subject) -> Iterator[Problem]:
+    """Workers make up whole copies of a model, and each copy gets the same number of prompts."""
+    for group, kind in _engines(subject):
+        tensor, context = ranks_per_copy(subject.spec, kind)
+        num_workers, index = num_workers_of(subject.spec, group), subject.group_names.index(group)
+        dp, left = divmod(num_workers, tensor * context)
+        if left:
+            yield problem(
+                f"spec.workerGroups[{index}]",
+                num_workers,
+                f"the workers of group {group} make no whole number of copies of tensor {tensor} x context {context}",
+                f"Use a multiple of {tensor * context} workers.",
+            )
+        elif subject.spec.data.batch_size % dp:
+            batch_size = subject.spec.data.batch_size
+            yield problem(
+                "spec.data.batchSize",
+                batch_size,
+                f"the {dp} workers of group {group} ({'rollout' if kind == 'Rollout' else 'training'}) cannot share "
+                f"{batch_size} prompts equally",
+                f"Write a multiple of {dp}, such as {max(dp, batch_size // dp * dp)}.",
+            )
+
+
+def check_accelerators(subject: Subject) -> Iterator[Problem]:
+    """Accelerators per pod that the vendor allows."""
+    for i, group in enumerate(subject.spec.worker_groups):
+        profile = subject.profiles.get(group.accelerator.profile)
+        count = group.accelerator.count
+        if profile is not None and profile.counts and count not in profile.counts:
+            allowed = ", ".join(map(str, profile.counts))
+            message = f"a pod with profile {profile.name} cannot have so many accelerators"
+            yield problem(f"spec.workerGroups[{i}].accelerator.count", count, message, f"Write one of {allowed}.")
+
+
+def check_lengths(subject: Subject) -> Iterator[Problem]:
+    """The overlong stretch lies inside the response."""
+    overlong, longest = subject.spec.algorithm.overlong, subject.spec.rollout.max_response_tokens
+    if overlong is not None and overlong.buffer_tokens > longest:
+        message = f"the stretch is longer than a response of rollout.maxResponseTokens {longest}"
+        path = "spec.algorithm.overlong.bufferTokens"
+        yield problem(path, overlong.buffer_tokens, message, f"Write at most {longest}.")
+
+
+def _engines(subject: Subject) -> list[tuple[str, Kind | None]]:
+    """Group and kind of every stage, once each; one problem per layout, the training one before the engine-less one."""
+    found: dict[tuple[str, tuple[int, int]], Kind | None] = {}
+    for name, stage in subject.resolution.stages.items():
+        group = subject.placed[name]
+        if group in subject.group_names and stage.built_in is not None:
+            assert group is not None
+            kind: Kind | None = "Rollout" if stage.generates else "Train" if stage.models else None
+            found.setdefault((group, ranks_per_copy(subject.spec, kind)), kind)
+    return [(group, kind) for (group, _), kind in found.items()]
+
+
+def _rows_of(subject: Subject) -> str:
+    spec = subject.spec
+    return f"batchSize {spec.data.batch_size} x groupSize {spec.algorithm.group_size} = {spec.num_rows} rows"
+
+
+def _nearest_size(subject: Subject) -> str:
+    """The allowed mini-batch closest to the one given."""
+    spec, given = subject.spec, subject.spec.training.mini_batch_rows or 0
+    batch_size, group_size = spec.data.batch_size, spec.algorithm.group_size
+    sizes = (prompts * group_size for prompts in range(1, batch_size + 1) if batch_size % prompts == 0)
+    return f"The nearest size that fits is {min(sizes, key=lambda size: abs(size - given))}."

@@ -1,0 +1,81 @@
+"""`Subject`: the job under check and what follows from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rljob_api.catalogue import STAGES
+from rljob_api.keys import ACTOR, CRITIC, REFERENCE
+from rljob_api.problem import Problem, nearest
+from rljob_api.profiles import AcceleratorProfile
+from rljob_api.resolution import Resolution, place
+from rljob_api.v1alpha1 import RLJobSpec, StageSpec
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A spec, the accelerator profiles there are, and the resolved stages."""
+
+    spec: RLJobSpec
+    profiles: Mapping[str, AcceleratorProfile]
+
+    @cached_property
+    def resolution(self) -> Resolution:
+        """The stages with models and columns filled in."""
+        return Resolution(self.spec)
+
+    @cached_property
+    def placed(self) -> Mapping[str, str | None]:
+        """The worker group of each stage."""
+        return place(self.resolution)
+
+    @cached_property
+    def model_names(self) -> tuple[str, ...]:
+        """Models that stages may name: the listed ones, and what derives from `actor`."""
+        names = [model.name for model in self.spec.models]
+        return tuple(dict.fromkeys(names + [REFERENCE, CRITIC] * (ACTOR in names)))
+
+    @cached_property
+    def group_names(self) -> tuple[str, ...]:
+        """Worker groups."""
+        return tuple(group.name for group in self.spec.worker_groups)
+
+    def stage_path(self, name: str, field: str = "") -> str:
+        """Where a stage stands in the YAML; for the algorithm's own pipeline, what it is called."""
+        if self.spec.dag is None:
+            return f"spec.dag (unset: stage {name} of {self.spec.algorithm.name}'s own pipeline)"
+        index = next(i for i, stage in enumerate(self.spec.dag.stages) if stage.name == name)
+        return f"spec.dag.stages[{index}]" + (f".{field}" if field else "")
+
+
+def problem(path: str, found: Any, message: str, fix: str) -> Problem:
+    """A Problem with `found` written as YAML; None for nothing."""
+    return Problem(path, "" if found is None else json.dumps(found, ensure_ascii=False), message, fix)
+
+
+def corrected(spec: RLJobSpec, model_names: tuple[str, ...]) -> RLJobSpec:
+    """The spec with misspelt names of stages, models and groups replaced by what was probably meant.
+
+    One misspelt name is one problem; without this, every check that follows it would report it again in its own words.
+    """
+    if spec.dag is None:
+        return spec
+    stage_names = [stage.name for stage in spec.dag.stages]
+    group_names = [group.name for group in spec.worker_groups]
+
+    def right(name: str, known: list[str]) -> str:
+        return name if name in known else nearest(name, known) or name
+
+    def correct(stage: StageSpec) -> StageSpec:
+        run = stage.run if ":" in stage.run else right(stage.run, list(STAGES))
+        after = tuple(right(name, [n for n in stage_names if n != stage.name]) for name in stage.after)
+        models = tuple(right(name, list(model_names)) for name in stage.models)
+        group = stage.group and right(stage.group, group_names)
+        return stage.model_copy(update={"run": run, "after": after, "models": models, "group": group})
+
+    dag = spec.dag.model_copy(update={"stages": tuple(correct(stage) for stage in spec.dag.stages)})
+    return spec.model_copy(update={"dag": dag})

@@ -1,0 +1,34 @@
+"""Is everything that the job asks for built?  What is not is refused, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.problem import Problem
+
+BUILT_TRACKERS = ("TensorBoard",)
+
+
+def check_unbuilt(subject: Subject) -> Iterator[Problem]:
+    """Settings that mean something this version cannot do."""
+    for path, found, built, fix in _settings(subject):
+        if not built:
+            yield problem(f"spec.{path}", found, "this is not built yet", fix)
+
+
+def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
+    """(path, value, whether it is built, what to write) of every setting that is ahead of the code."""
+    spec = subject.spec
+    training, rollout, data_buffer = spec.training, spec.rollout, spec.data_buffer
+    yield "training.engine", training.engine, training.engine == "FSDP", "Write FSDP."
+    yield "training.parallelism.tensor", training.parallelism.tensor, training.parallelism.tensor == 1, "Write 1."
+    yield "training.parallelism.context", training.parallelism.context, training.parallelism.context == 1, "Write 1."
+    yield "rollout.engine", rollout.engine, rollout.engine == "Transformers", "Write Transformers."
+    yield "rollout.parallelism.tensor", rollout.parallelism.tensor, rollout.parallelism.tensor == 1, "Write 1."
+    yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
+    yield "dataBuffer.spill", data_buffer.spill, data_buffer.spill is None, "Leave it out, and raise memory."
+    yield "dataBuffer.tls", data_buffer.tls, not data_buffer.tls, "Write false."
+    for i, tracker in enumerate(spec.monitoring.trackers):
+        yield f"monitoring.trackers[{i}]", tracker, tracker in BUILT_TRACKERS, f"Write {', '.join(BUILT_TRACKERS)}."

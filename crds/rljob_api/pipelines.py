@@ -1,0 +1,53 @@
+"""The pipeline of an algorithm for jobs that do not write their own."""
+
+from __future__ import annotations
+
+from rljob_api.catalogue import ALGORITHMS, kl_in
+from rljob_api.keys import ACTOR, CRITIC, REFERENCE
+from rljob_api.v1alpha1 import RLJobSpec, StageSpec
+
+
+def stages_of(spec: RLJobSpec) -> tuple[StageSpec, ...]:
+    """The stages of the job: its own, or the algorithm's."""
+    return spec.dag.stages if spec.dag is not None else default_stages(spec)
+
+
+def default_stages(spec: RLJobSpec) -> tuple[StageSpec, ...]:
+    """The algorithm's pipeline, with only the stages that this job's options need."""
+    has_critic = ALGORITHMS[spec.algorithm.name].has_critic
+    scores = _scoring_stages(spec)
+    early = [stage.name for stage in scores if stage.models == (CRITIC,) or kl_in(spec, "Reward")]
+    late = [stage.name for stage in scores if stage.models != (CRITIC,)]
+    stages = [
+        StageSpec(name="rollout", run="Rollout", models=(ACTOR,)),
+        StageSpec(name="reward", run="Reward", after=("rollout",)),
+        *scores,
+        StageSpec(name="advantage", run="Advantage", after=("reward", *early)),
+        StageSpec(name="update", run="UpdatePolicy", models=(ACTOR,), after=("advantage", *late), balance="Tokens"),
+    ]
+    if has_critic:
+        after = ("advantage", "values")
+        stages.append(
+            StageSpec(name="update_critic", run="UpdateCritic", models=(CRITIC,), after=after, balance="Tokens")
+        )
+    return tuple(stages)
+
+
+def needs_old_log_probs(spec: RLJobSpec) -> bool:
+    """Whether the log-probabilities from before the update must be kept.
+
+    With one optimizer step per step the update's own log-probabilities are the old ones; but a penalty in the reward
+    is computed before there is an update, and from the training engine's numbers on both sides.
+    """
+    return spec.num_optimizer_steps > 1 or kl_in(spec, "Reward")
+
+
+def _scoring_stages(spec: RLJobSpec) -> list[StageSpec]:
+    stages = []
+    if spec.algorithm.kl.coefficient > 0:
+        stages.append(StageSpec(name="reference", run="LogProbs", models=(REFERENCE,), after=("rollout",)))
+    if needs_old_log_probs(spec):
+        stages.append(StageSpec(name="old_log_probs", run="LogProbs", models=(ACTOR,), after=("rollout",)))
+    if ALGORITHMS[spec.algorithm.name].has_critic:
+        stages.append(StageSpec(name="values", run="Values", models=(CRITIC,), after=("rollout",)))
+    return stages

@@ -75,8 +75,11 @@ class Algorithm:
 
 
 def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
-    """Columns of the data that the rewards need, each once."""
-    return tuple(dict.fromkeys(reward.column for reward in spec.rewards if reward.column is not None))
+    """Columns of the data that are carried along: those that rewards need, and those a Rollout lists in `writes`."""
+    for_rewards = [reward.column for reward in spec.rewards if reward.column is not None]
+    stages = spec.dag.stages if spec.dag is not None else ()
+    listed = [column for stage in stages if stage.run == "Rollout" for column in stage.writes]
+    return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in ROLLOUT_COLUMNS)
 
 
 def kl_in(spec: RLJobSpec, placement: Literal["Loss", "Reward"]) -> bool:

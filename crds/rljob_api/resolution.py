@@ -89,8 +89,7 @@ class Resolution:
         columns = entry.columns(self.spec, bool(self.trained_models.intersection(models)))
         renamed = Columns(
             reads=tuple(stage.rename.get(column, column) for column in columns.reads),
-            # Only a Rollout lists what it writes: further columns of the data to carry along.
-            writes=tuple(dict.fromkeys((*columns.writes, *(stage.writes if entry.use == "Generates" else ())))),
+            writes=columns.writes,
             optional=tuple(stage.rename.get(column, column) for column in columns.optional),
         )
         return ResolvedStage(stage, entry, models, renamed)

@@ -28,25 +28,25 @@ def is_failure(code: int) -> bool:
     return code not in (ExitCode.DONE, ExitCode.STOPPED)
 
 
-def first_cause(exits: Sequence[Exit]) -> Exit | None:
+def first_cause(exits: Sequence[Exit], settle_seconds: float = SETTLE_SECONDS) -> Exit | None:
     """The exit that explains the end: first failure, any code before 75; None when nobody failed.
 
-    Only exits within SETTLE_SECONDS of the first failure count; later ones are consequences.
+    Only exits within the settle time of the first failure count; later ones are consequences.
 
         75 at 0.0 s, 65 at 0.4 s, 137 at 9 s   ->  65
     """
     failures = sorted((one for one in exits if is_failure(one.code)), key=lambda one: (one.at_seconds, one.name))
     if not failures:
         return None
-    deadline = failures[0].at_seconds + SETTLE_SECONDS
+    deadline = failures[0].at_seconds + settle_seconds
     heard = [one for one in failures if one.at_seconds <= deadline]
     causes = [one for one in heard if one.code != ExitCode.RETRY]
     return (causes or heard)[0]
 
 
-def gang_code(exits: Sequence[Exit]) -> int:
+def gang_code(exits: Sequence[Exit], settle_seconds: float = SETTLE_SECONDS) -> int:
     """The code of the whole: the first cause's, else 76 if anybody stopped on request, else 0."""
-    cause = first_cause(exits)
+    cause = first_cause(exits, settle_seconds)
     if cause is not None:
         return cause.code
     return max((one.code for one in exits), default=int(ExitCode.DONE))

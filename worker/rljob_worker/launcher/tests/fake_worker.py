@@ -1,6 +1,7 @@
 """A worker that plays a script: `fake_worker.py '{"0": [["report", {...}, {...}], ["exit", 65]], "*": [["hang"]]}'`.
 
-Keys are local ranks; `*` is everybody else. After its last line a worker exits 0.
+Keys are an attempt (`attempt-2`), a pod (`train-1`), a local rank, or `*`; the first that fits counts. After its last
+line a worker exits 0.
 """
 
 import json
@@ -11,7 +12,9 @@ import sys
 import time
 from pathlib import Path
 
+from rljob_worker.checkpoint.manifest import MANIFEST, Manifest, directory_name
 from rljob_worker.launcher.last_words import LastWords, write_last_words
+from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.reporter import Reporter
 
 SLEEPER = "import time; time.sleep(600)"
@@ -33,6 +36,20 @@ class FakeWorker:
     def grandchild(self, pid_file, own_session=False):
         process = subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=own_session)
         write_whole(pid_file, str(process.pid))
+
+    def metrics(self, record):
+        lines = LinesFile(run_dir() / "metrics.jsonl")
+        lines.write([record])
+        lines.close()
+
+    def checkpoint(self, step):
+        attempt = int(os.environ["RLJOB_ATTEMPT"])
+        directory = run_dir() / "checkpoints" / directory_name(step, attempt)
+        directory.mkdir()
+        (directory / MANIFEST).write_text(Manifest(step, attempt, "hash", None, {}).to_json())
+
+    def say_environment(self, name):
+        print(f"{name}={os.environ.get(name)}", flush=True)
 
     def pid(self, pid_file):
         write_whole(pid_file, str(os.getpid()))
@@ -65,9 +82,20 @@ def write_whole(path, text):
     partial.rename(path)
 
 
+def run_dir():
+    return Path(os.environ["RLJOB_RUN_DIR"])
+
+
+def lines_for(script, environment):
+    pod = f"{environment.get('RLJOB_GROUP')}-{environment.get('RLJOB_HOST_INDEX')}"
+    for key in (f"attempt-{environment.get('RLJOB_ATTEMPT')}", pod, environment["RLJOB_LOCAL_RANK"], "*"):
+        if key in script:
+            return script[key]
+    return []
+
+
 def main():
-    script = json.loads(sys.argv[1])
-    lines = script.get(os.environ["RLJOB_LOCAL_RANK"], script.get("*", []))
+    lines = lines_for(json.loads(sys.argv[1]), os.environ)
     worker = FakeWorker()
     for verb, *arguments in lines:
         if arguments and isinstance(arguments[0], dict) and verb == "words":

@@ -78,13 +78,7 @@ def test_a_failure_ends_the_others_and_names_itself(tmp_path):
     script = {"1": [["words", words], ["exit", 65]], "*": [["hang"]]}
     assert run(tmp_path, 3, script) == 65
     left = read_last_words(tmp_path / "pod.json")
-    assert (left.code, left.step, left.checkpoint, left.cause, left.worker) == (
-        65,
-        7,
-        5,
-        "no column answer",
-        "train-0-1",
-    )
+    assert left == LastWords(65, step=7, checkpoint=5, cause="no column answer", worker="train-0-1")
 
 
 def test_a_cause_outranks_the_retries_that_came_first(tmp_path):

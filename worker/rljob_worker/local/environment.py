@@ -1,0 +1,96 @@
+"""The environment of every process of a run. Pure: takes this process's environment, gives theirs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api import keys
+from rljob_api.plan import GroupPlan, Plan
+from rljob_worker.launcher.last_words import TERMINATION_LOG
+from rljob_worker.launcher.lifeline import LIFELINE_FD
+from rljob_worker.local.orphans import FAMILY
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What all processes of one attempt share."""
+
+    plan: Plan
+    plan_path: Path
+    run_dir: Path
+    log_dir: Path
+    scratch: Path
+    """Short path for sockets and the address book: a UNIX socket's path has at most 107 bytes."""
+    token: Path
+    code_dir: Path
+    """The YAML's folder: goes on PYTHONPATH."""
+    attempt: int
+    resume: str
+    """What workers start from: auto, never, or a step."""
+    mark: str
+    lifeline: int
+
+    @property
+    def address_book(self) -> Path:
+        return self.scratch / f"peers-{self.attempt}.json"
+
+    def socket(self, group: str, host: int) -> Path:
+        return self.scratch / f"{group}-{host}-{self.attempt}.sock"
+
+
+def pod_environment(
+    base: Mapping[str, str], context: RunContext, group: GroupPlan, host: int, cores: int
+) -> dict[str, str]:
+    """Environment of the processes of one pod."""
+    own = {
+        keys.ENV_PLAN: str(context.plan_path),
+        keys.ENV_GROUP: group.name,
+        keys.ENV_HOST_INDEX: str(host),
+        keys.ENV_ATTEMPT: str(context.attempt),
+        keys.ENV_PEERS: str(context.address_book),
+        keys.ENV_BUFFER: str(context.socket(group.name, host)),
+        keys.ENV_TOKEN_FILE: str(context.token),
+        keys.ENV_RUN_DIR: str(context.run_dir),
+        keys.ENV_METRICS_PORT: "0",
+        "RLJOB_RESUME": context.resume,
+        "RLJOB_LOG_DIR": str(context.log_dir),
+        TERMINATION_LOG: str(termination_log(context.log_dir, group.name, host)),
+        LIFELINE_FD: str(context.lifeline),
+        FAMILY: context.mark,
+        "PYTHONPATH": python_path(base.get("PYTHONPATH", ""), context.code_dir),
+        "PYTHONUNBUFFERED": "1",
+    }
+    users = job_variables(base, context.plan)
+    return {**base, **thread_variables(base | users, context.plan.num_workers, cores), **users, **own}
+
+
+def termination_log(log_dir: Path, group: str, host: int) -> Path:
+    """Where a pod's launcher leaves the last words of the worker that explains its end."""
+    return log_dir / f"termination-{group}-{host}.json"
+
+
+def thread_variables(environment: Mapping[str, str], num_workers: int, cores: int) -> dict[str, str]:
+    """Share the cores among the workers of this machine, unless the user says otherwise.
+
+    Without it each of n workers starts as many threads as there are cores, and they all get slower.
+    """
+    if any(name in environment for name in THREAD_VARIABLES):
+        return {}
+    return dict.fromkeys(THREAD_VARIABLES, str(max(1, cores // num_workers)))
+
+
+def job_variables(base: Mapping[str, str], plan: Plan) -> dict[str, str]:
+    """`spec.env` on one machine: plain values; what a cluster takes from a Secret is taken from here, if set."""
+    return {variable.name: variable.value for variable in plan.spec.env if variable.value is not None}
+
+
+def missing_variables(base: Mapping[str, str], plan: Plan) -> list[str]:
+    """Variables of `spec.env` that only a cluster could fill and that are not set here."""
+    return [variable.name for variable in plan.spec.env if variable.value is None and variable.name not in base]
+
+
+def python_path(current: str, code_dir: Path) -> str:
+    """The user's modules first."""
+    return f"{code_dir}:{current}" if current else str(code_dir)

@@ -1,0 +1,196 @@
+"""One attempt: a data buffer and a launcher per planned pod, started, watched and ended together."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.exit_codes import ExitCode
+from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.launcher.last_words import LastWords, read_last_words
+from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code, is_failure
+from rljob_worker.local.environment import RunContext, pod_environment, termination_log
+from rljob_worker.local.process import LocalProcess
+
+READY_SECONDS = 120.0
+"""How long a data buffer may take to serve; reserving memory takes most of it."""
+GANG_SETTLE_SECONDS = 2 * SETTLE_SECONDS
+"""A launcher takes up to SETTLE_SECONDS to end after its worker did."""
+BUFFER_GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What a pod consists of. Tests put their own processes here."""
+
+    buffer: tuple[str, ...] = (sys.executable, "-m", "rljob_worker.databuffer")
+    launcher: tuple[str, ...] = (sys.executable, "-m", "rljob_worker.launcher")
+
+
+@dataclass(slots=True)
+class LocalPod:
+    """The processes of one planned pod."""
+
+    name: str
+    group: str
+    host: int
+    environment: Mapping[str, str]
+    buffer: LocalProcess
+    launcher: LocalProcess | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangEnd:
+    """How an attempt ended."""
+
+    code: int
+    process: str = ""
+    """The process that explains the code, such as `worker train-0-1`; empty when nobody failed."""
+    words: LastWords | None = None
+    log: Path | None = None
+
+
+class Gang:
+    """`start`, then `poll` until it returns a GangEnd, then `end`. `stop` asks for a checkpoint, `kill` does not ask."""
+
+    def __init__(self, context: RunContext, commands: Commands) -> None:
+        self._context = context
+        self._commands = commands
+        self._pods: list[LocalPod] = []
+        self._exits: dict[str, Exit] = {}
+        self._kill_at: float | None = None
+        self._started = time.monotonic()
+
+    def start(self) -> None:
+        """Start the data buffers; launchers follow once every buffer serves."""
+        self._context.log_dir.mkdir(parents=True, exist_ok=True)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        for group in self._context.plan.groups:
+            for host in range(group.replicas):
+                environment = pod_environment(os.environ, self._context, group, host, cores)
+                name = f"{group.name}-{host}"
+                command = self._commands.buffer
+                buffer = self._spawn(f"databuffer-{name}", command, environment, signal.SIGTERM)
+                self._pods.append(LocalPod(name, group.name, host, environment, buffer))
+
+    def poll(self) -> GangEnd | None:
+        """Take notice of what happened since the last call; the end, once there is one."""
+        if not self._launchers:
+            return self._poll_buffers()
+        self._note_exits()
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            return self._verdict()
+        if all(launcher.code() is not None for launcher in self._launchers):
+            return self._verdict()
+        return None
+
+    def stop(self) -> None:
+        """Ask the workers to checkpoint and end."""
+        for launcher in self._launchers:
+            launcher.signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """End what still runs. Data buffers get a moment to give their memory back."""
+        for launcher in self._launchers:
+            launcher.kill()
+        for pod in self._pods:
+            pod.buffer.signal(signal.SIGTERM)
+        deadline = time.monotonic() + BUFFER_GRACE_SECONDS
+        while any(pod.buffer.code() is None for pod in self._pods) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for pod in self._pods:
+            pod.buffer.kill()
+
+    def metrics_port(self, group: str) -> int | None:
+        """Where the launcher of the group's first pod serves /progress, once it does."""
+        for pod in self._pods:
+            if pod.group == group and pod.host == 0 and pod.launcher is not None:
+                ready = pod.launcher.ready()
+                return int(ready["metricsPort"]) if ready else None
+        return None
+
+    @property
+    def _launchers(self) -> list[LocalProcess]:
+        return [pod.launcher for pod in self._pods if pod.launcher is not None]
+
+    def _spawn(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], death_signal: signal.Signals
+    ) -> LocalProcess:
+        log = self._context.log_dir / f"{name}.log"
+        return LocalProcess(name, command, environment, log, lifeline=self._context.lifeline, death_signal=death_signal)
+
+    def _poll_buffers(self) -> GangEnd | None:
+        for pod in self._pods:
+            code = pod.buffer.code()
+            if code is not None:
+                return self._buffer_end(pod.buffer, code)
+        if all(pod.buffer.ready() is not None for pod in self._pods):
+            self._write_address_book()
+            for pod in self._pods:
+                command = self._commands.launcher
+                pod.launcher = self._spawn(f"launcher-{pod.name}", command, pod.environment, signal.SIGHUP)
+        elif time.monotonic() - self._started > READY_SECONDS:
+            late = next(pod.buffer for pod in self._pods if pod.buffer.ready() is None)
+            raise DeadlineExceeded(f"{late.name} did not serve within {READY_SECONDS:.0f} s; its log is {late.log}")
+        return None
+
+    def _write_address_book(self) -> None:
+        book: dict[str, list[str]] = {}
+        for pod in self._pods:
+            ready = pod.buffer.ready()
+            assert ready is not None
+            book.setdefault(pod.group, []).append(ready["address"])
+        partial = self._context.address_book.with_suffix(".partial")
+        partial.write_text(json.dumps(book))
+        partial.rename(self._context.address_book)
+
+    def _note_exits(self) -> None:
+        for pod in self._pods:
+            self._note_exit(pod.launcher)
+            if self._launchers_run:
+                self._note_exit(pod.buffer, expected_to_run=True)
+        if self._kill_at is None and any(is_failure(one.code) for one in self._exits.values()):
+            self._kill_at = time.monotonic() + GANG_SETTLE_SECONDS
+
+    @property
+    def _launchers_run(self) -> bool:
+        return any(launcher.code() is None for launcher in self._launchers)
+
+    def _note_exit(self, process: LocalProcess | None, expected_to_run: bool = False) -> None:
+        if process is None or process.name in self._exits:
+            return
+        code = process.code()
+        if code is None:
+            return
+        if expected_to_run and code == ExitCode.DONE:
+            code = ExitCode.RETRY  # a buffer that leaves its workers alone has failed them
+        self._exits[process.name] = Exit(process.name, int(code), time.monotonic())
+
+    def _verdict(self) -> GangEnd:
+        exits = list(self._exits.values())
+        cause = first_cause(exits, GANG_SETTLE_SECONDS)
+        if cause is None:
+            return GangEnd(gang_code(exits))
+        for pod in self._pods:
+            if pod.launcher is not None and pod.launcher.name == cause.name:
+                return self._launcher_end(pod, cause.code)
+            if pod.buffer.name == cause.name:
+                return self._buffer_end(pod.buffer, cause.code)
+        raise AssertionError(f"no process {cause.name}")
+
+    def _buffer_end(self, buffer: LocalProcess, code: int) -> GangEnd:
+        code = code or int(ExitCode.RETRY)
+        return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_lines()), buffer.log)
+
+    def _launcher_end(self, pod: LocalPod, code: int) -> GangEnd:
+        words = read_last_words(termination_log(self._context.log_dir, pod.group, pod.host))
+        if words is None or not words.worker:
+            assert pod.launcher is not None
+            lines = words.cause if words else pod.launcher.last_lines()
+            return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), pod.launcher.log)
+        worker = f"worker-{words.worker}"
+        return GangEnd(code, worker, words, self._context.log_dir / f"{worker}.log")

@@ -1,0 +1,70 @@
+"""Relative paths of a job mean files beside its YAML; anything that is not there is left as it is (a hub id)."""
+
+import glob
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.v1alpha1 import RLJob
+
+_DATA_ENDINGS = {".parquet", ".json", ".jsonl", ".csv", ".arrow", ".gz", ".zst"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobPath:
+    """One path in a job: where it stands, what it says."""
+
+    place: str
+    text: str
+    is_data: bool
+
+    @property
+    def looks_local(self) -> bool:
+        """Whether it cannot be a name on a hub: `./model`, `../x`, `/x`, `~/x`, `data/train.parquet`, `data/*.json`."""
+        if self.text.startswith((".", "/", "~")):
+            return True
+        return self.is_data and (glob.has_magic(self.text) or Path(self.text).suffix in _DATA_ENDINGS)
+
+    def beside(self, folder: Path) -> Path:
+        """Where the file is if it is local."""
+        return folder / Path(self.text).expanduser()
+
+    def exists(self, folder: Path) -> bool:
+        path = self.beside(folder)
+        return path.exists() or (glob.has_magic(self.text) and bool(glob.glob(str(path), recursive=True)))
+
+
+def paths_of(job: RLJob) -> Iterator[JobPath]:
+    """Every path of the job that names input."""
+    for index, model in enumerate(job.spec.models):
+        yield JobPath(f"spec.models[{index}].path", model.path, is_data=False)
+    for kind, datasets in (("train", job.spec.data.train), ("validation", job.spec.data.validation)):
+        for index, dataset in enumerate(datasets):
+            yield JobPath(f"spec.data.{kind}[{index}].path", dataset.path, is_data=True)
+    if job.spec.checkpoint.init_from:
+        yield JobPath("spec.checkpoint.initFrom", job.spec.checkpoint.init_from, is_data=False)
+
+
+def missing_paths(job: RLJob, folder: Path) -> list[JobPath]:
+    """Paths that must be local and are not there."""
+    return [path for path in paths_of(job) if path.looks_local and not path.exists(folder)]
+
+
+def with_absolute_paths(job: RLJob, folder: Path) -> RLJob:
+    """The job with every path that exists beside its YAML made absolute, so that workers may run anywhere."""
+    found = {path.text: str(path.beside(folder).absolute()) for path in paths_of(job) if path.exists(folder)}
+    return replace_paths(job, lambda text: found.get(text, text))
+
+
+def replace_paths(job: RLJob, replacement: Callable[[str], str]) -> RLJob:
+    """The job with `replacement` applied to each of its input paths."""
+    spec = job.spec
+
+    def moved(items):  # type: ignore[no-untyped-def]
+        return tuple(item.model_copy(update={"path": replacement(item.path)}) for item in items)
+
+    data = spec.data.model_copy(update={"train": moved(spec.data.train), "validation": moved(spec.data.validation)})
+    init_from = spec.checkpoint.init_from
+    checkpoint = spec.checkpoint.model_copy(update={"init_from": replacement(init_from) if init_from else None})
+    changed = {"models": moved(spec.models), "data": data, "checkpoint": checkpoint}
+    return job.model_copy(update={"spec": spec.model_copy(update=changed)})

@@ -1,0 +1,33 @@
+"""`python -m rljob_worker.local.reaper MARK SCRATCH`: ends a run's processes once the supervisor is gone.
+
+Started first, in a session of its own, so that neither Ctrl-C nor `kill -9` of the supervisor reaches it. Its standard
+input is a pipe nobody writes to; the end of the file says that the supervisor is gone, however it went.
+"""
+
+import shutil
+import subprocess
+import sys
+
+from rljob_worker.local.orphans import end_family
+
+
+def start_reaper(mark: str, scratch: str) -> "subprocess.Popen[bytes]":
+    """The caller keeps `process.stdin` open as long as the run may live."""
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, mark, scratch],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def main(mark: str, scratch: str) -> int:
+    sys.stdin.buffer.read()
+    ended = end_family(mark)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return 0 if ended else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

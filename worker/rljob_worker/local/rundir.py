@@ -1,0 +1,141 @@
+"""What is where in `runs/NAME/`, and the note that the supervisor keeps there about itself."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rljob_worker.errors import StorageError
+from rljob_worker.local.lock import is_locked
+from rljob_worker.metrics.sink import METRICS, SAMPLES
+
+RUNNING_PHASES = ("Starting", "Running", "Restarting", "Stopping")
+
+
+@dataclass(frozen=True, slots=True)
+class RunNote:
+    """State of a run: written by its supervisor at every change, read by `rljob status`."""
+
+    name: str
+    phase: str
+    """Starting, Running, Restarting, Stopping, Succeeded, Stopped, Failed; Lost is what status says of a dead one."""
+    pid: int
+    attempt: int
+    """Number of the attempt, over all runs in this directory."""
+    restarts: int
+    started_seconds: float
+    """Unix time of this `rljob run`."""
+    updated_seconds: float
+    total_steps: int
+    exit_code: int | None = None
+    cause: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> "RunNote":
+        """Fields that this version does not know are passed over."""
+        raw = json.loads(text)
+        return RunNote(**{name: raw[name] for name in RunNote.__slots__ if name in raw})
+
+
+class RunDirectory:
+    """Paths of one run. Nothing is created before `prepare`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def job(self) -> Path:
+        """The job as it runs: after `--set`, with absolute paths."""
+        return self.path / "job.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def note(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / METRICS
+
+    @property
+    def samples(self) -> Path:
+        return self.path / SAMPLES
+
+    def logs(self, attempt: int) -> Path:
+        """One file per process of the attempt."""
+        return self.path / "logs" / f"attempt-{attempt}"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.path / "logs" / "supervisor.log"
+
+    def prepare(self) -> None:
+        """Create the directory; StorageError when that is impossible."""
+        try:
+            for each in (self.path, self.checkpoints, self.supervisor_log.parent):
+                each.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot create {self.path}: {error.strerror}; free space, fix permissions or choose another --runs-dir"
+            ) from error
+
+    def write(self, path: Path, text: str, mode: int = 0o644) -> None:
+        """Write a small file whole: readers see the old or the new text."""
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(fd, "w") as file:
+                file.write(text)
+            partial.replace(path)
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror}; free space or fix permissions") from error
+
+    def read_note(self) -> RunNote | None:
+        """The note, its phase Lost when its supervisor died without a word; None where no run is."""
+        try:
+            note = RunNote.from_json(self.note.read_text())
+        except (OSError, ValueError, TypeError):
+            return None
+        if note.phase in RUNNING_PHASES and not is_locked(self.lock):
+            return replace(note, phase="Lost")
+        return note
+
+    def last_attempt(self) -> int:
+        """The highest attempt number that was ever used here, 0 for none."""
+        note = self.read_note()
+        try:
+            claimed = int((self.path / "attempt").read_text())
+        except (OSError, ValueError):
+            claimed = 0
+        return max(claimed, note.attempt if note else 0)
+
+
+def runs_in(directory: Path) -> Iterator[RunDirectory]:
+    """Every run in a runs directory, by name."""
+    if directory.is_dir():
+        for path in sorted(directory.iterdir()):
+            if (path / "run.json").is_file():
+                yield RunDirectory(path)

@@ -1,0 +1,214 @@
+"""`rljob run`: keeps one gang running on this machine until the job is done, stopped, or beyond its restarts."""
+
+import contextlib
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from rljob_api.exit_codes import ExitCode
+from rljob_api.plan import Plan
+from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.launcher.watch import SignalPipe
+from rljob_worker.local.environment import RunContext
+from rljob_worker.local.gang import Commands, Gang, GangEnd
+from rljob_worker.local.orphans import end_family
+from rljob_worker.local.reaper import start_reaper
+from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt
+from rljob_worker.local.rundir import RunDirectory, RunNote
+
+TICK_SECONDS = 0.25
+REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_MARGIN_SECONDS = 60.0
+"""On top of the data buffers' deadline: a stop may come at the start of a step, and then a checkpoint is written."""
+
+
+class View(Protocol):
+    """What a person sees of a run."""
+
+    def note(self, note: RunNote) -> None:
+        """The phase or the attempt changed."""
+
+    def say(self, text: str) -> None:
+        """Something happened that a person should know."""
+
+    def tick(self) -> None:
+        """Called a few times a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Everything decided before the first process starts."""
+
+    directory: RunDirectory
+    plan: Plan
+    code_dir: Path
+    resume: str
+    """never, auto, or a step: what the first attempt starts from."""
+    may_restart: Callable[[int, int], bool]
+    """(exit code, restarts so far) -> whether the gang starts again."""
+    commands: Commands = field(default_factory=Commands)
+
+
+class Supervisor:
+    """Runs one `Launch`; the caller holds the directory's lock."""
+
+    def __init__(self, launch: Launch, view: View) -> None:
+        self._launch = launch
+        self._view = view
+        self._first_attempt = launch.directory.last_attempt() + 1
+        self._mark = secrets.token_hex(16)
+        self._num_requests = 0
+        self._stop_deadline: float | None = None
+        now = time.time()
+        self._note = RunNote(
+            name=launch.directory.name, phase="Starting", pid=os.getpid(), attempt=self._first_attempt, restarts=0,
+            started_seconds=now, updated_seconds=now, total_steps=launch.plan.spec.stop.steps,
+        )  # fmt: skip
+
+    def run(self) -> RunNote:
+        """Run attempts until the job ends; the note says how it ended."""
+        # `nohup` and `&` in a script ignore signals on purpose
+        heeded = [one for one in REQUESTS if signal.getsignal(one) != signal.SIG_IGN]
+        with _scratch(self._mark) as scratch, _lifeline() as lifeline, SignalPipe((*heeded, signal.SIGCHLD)) as signals:
+            self._launch.directory.write(self._launch.directory.token, secrets.token_hex(32), mode=0o600)
+            while True:
+                self._change(phase="Starting")
+                end = self._attempt(self._context(scratch, lifeline), signals)
+                if not self._goes_on(end):
+                    return self._note
+                self._change(attempt=self._note.attempt + 1, restarts=self._note.restarts + 1)
+
+    def _attempt(self, context: RunContext, signals: SignalPipe) -> GangEnd:
+        gang = Gang(context, self._launch.commands)
+        try:
+            gang.start()
+            while True:
+                self._obey(gang, signals)
+                if self._must_stop_now():
+                    return GangEnd(int(ExitCode.INTERRUPTED))
+                if (end := gang.poll()) is not None:
+                    return end
+                self._look(gang)
+                _wait(signals)
+        finally:
+            gang.end()
+            # also what left its session: nothing of an attempt may meet the next one
+            end_family(self._mark, grace_seconds=0.0)
+
+    def _obey(self, gang: Gang, signals: SignalPipe) -> None:
+        for number in signals.read():
+            if number not in REQUESTS:
+                continue
+            self._num_requests += 1
+            if self._num_requests == 1:
+                self._change(phase="Stopping")
+                deadline_seconds = self._launch.plan.spec.data_buffer.deadline_seconds + STOP_MARGIN_SECONDS
+                self._stop_deadline = time.monotonic() + deadline_seconds
+                self._view.say("stopping after this step, with a checkpoint; once more stops now, without one")
+                gang.stop()
+
+    def _must_stop_now(self) -> bool:
+        late = self._stop_deadline is not None and time.monotonic() > self._stop_deadline
+        return self._num_requests > 1 or late
+
+    def _look(self, gang: Gang) -> None:
+        if self._note.phase == "Starting" and self._has_written():
+            self._change(phase="Running")
+        self._view.tick()
+
+    def _has_written(self) -> bool:
+        try:
+            return self._launch.directory.metrics.stat().st_mtime > self._note.updated_seconds
+        except FileNotFoundError:
+            return False
+
+    def _goes_on(self, end: GangEnd) -> bool:
+        """Whether another attempt follows; otherwise the note holds the end."""
+        cause = cause_of(end)
+        stopping = self._num_requests > 0
+        code = code_after_stop(end.code) if stopping else end.code
+        if not stopping and self._launch.may_restart(code, self._note.restarts):
+            self._change(phase="Restarting", cause=cause)
+            limit = self._launch.plan.spec.failure_policy.max_restarts
+            self._view.say(f"{cause}; restart {self._note.restarts + 1} of at most {limit}, {self._start_of_restart()}")
+            return True
+        self._change(phase=phase_of(code), exit_code=code, cause=cause)
+        return False
+
+    def _start_of_restart(self) -> str:
+        steps = [commit.step for commit in self._commits()]
+        return (
+            f"from the checkpoint of step {max(steps)}" if steps else "from the beginning: there is no checkpoint yet"
+        )
+
+    def _commits(self) -> list[Commit]:
+        found = committed(self._launch.directory.checkpoints)
+        return [Commit(each.step, each.manifest.attempt) for each in found]
+
+    def _context(self, scratch: Path, lifeline: int) -> RunContext:
+        directory, attempt = self._launch.directory, self._note.attempt
+        return RunContext(
+            plan=self._launch.plan,
+            plan_path=directory.plan,
+            run_dir=directory.path,
+            log_dir=directory.logs(attempt),
+            scratch=scratch,
+            token=directory.token,
+            code_dir=self._launch.code_dir,
+            attempt=attempt,
+            resume=resume_of_attempt(attempt, self._first_attempt, self._launch.resume, self._commits()),
+            mark=self._mark,
+            lifeline=lifeline,
+        )
+
+    def _change(self, **changes: object) -> None:
+        self._note = replace(self._note, updated_seconds=time.time(), **changes)  # type: ignore[arg-type]
+        self._launch.directory.write(self._launch.directory.note, self._note.to_json())
+        self._view.note(self._note)
+
+
+def cause_of(end: GangEnd) -> str:
+    """One sentence on why an attempt ended; empty for one that did what it should."""
+    if not end.process:
+        return ""
+    words = f": {end.words.cause}" if end.words and end.words.cause else ""
+    return f"{end.process} ended with exit code {end.code}{words} (log: {end.log})"
+
+
+def _wait(signals: SignalPipe) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(signals.fd, selectors.EVENT_READ)
+        selector.select(TICK_SECONDS)
+
+
+@contextlib.contextmanager
+def _scratch(mark: str) -> Iterator[Path]:
+    """A directory with a short path; the reaper removes it, whatever becomes of this process."""
+    scratch = tempfile.mkdtemp(prefix="rljob-")
+    reaper = start_reaper(mark, scratch)
+    try:
+        yield Path(scratch)
+    finally:
+        assert reaper.stdin is not None
+        reaper.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            reaper.wait(20)
+
+
+@contextlib.contextmanager
+def _lifeline() -> Iterator[int]:
+    """The read end of a pipe whose write end this process alone holds."""
+    read_end, write_end = os.pipe()
+    try:
+        yield read_end
+    finally:
+        os.close(read_end)
+        os.close(write_end)

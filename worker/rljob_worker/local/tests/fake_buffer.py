@@ -1,0 +1,19 @@
+"""A data buffer that only says that it is ready: `fake_buffer.py [CODE]` exits at once with CODE if given."""
+
+import json
+import signal
+import sys
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        print("cannot reserve 1 GiB of shared memory", file=sys.stderr)
+        return int(sys.argv[1])
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    print(json.dumps({"ready": "databuffer", "address": "127.0.0.1:1"}), flush=True)
+    signal.sigwait([signal.SIGTERM])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

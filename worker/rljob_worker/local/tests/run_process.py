@@ -1,0 +1,66 @@
+"""A supervisor of fake pods: `run_process.py RUN_DIR OPTIONS`, OPTIONS being JSON.
+
+script       what the workers do (see fake_worker.py)
+groups       [[name, replicas, workers per pod], ...]
+maxRestarts  restarts on exit code 75 or death by signal
+resume       what the first attempt starts from
+bufferCode   data buffers exit with this at once
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from rljob_worker.launcher.tests import fake_worker
+from rljob_worker.local.gang import Commands
+from rljob_worker.local.lock import RunLock
+from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.supervisor import Launch, Supervisor
+from rljob_worker.local.tests import fake_buffer
+from rljob_worker.local.tests.jobs import plan_of
+
+
+class PrintingView:
+    def note(self, note):
+        print(f"phase {note.phase} attempt {note.attempt}", flush=True)
+
+    def say(self, text):
+        print(text, flush=True)
+
+    def tick(self):
+        pass
+
+
+def main(run_dir, options_text):
+    options = json.loads(options_text)
+    directory = RunDirectory(Path(run_dir))
+    directory.prepare()
+    plan = plan_of(directory.name, groups=options.get("groups", ()))
+    directory.write(directory.plan, plan.canonical_json())
+    max_restarts = options.get("maxRestarts", 0)
+    launch = Launch(
+        directory=directory,
+        plan=plan,
+        code_dir=Path(run_dir).parent,
+        resume=options.get("resume", "never"),
+        may_restart=lambda code, restarts: (code == 75 or code > 128) and restarts < max_restarts,
+        commands=commands(options),
+    )
+    with RunLock(directory.lock):
+        note = Supervisor(launch, PrintingView()).run()
+    print(f"end {note.phase} {note.exit_code} restarts {note.restarts}: {note.cause}")
+    return note.exit_code
+
+
+def commands(options):
+    python = sys.executable
+    buffer_code = [str(options["bufferCode"])] if "bufferCode" in options else []
+    worker = (python, fake_worker.__file__, json.dumps(options.get("script", {})))
+    return Commands(
+        buffer=(python, fake_buffer.__file__, *buffer_code),
+        launcher=(python, "-m", "rljob_worker.launcher", "--", *worker),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

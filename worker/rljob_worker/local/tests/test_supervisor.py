@@ -1,0 +1,200 @@
+"""Real process trees: supervisor, reaper, fake data buffers, real launchers, fake workers, grandchildren."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rljob_worker.launcher.tests.test_launch import PATIENCE_SECONDS, is_gone, pid_in, wait_for
+from rljob_worker.local.lock import is_locked
+from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.tests import run_process
+
+
+@contextlib.contextmanager
+def supervisor(run_dir, **options):
+    command = [sys.executable, run_process.__file__, str(run_dir), json.dumps(options)]
+    temporary = run_dir.parent / "tmp"
+    temporary.mkdir(exist_ok=True)
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def run(run_dir, **options):
+    """Exit code and output of a whole run."""
+    with supervisor(run_dir, **options) as process:
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        return process.returncode, output
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return tmp_path / "tiny"
+
+
+def test_a_job_of_two_groups_runs_to_its_end(run_dir):
+    script = {
+        "*": [["say_environment", "RLJOB_GROUP"], ["say_environment", "OMP_NUM_THREADS"], ["metrics", {"step": 1}]]
+    }
+    code, output = run(run_dir, groups=[["train", 2, 1], ["rollout", 1, 2]], script=script)
+    assert code == 0, output
+    assert output.splitlines()[-1] == "end Succeeded 0 restarts 0: "
+    logs = run_dir / "logs" / "attempt-1"
+    assert sorted(path.name for path in logs.glob("*.log")) == [
+        "databuffer-rollout-0.log", "databuffer-train-0.log", "databuffer-train-1.log",
+        "launcher-rollout-0.log", "launcher-train-0.log", "launcher-train-1.log",
+        "worker-rollout-0-0.log", "worker-rollout-0-1.log", "worker-train-0-0.log", "worker-train-1-1.log",
+    ]  # fmt: skip
+    # four workers share the cores; two cores or four give one thread each
+    assert (logs / "worker-train-1-1.log").read_text().startswith("RLJOB_GROUP=train\nOMP_NUM_THREADS=")
+    assert RunDirectory(run_dir).read_note().phase == "Succeeded"
+    assert (run_dir / "token").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_named_cause_ends_the_run(run_dir):
+    words = {"code": 65, "step": 3, "cause": "BadData: no column answer in data/train.parquet"}
+    script = {"train-1": [["words", words], ["exit", 65]], "*": [["hang"]]}
+    code, output = run(run_dir, groups=[["train", 2, 1]], script=script, maxRestarts=3)
+    assert code == 65
+    assert "worker-train-1-1 ended with exit code 65: BadData: no column answer in data/train.parquet (log: " in output
+    assert RunDirectory(run_dir).read_note().cause.startswith("worker-train-1-1 ended with exit code 65")
+
+
+def test_a_peers_retry_does_not_hide_the_cause(run_dir):
+    # train-0 gives up (75) before train-1 fails (65); each alone in its pod, so that launchers end in that order
+    gave_up = run_dir.parent / "gave-up"
+    script = {"train-0": [["pid", str(gave_up)], ["exit", 75]], "train-1": [["wait_file", str(gave_up)], ["exit", 65]]}
+    code, output = run(run_dir, groups=[["train", 2, 1]], script=script, maxRestarts=3)
+    assert code == 65, output
+
+
+def test_a_lost_peer_restarts_the_gang_from_its_checkpoint(run_dir):
+    script = {
+        "attempt-1": [["say_environment", "RLJOB_RESUME"], ["checkpoint", 4], ["exit", 75]],
+        "attempt-2": [["say_environment", "RLJOB_RESUME"]],
+    }
+    code, output = run(run_dir, script=script, maxRestarts=1)
+    assert code == 0, output
+    assert "restart 1 of at most 3, from the checkpoint of step 4" in output
+    assert "end Succeeded 0 restarts 1" in output
+    logs = run_dir / "logs"
+    assert (logs / "attempt-1" / "worker-train-0-0.log").read_text() == "RLJOB_RESUME=never\n"
+    assert (logs / "attempt-2" / "worker-train-0-0.log").read_text() == "RLJOB_RESUME=auto\n"
+
+
+def test_restarts_have_an_end(run_dir):
+    code, output = run(run_dir, script={"*": [["exit", 75]]}, maxRestarts=2)
+    assert code == 75
+    assert "end Failed 75 restarts 2" in output
+    assert (run_dir / "logs" / "attempt-3").is_dir() and not (run_dir / "logs" / "attempt-4").exists()
+
+
+def test_a_second_run_counts_attempts_on(run_dir):
+    run(run_dir, script={"*": [["exit", 65]]})
+    run(run_dir, script={"*": [["exit", 65]]})
+    assert sorted(path.name for path in (run_dir / "logs").glob("attempt-*")) == ["attempt-1", "attempt-2"]
+
+
+def test_a_data_buffer_that_cannot_start_ends_the_run_with_its_words(run_dir):
+    code, output = run(run_dir, bufferCode=74)
+    assert code == 74
+    assert "databuffer-train-0 ended with exit code 74: cannot reserve 1 GiB of shared memory" in output
+
+
+def test_a_launcher_that_is_killed_restarts_the_gang_and_leaves_nobody(run_dir):
+    worker, child = run_dir.parent / "worker", run_dir.parent / "child"
+    script = {"attempt-1": [["grandchild", str(child), True], ["pid", str(worker)], ["hang"]], "*": []}
+    with supervisor(run_dir, script=script, maxRestarts=1) as process:
+        pid, child_pid = pid_in(worker), pid_in(child)
+        os.kill(parent_of(pid), signal.SIGKILL)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0, output
+        assert "launcher-train-0 ended with exit code 137" in output
+        assert is_gone(pid) and is_gone(child_pid)
+
+
+def test_one_request_checkpoints_and_stops(run_dir):
+    ready = run_dir.parent / "ready"
+    script = {"*": [["block", 15], ["pid", str(ready)], ["wait_signal", 15], ["exit", 76]]}
+    with supervisor(run_dir, script=script, maxRestarts=3) as process:
+        pid_in(ready)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 76, output
+    assert "stopping after this step, with a checkpoint" in output
+    assert "end Stopped 76 restarts 0" in output
+
+
+def test_two_requests_stop_now(run_dir):
+    ready, child = run_dir.parent / "ready", run_dir.parent / "child"
+    script = {"*": [["block", 15], ["grandchild", str(child)], ["pid", str(ready)], ["hang"]]}
+    with supervisor(run_dir, script=script) as process:
+        pids = [pid_in(ready), pid_in(child)]
+        process.send_signal(signal.SIGINT)
+        while "stopping after this step" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130
+        assert all(is_gone(pid) for pid in pids)
+
+
+def test_a_request_that_finds_nobody_listening_is_an_interruption(run_dir):
+    ready = run_dir.parent / "ready"
+    with supervisor(run_dir, script={"*": [["pid", str(ready)], ["hang"]]}, maxRestarts=3) as process:
+        pid_in(ready)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130
+
+
+@pytest.mark.parametrize("own_session", [False, True])
+def test_nothing_outlives_a_killed_supervisor(run_dir, own_session):
+    worker, child = run_dir.parent / "worker", run_dir.parent / "child"
+    script = {"*": [["block", 15], ["grandchild", str(child), own_session], ["pid", str(worker)], ["hang"]]}
+    with supervisor(run_dir, script=script) as process:
+        pids = [pid_in(worker), pid_in(child)]
+        launcher = parent_of(pids[0])
+        assert is_locked(run_dir / "lock")
+        process.kill()
+        for pid in [*pids, launcher]:
+            wait_for(lambda pid=pid: is_gone(pid))
+        wait_for(lambda: not list((run_dir.parent / "tmp").glob("rljob-*")))
+    assert RunDirectory(run_dir).read_note().phase == "Lost"
+
+
+def test_nothing_outlives_a_supervisor_and_a_launcher_killed_together(run_dir):
+    worker, child = run_dir.parent / "worker", run_dir.parent / "child"
+    script = {"*": [["grandchild", str(child), True], ["pid", str(worker)], ["hang"]]}
+    with supervisor(run_dir, script=script) as process:
+        pids = [pid_in(worker), pid_in(child)]
+        os.kill(parent_of(pids[0]), signal.SIGKILL)
+        process.kill()
+        for pid in pids:
+            wait_for(lambda pid=pid: is_gone(pid))
+
+
+def test_a_directory_has_one_supervisor(run_dir):
+    ready = run_dir.parent / "ready"
+    with supervisor(run_dir, script={"*": [["pid", str(ready)], ["hang"]]}) as process:
+        pid_in(ready)
+        code, output = run(run_dir)
+        assert code != 0
+        assert f"{run_dir} is in use by process {process.pid}; wait for it" in output
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import Committer, RankFiles, engine_folder
 from rljob_worker.databuffer.client import BufferClient, Identity
 from rljob_worker.databuffer.peers import AddressBook
+from rljob_worker.databuffer.routing import Host
 from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
@@ -51,10 +53,8 @@ def run_worker(environment: WorkerEnvironment, stop: threading.Event) -> LastWor
         rank=environment.rank,
     )
     client = BufferClient(environment.buffer_socket, identity)
-    store_host = AddressBook.from_environment(environment.peers).host_of(environment.group, 0)
-    with world(
-        client, group, environment.rank, host=store_host, attempt=environment.attempt, deadline_seconds=deadline
-    ):
+    host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
+    with world(client, group, environment.rank, host=host, attempt=environment.attempt, deadline_seconds=deadline):
         worker = Worker.assemble(environment, client, stop)
         words = worker.run()
     client.drain(deadline)
@@ -228,12 +228,30 @@ class Worker:
 
     def _statistics(self) -> Scalars:
         """The data plane's figures since the last call; bytes add up over workers, waits are averaged."""
-        figures: Mapping[str, Any] = self.client.statistics()
-        return {
-            f"data/{name}": mean(value) if name.endswith("_seconds") else total(value)
-            for name, value in figures.items()
-        }
+        return data_metrics(self.client.statistics())
 
     def _last_words(self, step: int, verdict: Verdict) -> LastWords:
         code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE
         return LastWords(int(code), step, step, verdict.cause, self.environment.name)
+
+
+def data_metrics(figures: Mapping[str, float]) -> Scalars:
+    """The client's `figure/edge`: what was put as `data/bytes_<edge>`, the rest as `data/<figure>/<edge>`."""
+    metrics: Scalars = {}
+    for name, value in figures.items():
+        figure, _, edge = name.partition("/")
+        if figure == "put_bytes":
+            metrics[f"data/bytes_{edge}"] = total(value)
+        else:
+            metrics[f"data/{figure}/{edge}"] = mean(value) if figure.endswith("_seconds") else total(value)
+    return metrics
+
+
+def wait_for_address(book: AddressBook, host: Host, deadline_seconds: float) -> str:
+    """The host name of a pod; a local address book may appear late."""
+    end = time.monotonic() + deadline_seconds
+    while (address := book.find(host)) is None:
+        if time.monotonic() > end:
+            raise DeadlineExceeded(f"the address of pod {host} is not known after {deadline_seconds:.0f} s")
+        time.sleep(0.05)
+    return address.rpartition(":")[0]

@@ -1,6 +1,6 @@
 """The group's torch.distributed world: made in this one place.
 
-Rank 0 opens a TCPStore on a port the system chooses and posts it to its sidecar; the others ask for it there, so no port
+Rank 0 opens a TCPStore on a port the system chooses and posts it to its sidecar, where the others ask, so no port
 is planned, and two jobs on one machine never meet.
 """
 

@@ -1,0 +1,13 @@
+from pathlib import Path
+
+import pytest
+
+from rljob_worker.tiny.recipe import make, quick
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that knows nothing, with its data."""
+    directory = tmp_path_factory.mktemp("tiny")
+    make(quick(0), directory)
+    return directory

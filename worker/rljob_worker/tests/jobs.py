@@ -1,0 +1,91 @@
+"""RLJobs on the tiny model for tests, and a way to run them as a user does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CPU = {"profile": "cpu", "count": 1}
+
+
+def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
+    """A small GRPO job: 4 prompts x 4 responses, colocated on two workers; `spec` replaces top-level fields."""
+    defaults: dict[str, Any] = {
+        "models": [{"name": "actor", "path": str(tiny / "model")}],
+        "seed": 3,
+        "data": {
+            "train": [{"path": str(tiny / "train.parquet"), "name": "tiny"}],
+            "validation": [{"path": str(tiny / "validation.parquet"), "name": "tiny"}],
+            "promptColumn": "question",
+            "batchSize": 4,
+        },
+        "rewards": [{"name": "correct", "run": "rljob_worker.rewards:final_number", "column": "answer"}],
+        "algorithm": {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.0}},
+        "workerGroups": [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}],
+        "training": {"learningRate": 1.0e-3, "precision": "Float32", "tokensPerMicroBatch": 256},
+        "rollout": {"maxResponseTokens": 12},
+        "validation": {"maxRows": 8},
+        "checkpoint": {"everySteps": 2},
+        "stop": {"steps": 2},
+        "dataBuffer": {"memory": "32Mi", "deadlineSeconds": 60},
+    }
+    return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": name}, "spec": defaults | spec}
+
+
+DISAGGREGATED = [
+    {"name": "rollout", "accelerator": CPU},
+    {"name": "train", "replicas": 2, "accelerator": CPU},
+]
+"""One generating worker, two training workers in pods of their own."""
+
+PPO = {"name": "PPO", "groupSize": 2, "kl": {"coefficient": 0.01}, "critic": {"learningRate": 1.0e-3}}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished `rljob run`."""
+
+    code: int
+    output: str
+    directory: Path
+
+    @property
+    def metrics(self) -> list[dict[str, float]]:
+        return [json.loads(line) for line in (self.directory / "metrics.jsonl").read_text().splitlines()]
+
+    @property
+    def logs(self) -> str:
+        """What the processes of the run wrote, for the message of a failed assertion."""
+        return "\n".join(f"== {path}\n{path.read_text()[-3000:]}" for path in sorted(self.directory.rglob("*.log")))
+
+
+def run_job(job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds: float = 240, **env: str) -> Run:
+    """Write the job to `folder` and run it there; the run directory is `folder/runs/NAME`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    done = subprocess.run(
+        [sys.executable, "-m", "rljob_worker.cli", "run", str(path), "--runs-dir", str(folder / "runs"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+        env={**os.environ, **env},
+        cwd=folder,
+    )
+    return Run(done.returncode, done.stdout + done.stderr, folder / "runs" / job["metadata"]["name"])
+
+
+def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Metrics of every step but those that measure the machine; the metrics edge carries times as text."""
+    clocks = ("time/", "throughput/", "data/bytes_metrics", "data/bytes_verdict", "data/bytes_total")
+    return [
+        {k: v for k, v in step.items() if not k.startswith(clocks) and "/metrics" not in k and "_seconds" not in k}
+        for step in metrics
+    ]

@@ -1,0 +1,84 @@
+"""N steps + kill + N steps == 2N steps, bit for bit: weights, optimizer, every metric but times."""
+
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+
+from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.tests.jobs import DISAGGREGATED, PPO, make_job, run_job, without_times
+
+CRASH = '''
+import os, signal
+from pathlib import Path
+
+def once(batch, context):
+    """Kills its worker in step 3, the first time a run gets there."""
+    marker = Path(__file__).with_name("crashed")
+    if context.step == 3 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"style": [0.0] * len(batch)}
+'''
+GRPO = {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.01, "target": 0.05, "horizon": 100}}
+
+
+def dag_of(algorithm: dict, split: bool) -> dict:
+    """The algorithm's own pipeline with a stage that crashes beside it."""
+    scoring = [{"name": "reference", "run": "LogProbs", "models": ["reference"], "after": ["rollout"]}]
+    update = [
+        {"name": "update", "run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"], "balance": "Tokens"}
+    ]
+    if algorithm["name"] == "PPO":
+        scoring.append({"name": "values", "run": "Values", "models": ["critic"], "after": ["rollout"]})
+        update.append(
+            {
+                "name": "update_critic",
+                "run": "UpdateCritic",
+                "models": ["critic"],
+                "after": ["advantage"],
+                "balance": "Tokens",
+            }
+        )
+    crash = {"name": "crash", "run": "crash:once", "after": ["rollout"], "reads": ["response_ids"], "writes": ["style"]}
+    crash["group"] = "train"
+    return {
+        "stages": [
+            {"name": "rollout", "run": "Rollout", "models": ["actor"], "group": "rollout" if split else "train"},
+            {"name": "reward", "run": "Reward", "after": ["rollout"], "group": "rollout" if split else "train"},
+            crash,
+            *scoring,
+            {"name": "advantage", "run": "Advantage", "after": ["reward", "crash", *[s["name"] for s in scoring]]},
+            *update,
+        ]
+    }
+
+
+def checkpoint_digest(run_dir: Path) -> dict[str, int]:
+    """Checksums of the shards of the last checkpoint: model, optimizer, schedule."""
+    files = committed(run_dir / "checkpoints")[-1].manifest.files
+    return {name: entry.crc32 for name, entry in files.items() if name.endswith(".distcp")}
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, PPO], ids=["grpo", "ppo"])
+@pytest.mark.parametrize("split", [False, True], ids=["colocated", "disaggregated"])
+def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, algorithm, split):
+    spec = {"algorithm": algorithm, "stop": {"steps": 4}, "dag": dag_of(algorithm, split)}
+    if split:
+        spec["workerGroups"] = DISAGGREGATED
+    runs = {}
+    for name in ("whole", "killed"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "crash.py").write_text(CRASH)
+        if name == "whole":
+            (folder / "crashed").touch()
+        runs[name] = run_job(make_job(tiny, **spec), folder)
+        assert runs[name].code == 0, runs[name].output + runs[name].logs
+    assert "restart 1 of at most 3" in runs["killed"].output
+    assert checkpoint_digest(runs["killed"].directory) == checkpoint_digest(runs["whole"].directory)
+    assert without_times(runs["killed"].metrics) == without_times(runs["whole"].metrics)
+    samples = [(run.directory / "samples.jsonl").read_text() for run in runs.values()]
+    assert zlib.crc32(samples[0].encode()) == zlib.crc32(samples[1].encode())
+    assert [json.loads(line)["step"] for line in samples[0].splitlines()][-1] == 4

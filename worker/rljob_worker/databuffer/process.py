@@ -1,0 +1,201 @@
+"""One data buffer as a process: environment in, servers up, ready line out, clean end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.exit_codes import ExitCode
+from rljob_api.plan import Plan
+from rljob_api.quantity import parse_quantity
+from rljob_worker.databuffer.broadcast import Broadcasts
+from rljob_worker.databuffer.exchange import Exchange
+from rljob_worker.databuffer.fencing import Identity
+from rljob_worker.databuffer.metrics import BufferMetrics, MetricsServer
+from rljob_worker.databuffer.peers import AddressBook, Peers
+from rljob_worker.databuffer.posts import Posts
+from rljob_worker.databuffer.routing import FAN_OUT, routes_of
+from rljob_worker.databuffer.server import FlightServer, Service
+from rljob_worker.databuffer.shared_memory import created, mapped
+from rljob_worker.databuffer.store import Store
+from rljob_worker.errors import InvalidJob, RLJobError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The environment of a data buffer, parsed once."""
+
+    plan: Plan
+    identity: Identity
+    peers: str
+    socket: Path
+    arena_directory: Path
+    ready_file: Path | None
+    listen: str
+    port: int
+    metrics_port: int
+    memory_bytes: int
+    retry_seconds: float
+    start_seconds: float
+    fan_out: int
+
+
+def settings_from(environment: Mapping[str, str]) -> Settings:
+    """Raises InvalidJob naming the variable that is missing."""
+
+    def required(name: str) -> str:
+        if not environment.get(name):
+            raise InvalidJob(f"{name} is not set; the supervisor or the operator sets it")
+        return environment[name]
+
+    plan = Plan.model_validate_json(Path(required("RLJOB_PLAN")).read_bytes())
+    token_file = environment.get("RLJOB_TOKEN_FILE")
+    identity = Identity(
+        token=Path(token_file).read_text().strip() if token_file else "",
+        attempt=int(required("RLJOB_ATTEMPT")),
+        plan_hash=plan.hash(),
+        group=required("RLJOB_GROUP"),
+        host=int(required("RLJOB_HOST_INDEX")),
+    )
+    port = int(environment.get("RLJOB_BUFFER_PORT", "0"))
+    ready = environment.get("RLJOB_READY_FILE")
+    return Settings(
+        plan=plan,
+        identity=identity,
+        peers=required("RLJOB_PEERS"),
+        socket=Path(required("RLJOB_BUFFER")),
+        arena_directory=Path(environment.get("RLJOB_ARENA_DIR", "/dev/shm")),
+        ready_file=Path(ready) if ready else None,
+        listen=environment.get("RLJOB_LISTEN", "0.0.0.0" if port else "127.0.0.1"),
+        port=port,
+        metrics_port=int(environment.get("RLJOB_METRICS_PORT", "0")),
+        memory_bytes=parse_quantity(plan.spec.data_buffer.memory),
+        retry_seconds=float(environment.get("RLJOB_BUFFER_RETRY_SECONDS", "5")),
+        start_seconds=float(environment.get("RLJOB_BUFFER_START_SECONDS", "300")),
+        fan_out=int(environment.get("RLJOB_BUFFER_FAN_OUT", str(FAN_OUT))),
+    )
+
+
+@contextlib.contextmanager
+def serving(settings: Settings) -> Iterator[dict[str, int]]:
+    """A data buffer with its servers up; yields the ports. Arena and socket are gone at the end."""
+    here = settings.identity.pod
+    metrics = BufferMetrics()
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(created(settings.arena_directory, settings.memory_bytes))
+        memory = mapped(path, settings.memory_bytes, writable=True)
+        store, posts, routes = Store(settings.memory_bytes), Posts(), routes_of(settings.plan)
+        metrics.watch(lambda: store.used_bytes, store.allocator.capacity)
+        peers = Peers(
+            AddressBook(settings.peers, settings.plan.job),
+            settings.identity,
+            retry_seconds=settings.retry_seconds,
+            start_seconds=settings.start_seconds,
+        )
+        stack.callback(peers.close)
+        exchange = Exchange(
+            here=here,
+            routes=routes.rows,
+            store=store,
+            memory=memory,
+            peers=peers,
+            metrics=metrics,
+            last_words=posts.last_words,
+            fan_out=settings.fan_out,
+        )
+        stack.callback(exchange.close)
+        broadcasts = Broadcasts(
+            here=here,
+            routes=routes.broadcasts,
+            store=store,
+            memory=memory,
+            peers=peers,
+            fan_out=settings.fan_out,
+        )
+        stack.callback(broadcasts.close)
+        service = Service(
+            here=here,
+            routes=routes,
+            store=store,
+            exchange=exchange,
+            broadcasts=broadcasts,
+            peers=peers,
+            posts=posts,
+            metrics=metrics,
+            arena=path,
+            deadline_seconds=settings.plan.spec.data_buffer.deadline_seconds,
+        )
+        settings.socket.unlink(missing_ok=True)
+        stack.callback(settings.socket.unlink, missing_ok=True)
+        local = FlightServer(f"grpc+unix://{settings.socket}", service, settings.identity)
+        stack.callback(local.shutdown)
+        remote = FlightServer(f"grpc+tcp://{settings.listen}:{settings.port}", service, settings.identity)
+        stack.callback(remote.shutdown)
+        scraped = MetricsServer(metrics, settings.listen, settings.metrics_port)
+        scraped.start()
+        stack.callback(scraped.stop)
+        yield {"port": remote.port, "metrics_port": scraped.port}
+
+
+def main() -> int:
+    """Runs until SIGTERM, SIGINT, or the end of whoever started it; returns the exit code."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    _die_with_parent()
+    try:
+        with serving(settings_from(os.environ)) as ports:
+            _announce(ports, os.environ.get("RLJOB_READY_FILE"))
+            _until_stopped(stopped)
+    except RLJobError as error:
+        print(f"data buffer: {error}", file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return int(ExitCode.DONE)
+
+
+def _announce(ports: dict[str, int], ready_file: str | None) -> None:
+    line = json.dumps(ports)
+    if ready_file is None:
+        print(line, flush=True)
+        return
+    path = Path(ready_file)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(line + "\n")
+    aside.rename(path)
+
+
+def _until_stopped(stopped: threading.Event) -> None:
+    """Until a signal, or the end of file of the pipe the supervisor holds."""
+    watched = _parent_pipe()
+    while not stopped.is_set():
+        if watched is None:
+            stopped.wait(1.0)
+            continue
+        readable, _, _ = select.select([watched], [], [], 1.0)
+        if readable and not os.read(watched, 1):
+            return
+
+
+def _parent_pipe() -> int | None:
+    if os.environ.get("RLJOB_PARENT_PIPE") == "1":
+        return sys.stdin.fileno()
+    lifeline = os.environ.get("RLJOB_LIFELINE_FD")
+    return int(lifeline) if lifeline else None
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the parent dies; only where there is a supervisor to die with."""
+    if _parent_pipe() is None or sys.platform != "linux":
+        return
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, int(signal.SIGTERM), 0, 0, 0)

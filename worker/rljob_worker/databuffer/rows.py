@@ -1,0 +1,76 @@
+"""Rows of sealed parts as a stream of Arrow record batches: header first, then chunks of bounded size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rljob_worker.batch import Batch
+from rljob_worker.databuffer.arrangement import Header
+from rljob_worker.databuffer.gather import take_rows
+from rljob_worker.databuffer.schema import to_arrow
+from rljob_worker.databuffer.segment import Views
+
+Int64 = NDArray[np.int64]
+
+CHUNK_BYTES = 4 << 20
+MESSAGE_BYTES = 64 << 20
+
+Selection = tuple[Views, Int64]
+"""A part and the positions of the rows that are wanted."""
+
+
+def stream(
+    selections: Sequence[Selection], gathered: Callable[[float], None]
+) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
+    """Schema and messages: the header as metadata of an empty batch, then the rows in the same order."""
+    headers = [Header.of(views, rows) for views, rows in selections]
+    filled = [h for h in headers if len(h.row_ids)] or headers[:1]
+    typed = next((views for views, rows in selections if len(rows)), selections[0][0])
+    empty = to_arrow(_take(typed, np.empty(0, np.int64)))
+    return empty.schema, _messages(selections, Header.concat(filled), empty, gathered)
+
+
+def _messages(
+    selections: Sequence[Selection], header: Header, empty: pa.RecordBatch, gathered: Callable[[float], None]
+) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    yield empty, header.to_bytes()
+    for views, rows in selections:
+        for piece in pieces(views, rows):
+            start = time.perf_counter()
+            record = to_arrow(_take(views, piece))
+            gathered(time.perf_counter() - start)
+            yield record, b""
+
+
+def pieces(views: Views, rows: Int64) -> list[Int64]:
+    """Split positions so that a piece has at most CHUNK_BYTES, or is one row."""
+    if len(rows) == 0:
+        return []
+    ends = np.cumsum(row_bytes(views)[rows])
+    cuts, base = [], 0
+    while ends[-1] - base > CHUNK_BYTES:
+        cut = max(int(np.searchsorted(ends, base + CHUNK_BYTES, side="right")), (cuts[-1] if cuts else 0) + 1)
+        if cut >= len(rows):
+            break
+        cuts.append(cut)
+        base = int(ends[cut - 1])
+    return np.split(rows, cuts)
+
+
+def row_bytes(views: Views) -> Int64:
+    """Bytes that every row takes, [rows]."""
+    total = np.full(len(views.row_ids), 24, np.int64)
+    for column in views.columns.values():
+        item = column.values.dtype.itemsize * int(np.prod(column.values.shape[1:], dtype=np.int64))
+        total += item * column.lengths + 8 if column.is_ragged else item
+    return total
+
+
+def _take(views: Views, rows: Int64) -> Batch:
+    columns = {name: take_rows(column, rows) for name, column in views.columns.items()}
+    return Batch(views.row_ids[rows], views.group_ids[rows], views.num_tokens[rows], columns)

@@ -1,0 +1,167 @@
+"""Batch <-> Arrow record batch: what travels between data buffers.
+
+    row_id, group_id, num_tokens   int64, always first
+    fixed column                   the Arrow type of its values; fixed-size list when a row has several
+    ragged column                  large list (64-bit offsets); text is large utf8
+    bfloat16, bool, float8…        their bytes (uint16, uint8) with the meaning in the field's metadata
+
+Both directions keep the buffers: no copy, no pickle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.errors import BadData
+
+INDEX_COLUMNS = ("row_id", "group_id", "num_tokens")
+_STORED_AS = {"bfloat16": "uint16", "utf8": "uint8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a column is made of: logical type, shape of one value ("tail"), and whether rows are runs of values."""
+
+    dtype: str
+    storage: str
+    tail: tuple[int, ...]
+    ragged: bool
+
+    @property
+    def item_bytes(self) -> int:
+        return np.dtype(self.storage).itemsize * math.prod(self.tail)
+
+    def to_json(self) -> list[Any]:
+        return [self.dtype, self.storage, list(self.tail), self.ragged]
+
+    @staticmethod
+    def from_json(value: Sequence[Any]) -> Kind:
+        dtype, storage, tail, ragged = value
+        return Kind(dtype, storage, tuple(tail), ragged)
+
+
+def kind_of(column: Column) -> Kind:
+    """Raises BadData for values that are not plain numbers, which only a pickle could carry."""
+    if column.values.dtype.kind not in "biuf":
+        raise BadData(
+            f"a column of {column.values.dtype} values cannot cross a buffer edge; use numbers, bool or text (utf8)"
+        )
+    return Kind(column.dtype, column.values.dtype.name, column.values.shape[1:], column.is_ragged)
+
+
+def to_arrow(batch: Batch) -> pa.RecordBatch:
+    """The record batch over the same memory."""
+    index = [pa.array(a) for a in (batch.row_ids, batch.group_ids, batch.num_tokens)]
+    fields = [pa.field(name, pa.int64(), nullable=False) for name in INDEX_COLUMNS]
+    for name, column in batch.columns.items():
+        kind = kind_of(column)
+        fields.append(_field(name, kind))
+        index.append(_array(column, kind))
+    return pa.RecordBatch.from_arrays(index, schema=pa.schema(fields))
+
+
+def from_arrow(record: pa.RecordBatch) -> Batch:
+    """The batch over the same memory."""
+    index = [_numbers(record.column(i), "int64") for i in range(len(INDEX_COLUMNS))]
+    columns = {}
+    for position in range(len(INDEX_COLUMNS), record.num_columns):
+        field = record.schema.field(position)
+        columns[field.name] = _column(record.column(position), kind_of_field(field))
+    return Batch(index[0], index[1], index[2], columns)
+
+
+def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
+    """Kinds of the columns of a stream, index columns left out."""
+    return {field.name: kind_of_field(field) for field in list(schema)[len(INDEX_COLUMNS) :]}
+
+
+def kind_of_field(field: pa.Field) -> Kind:
+    metadata: Mapping[bytes, bytes] = field.metadata or {}
+    tail = metadata[b"tail"].decode()
+    return Kind(
+        metadata[b"dtype"].decode(),
+        metadata[b"storage"].decode(),
+        tuple(int(size) for size in tail.split(",") if size),
+        metadata[b"ragged"] == b"1",
+    )
+
+
+def _field(name: str, kind: Kind) -> pa.Field:
+    metadata = {
+        "dtype": kind.dtype,
+        "storage": kind.storage,
+        "tail": ",".join(str(size) for size in kind.tail),
+        "ragged": "1" if kind.ragged else "0",
+    }
+    return pa.field(name, _type(kind), nullable=False, metadata=metadata)
+
+
+def _value_type(kind: Kind) -> pa.DataType:
+    # Arrow packs booleans into bits: they travel as the bytes numpy keeps
+    return pa.uint8() if kind.storage == "bool" else pa.from_numpy_dtype(np.dtype(kind.storage))
+
+
+def _type(kind: Kind) -> pa.DataType:
+    if kind.dtype == "utf8":
+        return pa.large_utf8()
+    value = _value_type(kind)
+    if kind.tail:
+        value = pa.list_(pa.field("item", value, nullable=False), math.prod(kind.tail))
+    return pa.large_list(pa.field("item", value, nullable=False)) if kind.ragged else value
+
+
+def _array(column: Column, kind: Kind) -> pa.Array:
+    values = np.ascontiguousarray(column.values)
+    data = pa.py_buffer(values.view(np.uint8) if values.size else b"")
+    if kind.dtype == "utf8":
+        return pa.Array.from_buffers(pa.large_utf8(), column.num_rows, [None, _offsets(column), data])
+    flat = pa.Array.from_buffers(_value_type(kind), values.size, [None, data])
+    if kind.tail:
+        item = pa.list_(pa.field("item", _value_type(kind), nullable=False), math.prod(kind.tail))
+        flat = pa.Array.from_buffers(item, len(values), [None], children=[flat])
+    if not kind.ragged:
+        return flat
+    return pa.Array.from_buffers(_type(kind), column.num_rows, [None, _offsets(column)], children=[flat])
+
+
+def _offsets(column: Column) -> pa.Buffer:
+    assert column.offsets is not None
+    return pa.py_buffer(np.ascontiguousarray(column.offsets, np.int64))
+
+
+def _column(array: pa.Array, kind: Kind) -> Column:
+    if kind.dtype == "utf8":
+        _, offset_buffer, data = array.buffers()
+        return _ragged(_values(data, kind), offset_buffer, array, kind)
+    if not kind.ragged:
+        leaf = array.flatten() if kind.tail else array
+        return Column(_numbers(leaf, kind.storage).reshape(len(array), *kind.tail), None, kind.dtype)
+    leaf = array.values.flatten() if kind.tail else array.values
+    values = _numbers(leaf, kind.storage).reshape(len(array.values), *kind.tail)
+    return _ragged(values, array.buffers()[1], array, kind)
+
+
+def _ragged(values: Any, offset_buffer: pa.Buffer, array: pa.Array, kind: Kind) -> Column:
+    if len(array) == 0:
+        return Column(values[:0], np.zeros(1, np.int64), kind.dtype)
+    offsets = np.frombuffer(offset_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
+    return Column(values[offsets[0] : offsets[-1]], offsets - offsets[0], kind.dtype)
+
+
+def _values(data: pa.Buffer | None, kind: Kind) -> Any:
+    return np.frombuffer(data, kind.storage) if data is not None and data.size else np.empty(0, kind.storage)
+
+
+def _numbers(array: pa.Array, storage: str) -> Any:
+    data = array.buffers()[1]
+    if data is None or not data.size:
+        return np.empty(0, storage)
+    size = np.dtype(storage).itemsize
+    return np.frombuffer(data, storage, len(array), array.offset * size)

@@ -1,0 +1,125 @@
+"""A batch inside the arena: Arrow's columnar buffers at 64-byte steps, described by a table of contents.
+
+    row ids | group ids | num tokens | values of column 1 | offsets of column 1 | values of column 2 | …
+
+The buffers are those an Arrow IPC body has. The table of contents travels in the control messages instead of an IPC
+envelope, because a consumer's segment is filled range by range from several producers, and an IPC writer only takes whole
+batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.databuffer.schema import Kind, kind_of
+
+Int64 = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+ALIGNMENT = 64
+NUM_INDEX_COLUMNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where one column lies, in bytes from the start of the segment; `offsets_at` is None for a fixed column."""
+
+    name: str
+    kind: Kind
+    num_values: int
+    values_at: int
+    offsets_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Table of contents of a segment."""
+
+    num_rows: int
+    fields: tuple[Field, ...]
+    num_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rows": self.num_rows,
+            "bytes": self.num_bytes,
+            "fields": [[f.name, f.kind.to_json(), f.num_values, f.values_at, f.offsets_at] for f in self.fields],
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Contents:
+        fields = tuple(Field(name, Kind.from_json(kind), *rest) for name, kind, *rest in value["fields"])
+        return Contents(value["rows"], fields, value["bytes"])
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Arrays over the memory of one segment; writable when the memory is."""
+
+    row_ids: Int64
+    group_ids: Int64
+    num_tokens: Int64
+    columns: dict[str, Column]
+
+    def as_batch(self) -> Batch:
+        return Batch(self.row_ids, self.group_ids, self.num_tokens, self.columns)
+
+
+def plan_contents(num_rows: int, columns: Mapping[str, tuple[Kind, int]]) -> Contents:
+    """Lay out columns given as name -> (kind, number of values over all rows)."""
+    at = NUM_INDEX_COLUMNS * _aligned(8 * num_rows)
+    fields = []
+    for name, (kind, num_values) in columns.items():
+        values_at, at = at, at + _aligned(num_values * kind.item_bytes)
+        offsets_at = None
+        if kind.ragged:
+            offsets_at, at = at, at + _aligned(8 * (num_rows + 1))
+        fields.append(Field(name, kind, num_values, values_at, offsets_at))
+    return Contents(num_rows, tuple(fields), at)
+
+
+def contents_of(batch: Batch) -> Contents:
+    """Layout of a segment that holds `batch`."""
+    return plan_contents(
+        len(batch), {name: (kind_of(column), len(column.values)) for name, column in batch.columns.items()}
+    )
+
+
+def views(memory: Bytes, offset: int, contents: Contents) -> Views:
+    """The segment at `offset` as arrays, without a copy."""
+    segment = memory[offset : offset + contents.num_bytes]
+    rows = contents.num_rows
+    step = _aligned(8 * rows)
+    index = [segment[i * step : i * step + 8 * rows].view(np.int64) for i in range(NUM_INDEX_COLUMNS)]
+    return Views(*index, {field.name: _column(segment, field, rows) for field in contents.fields})
+
+
+def write(memory: Bytes, offset: int, contents: Contents, batch: Batch) -> None:
+    """Copy a batch into its segment: the only copy on the producing host."""
+    target = views(memory, offset, contents)
+    target.row_ids[:], target.group_ids[:], target.num_tokens[:] = batch.row_ids, batch.group_ids, batch.num_tokens
+    for name, column in batch.columns.items():
+        into = target.columns[name]
+        into.values[...] = column.values
+        if column.offsets is not None and into.offsets is not None:
+            into.offsets[:] = column.offsets
+
+
+def _column(segment: Bytes, field: Field, num_rows: int) -> Column:
+    stop = field.values_at + field.num_values * field.kind.item_bytes
+    values = segment[field.values_at : stop].view(field.kind.storage).reshape(field.num_values, *field.kind.tail)
+    if field.offsets_at is None:
+        return Column(values, None, field.kind.dtype)
+    offsets = segment[field.offsets_at : field.offsets_at + 8 * (num_rows + 1)].view(np.int64)
+    return Column(values, offsets, field.kind.dtype)
+
+
+def _aligned(num_bytes: int) -> int:
+    return math.ceil(num_bytes / ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,274 @@
+"""Test gangs: a plan of a few hosts, their data buffers in this process or as processes, clients by rank."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rljob_api.plan import EdgePlan, EnginePlan, GroupPlan, Mesh, Plan, StagePlan, WeightEdge
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.batch import Batch, Column
+from rljob_worker.databuffer.client import BufferClient
+from rljob_worker.databuffer.fencing import Identity
+from rljob_worker.databuffer.process import serving, settings_from
+
+TOKEN = "a-secret-of-the-job"
+
+
+def spec(
+    batch_size: int, group_size: int, memory: str, deadline_seconds: float, mini_batch_rows: int | None
+) -> RLJobSpec:
+    return RLJobSpec.model_validate(
+        {
+            "models": [{"name": "actor", "path": "tiny"}],
+            "data": {"train": [{"path": "t.jsonl"}], "batchSize": batch_size},
+            "rewards": [{"name": "r", "run": "m:f"}],
+            "algorithm": {"name": "GRPO", "groupSize": group_size},
+            "workerGroups": [{"name": "train"}],
+            "training": {"miniBatchRows": mini_batch_rows},
+            "dataBuffer": {"memory": memory, "deadlineSeconds": deadline_seconds},
+        }
+    )
+
+
+def stage(name: str, group: str, mesh: Mesh, balance: str = "None", needs_groups: bool = False) -> StagePlan:
+    return StagePlan(
+        name=name,
+        run="User",
+        group=group,
+        models=(),
+        engines=(),
+        mesh=mesh,
+        after=(),
+        reads=(),
+        writes=(),
+        needs_groups=needs_groups,
+        balance=balance,
+    )
+
+
+def group(name: str, replicas: int, workers_per_host: int, schedule: Sequence[str]) -> GroupPlan:
+    return GroupPlan(
+        name=name,
+        replicas=replicas,
+        workers_per_host=workers_per_host,
+        device="cpu",
+        backend="gloo",
+        profile="cpu",
+        schedule=tuple(schedule),
+    )
+
+
+def plan_of(
+    groups: Sequence[GroupPlan],
+    stages: Sequence[StagePlan],
+    edges: dict[str, Sequence[str]],
+    *,
+    batch_size: int = 8,
+    group_size: int = 2,
+    memory: str = "4Mi",
+    deadline_seconds: float = 10.0,
+    mini_batch_rows: int | None = None,
+    weights: tuple[str, str] | None = None,
+) -> Plan:
+    """`edges`: "a->b" to its columns. `weights`: groups of the training and of the generating engine."""
+    engines: list[EnginePlan] = []
+    weight_edges: tuple[WeightEdge, ...] = ()
+    if weights:
+        for name, kind, library, where in (
+            ("train/actor", "Train", "FSDP", weights[0]),
+            ("rollout/actor", "Rollout", "Transformers", weights[1]),
+        ):
+            engines.append(
+                EnginePlan(
+                    name=name,
+                    kind=kind,
+                    library=library,
+                    model="actor",
+                    path="tiny",
+                    group=where,
+                    mesh=Mesh(),
+                    trainable=True,
+                )
+            )
+        weight_edges = (
+            WeightEdge(
+                name="weights/actor", model="actor", source="train/actor", target="rollout/actor", transport="Buffer"
+            ),
+        )
+    return Plan(
+        job="testing",
+        groups=tuple(groups),
+        engines=tuple(engines),
+        stages=tuple(stages),
+        edges=tuple(
+            EdgePlan(name=name, producer=a, consumer=b, columns=tuple(columns), transport="Buffer")
+            for name, columns in edges.items()
+            for a, b in [name.split("->")]
+        ),
+        weights=weight_edges,
+        lead_group=groups[-1].name,
+        spec=spec(batch_size, group_size, memory, deadline_seconds, mini_batch_rows),
+    )
+
+
+def two_stages(
+    producers: tuple[int, int] = (1, 2),
+    consumers: tuple[int, int] = (1, 2),
+    *,
+    tp: int = 1,
+    balance: str = "None",
+    needs_groups: bool = False,
+    producer_balance: str = "None",
+    columns: Sequence[str] = ("ids", "score"),
+    **options: Any,
+) -> Plan:
+    """Stage `a` on group `rollout` -> stage `b` on group `train`; each (hosts, workers per host)."""
+    made, used = producers[0] * producers[1], consumers[0] * consumers[1]
+    return plan_of(
+        [group("rollout", *producers, ["a"]), group("train", *consumers, ["b"])],
+        [
+            stage("a", "rollout", Mesh(dp=made), producer_balance),
+            stage("b", "train", Mesh(dp=used // tp, tp=tp), balance, needs_groups),
+        ],
+        {"a->b": columns},
+        **options,
+    )
+
+
+@dataclass
+class Gang:
+    """Running data buffers by host name, such as `rollout-0`."""
+
+    plan: Plan
+    directory: Path
+    processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    ready: dict[str, dict[str, int]] = field(default_factory=dict)
+    clients: list[BufferClient] = field(default_factory=list)
+
+    def client(self, group: str, rank: int, **identity: Any) -> BufferClient:
+        host = rank // self.plan.group(group).workers_per_host
+        base = {"token": TOKEN, "attempt": 1, "plan_hash": self.plan.hash(), "group": group, "host": host, "rank": rank}
+        client = BufferClient(self.directory / f"{group}-{host}.sock", Identity(**{**base, **identity}))
+        self.clients.append(client)
+        return client
+
+    def environment(self, group: str, host: int) -> dict[str, str]:
+        name = f"{group}-{host}"
+        return {
+            "RLJOB_PLAN": str(self.directory / "plan.json"),
+            "RLJOB_GROUP": group,
+            "RLJOB_HOST_INDEX": str(host),
+            "RLJOB_ATTEMPT": "1",
+            "RLJOB_PEERS": str(self.directory / "peers.json"),
+            "RLJOB_BUFFER": str(self.directory / f"{name}.sock"),
+            "RLJOB_TOKEN_FILE": str(self.directory / "token"),
+            "RLJOB_ARENA_DIR": str(self.directory),
+            "RLJOB_BUFFER_RETRY_SECONDS": "0.5",
+            "RLJOB_BUFFER_START_SECONDS": "5",
+            "RLJOB_BUFFER_FAN_OUT": "2",
+        }
+
+    def hosts(self) -> list[tuple[str, int]]:
+        return [(g.name, host) for g in self.plan.groups for host in range(g.replicas)]
+
+    def write_files(self) -> None:
+        (self.directory / "plan.json").write_text(json.dumps(self.plan.to_json()))
+        (self.directory / "token").write_text(TOKEN + "\n")
+
+    def write_book(self) -> None:
+        book = {
+            g.name: [f"127.0.0.1:{self.ready[f'{g.name}-{host}']['port']}" for host in range(g.replicas)]
+            for g in self.plan.groups
+        }
+        aside = self.directory / ".peers"
+        aside.write_text(json.dumps(book))
+        aside.rename(self.directory / "peers.json")
+
+
+@contextlib.contextmanager
+def in_process(plan: Plan, directory: Path) -> Iterator[Gang]:
+    """Every data buffer in this process, on real sockets."""
+    gang = Gang(plan, directory)
+    gang.write_files()
+    with contextlib.ExitStack() as stack:
+        for name, host in gang.hosts():
+            ports = stack.enter_context(serving(settings_from(gang.environment(name, host))))
+            gang.ready[f"{name}-{host}"] = ports
+        gang.write_book()
+        yield gang
+        for client in gang.clients:
+            client.close()
+
+
+@contextlib.contextmanager
+def as_processes(plan: Plan, directory: Path, **more: str) -> Iterator[Gang]:
+    """Every data buffer a process of its own, as in a job."""
+    gang = Gang(plan, directory)
+    gang.write_files()
+    try:
+        for name, host in gang.hosts():
+            gang.processes[f"{name}-{host}"] = start(gang, name, host, **more)
+        for name, process in gang.processes.items():
+            assert process.stdout is not None
+            gang.ready[name] = json.loads(process.stdout.readline())
+        gang.write_book()
+        yield gang
+        for client in gang.clients:
+            client.close()
+    finally:
+        for process in gang.processes.values():
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def start(gang: Gang, group: str, host: int, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "rljob_worker.databuffer"],
+        env={**os.environ, **gang.environment(group, host), "RLJOB_PARENT_PIPE": "1", **more},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def part(plan: Plan, step: int, index: int, size: int, lengths: Sequence[int] | None = None) -> Batch:
+    """Rows that data-parallel rank `index` of `size` makes by ordinal: ids are row_id * 10 + position, score is row_id / 2."""
+    n, members = plan.spec.data.batch_size, plan.spec.algorithm.group_size
+    groups = [g for g in range((step - 1) * n, step * n) if (g % n) * size // n == index]
+    return rows([g * members + m for g in groups for m in range(members)], members, lengths)
+
+
+def rows(row_ids: Sequence[int], group_size: int, lengths: Sequence[int] | None = None) -> Batch:
+    sizes = [1 + row % 5 for row in row_ids] if lengths is None else [lengths[row] for row in row_ids]
+    columns = {
+        "ids": Column.ragged([row * 10 + np.arange(size) for row, size in zip(row_ids, sizes, strict=True)], "int64"),
+        "score": Column.fixed(np.asarray(row_ids, np.float32) / 2),
+        "text": Column.strings([f"row {row}" for row in row_ids]),
+    }
+    return Batch.build(row_ids, [row // group_size for row in row_ids], columns, sizes)
+
+
+def same(left: Batch, right: Batch) -> bool:
+    """Whether two batches hold the same rows and columns, bit for bit."""
+    if list(left.columns) != list(right.columns) or not np.array_equal(left.row_ids, right.row_ids):
+        return False
+    return np.array_equal(left.num_tokens, right.num_tokens) and all(
+        left[name].dtype == right[name].dtype
+        and np.array_equal(left[name].values, right[name].values)
+        and ((left[name].offsets is None) == (right[name].offsets is None))
+        and (left[name].offsets is None or np.array_equal(left[name].offsets, right[name].offsets))
+        for name in left.columns
+    )

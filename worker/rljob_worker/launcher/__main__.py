@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rljob_worker.errors import RLJobError
@@ -33,15 +33,25 @@ def main(arguments: Sequence[str]) -> int:
 def launch(pod: Pod, command: Sequence[str]) -> int:
     """Start the workers, serve their metrics, wait; returns the pod's exit code."""
     board = Board(pod.attempt)
-    with tempfile.TemporaryDirectory(prefix="rljob-launcher-") as scratch:
+    with _words_directory(pod) as words_dir:
         # workers first: a fork beside the endpoint's threads could inherit a held lock
-        children = [start_worker(pod, n, command, pod.log_dir or Path(scratch)) for n in range(pod.num_workers)]
+        children = [start_worker(pod, n, command, words_dir) for n in range(pod.num_workers)]
         watch = Watch(children, board, lifeline_fd())
         with contextlib.closing(Endpoint(board, pod.metrics_port)) as endpoint:
             print(json.dumps({"ready": "launcher", "metricsPort": endpoint.port}), flush=True)
             code = watch.until_the_end()
         leave(pod_words(code, watch.exits, children))
     return code
+
+
+@contextlib.contextmanager
+def _words_directory(pod: Pod) -> Iterator[Path]:
+    """Where workers leave their last words: beside their logs, or in a directory of this pod's own."""
+    if pod.log_dir is not None:
+        yield pod.log_dir
+    else:
+        with tempfile.TemporaryDirectory(prefix="rljob-launcher-") as directory:
+            yield Path(directory)
 
 
 def pod_words(code: int, exits: Sequence[Exit], children: Sequence[Child]) -> LastWords:

@@ -37,10 +37,10 @@ class Child:
             os.killpg(self.process.pid, signum)
 
 
-def start_worker(pod: Pod, local_rank: int, command: Sequence[str], scratch: Path) -> Child:
-    """Start one worker in its own process group; it dies with this process. Last words go into `scratch`."""
+def start_worker(pod: Pod, local_rank: int, command: Sequence[str], words_dir: Path) -> Child:
+    """Start one worker in its own process group; it dies with this process. Last words go into `words_dir`."""
     name = pod.worker_name(local_rank)
-    last_words = scratch / f"termination-{name}.json"
+    last_words = words_dir / f"termination-{name}.json"
     last_words.unlink(missing_ok=True)
     read_end, write_end = os.pipe()
     extra = {

@@ -55,7 +55,7 @@ class GangEnd:
 
 
 class Gang:
-    """`start`, then `poll` until it returns a GangEnd, then `end`. `stop` asks for a checkpoint, `kill` does not ask."""
+    """`start`, then `poll` until it returns a GangEnd, then `end`; `stop` asks for a checkpoint."""
 
     def __init__(self, context: RunContext, commands: Commands) -> None:
         self._context = context

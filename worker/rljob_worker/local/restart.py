@@ -29,7 +29,7 @@ def resume_of_attempt(attempt: int, first_attempt: int, first_resume: str, commi
 
 
 def code_after_stop(code: int) -> int:
-    """The code of a run that was asked to stop, from the gang's: a gang killed by the request itself has no checkpoint."""
+    """The code of a run that was asked to stop; a gang killed by the request itself wrote no checkpoint."""
     interrupted = (TERMINATED, int(ExitCode.INTERRUPTED))
     return int(ExitCode.INTERRUPTED) if code in interrupted else code
 

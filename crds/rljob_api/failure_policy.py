@@ -80,7 +80,7 @@ def gang_code(exit_codes: Collection[int]) -> int:
         if code in codes:
             return int(code)
     if others := sorted(codes.difference(_LAST)):
-        # Death by signal is often the end that a supervisor puts to the rest, so a code that a process chose tells more.
+        # A supervisor kills what is left of a gang, so a code that a process chose tells more than a signal.
         return min(others, key=lambda code: (_signal_of(code) is not None, code))
     return int(next(code for code in _LAST if code in codes))
 

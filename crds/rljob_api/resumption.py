@@ -52,7 +52,8 @@ class Change:
 
 def resume_changes(old: RLJobSpec, new: RLJobSpec) -> list[Change]:
     """Every field that differs, in the order of the spec."""
-    return [Change(path, *values, _refusal(path)) for path, *values in _differences(old.to_json(), new.to_json(), "")]
+    differences = _differences(old.to_json(), new.to_json(), "")
+    return [Change(path, before, after, _refusal(path)) for path, before, after in differences]
 
 
 def resume_problems(changes: list[Change]) -> list[Problem]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rljob_api.model import ApiModel
 from rljob_api.problem import Problem, nearest, suggestion
 from rljob_api.v1alpha1 import RLJob
 
@@ -142,27 +141,21 @@ def _at(data: Any, location: Location) -> Any:
 
 def _fields_at(location: Location) -> list[str]:
     """Spellings, as in YAML, of the fields of the model at `location`."""
-    annotation: Any = RLJob
+    model: type[BaseModel] = RLJob
     for part in location:
-        if isinstance(part, int):
-            annotation = next(_arguments(annotation), None)
-        else:
-            fields = {f.alias: f.annotation for f in _model_in(annotation).model_fields.values()}
-            annotation = fields.get(part)
-    return [alias for f in _model_in(annotation).model_fields.values() if (alias := f.alias) is not None]
+        if isinstance(part, str):
+            annotation = next(f.annotation for f in model.model_fields.values() if f.alias == part)
+            below = model_in(annotation)
+            assert below is not None, f"{location} is no place for fields"
+            model = below
+    return [alias for field in model.model_fields.values() if (alias := field.alias) is not None]
 
 
-def _model_in(annotation: Any) -> type[BaseModel]:
-    """The model that an annotation such as `X | None` holds."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def model_in(annotation: Any) -> type[ApiModel] | None:
+    """The model that an annotation is, may be, or lists: `X`, `X | None`, `tuple[X, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, ApiModel):
         return annotation
-    return next(each for each in _arguments(annotation) if isinstance(each, type) and issubclass(each, BaseModel))
-
-
-def _arguments(annotation: Any) -> Iterator[Any]:
-    """The types inside a list, or the alternatives of a union."""
-    assert get_origin(annotation) in (tuple, Union, UnionType), annotation
-    return (each for each in get_args(annotation) if each is not type(None) and each is not Ellipsis)
+    return next((found for each in get_args(annotation) if (found := model_in(each)) is not None), None)
 
 
 def _shown(value: Any) -> str:

@@ -2,8 +2,9 @@
 
     segments     sums and scans over rows of packed tokens
     masking      which tokens are actions; everything below sees only those
-    advantages   GRPO, GAE, whitening            estimation   the advantage stage's arithmetic, from rewards
-    on policy_losses, value_losses, kl, entropy     per token
+    advantages   GRPO, GAE, whitening
+    estimation   what the advantage stage computes, from rewards on
+    policy_losses, value_losses, kl, entropy     one number per token
     aggregation  per token -> per optimizer step
     objectives   what an engine minimises
 

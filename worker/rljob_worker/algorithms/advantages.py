@@ -22,13 +22,12 @@ def no_reduce(local: Tensor) -> Tensor:
 def grpo_advantages(rewards: Tensor, group_ids: Tensor, *, normalize_std: bool = True, epsilon: float = 1e-6) -> Tensor:
     """How much better a row is than the other rows of its prompt.
 
-    A_i = (r_i - mean_g) / (std_g + epsilon), std with Bessel's correction;   without normalize_std A_i = r_i
-    - mean_g
+    A_i = (r_i - mean_g) / (std_g + epsilon), std with Bessel's correction
+    A_i = r_i - mean_g without normalize_std
 
-    GRPO https://arxiv.org/abs/2402.03300; without the standard deviation Dr. GRPO
-    https://arxiv.org/abs/2503.20783 rewards: [rows]. group_ids: int64 [rows], any values in any order; groups
-    may differ in size. A group of one has nothing to compare with, and one of equal rewards no difference:
-    their advantages are exactly 0.
+    GRPO https://arxiv.org/abs/2402.03300, Dr. GRPO https://arxiv.org/abs/2503.20783
+    rewards: [rows]. group_ids: int64 [rows], any values in any order; groups may differ in size.
+    A group of one has nothing to compare with, one of equal rewards no difference: they get exactly 0.
     Returns [rows] in the dtype of `rewards`; computed in float64.
     """
     spread, centred, group = _group_statistics(rewards.double(), group_ids)
@@ -77,13 +76,12 @@ def gae(
 
     GAE https://arxiv.org/abs/1506.02438
     token_level_rewards, values: [tokens]; values[t] is the state before token t. row: int64 [tokens],
-    ascending. mask: [tokens], not 0 at actions. Observation tokens are crossed: t + 1 is the next action, and
-    only actions are discounted; rewards and values at observation tokens are not read. bootstrap_values:
-    [rows], value of the state after the last action. Absent means 0: the row ended there. A row that was cut
-    off by a time limit did not end and wants the critic's value, unless its reward already judges it as it
+    ascending. mask: [tokens], not 0 at actions. bootstrap_values: [rows], the state after the last action.
+    Observation tokens are crossed: t + 1 is the next action, only actions are discounted, and rewards and
+    values at observations are not read. Without bootstrap_values every row ended at its last action; a row
+    that a time limit cut off did not, and wants the critic's value there, unless its reward judges it as it
     stands.
-    Returns advantages and returns, [tokens] in the dtype of `values`, 0 at observation tokens; computed in
-    float64.
+    Returns advantages and returns, [tokens] in the dtype of `values`, 0 at observations; in float64 inside.
     """
     at = action_positions(mask)
     action_row, action_values = row[at], values[at].double()
@@ -116,7 +114,7 @@ def whiten(advantages: Tensor, mask: Tensor, reduce: Reduce = no_reduce, *, epsi
 
     A ← (A - mean) / √(var + epsilon), var with Bessel's correction
 
-    Engstrom et al. 2020, https://arxiv.org/abs/2005.12729
+    Andrychowicz et al. 2020, https://arxiv.org/abs/2006.05990
     advantages, mask: [tokens] of this rank. reduce: sums over ranks, called twice on every rank. Below two
     tokens over all ranks the variance is undefined and advantages stay as they are.
     Returns [tokens] in the dtype of `advantages`, 0 at observation tokens; computed in float64.

@@ -1,17 +1,16 @@
 """From one number per token to one number per optimizer step.
 
-Every aggregation is a weighted sum over a denominator:   L = (1 / N) · Σ_t w_t · x_t
+Every aggregation divides twice:   L = (1 / N) · Σ_t x_t / d_t
 
-The weights depend on a token's own row only, and N is counted once per optimizer step over all micro-batches
+The divisors depend on a token's own row only, and N is counted once per optimizer step over all micro-batches
 and ranks. A micro-batch contributes its own sum over that N, so the loss and its gradient do not depend on
 how rows are split. Tokens are action tokens: masked ones are taken out before, so a fully masked row is
 absent from sums and counts alike. A micro-batch holds whole rows.
 
-    TokenMean                 w = 1               N = tokens            DAPO
-    https://arxiv.org/abs/2503.14476 SequenceMeanTokenMean     w = 1 / |row|       N = rows with tokens  GRPO
-        https://arxiv.org/abs/2402.03300 SequenceMeanTokenSum      w = 1               N = rows with tokens
-    SequenceMeanTokenSumNorm  w = 1 / constant    N = rows with tokens  Dr. GRPO
-    https://arxiv.org/abs/2503.20783
+    TokenMean                 d = 1         N = tokens            DAPO      https://arxiv.org/abs/2503.14476
+    SequenceMeanTokenMean     d = |row|     N = rows with tokens  GRPO      https://arxiv.org/abs/2402.03300
+    SequenceMeanTokenSum      d = 1         N = rows with tokens
+    SequenceMeanTokenSumNorm  d = constant  N = rows with tokens  Dr. GRPO  https://arxiv.org/abs/2503.20783
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from .segments import segment_count
 
 
 class Aggregation(Protocol):
-    """Weights of tokens, and the local share of the denominator."""
+    """Divisors of tokens, and the local share of the denominator."""
 
-    def weights(self, row: Tensor, num_rows: int) -> Tensor | float:
-        """What each token weighs: [tokens] or one number for all. row: int64 [tokens], its row."""
+    def divisors(self, row: Tensor, num_rows: int) -> Tensor | float:
+        """What each token is divided by: [tokens] or one number for all. row: int64 [tokens], its row."""
         ...
 
     def count(self, row: Tensor, num_rows: int) -> Tensor:
@@ -47,7 +46,7 @@ AggregationFactory = Callable[[float], Aggregation]
 class TokenMean:
     """Every token weighs the same, so long rows weigh more."""
 
-    def weights(self, row: Tensor, num_rows: int) -> float:
+    def divisors(self, row: Tensor, num_rows: int) -> float:
         return 1.0
 
     def count(self, row: Tensor, num_rows: int) -> Tensor:
@@ -58,8 +57,8 @@ class TokenMean:
 class SequenceMeanTokenMean:
     """Every row weighs the same, so a token of a long row weighs less."""
 
-    def weights(self, row: Tensor, num_rows: int) -> Tensor:
-        return 1.0 / segment_count(row, num_rows)[row]
+    def divisors(self, row: Tensor, num_rows: int) -> Tensor:
+        return segment_count(row, num_rows)[row]
 
     def count(self, row: Tensor, num_rows: int) -> Tensor:
         return _rows_with_tokens(row, num_rows)
@@ -69,7 +68,7 @@ class SequenceMeanTokenMean:
 class SequenceMeanTokenSum:
     """The mean over rows of the sum over a row's tokens."""
 
-    def weights(self, row: Tensor, num_rows: int) -> float:
+    def divisors(self, row: Tensor, num_rows: int) -> float:
         return 1.0
 
     def count(self, row: Tensor, num_rows: int) -> Tensor:
@@ -82,33 +81,34 @@ class SequenceMeanTokenSumNorm:
 
     constant: float
 
-    def weights(self, row: Tensor, num_rows: int) -> float:
-        return 1.0 / self.constant
+    def divisors(self, row: Tensor, num_rows: int) -> float:
+        return self.constant
 
     def count(self, row: Tensor, num_rows: int) -> Tensor:
         return _rows_with_tokens(row, num_rows)
 
 
-def weighted_sum(aggregation: Aggregation, values: Tensor, row: Tensor, num_rows: int) -> Tensor:
+def numerator(aggregation: Aggregation, values: Tensor, row: Tensor, num_rows: int) -> Tensor:
     """The numerator of an aggregation.
 
-    Σ_t w_t · x_t
+    Σ_t x_t / d_t
 
-    values: [tokens]. row: int64 [tokens]. Returns a scalar, attached to the graph of `values` even without
-    tokens.
+    values: [tokens]. row: int64 [tokens].
+    Returns a scalar, attached to the graph of `values` even without tokens.
     """
-    return (values * aggregation.weights(row, num_rows)).sum()
+    return (values / aggregation.divisors(row, num_rows)).sum()
 
 
 def aggregate(aggregation: Aggregation, values: Tensor, row: Tensor, num_rows: int, count: float) -> Tensor:
     """The local contribution to an aggregated loss.
 
-    (1 / N) · Σ_t w_t · x_t
+    (1 / N) · Σ_t x_t / d_t
 
-    values: [tokens]. row: int64 [tokens]. count: N over all micro-batches and ranks; where it is 0 there is
-    no token anywhere, and the loss is 0. Returns a scalar.
+    values: [tokens]. row: int64 [tokens]. count: N over all micro-batches and ranks; 0 means no token
+    anywhere, and a loss of 0.
+    Returns a scalar.
     """
-    return weighted_sum(aggregation, values, row, num_rows) / max(count, 1.0)
+    return numerator(aggregation, values, row, num_rows) / max(count, 1.0)
 
 
 def _rows_with_tokens(row: Tensor, num_rows: int) -> Tensor:

@@ -1,7 +1,6 @@
 """What the advantage stage computes: rewards are shaped, penalised, compared and whitened, in this order.
 
-rewards of rows  ->  + overlong penalty  ->  - KL penalty per token  ->  estimator of the algorithm  ->
-whiten
+rewards of rows  ->  + overlong penalty  ->  - KL penalty per token  ->  estimator  ->  whiten
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ def estimate_advantages(
     kl_coefficient: float | None = None,
     reduce: Reduce = no_reduce,
 ) -> tuple[Advantages, dict[str, Scalar]]:
-    """Advantages (and returns) of every response token of this rank's rows, float32, and metrics that merge
-    over ranks.
+    """Float32 advantages (and returns) of every response token of this rank's rows, and metrics.
 
     batch: `rewards` [rows], `response_mask` ragged, what the estimator reads (`values` for PPO), and with the
     KL in the reward `old_log_probs` and `ref_log_probs`. kl_coefficient: the controller's; None means the

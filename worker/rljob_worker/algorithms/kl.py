@@ -69,15 +69,20 @@ def k3(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tenso
 
 @KL_ESTIMATORS.register("K3Weighted")
 def k3_weighted(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
-    """K3 times the differentiable importance ratio: unbiased off-policy, and the gradient of the reverse KL
-    on-policy.
+    """K3 times the differentiable importance ratio: unbiased, also off-policy and in its gradient.
 
     ρ · (r - 1 - log r),   ρ = π / π_old,   r = π_ref / π
 
-    https://arxiv.org/abs/2512.02556 section 3
-    log_probs, ref_log_probs, old_log_probs: [tokens]. Returns [tokens].
+    https://arxiv.org/abs/2512.02556
+    log_probs, ref_log_probs, old_log_probs: [tokens].
+    Returns [tokens], with the exact gradient ρ · (log π - log π_ref) at every distance.
     """
-    return bounded_exp(log_probs - old_log_probs) * k3(log_probs, ref_log_probs, old_log_probs)
+    # The gradient of ρ · (r - 1 - log r) is ρ · log(π / π_ref): the two terms with r cancel. Left to autograd they
+    # cancel in floating point, and from about log r = 15 on float32 keeps noise only.
+    ratio = bounded_exp(log_probs - old_log_probs).detach()
+    value = ratio * k3(log_probs, ref_log_probs, old_log_probs).detach()
+    slope = ratio * k2(log_probs, ref_log_probs, old_log_probs)
+    return value + slope - slope.detach()
 
 
 def k3_unclamped(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
@@ -107,12 +112,11 @@ def tally_reference_kl(tally: Tally, log_probs: Tensor, ref_log_probs: Tensor, l
 
 @dataclass(frozen=True)
 class KLController:
-    """The KL coefficient as it changes from step to step; fixed without a target. A value: `update` returns
-    the next one.
+    """The KL coefficient of a step; `update` returns that of the next step. Fixed without a target.
 
     β ← β · (1 + clip(kl / target - 1, -0.2, 0.2) · rows / horizon)
 
-    Ziegler et al. 2019, https://arxiv.org/abs/1909.08593 section 2.2
+    Ziegler et al. 2019, https://arxiv.org/abs/1909.08593
     """
 
     coefficient: float

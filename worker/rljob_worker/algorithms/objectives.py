@@ -1,7 +1,7 @@
 """What an engine minimises: losses composed, aggregated and measured.
 
-    policy    Σ w·L / N_policy  +  β · Σ w·KL / N_kl  -  η · Σ w·H / N_entropy
-    value     Σ L / N_value
+    policy    1/N_policy · Σ L/d  +  β/N_kl · Σ KL/d  -  η/N_entropy · Σ H/d
+    value     1/N_value · Σ L
 
 Each term has its own denominator N, counted once per optimizer step over all micro-batches and ranks
 (`counts`), so that the sum of what `__call__` returns over micro-batches and ranks is the objective itself,
@@ -21,7 +21,7 @@ from torch import Tensor
 from rljob_worker import scalars
 from rljob_worker.scalars import Scalar
 
-from .aggregation import Aggregation, TokenMean, aggregate, weighted_sum
+from .aggregation import Aggregation, TokenMean, aggregate, numerator
 from .kl import KLEstimator, k3_unclamped, tally_reference_kl
 from .masking import action_positions, row_of, tensor_of
 from .policy_losses import PolicyLoss, PolicyTokenLosses, PolicyTokens
@@ -47,8 +47,7 @@ class KLTerm:
 class PolicyObjective:
     """Policy loss, KL penalty and entropy bonus of one mini-batch.
 
-    Without `old_log_probs` the current policy is the old one: the ratio is exactly 1 and its gradient that of
-    log π.
+    Without `old_log_probs` the current policy is the old one: the ratio is 1, with the gradient of log π.
     """
 
     def __init__(
@@ -73,17 +72,10 @@ class PolicyObjective:
             self._terms["kl"] = (kl.coefficient, aggregation)
         if entropy_coefficient != 0.0:
             self._terms["entropy"] = (-entropy_coefficient, aggregation)
-        optional = {
-            "old_log_probs": has_old_log_probs,
-            "ref_log_probs": kl is not None,
-        }
-        names = [
-            mask,
-            "advantages",
-            *(name for name, wanted in optional.items() if wanted),
-            *reads,
-        ]
-        self.columns: tuple[str, ...] = tuple(dict.fromkeys(names))
+        names = [mask, "advantages"]
+        names += ["old_log_probs"] * has_old_log_probs
+        names += ["ref_log_probs"] * (kl is not None)
+        self.columns: tuple[str, ...] = tuple(dict.fromkeys([*names, *reads]))
         self.outputs: frozenset[str] = frozenset({"log_probs", "entropy"})
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -104,7 +96,7 @@ class PolicyObjective:
             ref_log_probs = tokens.columns["ref_log_probs"][at]
             by_term["kl"] = self._kl.estimator(actions.log_probs, ref_log_probs, actions.old_log_probs)
         if tokens.entropy is not None:
-            entropy = by_term["entropy"] = tokens.entropy[at]
+            entropy = by_term["entropy"] = tokens.entropy.index_select(0, at)
         parts = [
             coefficient * aggregate(aggregation, by_term[name], actions.row, actions.num_rows, counts[name])
             for name, (coefficient, aggregation) in self._terms.items()
@@ -112,12 +104,11 @@ class PolicyObjective:
         return torch.stack(parts).sum(), self._metrics(actions, outcome, ref_log_probs, entropy)
 
     def _actions(self, tokens: TokenBatch, at: Tensor) -> PolicyTokens:
-        log_probs = tokens.log_probs[at]
+        log_probs = tokens.log_probs.index_select(0, at)
+        has_old = "old_log_probs" in self.columns
         return PolicyTokens(
             log_probs=log_probs,
-            old_log_probs=tokens.columns["old_log_probs"][at]
-            if "old_log_probs" in self.columns
-            else log_probs.detach(),
+            old_log_probs=tokens.columns["old_log_probs"][at] if has_old else log_probs.detach(),
             advantages=tokens.columns["advantages"][at],
             row=tokens.row[at],
             num_rows=tokens.num_rows,
@@ -133,8 +124,8 @@ class PolicyObjective:
     ) -> dict[str, Scalar]:
         tally = Tally()
         aggregation = self._terms["policy"][1]
-        numerator = weighted_sum(aggregation, outcome.losses, actions.row, actions.num_rows)
-        tally.mean("loss/policy", numerator, aggregation.count(actions.row, actions.num_rows))
+        summed = numerator(aggregation, outcome.losses, actions.row, actions.num_rows)
+        tally.mean("loss/policy", summed, aggregation.count(actions.row, actions.num_rows))
         log_probs = actions.log_probs.detach()
         tally.mean_of("kl/old", k3_unclamped(actions.old_log_probs, log_probs))
         tally.maximum("policy/ratio_max", (log_probs - actions.old_log_probs).exp())
@@ -167,7 +158,7 @@ class ValueObjective:
         """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
         assert tokens.values is not None, "the engine was not asked for values"
         at = action_positions(tokens.columns[self._mask])
-        values, returns = tokens.values[at], tokens.columns["returns"][at]
+        values, returns = tokens.values.index_select(0, at), tokens.columns["returns"][at]
         outcome = self._loss(values, tokens.columns["values"][at], returns, self._clip_value)
         loss = aggregate(self._aggregation, outcome.losses, tokens.row[at], tokens.num_rows, counts["value"])
         return loss, _value_metrics(values.detach(), returns, outcome)
@@ -188,11 +179,10 @@ def _value_metrics(values: Tensor, returns: Tensor, outcome: ValueTokenLosses) -
 def with_explained_variance(metrics: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Merged metrics with `value/explained_variance` added where a critic reported its moments.
 
-    1 - Var[R - V] / Var[R];   1 is a perfect critic, 0 no better than a constant; left out where returns do
-    not vary
+    1 - Var[R - V] / Var[R]
 
-    metrics: merged over micro-batches and ranks. A ratio of variances cannot be merged, so it comes after
-    merging.
+    1 is a perfect critic, 0 one no better than a constant; left out where returns do not vary.
+    metrics: merged over micro-batches and ranks; a ratio of variances cannot be merged, so it comes last.
     """
     if "value/return" not in metrics:
         return dict(metrics)

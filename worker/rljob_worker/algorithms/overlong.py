@@ -8,8 +8,7 @@ from torch import Tensor
 def soft_overlong_penalty(lengths: Tensor, *, max_response_tokens: int, buffer_tokens: int, penalty: float) -> Tensor:
     """A penalty that grows linearly over the last tokens allowed, added to the reward.
 
-    0 for |y| <= L_max - L_buffer;   penalty · ((L_max - L_buffer) - |y|) / L_buffer up to L_max;   -penalty
-    above
+    -penalty · clip((|y| - (L_max - L_buffer)) / L_buffer, 0, 1)
 
     DAPO section 3.4, https://arxiv.org/abs/2503.14476
     lengths: int64 [rows], action tokens, the end-of-sequence token included. buffer_tokens: at least 1.

@@ -54,14 +54,14 @@ def ppo_clip(
     """Clipped surrogate loss, with separate bounds and the optional dual clip for negative advantages.
 
     ρ = exp(log π - log π_old)
-    L = max(-A·ρ, -A·clip(ρ, 1 - clip_low, 1 + clip_high));   where A < 0 and dual_clip = c > 1:  min(L, -A·c)
+    L = max(-A·ρ, -A·clip(ρ, 1 - clip_low, 1 + clip_high))
+    L = min(L, -A·c) where A < 0, with a dual clip c > 1
 
-    PPO https://arxiv.org/abs/1707.06347, clip-higher https://arxiv.org/abs/2503.14476, dual clip
-    https://arxiv.org/abs/1912.09729
+    PPO https://arxiv.org/abs/1707.06347
+    clip-higher https://arxiv.org/abs/2503.14476, dual clip https://arxiv.org/abs/1912.09729
     log_probs, old_log_probs, advantages: [tokens]; only log_probs carries a gradient.
     Returns losses [tokens] and the indicators `clip_fraction_low` (A < 0, ρ below the range),
-    `clip_fraction_high` (A > 0, ρ above it) and with a dual clip `clip_fraction_dual`; where one holds the
-    gradient is 0.
+    `clip_fraction_high` (A > 0, ρ above it) and `clip_fraction_dual`; where one holds the gradient is 0.
     """
     ratio = bounded_exp(log_probs - old_log_probs)
     losses = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high))

@@ -14,8 +14,8 @@ def bounded_exp(log_ratio: Tensor) -> Tensor:
     e^x for x <= 20, e^20 · (1 + x - 20) above
 
     A clamp would have no gradient out there: a token whose probability grew far too much could never be
-    pushed back. log_ratio: [tokens]. Returns [tokens], finite, increasing and differentiable for every finite
-    input.
+    pushed back.
+    log_ratio: [tokens]. Returns [tokens], finite, increasing and differentiable for every finite input.
     """
     bounded = log_ratio.clamp(max=LOG_LIMIT)
     return bounded.exp() * (1.0 + log_ratio - bounded)

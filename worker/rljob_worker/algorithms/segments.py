@@ -1,7 +1,6 @@
 """Sums, means, maxima and discounted suffix sums over runs of a packed tensor.
 
-A packed tensor holds row after row without padding; `segment` says which row (or group) each value belongs
-to:
+A packed tensor holds row after row without padding; `segment` is the row (or group) of each value:
 
     values  [1., 2., 3., 4.]        segment [0, 0, 2, 2]      num_segments 3
     segment_sum -> [3., 0., 7.]     segment_mean -> [1.5, 0., 3.5]     segment_max -> [2., -inf, 4.]
@@ -66,9 +65,9 @@ def discounted_suffix_sum(values: Tensor, lengths: Tensor, discount: float) -> T
 
     y_t = Σ_{k >= t} discount^(k-t) · x_k, that is y_t = x_t + discount · y_{t+1}
 
-    Blelloch 1990, https://www.cs.cmu.edu/~guyb/papers/Ble93.pdf (scan of a linear recurrence, here in blocks
-    of 64: one triangular matrix product inside all blocks, the same again over the blocks; no loop over
-    tokens). values: [tokens], packed. lengths: int64 [rows], adding up to tokens. discount: in [0, 1].
+    Blelloch 1990, https://www.cs.cmu.edu/~guyb/papers/Ble93.pdf (scans of linear recurrences)
+    One triangular matrix product inside all blocks of 64, the same again over the blocks: no loop over tokens.
+    values: [tokens], packed. lengths: int64 [rows], adding up to tokens. discount: in [0, 1].
     Returns [tokens] in the dtype of `values`; computed in float64.
     """
     assert 0.0 <= discount <= 1.0, f"a discount of {discount} is outside [0, 1]"

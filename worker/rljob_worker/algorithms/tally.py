@@ -19,7 +19,7 @@ class Tally:
         self._numbers: list[Tensor] = []
 
     def mean(self, name: str, total: Tensor, count: Tensor | float) -> None:
-        """A mean with this numerator and denominator; nothing when both are 0 at the end."""
+        """A mean with this numerator and denominator, which may both be 0."""
         self._add(name, scalars.mean, total, torch.as_tensor(count, device=total.device))
 
     def mean_of(self, name: str, values: Tensor) -> None:

@@ -14,9 +14,8 @@ def token_level_rewards(rewards: Tensor, kl: Tensor | None, coefficient: float, 
     r_t = -β · kl_t + [t is the last action of its row] · r
 
     Ziegler et al. 2019, https://arxiv.org/abs/1909.08593
-    rewards: [rows]. kl: [tokens] or None without a penalty; not read at observation tokens. row: int64
-    [tokens], ascending. mask: [tokens], not 0 at actions, of which the end-of-sequence token is one. The
-    reward of a row without an action is nowhere.
+    rewards: [rows]. kl: [tokens], or None for no penalty. row: int64 [tokens], ascending. mask: [tokens], not 0
+    at actions, of which the end-of-sequence token is one. The reward of a row without an action is nowhere.
     Returns [tokens] in the dtype of `rewards`, 0 at observation tokens.
     """
     at = action_positions(mask)

@@ -1,0 +1,99 @@
+import math
+
+import numpy as np
+import pytest
+
+from rljob_worker.algorithms import estimate_advantages
+from rljob_worker.algorithms.tests.builders import algorithm, ragged_batch
+from rljob_worker.batch import Batch, Column
+
+
+def batch_of(rewards, group_ids, lengths, **ragged) -> Batch:
+    columns = {"rewards": Column.fixed(np.array(rewards, np.float64))}
+    columns["response_mask"] = Column.from_lengths(np.ones(sum(lengths), np.uint8), lengths)
+    columns |= {name: Column.from_lengths(np.array(v, np.float64), lengths) for name, v in ragged.items()}
+    return Batch.build(np.arange(len(rewards)), group_ids, columns)
+
+
+def test_grpo_gives_every_action_the_advantage_of_its_row():
+    batch = batch_of([0, 2], [4, 4], [2, 1])
+    found, metrics = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=10)
+    assert found.advantages.tolist() == [-1, -1, 1]
+    assert found.returns is None
+    assert metrics["reward/zero_variance_groups"].value == 0.0
+
+
+def test_observations_have_no_advantage():
+    batch = batch_of([0, 2], [4, 4], [2, 1])
+    batch = batch.with_columns({"response_mask": Column.ragged([[1, 0], [1]], "uint8")})
+    found, _ = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=10)
+    assert found.advantages.tolist() == [-1, 0, 1]
+
+
+def test_ppo_gives_advantages_and_returns():
+    # γ = λ = 1: A = reward - V, return = reward
+    batch = batch_of([1], [0], [2], values=[0.25, 0.5])
+    found, _ = estimate_advantages(batch, algorithm("PPO", advantage={"whiten": False}), max_response_tokens=10)
+    assert found.advantages.tolist() == [0.75, 0.5]
+    assert found.returns is not None
+    assert found.returns.tolist() == [1, 1]
+
+
+def test_ppo_whitens_advantages_and_not_returns():
+    batch = batch_of([1, 0], [0, 1], [2, 1], values=[0.25, 0.5, 0.0])
+    found, _ = estimate_advantages(batch, algorithm("PPO"), max_response_tokens=10)
+    assert found.advantages.mean().item() == pytest.approx(0, abs=1e-6)
+    assert found.advantages.std().item() == pytest.approx(1, abs=1e-6)
+    assert found.returns is not None
+    assert found.returns.tolist() == [1, 1, 0]
+
+
+def test_kl_in_the_reward_of_ppo_is_per_token():
+    # K1, β = 0.5: log-ratios (1, 2) -> rewards (-0.5, 1 - 1); γ = λ = 1 and V = 0: A = (-0.5 + 0, 0)
+    batch = batch_of([1], [0], [2], values=[0, 0], old_log_probs=[0, 0], ref_log_probs=[-1, -2])
+    spec = algorithm(
+        "PPO",
+        advantage={"whiten": False},
+        kl={"estimator": "K1", "coefficient": 0.5, "placement": "Reward"},
+    )
+    found, metrics = estimate_advantages(batch, spec, max_response_tokens=10)
+    assert found.advantages.tolist() == [-0.5, 0]
+    k3 = [math.exp(-1), math.exp(-2) + 1]  # e^-x - 1 + x for x = 1, 2
+    assert metrics["kl/reference"].value == pytest.approx(sum(k3) / 2)
+    assert metrics["kl/reference_row"].value == pytest.approx(sum(k3))
+
+
+def test_kl_in_the_reward_of_grpo_lowers_the_row_and_follows_the_controller():
+    # K1, β = 1 instead of 0.5: rewards 1 - 3 = -2 and 1 - 0 = 1; mean -0.5
+    batch = batch_of([1, 1], [0, 0], [2, 1], old_log_probs=[0, 0, 0], ref_log_probs=[-1, -2, 0])
+    spec = algorithm(
+        advantage={"normalizeStd": False}, kl={"estimator": "K1", "coefficient": 0.5, "placement": "Reward"}
+    )
+    found, _ = estimate_advantages(batch, spec, max_response_tokens=10, kl_coefficient=1.0)
+    assert found.advantages.tolist() == [-1.5, -1.5, 1.5]
+
+
+def test_the_overlong_penalty_comes_before_the_baseline():
+    # 4 tokens allowed, buffer 2: lengths 4 and 2 lose 1 and 0; rewards 0 and 1
+    batch = batch_of([1, 1], [0, 0], [4, 2])
+    spec = algorithm(advantage={"normalizeStd": False}, overlong={"bufferTokens": 2, "penalty": 1.0})
+    found, metrics = estimate_advantages(batch, spec, max_response_tokens=4)
+    assert found.advantages.tolist() == [-0.5] * 4 + [0.5] * 2
+    assert metrics["reward/overlong"].value == -0.5
+
+
+@pytest.mark.parametrize("name", ["GRPO", "PPO"])
+@pytest.mark.parametrize("lengths", [[], [0, 0, 0], [2, 3, 1]])
+def test_rows_without_actions_and_no_rows_are_finite(name, lengths):
+    batch = ragged_batch(lengths, masked_rows=range(len(lengths)))
+    spec = algorithm(name, kl={"coefficient": 0.1, "placement": "Reward"}, overlong={"bufferTokens": 2})
+    found, _ = estimate_advantages(batch, spec, max_response_tokens=4)
+    assert not found.advantages.any()
+    assert len(found.advantages) == sum(lengths)
+
+
+def test_an_empty_row_keeps_its_place_in_the_baseline_of_its_group():
+    # rewards 0 (no token) and 2: mean 1
+    batch = batch_of([0, 2], [0, 0], [0, 1])
+    found, _ = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=4)
+    assert found.advantages.tolist() == [1]

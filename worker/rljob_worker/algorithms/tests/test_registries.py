@@ -1,0 +1,59 @@
+import sys
+import types
+
+import pytest
+
+from rljob_worker.algorithms import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES, resolve
+from rljob_worker.algorithms.policy_losses import ppo_clip_loss
+from rljob_worker.algorithms.registries import Registry
+from rljob_worker.errors import InvalidJob
+
+
+def test_the_catalogue_of_the_api_is_what_is_registered():
+    catalogue = pytest.importorskip("rljob_api.catalogue")
+    assert ADVANTAGES.names() == sorted(catalogue.ALGORITHMS)
+    assert POLICY_LOSSES.names() == sorted(catalogue.LOSSES)
+    assert KL_ESTIMATORS.names() == sorted(catalogue.KL_ESTIMATORS)
+    assert AGGREGATIONS.names() == sorted(catalogue.AGGREGATIONS)
+
+
+def test_names_of_the_catalogue():
+    assert resolve(POLICY_LOSSES, "PPOClip") is ppo_clip_loss
+    assert VALUE_LOSSES.names() == ["Clipped"]
+    assert ADVANTAGES.reads("PPO") == ("values",)
+
+
+def test_a_part_from_outside(monkeypatch):
+    module = types.ModuleType("my_losses")
+    module.softer = lambda tokens, options: None
+    monkeypatch.setitem(sys.modules, "my_losses", module)
+    assert resolve(POLICY_LOSSES, "my_losses:softer") is module.softer
+    assert POLICY_LOSSES.reads("my_losses:softer") == ()
+
+
+def test_unknown_names_are_refused_with_the_known_ones():
+    with pytest.raises(InvalidJob, match=r"policy loss 'PPOClap' is unknown.*'PPOClip'"):
+        resolve(POLICY_LOSSES, "PPOClap")
+
+
+def test_a_missing_module_or_function_is_named(monkeypatch):
+    with pytest.raises(InvalidJob, match="no module 'rljob_nowhere'"):
+        resolve(POLICY_LOSSES, "rljob_nowhere:loss")
+    with pytest.raises(InvalidJob, match="no module 'rljob_nowhere.deep'"):
+        resolve(POLICY_LOSSES, "rljob_nowhere.deep:loss")
+    with pytest.raises(InvalidJob, match=r"module math has no function 'loss'.*'sqrt'"):
+        resolve(POLICY_LOSSES, "math:loss")
+
+
+def test_an_import_that_fails_inside_the_users_module_is_not_disguised(monkeypatch, tmp_path):
+    (tmp_path / "rljob_user_loss.py").write_text("import rljob_not_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="rljob_not_installed"):
+        resolve(POLICY_LOSSES, "rljob_user_loss:loss")
+
+
+def test_one_name_one_part():
+    registry: Registry = Registry("thing")
+    registry.register("A")(len)
+    with pytest.raises(AssertionError, match="two things are called A"):
+        registry.register("A")(max)

@@ -1,0 +1,26 @@
+import torch
+
+from rljob_worker.algorithms.tests.builders import double, ints, rows_of
+from rljob_worker.algorithms.token_rewards import token_level_rewards
+
+
+def test_trap_23_the_reward_is_on_the_last_action_which_is_the_end_of_sequence_token():
+    found = token_level_rewards(double(5, 7), None, 0.1, rows_of([3, 2]), ints(1, 1, 1, 1, 1))
+    assert found.tolist() == [0, 0, 5, 0, 7]
+
+
+def test_trailing_observations_do_not_take_the_reward():
+    found = token_level_rewards(double(5), None, 0.1, rows_of([4]), ints(1, 1, 0, 0))
+    assert found.tolist() == [0, 5, 0, 0]
+
+
+def test_the_penalty_is_on_actions_only():
+    # β = 0.5: -0.5·2, observation 0, 5 - 0.5·4
+    found = token_level_rewards(double(5), double(2, torch.nan, 4), 0.5, rows_of([3]), ints(1, 0, 1))
+    assert found.tolist() == [-1, 0, 3]
+
+
+def test_rows_without_actions_and_nothing_at_all():
+    assert token_level_rewards(double(5, 7), None, 0.1, rows_of([1, 1]), ints(0, 1)).tolist() == [0, 7]
+    assert token_level_rewards(double(5, 7), None, 0.1, rows_of([0, 1]), ints(1)).tolist() == [7]
+    assert token_level_rewards(double(), double(), 0.1, ints(), ints()).tolist() == []

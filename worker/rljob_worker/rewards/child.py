@@ -12,11 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import rljob_worker
-
 Message = dict[str, Any]
-
-_PACKAGE_ROOT = str(Path(rljob_worker.__file__).parent.parent)
 
 
 class RewardProcess:
@@ -26,7 +22,7 @@ class RewardProcess:
         requests, self.requests = os.pipe()
         self.results, results = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rljob_worker.rewards.process", str(requests), str(results), str(os.getpid())],
+            [sys.executable, "-m", "rljob_worker.rewards.process", str(requests), str(results), str(os.getpid())],
             stdin=subprocess.PIPE,
             pass_fds=(requests, results),
             env=environment,
@@ -85,11 +81,9 @@ class RewardProcess:
 
 
 def environment(pythonpath: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
-    """The worker's own environment with user code first on the path and one thread per numeric library."""
-    paths = [str(Path(path).absolute()) for path in pythonpath]
-    inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([*paths, *([inherited] if inherited else []), _PACKAGE_ROOT])
-    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path}
+    """The worker's own environment: what the worker can import, `pythonpath` first; one thread per numeric library."""
+    paths = [str(Path(path).absolute()) for path in [*pythonpath, *sys.path]]
+    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _plain(value: Any) -> Any:

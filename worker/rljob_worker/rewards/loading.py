@@ -99,7 +99,8 @@ def _attribute(where: str, module: ModuleType, path: str) -> Callable[..., Any]:
         value = getattr(value, part)
     if not callable(value):
         raise Refused(f"{where} is a {type(value).__name__}, not a function")
-    return value
+    function: Callable[..., Any] = value
+    return function
 
 
 def _check_call(where: str, function: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -1,8 +1,7 @@
 """The shipped reward for mathematics: is the response's final answer equal to the reference, as mathematics?
 
-Built on math-verify (https://github.com/huggingface/Math-Verify). Its own time limit is an alarm signal of whole seconds;
-here the reward's process is stopped from outside when a row takes too long, which also ends a parser that holds the
-interpreter.
+Built on math-verify (https://github.com/huggingface/Math-Verify). Its own time limit, an alarm signal, is off: the
+reward's process is stopped from outside when a row takes too long, which also ends a parser that holds the interpreter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m rljob_worker.rewards.process REQUESTS RESULTS WORKER`: the process that runs rewards for one worker.
 
-REQUESTS and RESULTS are file descriptors of pipes with one JSON value per line, WORKER the worker's process id. Standard
-input is the worker's lifeline, standard output and error belong to the user.
+REQUESTS and RESULTS are file descriptors of pipes with one JSON value per line, WORKER the worker's process id.
+Standard input is the worker's lifeline, standard output and error belong to the user.
 
     <- {"rewards": [{"name", "run", "column", "options"}, ...]}          once
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}

@@ -1,0 +1,163 @@
+"""The prompts of a job by ordinal: the only thing a Rollout stage asks of the data.
+
+    dataset = PromptDataset(spec.data, sources=spec.data.train, columns=("answer",), tokenizer=tokenizer,
+                            cache_dir=run_dir / "cache", seed=spec.seed)
+    prompts = dataset.fetch(np.arange(first, first + n))         # any ordinals, on any rank
+
+Ordinals go on over epochs without end (see `order.py`); there is no cursor here, and so none to save.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rljob_worker.batch import Column
+from rljob_worker.data.order import Order
+from rljob_worker.data.prompts import PromptEncoder, TokenIds
+from rljob_worker.data.sources import DatasetSpec, Source, open_source
+from rljob_worker.data.survey import Survey, survey, text_of
+from rljob_worker.errors import BadData
+
+
+class DataSpec(Protocol):
+    """The data of a job as it states them."""
+
+    @property
+    def prompt_column(self) -> str: ...
+    @property
+    def max_prompt_tokens(self) -> int: ...
+    @property
+    def shuffle(self) -> bool: ...
+    @property
+    def apply_chat_template(self) -> bool: ...
+    @property
+    def system_prompt(self) -> str | None: ...
+
+
+_Row = tuple[str, dict[str, Any]]
+"""What a message calls the row, and its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Some prompts, in the order they were asked for."""
+
+    prompt_ids: list[TokenIds]
+    """[prompts] of int64 [tokens]."""
+    texts: list[str]
+    """What was tokenized: the text itself, or the messages as the chat template writes them."""
+    columns: dict[str, Column]
+    """The data columns that rewards need, utf8."""
+    source: Column
+    """Name of each prompt's data set, utf8."""
+
+
+class PromptDataset:
+    """Prompts of several sources, as one list without those that are too long.
+
+    seed: of the order, which also needs `data.shuffle`; None reads in order.
+    max_rows: most prompts of each source, from its start.
+    Raises BadData (exit 65) for what is wrong with the data, naming file, row and column; InvalidJob for chat messages
+    without a chat template; StorageError for the cache.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        *,
+        sources: Sequence[DatasetSpec],
+        columns: Sequence[str],
+        tokenizer: Any,
+        cache_dir: str | os.PathLike[str],
+        seed: int | None = None,
+        max_rows: int | None = None,
+    ) -> None:
+        assert sources, "a data set needs sources"
+        self._prompt = data.prompt_column
+        self._columns = tuple(columns)
+        self._encoder = PromptEncoder(
+            tokenizer, apply_chat_template=data.apply_chat_template, system_prompt=data.system_prompt
+        )
+        needed = [self._prompt, *self._columns]
+        self._sources = [open_source(spec, Path(cache_dir)).require(needed) for spec in sources]
+        self._surveys = [
+            self._survey(source, data.max_prompt_tokens, max_rows, Path(cache_dir)) for source in self._sources
+        ]
+        # rows of source i have the numbers [starts[i], starts[i + 1]) of the whole list
+        self._starts = np.cumsum([0, *(len(found.kept) for found in self._surveys)])
+        if not len(self):
+            raise BadData(_all_too_long(self._sources, data.max_prompt_tokens))
+        self._order = Order(len(self), seed if data.shuffle else None)
+
+    def __len__(self) -> int:
+        """Prompts in an epoch."""
+        return int(self._starts[-1])
+
+    @property
+    def num_filtered(self) -> int:
+        """Prompts left out for being longer than `maxPromptTokens`."""
+        return sum(found.num_filtered for found in self._surveys)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal only for equal prompts, columns and source names in equal order: what a resumed run compares.
+
+        It follows the content, not the files: a copy of the data elsewhere, or in another format, has the same.
+        """
+        parts = [
+            (source.name, found.digest, len(found.kept))
+            for source, found in zip(self._sources, self._surveys, strict=True)
+        ]
+        return hashlib.sha256(repr((self._columns, parts)).encode()).hexdigest()
+
+    def fetch(self, ordinals: ArrayLike) -> Prompts:
+        """The prompts of some ordinals, of one epoch or several: [n]."""
+        rows = self._order.index_of(ordinals)
+        home = np.searchsorted(self._starts, rows, side="right") - 1
+        values: list[_Row] = [("", {})] * len(rows)
+        for index in np.unique(home):
+            chosen = np.flatnonzero(home == index)
+            for at, value in zip(chosen, self._read(int(index), rows[chosen]), strict=True):
+                values[at] = value
+        return self._prompts(values, [self._sources[index].name for index in home])
+
+    def _read(self, index: int, rows: NDArray[np.int64]) -> list[_Row]:
+        """One source's values of some rows of the whole list."""
+        source, found = self._sources[index], self._surveys[index]
+        local = found.kept[rows - self._starts[index]].tolist()
+        table = source.read(local, [self._prompt, *self._columns])
+        return [
+            (f"row {row} of {source.path}", {name: values[i] for name, values in table.items()})
+            for i, row in enumerate(local)
+        ]
+
+    def _prompts(self, rows: list[_Row], sources: list[str]) -> Prompts:
+        ids, texts = self._encoder.encode([values[self._prompt] for _, values in rows], lambda i: rows[i][0])
+        columns = {
+            name: Column.strings(text_of(values[name], name, where) for where, values in rows) for name in self._columns
+        }
+        return Prompts(ids, texts, columns, Column.strings(sources))
+
+    def _survey(self, source: Source, max_tokens: int, max_rows: int | None, cache_dir: Path) -> Survey:
+        return survey(
+            source,
+            self._encoder,
+            prompt=self._prompt,
+            columns=self._columns,
+            max_tokens=max_tokens,
+            max_rows=max_rows,
+            cache_dir=cache_dir,
+        )
+
+
+def _all_too_long(sources: Sequence[Source], max_tokens: int) -> str:
+    paths = ", ".join(source.path for source in sources)
+    return f"every prompt of {paths} is longer than maxPromptTokens: {max_tokens}; raise it or shorten the prompts"

@@ -1,0 +1,115 @@
+"""From a prompt in the data, a text or chat messages, to the text and the token ids that the model continues."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jinja2
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.errors import BadData, InvalidJob
+
+TokenIds = NDArray[np.int64]
+Messages = list[dict[str, Any]]
+Where = Callable[[int], str]
+"""How a message names the i-th prompt of a list: `row 3 of data/train.parquet`."""
+
+
+class PromptEncoder:
+    """Renders and tokenizes prompts the way the job asks for.
+
+    A text is used as it is, special tokens at its start as the tokenizer sets them; with `apply_chat_template` it is
+    one user message. Messages go through the model's chat template, the generation prompt added.
+    """
+
+    def __init__(self, tokenizer: Any, *, apply_chat_template: bool = False, system_prompt: str | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._wraps_text = apply_chat_template
+        self._system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+        if apply_chat_template:
+            self._require_template("data.applyChatTemplate is set")
+
+    @property
+    def identity(self) -> str:
+        """Equal only where equal prompts give equal token ids."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        words = backend.to_str() if backend is not None else repr(self._tokenizer)
+        parts = [words, self._tokenizer.chat_template, self._wraps_text, self._system]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def encode(self, prompts: Sequence[Any], where: Where) -> tuple[list[TokenIds], list[str]]:
+        """Token ids and texts of prompts. Raises BadData naming the row, InvalidJob when the model has no template."""
+        texts = [self._text(prompt, where, i) for i, prompt in enumerate(prompts)]
+        ids: list[TokenIds] = [np.empty(0, np.int64)] * len(texts)
+        for bare in (True, False):
+            chosen = [i for i, prompt in enumerate(prompts) if self._is_bare(prompt) == bare]
+            for i, found in zip(chosen, self._tokenize([texts[i] for i in chosen], bare), strict=True):
+                ids[i] = np.asarray(found, np.int64)
+        for i, tokens in enumerate(ids):
+            if not len(tokens):
+                raise BadData(f"{where(i)}: the prompt is empty")
+        return ids, texts
+
+    def _is_bare(self, prompt: Any) -> bool:
+        """Whether the tokenizer adds its special tokens; a chat template writes its own."""
+        return isinstance(prompt, str) and not self._wraps_text
+
+    def _tokenize(self, texts: list[str], bare: bool) -> list[list[int]]:
+        if not texts:
+            return []
+        encoded = self._tokenizer(texts, add_special_tokens=bare, return_attention_mask=False, verbose=False)
+        return list(encoded["input_ids"])
+
+    def _text(self, prompt: Any, where: Where, i: int) -> str:
+        if self._is_bare(prompt):
+            if self._system:
+                raise InvalidJob(
+                    f"data.systemPrompt needs chat messages or applyChatTemplate: true; {where(i)} is a text"
+                )
+            return str(prompt)
+        if isinstance(prompt, str):
+            return self._render([*self._system, {"role": "user", "content": prompt}], where, i)
+        return self._render(self._checked(prompt, where, i), where, i)
+
+    def _checked(self, prompt: Any, where: Where, i: int) -> Messages:
+        if not isinstance(prompt, list) or not prompt or not all(isinstance(message, dict) for message in prompt):
+            raise BadData(f"{where(i)}: the prompt is {_described(prompt)}, not a text or a list of chat messages")
+        messages = [{k: v for k, v in message.items() if v is not None} for message in prompt]
+        for message in messages:
+            for key in ("role", "content"):
+                if not isinstance(message.get(key), str):
+                    raise BadData(
+                        f"{where(i)}: a chat message needs {key!r} as text, and has {_described(message.get(key))}"
+                    )
+        if self._system and messages[0]["role"] == "system":
+            raise InvalidJob(
+                f"data.systemPrompt is set and {where(i)} begins with a system message; remove one of them"
+            )
+        return [*self._system, *messages]
+
+    def _render(self, messages: Messages, where: Where, i: int) -> str:
+        self._require_template(f"{where(i)} holds chat messages")
+        try:
+            return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except jinja2.TemplateError as error:
+            raise BadData(f"{where(i)}: the model's chat template refuses the messages: {error}") from error
+
+    def _require_template(self, why: str) -> None:
+        if self._tokenizer.chat_template is None:
+            raise InvalidJob(
+                f"{why}, but the model at {self._tokenizer.name_or_path!r} has no chat template: use text prompts "
+                "without applyChatTemplate, take an instruction-tuned model, or put a chat_template.jinja into the "
+                "model's directory"
+            )
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, list):
+        inner = f" of {type(value[0]).__name__}" if value else ""
+        return f"{'a' if value else 'an empty'} list{inner}"
+    return f"a {type(value).__name__}"

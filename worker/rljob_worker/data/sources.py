@@ -1,0 +1,224 @@
+"""Data sets on disk as memory-mapped tables: a file, a pattern, a folder of files, or what `save_to_disk` wrote.
+
+Nothing is downloaded. Files are converted once into `cache_dir` under a file lock of the `datasets` library, so that
+all ranks of a host may open the same file at the same time. Row numbers in messages count from 0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import glob
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rljob_worker.errors import BadData, StorageError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+_READERS = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class DatasetSpec(Protocol):
+    """A data set as the job states it."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def name(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """One opened data set. `read` gives rows as Python values."""
+
+    name: str
+    path: str
+    files: tuple[Path, ...]
+    table: Dataset
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def read(self, rows: Sequence[int] | slice, columns: Sequence[str]) -> dict[str, list[Any]]:
+        """The named columns of some rows. A name with dots reaches into a column of records: `answer.value`."""
+        found = self.table[rows if isinstance(rows, slice) else list(rows)]
+        return {name: [_reach(value, path) for value in found[top]] for name, top, path in map(self._split, columns)}
+
+    def require(self, columns: Sequence[str]) -> Source:
+        """The same source with only these columns. Raises BadData naming a missing one and those there are."""
+        for name in columns:
+            top = self._split(name)[1]
+            if top not in self.table.column_names:
+                raise BadData(f"{self.path} has no column {name!r}; {_listed(top, self.table.column_names, 'it has')}")
+        tops = list(dict.fromkeys(self._split(name)[1] for name in columns))
+        return Source(self.name, self.path, self.files, self.table.select_columns(tops))
+
+    def _split(self, name: str) -> tuple[str, str, list[str]]:
+        """A column's full name, the top-level column it is in, and the way from there."""
+        if name in self.table.column_names:
+            return name, name, []
+        top, *path = name.split(".")
+        return name, top, path
+
+
+def open_source(spec: DatasetSpec, cache_dir: Path) -> Source:
+    """Open one data set of the job.
+
+    Raises BadData: nothing at the path, an unknown kind of file, an unreadable file, no rows. StorageError: no room in
+    the cache.
+    """
+    files = _files(spec.path)
+    table = _load(spec.path, files, cache_dir)
+    if not len(table):
+        raise BadData(_no_rows(spec.path))
+    return Source(spec.name or _stem(spec.path), spec.path, files, table)
+
+
+def _files(path: str) -> tuple[Path, ...]:
+    """The files a path stands for, sorted."""
+    place = Path(path)
+    if place.is_dir():
+        files = [file for file in sorted(place.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+    elif glob.has_magic(path) and not place.exists():
+        files = [Path(file) for file in sorted(glob.glob(path, recursive=True))]
+    else:
+        files = [place] if place.exists() else []
+    if not files:
+        raise BadData(_nothing_at(path))
+    return tuple(files)
+
+
+def _load(path: str, files: Sequence[Path], cache_dir: Path) -> Dataset:
+    import datasets
+
+    datasets.disable_progress_bars()
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # failures are raised below, in the words of the job
+    names = {file.name for file in files}
+    if Path(path).is_dir() and "dataset_dict.json" in names:
+        splits = sorted({file.relative_to(path).parts[0] for file in files if file.name == "state.json"})
+        raise BadData(f"{path} holds several splits; name one: {' or '.join(f'{path}/{split}' for split in splits)}")
+    try:
+        if Path(path).is_dir() and "state.json" in names:
+            return datasets.Dataset.load_from_disk(path)
+        return _read(path, files, cache_dir)
+    except BadData:
+        raise
+    except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, files, error) from error
+
+
+def _read(path: str, files: Sequence[Path], cache_dir: Path) -> Dataset:
+    import datasets
+
+    data = [file for file in files if _kind(file) is not None]
+    kinds = {_kind(file) for file in data}
+    if len(kinds) != 1:
+        found = f"holds {' and '.join(sorted(map(str, kinds)))} files" if kinds else "is none of them"
+        raise BadData(
+            f"a data set is parquet files, JSON-lines files, or a folder that save_to_disk wrote; {path} {found}"
+        )
+    for file in data:
+        if not file.stat().st_size:
+            raise BadData(f"{file} is empty")
+    if kinds == {"json"}:
+        return datasets.Dataset.from_json([str(file) for file in data], cache_dir=str(cache_dir))
+    filled = [
+        str(file) for file in data if pq.read_metadata(file).num_rows
+    ]  # the library stumbles over a part of no rows
+    if not filled:
+        raise BadData(_no_rows(path))
+    return datasets.Dataset.from_parquet(filled, cache_dir=str(cache_dir))
+
+
+def _kind(file: Path) -> str | None:
+    name = file.name.removesuffix(".gz")
+    return None if name in ("dataset_info.json", "dataset_infos.json") else _READERS.get(Path(name).suffix.lower())
+
+
+def _unreadable(path: str, files: Sequence[Path], error: BaseException) -> Exception:
+    """The error in the job's words: a full disk, the first bad line of a JSON file, or the library's own reason."""
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, OSError) and cause.errno in _FULL:
+            return StorageError(f"no room to convert {path} for reading: {cause}")
+    for file in files:
+        if _kind(file) == "json" and (problem := first_bad_line(file)):
+            return BadData(problem)
+    reason = str(causes[-1]).strip().splitlines()
+    return BadData(f"{path} cannot be read: {type(causes[-1]).__name__}: {reason[0] if reason else 'no reason given'}")
+
+
+def first_bad_line(file: Path) -> str | None:
+    """What is wrong with the first line of a JSON-lines file that is no JSON object; None when every line is one."""
+    if file.suffix == ".gz":
+        return None
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                return f"line {number} of {file} is not JSON: {error}"
+            if not isinstance(value, dict):
+                return f"line {number} of {file} is a JSON {type(value).__name__}, not an object with columns"
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what caused it, and so on to the first."""
+    at: BaseException | None = error
+    while at is not None:
+        yield at
+        at = at.__cause__
+
+
+def _nothing_at(path: str) -> str:
+    """Why a path stands for no file, with the nearest names beside it."""
+    place = Path(path)
+    if glob.has_magic(path):
+        return f"no file matches {path} (in {Path.cwd()})"
+    if place.exists():
+        return f"the folder {path} is empty"
+    if not place.parent.is_dir():
+        return f"no data set at {place.absolute()}: there is no folder {place.parent}{_hub_hint(path)}"
+    beside = sorted(entry.name for entry in place.parent.iterdir())
+    return f"no data set at {place.absolute()}; {_listed(place.name, beside, f'{place.parent} has')}"
+
+
+def _no_rows(path: str) -> str:
+    return f"the data set {path} has no rows"
+
+
+def _hub_hint(path: str) -> str:
+    """For what looks like `owner/name`."""
+    if path.count("/") != 1 or Path(path).suffix in _READERS:
+        return ""
+    return f"; a data set of the Hub is downloaded first: hf download --repo-type dataset {path} --local-dir data"
+
+
+def _listed(wanted: str, there: Sequence[str], has: str) -> str:
+    near = difflib.get_close_matches(wanted, there, n=1)
+    listing = f"{has} {', '.join(there[:20]) or 'nothing'}"
+    return f"did you mean {near[0]!r}? {listing}" if near else listing
+
+
+def _reach(value: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _stem(path: str) -> str:
+    """A file's name without its endings: data/gsm8k.jsonl.gz -> gsm8k."""
+    return Path(path).name.removesuffix(".gz").rpartition(".")[0] or Path(path).name

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from rljob_api.exit_codes import ExitCode
+from rljob_api.failure_policy import Decision, Restart, Stop, decide
 from rljob_api.plan import Plan
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.launcher.watch import SignalPipe
@@ -52,8 +53,6 @@ class Launch:
     code_dir: Path
     resume: str
     """never, auto, or a step: what the first attempt starts from."""
-    may_restart: Callable[[int, int], bool]
-    """(exit code, restarts so far) -> whether the gang starts again."""
     commands: Commands = field(default_factory=Commands)
 
 
@@ -66,6 +65,7 @@ class Supervisor:
         self._first_attempt = launch.directory.last_attempt() + 1
         self._mark = secrets.token_hex(16)
         self._num_requests = 0
+        self._num_counted = 0
         self._stop_deadline: float | None = None
         now = time.time()
         self._note = RunNote(
@@ -132,16 +132,25 @@ class Supervisor:
 
     def _goes_on(self, end: GangEnd) -> bool:
         """Whether another attempt follows; otherwise the note holds the end."""
+        decision = self._decide(end)
         cause = cause_of(end)
-        stopping = self._num_requests > 0
-        code = code_after_stop(end.code) if stopping else end.code
-        if not stopping and self._launch.may_restart(code, self._note.restarts):
+        if isinstance(decision, Restart):
+            self._num_counted += decision.counted
             self._change(phase="Restarting", cause=cause)
-            limit = self._launch.plan.spec.failure_policy.max_restarts
-            self._view.say(f"{cause}; restart {self._note.restarts + 1} of at most {limit}, {self._start_of_restart()}")
+            self._view.say(f"{cause}; {decision.reason}, {self._start_of_restart()}")
             return True
+        code = int(decision.code) if isinstance(decision, Stop) else int(ExitCode.DONE)
+        if isinstance(decision, Stop) and cause and self._num_requests == 0:
+            cause = f"{cause}; {decision.reason}"
         self._change(phase=phase_of(code), exit_code=code, cause=cause)
         return False
+
+    def _decide(self, end: GangEnd) -> Decision:
+        policy = self._launch.plan.spec.failure_policy
+        if self._num_requests == 0:
+            return decide([end.code], self._num_counted, policy)
+        # asked to stop: nothing starts again
+        return decide([code_after_stop(end.code)], policy.max_restarts, policy.model_copy(update={"rules": ()}))
 
     def _start_of_restart(self) -> str:
         steps = [commit.step for commit in self._commits()]

@@ -35,15 +35,14 @@ def main(run_dir, options_text):
     options = json.loads(options_text)
     directory = RunDirectory(Path(run_dir))
     directory.prepare()
-    plan = plan_of(directory.name, groups=options.get("groups", ()))
+    policy = {"maxRestarts": options.get("maxRestarts", 0)}
+    plan = plan_of(directory.name, groups=options.get("groups", ()), failurePolicy=policy)
     directory.write(directory.plan, plan.canonical_json())
-    max_restarts = options.get("maxRestarts", 0)
     launch = Launch(
         directory=directory,
         plan=plan,
         code_dir=Path(run_dir).parent,
         resume=options.get("resume", "never"),
-        may_restart=lambda code, restarts: (code == 75 or code > 128) and restarts < max_restarts,
         commands=commands(options),
     )
     with RunLock(directory.lock):

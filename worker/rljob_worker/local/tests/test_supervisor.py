@@ -88,7 +88,7 @@ def test_a_lost_peer_restarts_the_gang_from_its_checkpoint(run_dir):
     }
     code, output = run(run_dir, script=script, maxRestarts=1)
     assert code == 0, output
-    assert "restart 1 of at most 3, from the checkpoint of step 4" in output
+    assert "restart 1 of 1, from the checkpoint of step 4" in output
     assert "end Succeeded 0 restarts 1" in output
     logs = run_dir / "logs"
     assert (logs / "attempt-1" / "worker-train-0-0.log").read_text() == "RLJOB_RESUME=never\n"

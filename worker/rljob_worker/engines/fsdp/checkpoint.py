@@ -1,0 +1,78 @@
+"""Sharded checkpoints that another number of ranks can read, and export to a Hugging Face directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from transformers import PreTrainedModel
+
+from rljob_worker.engines.fsdp.full_tensors import full_tensors
+from rljob_worker.engines.fsdp.sharding import world_size
+from rljob_worker.engines.models import ValueModel, save_value_head
+from rljob_worker.errors import StorageError
+
+State = dict[str, dict[str, torch.Tensor]]
+
+
+def write(state: State, directory: Path, group: dist.ProcessGroup | None) -> None:
+    """Every rank writes its shards to `directory`. Collective."""
+    alone = world_size(group) == 1
+    try:
+        dcp.save(
+            state,
+            storage_writer=dcp.FileSystemWriter(directory),
+            process_group=None if alone else group,
+            no_dist=alone,
+        )
+    except (OSError, CheckpointException) as error:
+        raise StorageError(f"checkpoint {directory}: cannot be written: {error}") from error
+
+
+def read(state: State, directory: Path, group: dist.ProcessGroup | None) -> None:
+    """Fill the tensors of `state` in place, whatever number of ranks wrote them. Collective."""
+    alone = world_size(group) == 1
+    if not (directory / ".metadata").is_file():
+        raise StorageError(f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere")
+    try:
+        dcp.load(
+            state,
+            storage_reader=dcp.FileSystemReader(directory),
+            process_group=None if alone else group,
+            no_dist=alone,
+        )
+    except (OSError, CheckpointException, RuntimeError, ValueError) as error:
+        raise StorageError(
+            f"checkpoint {directory}: cannot be read; it is damaged or of another model: {error}"
+        ) from error
+
+
+def export(model: torch.nn.Module, directory: Path, group: dist.ProcessGroup | None) -> None:
+    """Rank 0 writes config.json and safetensors; a critic's head goes beside its backbone. Collective."""
+    is_writer = group is None or group.rank() == 0
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in full_tensors(model.named_parameters(), group):
+        if is_writer:
+            tensors[name] = tensor.to("cpu", copy=True)
+    if not is_writer:
+        return
+    try:
+        _write_pretrained(model, tensors, directory)
+    except OSError as error:
+        raise StorageError(f"export to {directory}: cannot be written: {error}") from error
+
+
+def _write_pretrained(model: torch.nn.Module, tensors: dict[str, torch.Tensor], directory: Path) -> None:
+    if not isinstance(model, ValueModel):
+        model.save_pretrained(directory, state_dict=tensors)
+        return
+    backbone: PreTrainedModel = model.backbone
+    backbone.save_pretrained(directory, state_dict=_without_prefix(tensors, "backbone."))
+    save_value_head(directory, _without_prefix(tensors, "value_head."))
+
+
+def _without_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,174 @@
+"""`FSDPEngine`: scores rows, takes optimizer steps, streams weights, writes checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.fsdp import checkpoint
+from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
+from rljob_worker.engines.fsdp.full_tensors import full_tensors
+from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
+from rljob_worker.engines.fsdp.settings import TrainSettings
+from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, shard, world_size
+from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs
+from rljob_worker.engines.models import ValueModel
+from rljob_worker.engines.packing import micro_batches, placeholder
+from rljob_worker.engines.protocols import Objective, TokenBatch
+from rljob_worker.scalars import Scalar, mean, merge_all, total
+
+
+class FSDPEngine:
+    """A TrainEngine (see `protocols`) for a causal LM or a `ValueModel`, over the ranks of one process group.
+
+    Without a group it is one rank's own. Work is cut into micro-batches by tokens; ranks agree on the largest number of
+    them and a rank with fewer computes placeholders of weight zero, so that every collective has all its partners.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        settings: TrainSettings,
+        device: torch.device,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        self.settings = settings
+        self.device = device
+        self.group = group
+        self.model = shard(model.eval().requires_grad_(settings.trainable), settings, device, group)
+        self.agreement = Agreement(group, device)
+        self.optimizer = ShardedAdamW(dict(model.named_parameters()), settings) if settings.trainable else None
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the model's own parameters are shards; if not, a rollout engine may share them."""
+        return world_size(self.group) > 1 or self.settings.is_mixed
+
+    def log_probs(self, batch: Batch) -> Column:
+        return self._score(batch, lambda rows: response_log_probs(self.model, rows, self.settings.temperature)[0])
+
+    def values(self, batch: Batch) -> Column:
+        return self._score(batch, self._values)
+
+    def update(self, batch: Batch, objective: Objective) -> dict[str, Scalar]:
+        assert self.optimizer is not None, "a model that is not trainable was asked to update"
+        watch = Stopwatch()
+        runs = self._micro_batches(batch)
+        with watch.phase("collectives"):
+            num_runs, counts = self._agree(len(runs), objective.counts(batch))
+        metrics: list[dict[str, Scalar]] = []
+        losses: list[torch.Tensor] = []
+        for index in range(num_runs):
+            hold_gradients(self.model, last=index == num_runs - 1)
+            with watch.phase("forward"):
+                if index < len(runs):
+                    loss, found = self._loss(batch, runs[index], objective, counts)
+                    metrics.append(found)
+                    losses.append(loss.detach())
+                else:
+                    loss = self._zero_loss(objective)
+            with watch.phase("backward"):
+                loss.backward()
+        learning_rate = self.optimizer.learning_rate
+        with watch.phase("optimizer"):
+            norm, stepped = self.optimizer.step(self.agreement)
+        ranks = world_size(self.group)
+        own = {
+            # the objective is the sum over ranks: each counts as 1/ranks of one mini-batch
+            "update/loss": mean(float(torch.stack(losses).sum()) if losses else 0.0, 1 / ranks),
+            "update/gradient_norm": mean(norm),
+            "update/learning_rate": mean(learning_rate),
+            "update/micro_batches": mean(num_runs),
+            "update/skipped_total": total(0.0 if stepped else 1.0 / ranks),
+            **{f"time/{phase}_seconds": mean(seconds) for phase, seconds in watch.seconds.items()},
+        }
+        return {**merge_all(metrics), **own}
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return full_tensors(self.model.named_parameters(), self.group)
+
+    def save(self, directory: Path) -> None:
+        checkpoint.write(self._state(), Path(directory), self.group)
+
+    def load(self, directory: Path) -> None:
+        state = self._state()
+        checkpoint.read(state, Path(directory), self.group)
+        if self.optimizer is not None:
+            self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
+
+    def export(self, directory: Path) -> None:
+        checkpoint.export(self.model, Path(directory), self.group)
+
+    def _state(self) -> checkpoint.State:
+        model = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        return {"model": model, "optimizer": self.optimizer.state()} if self.optimizer else {"model": model}
+
+    def _micro_batches(self, batch: Batch) -> list[np.ndarray]:
+        num_tokens = batch["prompt_ids"].lengths + batch["response_ids"].lengths
+        return micro_batches(num_tokens, self.settings.tokens_per_micro_batch)
+
+    def _agree(self, num_runs: int, counts: dict[str, float]) -> tuple[int, dict[str, float]]:
+        """Most micro-batches of any rank, and the counts summed over ranks, in one exchange."""
+        everyone = self.agreement.gather([num_runs, *counts.values()])
+        sums = everyone[:, 1:].sum(0).tolist()
+        # a mini-batch without any row still steps, on zero gradients, so that ranks and schedules stay together
+        return max(1, int(everyone[:, 0].max())), dict(zip(counts, sums, strict=True))
+
+    def _score(self, batch: Batch, score: Callable[[MicroBatch], torch.Tensor]) -> Column:
+        """One float32 per response token, from a forward without gradients over all micro-batches."""
+        runs = self._micro_batches(batch)
+        scores: list[torch.Tensor] = []
+        with torch.no_grad():
+            for index in range(self.agreement.maximum(len(runs))):
+                rows = MicroBatch.of(batch, runs[index], self.device) if index < len(runs) else None
+                if rows is not None and rows.targets.numel():
+                    scores.append(score(rows).float().cpu())
+                else:
+                    score(MicroBatch.build(placeholder(), self.device))
+        free_gathered_weights(self.model)
+        values = torch.cat(scores).numpy() if scores else np.empty(0, np.float32)
+        return Column.from_lengths(values, batch["response_ids"].lengths)
+
+    def _loss(
+        self, batch: Batch, rows: np.ndarray, objective: Objective, counts: dict[str, float]
+    ) -> tuple[torch.Tensor, dict[str, Scalar]]:
+        micro_batch = MicroBatch.of(batch, rows, self.device)
+        if not micro_batch.targets.numel():
+            return self._zero_loss(objective), {}
+        log_probs, entropy, values = self._outputs(micro_batch, objective.outputs)
+        columns = response_columns(batch, objective.columns, rows, like=log_probs)
+        tokens = TokenBatch(log_probs, entropy, values, micro_batch.row, micro_batch.num_rows, columns)
+        return objective(tokens, counts)
+
+    def _zero_loss(self, objective: Objective) -> torch.Tensor:
+        """A loss of 0 whose forward and backward run every collective."""
+        rows = MicroBatch.build(placeholder(), self.device)
+        outputs = self._outputs(rows, objective.outputs)
+        return sum(output.sum() * 0.0 for output in outputs if output is not None and output.requires_grad)
+
+    def _outputs(
+        self, rows: MicroBatch, names: frozenset[str]
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """log_probs, entropy, values; of a critic only the values mean anything."""
+        if isinstance(self.model, ValueModel):
+            values = self._values(rows)
+            return torch.full_like(values.detach(), torch.nan), None, values
+        assert "values" not in names, "values were asked of a policy"
+        with_entropy = "entropy" in names
+        return *response_log_probs(self.model, rows, self.settings.temperature, with_entropy=with_entropy), None
+
+    def _values(self, rows: MicroBatch) -> torch.Tensor:
+        assert isinstance(self.model, ValueModel), "values were asked of a policy"
+        values = self.model(
+            rows.predicts,
+            input_ids=rows.token_ids,
+            position_ids=rows.positions,
+            use_cache=False,
+            attention_layout=rows.layout,
+        )
+        return values if values.dtype == torch.float64 else values.float()

@@ -1,0 +1,97 @@
+"""AdamW over this rank's shards, with the learning-rate schedule and the clip by the global norm.
+
+The optimizer sees the local tensors under FSDP's distributed ones: an update is element-wise, and plain tensors are stepped
+without a dispatch per parameter.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from rljob_worker.engines.fsdp.collectives import Agreement
+from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
+from rljob_worker.engines.fsdp.sharding import local_part
+
+_EPSILON = 1e-8
+
+
+class ShardedAdamW:
+    """Optimizer, schedule and clipping of one model's parameters."""
+
+    def __init__(self, parameters: dict[str, torch.nn.Parameter], settings: TrainSettings) -> None:
+        self.settings = settings
+        self.parameters = parameters
+        self.num_steps = 0
+        self._locals = {name: torch.nn.Parameter(local_part(p.detach())) for name, p in parameters.items()}
+        self._adamw = torch.optim.AdamW(
+            self._locals.values(),
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            eps=_EPSILON,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        for local in self._locals.values():  # from the start, so that a checkpoint has the same tensors before any step
+            self._adamw.state[local] = {
+                "step": torch.zeros((), dtype=torch.float32, device=local.device),
+                "exp_avg": torch.zeros_like(local),
+                "exp_avg_sq": torch.zeros_like(local),
+            }
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return self.settings.learning_rate * learning_rate_factor(self.settings, self.num_steps)
+
+    def step(self, agreement: Agreement) -> tuple[float, bool]:
+        """Clip and step from the gradients that FSDP left. Returns the norm before clipping and whether the step was taken;
+        it is not when the norm is not finite, on every rank alike, since the norm is global."""
+        for name, local in self._locals.items():
+            gradient = self.parameters[name].grad
+            local.grad = None if gradient is None else local_part(gradient)
+        gradients = [local.grad for local in self._locals.values() if local.grad is not None]
+        norm = agreement.gradient_norm(gradients)
+        if math.isfinite(norm):
+            if norm > self.settings.max_grad_norm:
+                torch._foreach_mul_(gradients, self.settings.max_grad_norm / norm)
+            self._adamw.param_groups[0]["lr"] = self.learning_rate
+            self._adamw.step()
+            self.num_steps += 1
+        self.clear()
+        return norm, math.isfinite(norm)
+
+    def clear(self) -> None:
+        """Drop all gradients."""
+        for name, local in self._locals.items():
+            local.grad = self.parameters[name].grad = None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Tensors of the optimizer by `parameter.name`, distributed as the parameters are, and the number of steps taken."""
+        tensors: dict[str, torch.Tensor] = {"num_steps": torch.tensor(self.num_steps)}
+        for name, local in self._locals.items():
+            for key in ("exp_avg", "exp_avg_sq"):
+                tensors[f"{name}.{key}"] = _like(self.parameters[name], self._adamw.state[local][key])
+        return tensors
+
+    def set_num_steps(self, num_steps: int) -> None:
+        """After the tensors of `state` were filled in place: go on from that step."""
+        self.num_steps = num_steps
+        for local in self._locals.values():
+            self._adamw.state[local]["step"].fill_(num_steps)
+
+
+def _like(parameter: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
+    """`local` as the shard of a tensor laid out like `parameter`."""
+    if not isinstance(parameter, DTensor):
+        return local
+    return DTensor.from_local(
+        local,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )

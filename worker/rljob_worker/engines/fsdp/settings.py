@@ -1,0 +1,60 @@
+"""What an FSDP engine needs to know of a job, and the learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16, "Float64": torch.float64}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """One model's training; what a reference model leaves at its defaults is unused."""
+
+    temperature: float = 1.0
+    """Sampling temperature: logits are divided by it in every log-prob and entropy."""
+    tokens_per_micro_batch: int = 16384
+    precision: str = "Float32"
+    """Of forward and backward: Float32, BFloat16 (weights and optimizer stay float32) or Float64."""
+    trainable: bool = True
+    learning_rate: float = 1e-6
+    schedule: str = "Constant"
+    warmup_steps: int = 0
+    """Optimizer steps of the linear rise to the peak."""
+    total_steps: int = 1
+    """Optimizer steps after which a decaying schedule is at 0."""
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    max_grad_norm: float = 1.0
+    activation_checkpointing: bool = False
+
+    @property
+    def master_dtype(self) -> torch.dtype:
+        """Of stored weights: what is trained is kept in at least float32."""
+        dtype = DTYPES[self.precision]
+        return torch.float32 if self.trainable and dtype == torch.bfloat16 else dtype
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether layers compute in another dtype than the weights are kept in."""
+        return self.master_dtype != DTYPES[self.precision]
+
+
+def learning_rate_factor(settings: TrainSettings, step: int) -> float:
+    """Factor of the peak learning rate at the 0-based optimizer step: (step + 1) / warmup while warming up, then the schedule."""
+    if step < settings.warmup_steps:
+        return (step + 1) / settings.warmup_steps
+    span = max(1, settings.total_steps - settings.warmup_steps)
+    return SCHEDULES[settings.schedule](min(1.0, (step - settings.warmup_steps) / span))
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "Constant": lambda _: 1.0,
+    "Linear": lambda progress: 1.0 - progress,
+    "Cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+}
+"""Factor of the peak by progress 0..1 after the warm-up."""

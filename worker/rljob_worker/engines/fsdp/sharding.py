@@ -1,0 +1,97 @@
+"""How a model is spread over ranks: one FSDP unit per decoder layer, one for the rest."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
+
+from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
+
+
+def shard(
+    model: torch.nn.Module, settings: TrainSettings, device: torch.device, group: dist.ProcessGroup | None
+) -> torch.nn.Module:
+    """Move the model to its device and shard it. A single rank that computes in its weights' dtype stays as it is."""
+    layers = decoder_layers(model)
+    if settings.activation_checkpointing and settings.trainable:
+        recompute_in_backward(layers)
+    model.to(device)
+    if world_size(group) == 1 and not settings.is_mixed:
+        return model
+    policy = MixedPrecisionPolicy(
+        param_dtype=DTYPES[settings.precision] if settings.is_mixed else None,
+        reduce_dtype=settings.master_dtype if settings.is_mixed else None,
+    )
+    mesh = DeviceMesh.from_group(group if group is not None else single_rank_group(), device.type)
+    # host memory is cheaper than the loopback: on CPU weights stay whole between forward and backward
+    reshard = device.type != "cpu"
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+    for unit in fsdp_units(model):
+        unit.set_gradient_divide_factor(1.0)  # losses carry global denominators: gradients are sums, not means
+        unit.set_force_sum_reduction_for_comms(True)
+    return model
+
+
+def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The repeated layers: the children of the ModuleList with the most parameters."""
+    lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and len(module)]
+    if not lists:
+        return []
+    return list(max(lists, key=lambda each: sum(p.numel() for p in each.parameters())))
+
+
+def recompute_in_backward(layers: list[torch.nn.Module]) -> None:
+    """Keep only the inputs of these layers; the backward pass runs their forward again."""
+    for layer in layers:
+        layer.forward = _Recomputed(layer.forward)
+
+
+class _Recomputed:
+    """A forward under activation checkpointing. Dropout is off, so no random state needs to be put back."""
+
+    def __init__(self, forward: object) -> None:
+        self._forward = forward
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        return checkpoint(self._forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+
+def fsdp_units(model: torch.nn.Module) -> list[FSDPModule]:
+    """Every FSDP unit, the root included; none when the model is not sharded."""
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+
+
+def hold_gradients(model: torch.nn.Module, *, last: bool) -> None:
+    """Before each micro-batch: gradients add up locally, weights stay gathered, until the last one reduces and reshards."""
+    if isinstance(model, FSDPModule):
+        model.set_is_last_backward(last)
+        model.set_requires_gradient_sync(last)
+        model.set_reshard_after_backward(last)
+
+
+def free_gathered_weights(model: torch.nn.Module) -> None:
+    """After a forward without backward: back to shards."""
+    for unit in fsdp_units(model):
+        unit.reshard()
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's shard, sharing memory with `tensor`."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def world_size(group: dist.ProcessGroup | None) -> int:
+    return 1 if group is None else group.size()
+
+
+def single_rank_group() -> dist.ProcessGroup:
+    """FSDP wants a process group even for one rank; the default one is made where the process has none."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return dist.new_group([dist.get_rank()]) if dist.get_world_size() > 1 else dist.group.WORLD

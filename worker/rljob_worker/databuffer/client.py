@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.flight as flight
 
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer import segment
+from rljob_worker.databuffer.broadcast import checksum_of
 from rljob_worker.databuffer.faults import from_flight, is_pending
 from rljob_worker.databuffer.fencing import Badge, Identity
 from rljob_worker.databuffer.peers import OPTIONS
@@ -69,7 +70,7 @@ class BufferClient:
         Returns when the rows are in shared memory. Zero rows are a part like any other, with the same columns.
         """
         if edge in self._broadcasts:
-            self.send(step, edge, iter([batch]), deadline_seconds=deadline_seconds)
+            self.send(step, edge, [batch], deadline_seconds=deadline_seconds)
             return
         route = self._edges[edge]
         if route["part"] is None:
@@ -87,7 +88,7 @@ class BufferClient:
     def get(self, step: int, edge: str, *, deadline_seconds: float | None = None) -> Batch:
         """The rows of this rank's data-parallel coordinate, ascending by row_id; read-only views of shared memory."""
         if edge in self._broadcasts:
-            return next(self.receive(step, edge, deadline_seconds=deadline_seconds))
+            return self._get_broadcast(step, edge, deadline_seconds)
         self._release_before(edge, step)
         start = time.perf_counter()
         found = self._poll("get", {"edge": edge, "step": step}, deadline_seconds)
@@ -98,6 +99,10 @@ class BufferClient:
         seconds = time.perf_counter() - start
         self._count(edge, get_bytes=contents.num_bytes, get_rows=len(batch), get_seconds=seconds, **found["timing"])
         return batch
+
+    def _get_broadcast(self, step: int, edge: str, deadline_seconds: float | None) -> Batch:
+        """All chunks of a version as one batch in private memory."""
+        return Batch.concat([_copied(chunk) for chunk in self.receive(step, edge, deadline_seconds=deadline_seconds)])
 
     def release(self, batch: Batch) -> None:
         """Give back what `get` returned; its arrays must not be read any more. Other batches are none of our business."""
@@ -114,11 +119,49 @@ class BufferClient:
 
     # ---- broadcasts
 
-    def send(self, version: int, edge: str, chunks: Iterator[Batch], *, deadline_seconds: float | None = None) -> None:
-        raise NotImplementedError
+    def send(
+        self, version: int, edge: str, chunks: Iterable[Batch], *, deadline_seconds: float | None = None
+    ) -> None:
+        """Send chunks to every rank at the other end of a broadcast edge; versions only grow, else OutOfOrder.
+
+        Returns when the last chunk is in shared memory; blocks while the window is full, up to the deadline per chunk.
+        """
+        start = time.perf_counter()
+        self._act("send.open", {"edge": edge, "version": version})
+        index = 0
+        for chunk in chunks:
+            self._send_chunk(version, edge, index, chunk, deadline_seconds)
+            index += 1
+        self._act("send.close", {"edge": edge, "version": version, "chunks": index})
+        self._count(edge, put_seconds=time.perf_counter() - start)
+
+    def _send_chunk(self, version: int, edge: str, index: int, chunk: Batch, deadline_seconds: float | None) -> None:
+        contents = segment.contents_of(chunk)
+        body = {"edge": edge, "version": version, "index": index}
+        reserve = {**body, "size": contents.num_bytes}
+        offset = self._poll("send.reserve", reserve, deadline_seconds)["offset"]
+        segment.write(self._write_memory, offset, contents, chunk)
+        checksum = checksum_of(self._write_memory[offset : offset + contents.num_bytes])
+        self._act("send.seal", {**body, "offset": offset, "contents": contents.to_json(), "checksum": checksum})
+        self._count(edge, put_bytes=contents.num_bytes, put_rows=len(chunk))
 
     def receive(self, version: int, edge: str, *, deadline_seconds: float | None = None) -> Iterator[Batch]:
-        raise NotImplementedError
+        """Chunks of one version as they arrive; each is a view of shared memory that holds until the next is asked."""
+        index = 0
+        try:
+            while True:
+                body = {"edge": edge, "version": version, "index": index}
+                found = self._poll("receive", body, deadline_seconds)
+                if "end" in found:
+                    return
+                contents = Contents.from_json(found["contents"])
+                self._count(edge, get_bytes=contents.num_bytes, get_rows=contents.num_rows)
+                yield segment.views(self._read_memory, found["offset"], contents).as_batch()
+                self._act("receive.release", body)
+                index += 1
+        except GeneratorExit:
+            self._act("receive.skip", {"edge": edge, "version": version})
+            raise
 
     # ---- the rest
 
@@ -174,6 +217,10 @@ class BufferClient:
             if is_pending(error):
                 raise _Pending from None
             raise from_flight(error, self._whom) from error
+
+
+def _copied(batch: Batch) -> Batch:
+    return batch.take(np.arange(len(batch)))
 
 
 class _Pending(Exception):

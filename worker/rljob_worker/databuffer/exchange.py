@@ -23,13 +23,12 @@ from rljob_worker.databuffer.pull import Late, Pull
 from rljob_worker.databuffer.routing import FAN_OUT, Host, RowsRoute, StageRoute, Worker, tree_parent
 from rljob_worker.databuffer.rows import Selection
 from rljob_worker.databuffer.segment import Bytes, Contents, Views, views
-from rljob_worker.databuffer.store import Item, Reader, Segment, Store
-from rljob_worker.databuffer.wire import Pending, encode_layout, ticket
+from rljob_worker.databuffer.store import Item, Reader, Segment, Store, explain_late
+from rljob_worker.databuffer.wire import POLL_SECONDS, Pending, encode_layout, ticket
 from rljob_worker.errors import DeadlineExceeded, RLJobError
 
 Int64 = NDArray[np.int64]
 
-POLL_SECONDS = 1.0
 MAX_STREAMS = 128
 MAX_PULLS = 128
 
@@ -126,6 +125,11 @@ class Exchange:
             return None if mine else True
 
         return self._store.wait(done, seconds) is True
+
+    def late_readers(self, worker: Worker, seconds: float) -> DeadlineExceeded:
+        """Why a worker cannot leave: who has not read what it put."""
+        late = "; ".join(explain_late(s) for s in self._store.unacknowledged() if self._is_mine(s, worker))
+        return DeadlineExceeded(f"{worker} waited {seconds:.0f} s for its rows to be read: {late or 'broadcast chunks'}")
 
     def missing(self, edge: str, step: int, parts: Sequence[int]) -> list[int]:
         """Which of this host's parts are not sealed."""

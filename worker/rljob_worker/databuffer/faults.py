@@ -20,8 +20,12 @@ class Refused(PeerLost):
     """A data buffer would not speak to us: wrong token, attempt or plan."""
 
 
+class OutOfOrder(RLJobError):
+    """A version of a broadcast that is not newer than the one before it: a bug of ours."""
+
+
 _KINDS: dict[str, type[RLJobError]] = {
-    kind.__name__: kind for kind in (BadData, DeadlineExceeded, InvalidJob, PeerLost, Refused, StorageError)
+    kind.__name__: kind for kind in (BadData, DeadlineExceeded, InvalidJob, OutOfOrder, PeerLost, Refused, StorageError)
 }
 
 

@@ -118,6 +118,8 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
             store=store,
             memory=memory,
             peers=peers,
+            metrics=metrics,
+            deadline_seconds=settings.plan.spec.data_buffer.deadline_seconds,
             fan_out=settings.fan_out,
         )
         stack.callback(broadcasts.close)
@@ -142,6 +144,7 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
         scraped = MetricsServer(metrics, settings.listen, settings.metrics_port)
         scraped.start()
         stack.callback(scraped.stop)
+        stack.callback(store.close)
         yield {"port": remote.port, "metrics_port": scraped.port}
 
 
@@ -162,7 +165,7 @@ def main() -> int:
 
 
 def _announce(ports: dict[str, int], ready_file: str | None) -> None:
-    line = json.dumps(ports)
+    line = json.dumps({"ready": "databuffer", "address": f"127.0.0.1:{ports['port']}", **ports})
     if ready_file is None:
         print(line, flush=True)
         return

@@ -68,11 +68,13 @@ class Service:
             raise KeyError(f"no action {name!r}")
         return self._actions[name](caller, json.loads(body))
 
-    def stream(self, caller: Identity, ticket: bytes) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
+    def stream(
+        self, ticket: bytes, cancelled: Callable[[], bool]
+    ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
         """Rows of a share, or chunks of a broadcast."""
         asked = json.loads(ticket)
         if "version" in asked:
-            return self._broadcasts.stream(caller.pod, asked["edge"], asked["version"])
+            return self._broadcasts.stream(asked["edge"], asked["version"], cancelled)
         edge = asked["edge"]
         selections = self._exchange.rows(edge, asked["step"], asked["share"], asked["parts"], asked["wait"])
         return rows.stream(selections, lambda seconds: self._metrics.gathered(edge, seconds))
@@ -166,9 +168,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return [pa.py_buffer(json.dumps(answer or {}).encode())]
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        caller: Caller = context.get_middleware(MIDDLEWARE)
         try:
-            schema, messages = self._service.stream(caller.identity, ticket.ticket)
+            schema, messages = self._service.stream(ticket.ticket, context.is_cancelled)
         except Pending:
             raise pending() from None
         except RLJobError as error:

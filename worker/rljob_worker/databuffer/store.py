@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from rljob_worker.databuffer.arena import Allocator, rounded
 from rljob_worker.databuffer.segment import Contents
-from rljob_worker.errors import DeadlineExceeded, RLJobError
+from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 
 T = TypeVar("T")
 
@@ -85,6 +85,7 @@ class Store:
         self.allocator = Allocator(capacity)
         self.changed = threading.Condition(threading.RLock())
         self._clock = clock
+        self._closed = False
         self._segments: dict[int, Segment] = {}
         self._steps: dict[str, dict[int, EdgeStep]] = {}
 
@@ -102,11 +103,18 @@ class Store:
         end = self._clock() + seconds
         with self.changed:
             while (value := ready()) is None:
+                if self._closed:
+                    raise PeerLost("this data buffer is shutting down")
                 left = end - self._clock()
                 if left <= 0:
                     return None
                 self.changed.wait(left)
             return value
+
+    def close(self) -> None:
+        """Nobody waits any longer: waiters get PeerLost."""
+        with self.change():
+            self._closed = True
 
     # ---- space
 

@@ -11,6 +11,9 @@ from rljob_worker.databuffer.layouts import Layout
 
 _LENGTH = struct.Struct("<I")
 
+POLL_SECONDS = 1.0
+"""Longest a call waits before it answers "not yet"."""
+
 
 class Pending(Exception):
     """Not yet: the caller asks again. Calls stay short, so that a signal or a dead caller is noticed within a second."""

@@ -49,7 +49,7 @@ class PromptEncoder:
             for i, found in zip(chosen, self._tokenize([texts[i] for i in chosen], bare), strict=True):
                 ids[i] = np.asarray(found, np.int64)
         for i, tokens in enumerate(ids):
-            if not len(tokens):
+            if not len(tokens) or not texts[i].strip():
                 raise BadData(f"{where(i)}: the prompt is empty")
         return ids, texts
 

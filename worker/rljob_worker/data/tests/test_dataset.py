@@ -218,7 +218,7 @@ def test_a_system_prompt_where_it_cannot_go(tmp_path, chat):
         (3, "row 1 of train.jsonl: the prompt is a int, not a text or a list of chat messages"),
         (None, "row 1 of train.jsonl: the prompt is nothing"),
         ([], "row 1 of train.jsonl: the prompt is an empty list"),
-        ("", "row 1 of train.jsonl: the prompt is empty"),
+        (" \n", "row 1 of train.jsonl: the prompt is empty"),
         ([{"role": "user"}], "row 1 of train.jsonl: a chat message needs 'content' as text, and has nothing"),
         ([{"role": "user", "content": [{"type": "image"}]}], "needs 'content' as text, and has a list of dict"),
         ([{"role": "judge", "content": "a"}], "the model's chat template refuses the messages: unknown role judge"),
@@ -227,7 +227,6 @@ def test_a_system_prompt_where_it_cannot_go(tmp_path, chat):
 def test_a_bad_prompt_is_named_with_its_row(tmp_path, monkeypatch, prompt, words):
     monkeypatch.chdir(tmp_path)
     tokenizer = words_tokenizer(TEMPLATE)
-    tokenizer.backend_tokenizer.post_processor = None  # an empty text has no tokens at all
     write_lines(tmp_path / "train.jsonl", [{"prompt": "a", "answer": "1"}, {"prompt": prompt, "answer": "2"}])
     assert words in refusal(tmp_path, tokenizer, "train.jsonl")
 

@@ -87,6 +87,12 @@ def test_a_row_carries_the_dataset_columns_and_its_reference():
     assert score(user("sees_everything", column="answer"), data).total.tolist() == [1.0]
 
 
+@pytest.mark.parametrize("run", ["user_rewards:uses_an_alarm", "rljob_worker.rewards:math_answer"])
+def test_mathematics_in_a_reward_process(run):
+    data = [{"response": r, "answer": "$0.5$"} for r in (r"so \boxed{\frac{1}{2}}", "it is 2")]
+    assert score(Spec(run, column="answer"), data).total.tolist() == [1.0, 0.0]
+
+
 def test_large_rows_do_not_block_the_pipes():
     data = rows(*["x" * 1_000_000] * 12)
     assert score(user("length"), data, 2).total.tolist() == [1e6] * 12

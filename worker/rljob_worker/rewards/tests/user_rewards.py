@@ -144,3 +144,10 @@ def forgotten_async(row):
 
 
 NOT_A_FUNCTION = 3
+
+
+def uses_an_alarm(row):
+    """math-verify with its own time limit, a signal: it works in the main thread alone."""
+    from math_verify import parse, verify
+
+    return verify(parse(row["reference"]), parse(row["response"]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_worker.launcher.last_words import TERMINATION_FILE
-from rljob_worker.launcher.lifeline import dying_with_me
+from rljob_worker.launcher.lifeline import LIFELINE_FD, dying_with_me
 from rljob_worker.launcher.pod import Pod, environment
 from rljob_worker.metrics.reporter import METRICS_FD
 
@@ -37,6 +37,11 @@ class Child:
             os.killpg(self.process.pid, signum)
 
 
+def worker_environment() -> dict[str, str]:
+    """This process's environment without what only a launcher uses: workers do not inherit the lifeline."""
+    return {name: value for name, value in environment().items() if name != LIFELINE_FD}
+
+
 def start_worker(pod: Pod, local_rank: int, command: Sequence[str], words_dir: Path) -> Child:
     """Start one worker in its own process group; it dies with this process. Last words go into `words_dir`."""
     name = pod.worker_name(local_rank)
@@ -56,7 +61,7 @@ def start_worker(pod: Pod, local_rank: int, command: Sequence[str], words_dir: P
             output = stack.enter_context((pod.log_dir / f"worker-{name}.log").open("ab"))
         process = subprocess.Popen(
             command,
-            env=environment() | extra,
+            env=worker_environment() | extra,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -1,4 +1,4 @@
-"""What `rljob run` does with a run directory that exists already: go on, start over, say it is done, or refuse. Pure."""
+"""What `rljob run` does where a run exists already: go on, start over, say it is done, or refuse. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

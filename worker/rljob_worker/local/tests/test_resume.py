@@ -3,8 +3,8 @@
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.resume import Begin, Existing, Finished, decide_start
 from rljob_worker.local.restart import Commit, code_after_stop, resume_of_attempt
+from rljob_worker.local.resume import Begin, Existing, Finished, decide_start
 from rljob_worker.local.tests.jobs import job
 
 OLD = job(stop={"steps": 10}).spec

@@ -1,0 +1,88 @@
+"""The subcommands and their options; what they do is in the module of the same name."""
+
+from pathlib import Path
+
+import click
+
+JOB = click.argument("job", metavar="JOB.yaml", type=click.Path(path_type=Path))
+SET = click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field, e.g. stop.steps=5.")
+RUNS_DIR = click.option(
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="rljob", prog_name="rljob")
+def app() -> None:
+    """Reinforcement-learning post-training of language models, as one job: on this machine or on Kubernetes."""
+
+
+@app.command()
+@JOB
+@click.option(
+    "--resume", metavar="auto|never|STEP", help="Go on with an earlier run of this name.  [default: the job's own]"
+)
+@SET
+@RUNS_DIR
+def run(job: Path, resume: str | None, overrides: tuple[str, ...], runs_dir: Path) -> int:
+    """Run a job on this machine.
+
+    Ctrl-C once stops after the current step with a checkpoint; twice stops now.
+    """
+    from rljob_worker.cli.run import run_job
+
+    return run_job(job, overrides, runs_dir, resume)
+
+
+@app.command()
+@JOB
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the DAG into this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@SET
+def plan(job: Path, svg: Path | None, as_json: bool, overrides: tuple[str, ...]) -> int:
+    """Show what would run where, and what would cross."""
+    from rljob_worker.cli.plan import show_plan
+
+    return show_plan(job, overrides, svg, as_json)
+
+
+@app.command()
+@click.argument("jobs", metavar="JOB.yaml...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@SET
+def validate(jobs: tuple[Path, ...], overrides: tuple[str, ...]) -> int:
+    """Check jobs; list every mistake with its fix."""
+    from rljob_worker.cli.validate import validate_jobs
+
+    return validate_jobs(jobs, overrides)
+
+
+@app.command()
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@RUNS_DIR
+def status(run: str | None, as_json: bool, runs_dir: Path) -> int:
+    """Show what runs or ran here, or one RUN in detail."""
+    from rljob_worker.cli.status import show_status
+
+    return show_status(run, runs_dir, as_json)
+
+
+@app.command()
+@click.argument("run")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--step", type=click.IntRange(min=0), help="The checkpoint to take.  [default: the newest]")
+@RUNS_DIR
+def export(run: str, out: Path, step: int | None, runs_dir: Path) -> int:
+    """Write a checkpoint of RUN as a Hugging Face model."""
+    from rljob_worker.cli.export import export_checkpoint
+
+    return export_checkpoint(run, out, step, runs_dir)
+
+
+@app.command()
+@click.argument("name")
+def new(name: str) -> int:
+    """Write NAME.yaml, a commented job to start from."""
+    from rljob_worker.cli.new import write_starter
+
+    return write_starter(name)

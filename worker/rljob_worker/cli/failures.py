@@ -1,0 +1,42 @@
+"""How the command line ends: one clear message on standard error and the right exit code, never a traceback."""
+
+import os
+import sys
+import tempfile
+import traceback
+from typing import NoReturn
+
+import click
+
+from rljob_api.exit_codes import ExitCode
+
+
+def run_and_exit(app: click.Command) -> NoReturn:
+    """Run the command and leave the process with its exit code."""
+    try:
+        code = app.main(prog_name="rljob", standalone_mode=False)
+        sys.stdout.flush()
+    except click.UsageError as error:
+        error.show()
+        code = int(ExitCode.INVALID_JOB)
+    except (click.Abort, KeyboardInterrupt):
+        code = int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # the reader, such as `head`, has enough; Python would complain again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        code = report(error)
+    sys.exit(code or 0)
+
+
+def report(error: Exception) -> int:
+    """Say what went wrong; returns the exit code. A bug of ours goes to a file with its traceback."""
+    known = getattr(error, "exit_code", None)
+    if isinstance(known, ExitCode) and known != ExitCode.BUG:
+        click.echo(f"rljob: {error}", err=True)
+        return int(known)
+    with tempfile.NamedTemporaryFile("w", prefix="rljob-bug-", suffix=".log", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    click.echo(f"rljob: a bug of ours, {type(error).__name__}: {error}; please report {file.name}", err=True)
+    return int(ExitCode.BUG)

@@ -1,0 +1,49 @@
+"""Numbers as people read them. Pure."""
+
+from rljob_api.quantity import format_bytes
+
+MISSING = "–"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Significant digits without exponents for everyday sizes: 0.512, 0.00021, 12.3, 1.2e-07."""
+    if value is None:
+        return MISSING
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}g}"
+    if "e" in text and 1e-5 <= abs(value) < 1e6:
+        text = f"{value:.{digits + 4}f}".rstrip("0").rstrip(".") if abs(value) < 1 else f"{value:.0f}"
+    return text
+
+
+def count(value: float | None) -> str:
+    """Thousands as k: 950, 1.2k, 3.4M."""
+    if value is None:
+        return MISSING
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.1f}{unit}"
+    return f"{value:.0f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes."""
+    return MISSING if value is None else format_bytes(int(value))
+
+
+def duration(seconds: float | None) -> str:
+    """0.42s, 8.1s, 3m05s, 2h07m, 3d04h."""
+    if seconds is None:
+        return MISSING
+    if seconds < 1:
+        return f"{seconds:.2f}s"
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02d}m"
+    return f"{hours // 24}d{hours % 24:02d}h"

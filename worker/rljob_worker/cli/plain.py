@@ -1,0 +1,62 @@
+"""A run as plain lines: for logs, pipes and CI."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from rljob_worker.cli.figures import count, duration, number, size
+from rljob_worker.local.progress import MetricsTail, Progress, stage_seconds
+from rljob_worker.local.rundir import RunDirectory, RunNote
+
+
+class PlainView:
+    """One line per step and per event."""
+
+    def __init__(self, directory: RunDirectory, total_steps: int) -> None:
+        self._tail = MetricsTail(directory.metrics)
+        self._tail.poll()  # an earlier run's lines are not news
+        self._total_steps = total_steps
+        self._phase = ""
+
+    def note(self, note: RunNote) -> None:
+        if note.phase != self._phase:
+            self._phase = note.phase
+            click.echo(f"{note.name}: {note.phase.lower()}, attempt {note.attempt}")
+
+    def say(self, text: str) -> None:
+        click.echo(text)
+
+    def tick(self) -> None:
+        for record in self._tail.poll():
+            earlier = [each for each in self._tail.records if each["step"] <= record["step"]]
+            click.echo(step_line(record, Progress(earlier, self._total_steps)))
+
+    def close(self) -> None:
+        self.tick()
+
+
+def step_line(record: Mapping[str, Any], progress: Progress) -> str:
+    """One step in one line; figures that the step does not have are left out."""
+    stages = stage_seconds(record)
+    times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items())
+    seconds = record.get("time/step_seconds")
+    parts = [
+        f"step {record['step']}/{progress.total_steps}",
+        _figure("reward", number(record.get("reward/mean"))),
+        _figure("validation", number(record.get("validation/accuracy"))),
+        _figure("loss", number(record.get("loss/policy"))),
+        _figure("kl", number(record.get("kl/reference"))),
+        _figure("entropy", number(record.get("policy/entropy"))),
+        _figure("clip", number(record.get("policy/clip_fraction"))),
+        _figure("length", number(record.get("response_length/mean"))),
+        _figure("tokens/s", count(record.get("throughput/tokens_per_second"))),
+        "" if seconds is None else f"{duration(seconds)}{f' ({times})' if times else ''}",
+        _figure("data", size(record.get("data/bytes_total"))),
+        "" if seconds is None else _figure("eta", duration(progress.eta_seconds())),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def _figure(name: str, text: str) -> str:
+    return "" if text == "–" else f"{name} {text}"

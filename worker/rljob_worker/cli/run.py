@@ -1,0 +1,121 @@
+"""`rljob run`: read, decide, lock, supervise, sum up."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import yaml
+from rich.console import Console
+
+from rljob_api.advice import warnings_of
+from rljob_api.exit_codes import ExitCode
+from rljob_api.load import parse_job
+from rljob_api.plan import Plan
+from rljob_api.planner import plan as plan_of
+from rljob_api.problem import InvalidJobError
+from rljob_api.v1alpha1 import RLJob
+from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.cli.jobfile import read_job
+from rljob_worker.cli.live import LiveView
+from rljob_worker.cli.plain import PlainView
+from rljob_worker.cli.summary import summary
+from rljob_worker.errors import InvalidJob
+from rljob_worker.local.environment import missing_variables
+from rljob_worker.local.gang import Commands
+from rljob_worker.local.job_paths import with_absolute_paths
+from rljob_worker.local.lock import RunLock
+from rljob_worker.local.progress import MetricsTail, Progress
+from rljob_worker.local.resume import Existing, Finished, decide_start
+from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.local.supervisor import Launch, Supervisor
+
+
+def run_job(
+    path: Path, overrides: Sequence[str], runs_dir: Path, resume: str | None, commands: Commands | None = None
+) -> int:
+    """Run the job to its end; returns the exit code of `rljob run`. `commands` None: the real processes."""
+    job = read_job(path, overrides)
+    folder = path.absolute().parent
+    plan = plan_of(with_absolute_paths(job, folder))
+    directory = RunDirectory(runs_dir / job.name)
+    _refuse_foreign(directory)
+    _warn(plan)
+    directory.prepare()
+    with RunLock(directory.lock):
+        start = decide_start(resume or job.spec.checkpoint.resume.lower(), job.spec, existing_run(directory))
+        if start.say:
+            click.echo(start.say)
+        if isinstance(start, Finished):
+            return int(ExitCode.DONE)
+        _write_down(directory, job, plan)
+        launch = Launch(directory, plan, folder, start.resume, commands or Commands())
+        with _view(directory, plan.spec.stop.steps) as view:
+            note = Supervisor(launch, view).run()
+        click.echo(_summary(note, directory, path))
+    assert note.exit_code is not None
+    return note.exit_code
+
+
+def existing_run(directory: RunDirectory) -> Existing | None:
+    """What an earlier run left; None where there was none. InvalidJob when its job can no longer be read."""
+    if not directory.job.exists():
+        return None
+    try:
+        old = parse_job(directory.job.read_text())
+    except InvalidJobError as error:
+        raise InvalidJob(
+            f"{directory.path} holds a run whose job this version does not understand ({error.problems[0]}); "
+            "give the new run another name (`--set metadata.name=...`)"
+        ) from error
+    note = directory.read_note()
+    return Existing(str(directory.path), old.spec, note.phase if note else "", tuple(checkpoint_steps(directory)))
+
+
+def checkpoint_steps(directory: RunDirectory) -> list[int]:
+    """Steps of committed checkpoints, ascending."""
+    return [checkpoint.step for checkpoint in committed(directory.checkpoints)]
+
+
+def _refuse_foreign(directory: RunDirectory) -> None:
+    """A directory that is not ours is never mixed with a run."""
+    if directory.path.is_file() or (
+        directory.path.is_dir() and not directory.lock.exists() and any(directory.path.iterdir())
+    ):
+        raise InvalidJob(
+            f"{directory.path} exists and is no run of rljob; move it away, or choose another name "
+            "(`--set metadata.name=...`) or --runs-dir"
+        )
+
+
+def _warn(plan: Plan) -> None:
+    for sentence in warnings_of(plan):
+        click.echo(f"warning: {sentence}", err=True)
+    for name in missing_variables(os.environ, plan):
+        click.echo(f"warning: spec.env takes {name} from the cluster, and it is not set here", err=True)
+
+
+def _write_down(directory: RunDirectory, job: RLJob, plan: Plan) -> None:
+    """The job as the user wrote it (paths relative, so that a moved folder can go on) and the plan as it runs."""
+    document = job.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    directory.write(directory.job, yaml.safe_dump(document, sort_keys=False))
+    directory.write(directory.plan, plan.canonical_json())
+
+
+@contextlib.contextmanager
+def _view(directory: RunDirectory, total_steps: int) -> Iterator[LiveView | PlainView]:
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        with LiveView(directory, total_steps, Console()) as live:
+            yield live
+    else:
+        plain = PlainView(directory, total_steps)
+        yield plain
+        plain.close()
+
+
+def _summary(note: RunNote, directory: RunDirectory, job: Path) -> str:
+    tail = MetricsTail(directory.metrics)
+    tail.poll()
+    return summary(note, Progress(tail.records, note.total_steps), directory, checkpoint_steps(directory), job)

@@ -1,0 +1,100 @@
+"""`rljob status`: what runs or ran here."""
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rljob_worker.cli.figures import duration, number
+from rljob_worker.errors import InvalidJob
+from rljob_worker.local.progress import MetricsTail, Progress
+from rljob_worker.local.rundir import RUNNING_PHASES, RunDirectory, RunNote, runs_in
+
+HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "AGE")
+
+
+def show_status(run: str | None, runs_dir: Path, as_json: bool) -> int:
+    """All runs as a table, or one in detail."""
+    found = [find_run(run, runs_dir)] if run else list(runs_in(runs_dir))
+    rows = [row_of(directory) for directory in found]
+    rows = [row for row in rows if row is not None]
+    if as_json:
+        click.echo(json.dumps(rows[0] if run else rows, indent=1))
+    elif run:
+        click.echo(detail(rows[0]))
+    elif rows:
+        click.echo(table(rows))
+    else:
+        click.echo(f"no runs in {runs_dir}")
+    return 0
+
+
+def find_run(run: str, runs_dir: Path) -> RunDirectory:
+    """The run of this name in `runs_dir`, or at this path; InvalidJob, listing what there is, when there is none."""
+    for path in (runs_dir / run, Path(run)):
+        if (path / "run.json").is_file():
+            return RunDirectory(path)
+    there = ", ".join(directory.name for directory in runs_in(runs_dir)) or "none"
+    raise InvalidJob(f"no run {run} in {runs_dir}; there are: {there}. --runs-dir looks elsewhere")
+
+
+def row_of(directory: RunDirectory) -> dict[str, Any] | None:
+    """The figures of one run."""
+    note = directory.read_note()
+    if note is None:
+        return None
+    tail = MetricsTail(directory.metrics)
+    tail.poll()
+    progress = Progress(tail.records, note.total_steps)
+    return asdict(note) | {
+        "directory": str(directory.path),
+        "step": progress.step,
+        "reward": progress.latest("reward/mean"),
+        "validation": progress.latest("validation/accuracy"),
+        "age_seconds": _age_seconds(note),
+    }
+
+
+def _age_seconds(note: RunNote) -> float:
+    """How long it runs, or ran."""
+    end = time.time() if note.phase in RUNNING_PHASES else note.updated_seconds
+    return end - note.started_seconds
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Columns as wide as their longest cell."""
+    lines = [HEADS, *map(_cells, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADS))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["name"],
+        row["phase"],
+        f"{row['step']}/{row['total_steps']}",
+        number(row["reward"]),
+        number(row["validation"]),
+        str(row["restarts"]),
+        str(row["pid"]) if row["phase"] in RUNNING_PHASES else "–",
+        duration(row["age_seconds"]),
+    )
+
+
+def detail(row: dict[str, Any]) -> str:
+    """One run, a figure per line."""
+    lines = [f"{head.lower():<11}{cell}" for head, cell in zip(HEADS, _cells(row), strict=True)]
+    lines.append(f"{'attempt':<11}{row['attempt']}")
+    if row["exit_code"] is not None:
+        lines.append(f"{'exit code':<11}{row['exit_code']}")
+    if row["phase"] == "Lost":
+        lines.append(f"{'cause':<11}its supervisor, process {row['pid']}, died without a word; `rljob run` goes on")
+    elif row["cause"]:
+        lines.append(f"{'cause':<11}{row['cause']}")
+    lines.append(f"{'directory':<11}{row['directory']}")
+    return "\n".join(lines)

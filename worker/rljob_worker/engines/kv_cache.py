@@ -1,0 +1,214 @@
+"""Keys and values of the rows being decoded, aligned in time.
+
+Every row writes its next token into the same column, whatever its length; a row's keys are the columns from its own `start` up
+to that one. A prompt of 3 and one of 5 tokens, after two steps (. is masked):
+
+    column   0 1 2 3 4 | 5 6
+    row 0    . . p p p | a b        start 2
+    row 1    p p p p p | a b        start 0
+
+So a step's write is a slice, its mask is a slice of one that changes only when rows come or go, and a sliding window is a narrower
+slice. Rows are always the first `num_rows` of the buffers: the last rows move into the places of finished ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transformers.cache_utils import Cache
+
+from rljob_worker.batch import Indices
+
+
+class PromptCapture(Cache):
+    """Stands in for a cache during the prefill: lets packed keys and values through and remembers them."""
+
+    is_compileable = False
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.captured: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.captured[layer_idx] = (key_states, value_states)
+        return key_states, value_states
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """Which rows of a batch go on, and how the last ones fill the gaps."""
+
+    holes: Indices
+    movers: Indices
+    num_rows: int
+
+    @staticmethod
+    def of(finished: np.ndarray) -> Survivors:
+        """From bool [rows]. finished = [0 1 0 1 0]: row 4 moves to place 1, three rows go on."""
+        num_rows = int((~finished).sum())
+        holes = np.flatnonzero(finished[:num_rows])
+        movers = num_rows + np.flatnonzero(~finished[num_rows:])
+        return Survivors(holes, movers, num_rows)
+
+    def order(self) -> Indices:
+        """The old place of each row that goes on: [0 4 2] in the example."""
+        order = np.arange(self.num_rows)
+        order[self.holes] = self.movers
+        return order
+
+
+class DecodeCache(Cache):
+    """A preallocated, time-aligned cache; also the attention layout of a decoding step."""
+
+    is_compileable = False
+
+    def __init__(self, max_rows: int, max_columns: int) -> None:
+        super().__init__(layers=[])
+        self.max_rows, self.max_columns = max_rows, max_columns
+        self.row_limit, self.column_limit = max_rows, max_columns
+        self.num_rows = 0
+        self.column = 0
+        """Where the next token is written."""
+        self.starts = np.zeros(max_rows, np.int64)
+        self._buffers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._mask: torch.Tensor | None = None
+        self._first = 0
+
+    def fits(self, rows: int, columns: int) -> bool:
+        return rows <= self.max_rows and columns <= self.max_columns
+
+    def limit(self, rows: int, columns: int) -> None:
+        """Use only so much of the buffers, which another batch may have made larger."""
+        self.row_limit, self.column_limit = rows, columns
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next token has no column."""
+        return self.column >= self.column_limit
+
+    @property
+    def lengths(self) -> Indices:
+        """Tokens each row has in the cache; the position of its next one. [rows]"""
+        return self.column - self.starts[: self.num_rows]
+
+    def restart(self, column: int) -> None:
+        """Forget all rows and write next at `column`, at least the length of every prompt to come."""
+        self.num_rows, self.column = 0, column
+
+    def admit(self, prompts: PromptCapture, prompt_of_row: Indices, starts: Indices, lengths: Indices) -> None:
+        """Add one row per entry of `prompt_of_row`, with the keys of that packed prompt (at `starts`, of `lengths`) right-aligned
+        before the current column."""
+        rows = slice(self.num_rows, self.num_rows + len(prompt_of_row))
+        width = int(lengths.max())
+        columns = slice(self.column - width, self.column)
+        # pads repeat the prompt's first token; the mask hides them
+        steps = np.arange(width) - (width - lengths[:, None])
+        index = (starts[:, None] + np.maximum(steps, 0))[prompt_of_row].reshape(-1)
+        for layer, pair in prompts.captured.items():
+            for buffer, packed in zip(self._pair(layer, pair), pair, strict=True):
+                at = torch.from_numpy(index).to(packed.device)
+                chosen = packed[0].transpose(0, 1).index_select(0, at).unflatten(0, (-1, width))
+                buffer[rows, :, columns] = chosen.transpose(1, 2)
+        self.starts[rows] = self.column - lengths[prompt_of_row]
+        self.num_rows = rows.stop
+        self._rows_changed()
+
+    def keep(self, survivors: Survivors) -> None:
+        """Drop the rows that are finished; the last ones take their places."""
+        if len(survivors.holes):
+            device = next(iter(self._buffers.values()))[0].device
+            holes = torch.from_numpy(survivors.holes).to(device)
+            movers = torch.from_numpy(survivors.movers).to(device)
+            for buffer in self._used():
+                buffer.index_copy_(0, holes, buffer.index_select(0, movers))
+            self.starts[survivors.holes] = self.starts[survivors.movers]
+        self.num_rows = survivors.num_rows
+        self._rows_changed()
+
+    def shift(self, min_column: int) -> None:
+        """Make room by shifting out columns that no row needs any more; the next column stays at least `min_column`."""
+        by = min(self._first, self.column - min_column)
+        assert by > 0, "the cache is too small for its rows"
+        for pair in self._buffers.values():
+            for buffer in pair:
+                buffer[: self.num_rows, :, : self.column - by] = buffer[: self.num_rows, :, by : self.column].clone()
+        self.column -= by
+        self.starts[: self.num_rows] -= by
+        self._rows_changed()
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write one column; returns all of a row's keys and values so far, [rows, heads, columns, head_dim]."""
+        keys, values = self._buffers[layer_idx]
+        rows, column = self.num_rows, self.column
+        keys[:rows, :, column : column + 1] = key_states
+        values[:rows, :, column : column + 1] = value_states
+        return keys[:rows, :, self._first : column + 1], values[:rows, :, self._first : column + 1]
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
+    ) -> torch.Tensor:
+        """One query per row, [rows, heads, 1, head_dim], over its columns: the heads that share keys are queries of one product."""
+        width = key.shape[2]
+        skipped = max(0, width - window) if window is not None else 0
+        mask = None
+        if self._mask is not None:
+            mask = self._mask[:, :, :, self._first + skipped : self._first + width]
+        if skipped:
+            key, value = key[:, :, skipped:], value[:, :, skipped:]
+        rows, heads, _, head_dim = query.shape
+        shared = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
+        out = single_step_attention(shared, key, value, mask, scale)
+        return out.reshape(rows, 1, heads, -1)
+
+    def advance(self) -> None:
+        """The step is over in all layers."""
+        self.column += 1
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.column
+
+    def _used(self) -> list[torch.Tensor]:
+        """The columns in use of every buffer."""
+        return [buffer[:, :, self._first : self.column] for pair in self._buffers.values() for buffer in pair]
+
+    def _pair(self, layer: int, like: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        if layer not in self._buffers:
+            keys, values = (x.new_zeros(self.max_rows, x.shape[1], self.max_columns, x.shape[3]) for x in like)
+            self._buffers[layer] = (keys, values)
+        return self._buffers[layer]
+
+    def _rows_changed(self) -> None:
+        """The first column any row needs, and the mask of rows that start later than that."""
+        starts = self.starts[: self.num_rows]
+        if not self.num_rows:
+            return
+        self._first = int(starts.min())
+        if (starts == self._first).all():
+            self._mask = None
+            return
+        keys = next(iter(self._buffers.values()))[0]
+        hidden = torch.from_numpy(np.arange(self.column_limit) < starts[:, None]).to(keys.device)
+        mask = torch.zeros(hidden.shape, dtype=keys.dtype, device=keys.device)
+        self._mask = mask.masked_fill_(hidden, torch.finfo(keys.dtype).min)[:, None, None]
+
+
+def single_step_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float | None
+) -> torch.Tensor:
+    """softmax(QK' * scale + mask) V for few queries per row: on a CPU two batched products beat the flash kernel."""
+    if query.device.type != "cpu" or query.dtype in (torch.bfloat16, torch.float16):
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    scores = torch.matmul(query * (query.shape[-1] ** -0.5 if scale is None else scale), key.transpose(-1, -2))
+    if mask is not None:
+        scores += mask
+    return torch.matmul(torch.softmax(scores, dim=-1), value)

@@ -23,7 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="directory to write to")
     parser.add_argument("--seed", type=int, default=0, help="decides problems, words and weights")
     parser.add_argument("--steps", type=int, default=None, help="pre-training steps; 0 leaves it untrained")
-    parser.add_argument("--quick", action="store_true", help="a model that knows nothing, in seconds, for tests")
+    parser.add_argument("--quick", action="store_true", help="a model that knows nothing, for tests")
     return parser
 
 

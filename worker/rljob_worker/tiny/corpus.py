@@ -11,9 +11,9 @@ from rljob_worker.tiny.problems import Problem, stories, terse
 class Mixture:
     """How a text answers its question."""
 
-    worked_share: float = 0.3
+    worked_share: float = 0.33
     # Guesses are uniform in result ± max_error, so 1 in (2 * max_error + 1) is right.
-    max_error: int = 2
+    max_error: int = 4
 
 
 def guess(problem: Problem, rng: random.Random, max_error: int) -> int:

@@ -8,10 +8,10 @@ def build_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
     """About 0.8 M parameters; heads divide by two, so two tensor-parallel ranks can share the model."""
     return Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
+        hidden_size=192,
         intermediate_size=512,
-        num_hidden_layers=3,
-        num_attention_heads=4,
+        num_hidden_layers=2,
+        num_attention_heads=6,
         num_key_value_heads=2,
         head_dim=32,
         max_position_embeddings=512,

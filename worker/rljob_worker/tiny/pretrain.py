@@ -18,8 +18,9 @@ _IGNORED = -100
 class Pretraining:
     """Optimizer settings; `steps` 0 leaves the model as it was initialised."""
 
-    steps: int = 700
+    steps: int = 400
     rows_per_step: int = 64
+    matrix_learning_rate: float = 0.02
     learning_rate: float = 3e-3
     warmup_steps: int = 30
     weight_decay: float = 0.1
@@ -45,20 +46,53 @@ def pretrain(
 
     `report(step, loss)` is called after every step, counted from 1.
     """
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
-    )
+    optimizers = _optimizers(model, settings)
+    peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
     model.train()
     for step in range(settings.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * learning_rate_factor(step, settings)
-        loss = answer_loss(model, *collate(tokenizer, list(itertools.islice(texts, settings.rows_per_step))))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        for optimizer, peak in zip(optimizers, peaks, strict=True):
+            optimizer.param_groups[0]["lr"] = peak * learning_rate_factor(step, settings)
+        rows = list(itertools.islice(texts, settings.rows_per_step))
+        model.zero_grad(set_to_none=True)
+        loss = _accumulate_gradient(model, [collate(tokenizer, part) for part in _by_style(rows) if part])
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
-        optimizer.step()
-        report(step + 1, loss.item())
+        for optimizer in optimizers:
+            optimizer.step()
+        report(step + 1, loss)
     model.eval()
+
+
+def _optimizers(model: Qwen3ForCausalLM, settings: Pretraining) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for embeddings and norms.
+
+    With AdamW alone the worked solutions take more than twice the steps to come out right.
+    """
+    matrices = [
+        weight for name, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in name
+    ]
+    others = [weight for name, weight in model.named_parameters() if weight.ndim != 2 or "embed" in name]
+    decay = settings.weight_decay
+    return [
+        torch.optim.Muon(matrices, lr=settings.matrix_learning_rate, weight_decay=decay),
+        torch.optim.AdamW(others, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=decay),
+    ]
+
+
+def _by_style(rows: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Worked and terse rows apart: half of a batch of both would be padding."""
+    worked = [row for row in rows if "=" in row[1]]
+    return worked, [row for row in rows if "=" not in row[1]]
+
+
+def _accumulate_gradient(model: Qwen3ForCausalLM, parts: list[tuple[Tensor, Tensor]]) -> float:
+    """Adds the gradient of the mean over all answer tokens of all parts; returns that mean."""
+    counts = [int((labels != _IGNORED).sum()) for _, labels in parts]
+    total = 0.0
+    for (tokens, labels), count in zip(parts, counts, strict=True):
+        loss = answer_loss(model, tokens, labels) * (count / sum(counts))
+        loss.backward()
+        total += loss.item()
+    return total
 
 
 def collate(tokenizer: PreTrainedTokenizerFast, texts: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:

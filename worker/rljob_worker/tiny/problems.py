@@ -90,7 +90,7 @@ def stories(problems: tuple[Problem, ...], rng: random.Random) -> Iterator[tuple
 
 
 def dataset(problems: tuple[Problem, ...], num_rows: int, seed: int) -> list[dict[str, str]]:
-    """`num_rows` rows `{"question", "answer"}`; questions differ, the answer is the worked one, as in GSM8K."""
+    """`num_rows` rows `{"question", "answer"}`; all questions differ, answers are worked ones."""
     rows: dict[str, str] = {}
     assert num_rows <= len(problems) * len(_NAMES), "too few problems for that many different questions"
     for problem, question in stories(problems, random.Random(f"dataset {seed}")):

@@ -55,7 +55,7 @@ class Document:
 def read_document(text: str) -> Document:
     """The only document of `text`.  Never raises: what is wrong is in `problems`."""
     try:
-        nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
+        nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if node is not None and node.value != ""]
     except yaml.YAMLError as error:
         return Document(problems=[_syntax_problem(error)])
     if len(nodes) != 1:

@@ -13,6 +13,8 @@ from pydantic_core import ErrorDetails
 from rljob_api.model import ApiModel
 from rljob_api.problem import Problem, nearest, suggestion
 from rljob_api.v1alpha1 import RLJob
+from rljob_api.v1alpha1.data import NAME
+from rljob_api.v1alpha1.infrastructure import GROUP_NAME, QUANTITY
 
 Location = tuple[int | str, ...]
 
@@ -30,8 +32,10 @@ def check_structure(data: Any) -> tuple[RLJob | None, list[Problem]]:
         try:
             return RLJob.model_validate(guess, by_alias=True, by_name=False), problems
         except ValidationError as error:
-            details = [each for each in error.errors(include_url=False) if each["type"] not in _CONSEQUENCES]
-        problems += [found for each in details if (found := _problem_of(each)) not in problems]
+            details = [each for each in error.errors(include_url=False) if not _is_consequence(each)]
+        # What was left out as wrong comes back as missing: one path, one problem.
+        known = {each.path for each in problems}
+        problems += [found for found in map(_problem_of, details) if found.path not in known]
         before = copy.deepcopy(guess)
         for each in details:
             _repair(guess, each)
@@ -54,6 +58,13 @@ def _problem_of(error: ErrorDetails) -> Problem:
     return Problem(format_path(location), found, message, fix)
 
 
+def _is_consequence(error: ErrorDetails) -> bool:
+    """Whether the error only follows from another: a default that could not be made, a list whose entries are wrong."""
+    if error["type"] == "too_short":
+        return len(error["input"]) >= error["ctx"]["min_length"]
+    return error["type"] == "default_factory_not_called"
+
+
 def _explain(error: ErrorDetails, location: Location) -> tuple[str, str]:
     """(what is wrong, what to do) in the words of a user who never heard of pydantic."""
     kind, context = error["type"], error.get("ctx", {})
@@ -64,7 +75,7 @@ def _explain(error: ErrorDetails, location: Location) -> tuple[str, str]:
     if kind == "literal_error":
         return "the value is not one of those known", suggestion(str(error["input"]), _expected(error), "value")
     if kind == "string_pattern_mismatch":
-        return "the text has the wrong form", f"It must match {context['pattern']}."
+        return "the text has the wrong form", _FORMS.get(context["pattern"], f"It must match {context['pattern']}.")
     if kind in _TYPES:
         return f"it must be {_TYPES[kind]}", _type_fix(kind, error["input"])
     if (bound := next((name for name in _BOUNDS if name in context), None)) is not None:
@@ -73,6 +84,12 @@ def _explain(error: ErrorDetails, location: Location) -> tuple[str, str]:
         return _length_message(context), "Add or remove entries."
     return error["msg"][0].lower() + error["msg"][1:], "Change the value."
 
+
+_FORMS = {
+    NAME: "Write lower-case letters, digits and underscores, a letter first, at most 32.",
+    GROUP_NAME: "Write lower-case letters and digits, a letter first, at most 12.",
+    QUANTITY: "Write a number of bytes such as 16Gi or 500M.",
+}
 
 _TYPES = {
     "int_type": "a whole number",
@@ -86,9 +103,6 @@ _TYPES = {
     "model_type": "a mapping of fields",
     "model_attributes_type": "a mapping of fields",
 }
-
-_CONSEQUENCES = ("default_factory_not_called",)
-"""Errors that only say that another error came before."""
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rljob_api.model import ApiModel, Items
+from rljob_api.v1alpha1.data import NAME
 
 Balance = Literal["None", "Tokens", "Attention"]
 
@@ -14,7 +15,7 @@ Balance = Literal["None", "Tokens", "Attention"]
 class StageSpec(ApiModel):
     """A vertex of the DAG."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    name: str = Field(pattern=NAME)
     """The name that `after`, metrics and edges use."""
 
     run: str = Field(min_length=1)

@@ -8,11 +8,14 @@ from pydantic import Field
 
 from rljob_api.model import ApiModel, Items
 
+NAME = r"^[a-z][a-z0-9_]{0,31}$"
+"""The form of names of models, rewards and stages."""
+
 
 class ModelSpec(ApiModel):
     """A named set of weights."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    name: str = Field(pattern=NAME)
     """The name that stages use. `actor` is the policy; `reference` and `critic` start as copies of `actor`
     when they are not listed."""
 
@@ -66,7 +69,7 @@ class DataSpec(ApiModel):
 class RewardSpec(ApiModel):
     """One reward function; the reward of a row is the weighted sum over all of them."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    name: str = Field(pattern=NAME)
     """What metrics call it."""
 
     run: str = Field(min_length=1)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from rljob_api.model import ApiModel, Items
 
+GROUP_NAME = r"^[a-z][a-z0-9]{0,11}$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 
 
@@ -37,7 +38,7 @@ class TopologySpec(ApiModel):
 class WorkerGroupSpec(ApiModel):
     """Identical pods, one per host."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9]{0,11}$")
+    name: str = Field(pattern=GROUP_NAME)
     """The name that stages use; part of the pods' names. Lower-case letters and digits, at most 12."""
 
     replicas: int = Field(default=1, ge=1, le=16384)

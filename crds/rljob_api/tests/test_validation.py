@@ -1,0 +1,232 @@
+import pytest
+
+from rljob_api.tests.builders import (
+    ADVANTAGE,
+    FULL_EXAMPLE,
+    GRPO,
+    PPO,
+    REFERENCE,
+    REWARD,
+    ROLLOUT,
+    TWO_GROUPS,
+    UPDATE,
+    dag,
+    problems,
+)
+
+LONE_UPDATE = UPDATE.replace(", reference]", "]")
+OLD = "name: old, run: LogProbs, models: [actor], after: [rollout], group: rollout"
+KL_OFF = "algorithm.kl.coefficient=0"
+
+
+def replaced(old, new):
+    """The GRPO pipeline with one stage replaced."""
+    return dag(*(new if stage == old else stage for stage in GRPO))
+
+
+def test_jobs_without_problems():
+    assert problems() == []
+    assert problems(*PPO) == []
+    assert problems(*TWO_GROUPS) == []
+    assert problems(*PPO, *TWO_GROUPS) == []
+    assert problems(dag(*GRPO)) == []
+    assert problems(KL_OFF, dag(ROLLOUT, REWARD, ADVANTAGE, LONE_UPDATE)) == []
+
+
+def test_the_full_example_is_only_ahead_of_the_code():
+    (problem,) = problems(text=FULL_EXAMPLE)
+    assert problem.path == "spec.rollout.engine"
+    assert "not built yet" in problem.message
+    assert problems("rollout.engine=Transformers", text=FULL_EXAMPLE) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "words"),
+    [
+        # not built yet
+        ("training.engine=Megatron", "spec.training.engine", "not built yet"),
+        ("rollout.engine=VLLM", "spec.rollout.engine", "not built yet"),
+        ("training.parallelism.tensor=2", "spec.training.parallelism.tensor", "not built yet"),
+        ("training.parallelism.context=2", "spec.training.parallelism.context", "not built yet"),
+        ("rollout.parallelism.tensor=2", "spec.rollout.parallelism.tensor", "not built yet"),
+        ("rollout.maxStaleness=1", "spec.rollout.maxStaleness", "not built yet"),
+        ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "not built yet"),
+        ("dataBuffer.tls=true", "spec.dataBuffer.tls", "not built yet"),
+        ("monitoring.trackers=[TensorBoard, WandB]", "spec.monitoring.trackers[1]", "not built yet"),
+        # names
+        ("metadata.name=My_Job", "metadata.name", "Write my-job."),
+        ("metadata.name=" + "a" * 41, "metadata.name", "at most 40"),
+        ("models=[{name: actor, path: a}, {name: actor, path: b}]", "spec.models[1].name", "taken"),
+        ("rewards.1={name: correct, run: 'a:b'}", "spec.rewards[1].name", "taken"),
+        ("workerGroups=[{name: a}, {name: a}]", "spec.workerGroups[1].name", "taken"),
+        ("data.validation=[{path: a, name: x}, {path: b, name: x}]", "spec.data.validation[1].name", "taken"),
+        ("rewards.0.run=my_rewards.correct", "spec.rewards[0].run", "module:function"),
+        ("rewards.0.column=response_ids", "spec.rewards[0].column", "something else"),
+        (
+            "workerGroups=[{name: a, accelerator: {profile: nvidia-h10}}]",
+            "spec.workerGroups[0].accelerator.profile",
+            "Did you mean nvidia-h100?",
+        ),
+        # sizes
+        ("training.miniBatchRows=64", "spec.training.miniBatchRows", "larger than the batch"),
+        ("training.miniBatchRows=6", "spec.training.miniBatchRows", "multiple of groupSize 4"),
+        ("training.miniBatchRows=12", "spec.training.miniBatchRows", "nearest size that fits is 8"),
+        ("workerGroups=[{name: a, replicas: 3}]", "spec.data.batchSize", "multiple of 3, such as 6"),
+        ("workerGroups=[{name: a, replicas: 16}]", "spec.data.batchSize", "multiple of 16, such as 16"),
+        (
+            "workerGroups=[{name: a, accelerator: {profile: ascend-910, count: 3}}]",
+            "spec.workerGroups[0].accelerator.count",
+            "1, 2, 4, 8, 16",
+        ),
+        ("algorithm.overlong={bufferTokens: 33}", "spec.algorithm.overlong.bufferTokens", "at most 32"),
+        # options
+        ("algorithm.groupSize=1", "spec.algorithm.groupSize", "every advantage is 0"),
+        ("algorithm.critic={}", "spec.algorithm.critic", "GRPO has no critic"),
+        ("algorithm.advantage.gamma=0.9", "spec.algorithm.advantage.gamma", "does not look at it"),
+        ("algorithm.advantage.lambda=0.9", "spec.algorithm.advantage.lambda", "does not look at it"),
+        ("algorithm.loss.clipHigh=0.1", "spec.algorithm.loss.clipHigh", "0.2 or more"),
+        ("algorithm.loss.dualClip=1.0", "spec.algorithm.loss.dualClip", "above 1"),
+        ("algorithm.kl={coefficient: 0, target: 0.1}", "spec.algorithm.kl.target", "stays 0"),
+        ("algorithm.kl={placement: Reward, estimator: K3Weighted}", "spec.algorithm.kl.estimator", "K1"),
+        ("rollout.temperature=0", "spec.rollout.temperature", "validation.temperature"),
+        ("rollout.topP=0.9", "spec.rollout.topP", "full distribution"),
+        ("rollout.topK=50", "spec.rollout.topK", "full distribution"),
+        ("training.betas=[0.9, 1.0]", "spec.training.betas[1]", "below 1"),
+        ("validation.everySteps=5", "spec.validation.everySteps", "data.validation"),
+        ("checkpoint.keepBest=1", "spec.checkpoint.keepBest", "data.validation"),
+        ("rewards=[]", "spec.rewards", "no reward function"),
+        ("code={}", "spec.code", "exactly one"),
+        ("env=[{name: A}]", "spec.env[0]", "exactly one"),
+        ("workerGroups=[{name: a, topology: {preferred: x, required: y}}]", "spec.workerGroups[0].topology", "both"),
+        ("failurePolicy.rules=[{action: Restart}]", "spec.failurePolicy.rules[0]", "onExitCodes"),
+        (
+            "failurePolicy.rules=[{onExitCodes: [64], action: Restart}]",
+            "spec.failurePolicy.rules[0].onExitCodes",
+            "end the same way",
+        ),
+        # placement
+        ("workerGroups=[{name: a}, {name: b}]", "spec.workerGroups", "named rollout"),
+        ("workerGroups=[{name: rollout}, {name: b}, {name: c}]", "spec.workerGroups", "one other"),
+        ("models.1={name: judge, path: x}", "spec.models[1].name", "no stage uses the model"),
+        ("models.0.name=policy", "spec.models", "Name the policy actor."),
+    ],
+)
+def test_one_mistake_is_found_where_it_is(override, path, words):
+    found = problems(override)
+    matching = [str(problem) for problem in found if problem.path == path]
+    assert matching, [str(problem) for problem in found]
+    assert words in matching[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "words"),
+    [
+        # references
+        ([replaced(REWARD, REWARD.replace("rollout]", "rolout]"))], "stages[1].after[0]", "Did you mean rollout?"),
+        ([replaced(REWARD, REWARD.replace("Reward,", "Rewards,"))], "stages[1].run", "Did you mean Reward?"),
+        ([replaced(REFERENCE, REFERENCE.replace("[reference]", "[refrence]"))], "models[0]", "Did you mean reference?"),
+        ([replaced(ROLLOUT, ROLLOUT + ", group: trian")], "stages[0].group", "Did you mean train?"),
+        ([dag(*GRPO, GRPO[0])], "stages[5].name", "taken by spec.dag.stages[0]"),
+        ([replaced(REWARD, REWARD.replace("rollout]", "rollout, reward]"))], "stages[1].after[1]", "after itself"),
+        # shape
+        ([replaced(REWARD, REWARD.replace("[rollout]", "[advantage]"))], "after", "reward -> advantage -> reward"),
+        ([replaced(ROLLOUT, ROLLOUT + ", after: [reward]")], "stages[0].after", "cycle"),
+        ([replaced(REWARD, "name: reward, run: Reward")], "stages[1].after", "unreachable"),
+        ([dag(*GRPO, "name: log, run: 'm:f'")], "stages[5].after", "unreachable"),
+        ([dag("name: log, run: 'm:f'"), "rewards=[]"], "stages", "Rollout"),
+        ([KL_OFF, dag(ROLLOUT, REWARD, ADVANTAGE)], "stages", "no stage updates a policy"),
+        # columns
+        (
+            [dag(ROLLOUT, REFERENCE, UPDATE, ADVANTAGE.replace("reward]", "rollout]")), "rewards=[]"],
+            "stages[3]",
+            "run: Reward",
+        ),
+        ([replaced(UPDATE, LONE_UPDATE)], "stages[4].after", "Add reference to after."),
+        ([dag(*GRPO, "name: more, run: Reward, after: [rollout]")], "stages[5]", "reward writes column rewards too"),
+        (
+            [dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [respons_ids]")],
+            "stages[5].reads",
+            "Did you mean response_ids?",
+        ),
+        ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [row_ids]")], "stages[5].reads", "every row"),
+        ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], writes: [row_ids]")], "stages[5].writes", "index"),
+        (
+            [dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [qqqq]")],
+            "stages[5].reads",
+            "lists it in writes",
+        ),
+        # fields of stages
+        ([replaced(REWARD, REWARD + ", reads: [x]")], "stages[1].reads", "its own columns"),
+        ([replaced(REWARD, REWARD + ", options: {a: 1}")], "stages[1].options", "no options"),
+        ([replaced(ROLLOUT, ROLLOUT + ", balance: Tokens")], "stages[0].balance", "nothing to balance"),
+        ([replaced(ADVANTAGE, ADVANTAGE + ", rename: {reward: x}")], "rename.reward", "Did you mean rewards?"),
+        ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], rename: {a: b}")], "stages[5].rename", "catalogue"),
+        ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], models: [actor]")], "stages[5].models", "not built"),
+        ([replaced(REFERENCE, "name: reference, run: LogProbs, after: [rollout]")], "stages[2].models", "[reference]"),
+        ([replaced(REWARD, REWARD + ", models: [actor]")], "stages[1].models", "no model"),
+        # contradictions
+        ([KL_OFF, dag(*GRPO)], "stages[2]", "kl.coefficient is 0"),
+        (
+            [dag(*GRPO, UPDATE.replace("name: update", "name: again"))],
+            "stages[5].models",
+            "updates model actor already",
+        ),
+        # placement
+        (
+            [*TWO_GROUPS, dag(ROLLOUT, REWARD, OLD, ADVANTAGE, UPDATE + ", group: train")],
+            "stages[2].group",
+            "Write group: train.",
+        ),
+        ([*TWO_GROUPS, dag(*(f"{stage}, group: train" for stage in GRPO))], "spec.workerGroups[1]", "no stage runs"),
+        ([dag(*GRPO), "workerGroups=[{name: a}, {name: b}]"], "stages[0].group", "one of a, b"),
+    ],
+)
+def test_one_mistake_in_a_dag_is_found_where_it_is(overrides, path, words):
+    found = [str(problem) for problem in problems(*overrides)]
+    assert any(path in each.partition(": ")[0] and words in each for each in found), found
+
+
+def test_a_misspelt_stage_is_one_problem_not_one_for_everything_downstream():
+    (problem,) = problems(replaced(ADVANTAGE, ADVANTAGE.replace("run: Advantage", "run: Advantege")))
+    assert problem.path == "spec.dag.stages[3].run"
+
+
+def test_ppo_without_a_critic_in_the_dag_says_which_stage_is_missing():
+    found = problems(*PPO, dag(*GRPO))
+    assert any("run: Values" in problem.fix for problem in found)
+
+
+def test_ppo_does_not_look_at_options_of_grpo():
+    (problem,) = problems("algorithm={name: PPO, advantage: {normalizeStd: false}}")
+    assert problem.path == "spec.algorithm.advantage.normalizeStd"
+    (problem,) = problems("algorithm={name: PPO, critic: {warmupSteps: 10}}")
+    assert "never learns" in problem.message
+
+
+def test_kl_in_the_reward_needs_old_log_probs_of_the_training_engine():
+    assert problems("algorithm.kl.placement=Reward") == []
+    found = problems("algorithm.kl.placement=Reward", dag(*GRPO))
+    assert {"old_log_probs" in problem.message for problem in found} == {True, False}
+
+
+def test_a_reward_that_no_stage_calls():
+    mine = "name: reward, run: 'm:f', after: [rollout], writes: [rewards]"
+    (problem,) = problems(replaced(REWARD, mine))
+    assert problem.path == "spec.rewards"
+    assert problems(replaced(REWARD, mine), "rewards=[]") == []
+
+
+def test_cluster_only_fields_are_accepted():
+    assert (
+        problems(
+            "scheduling={provider: Kueue, queue: gpus, priorityClassName: high}",
+            "lifecycle={stallSeconds: 60, cleanPodPolicy: All}",
+            "env=[{name: TOKEN, valueFrom: {secretKeyRef: {name: hf, key: token}}}]",
+            "code={configMap: mine}",
+            "storage={persistentVolumeClaim: team}",
+            "workerGroups=[{name: a, topology: {required: zone}, template: {spec: {hostNetwork: true}}}]",
+            "monitoring={podMonitor: true}",
+            "suspend=true",
+        )
+        == []
+    )

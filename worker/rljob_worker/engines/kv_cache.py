@@ -1,14 +1,15 @@
 """Keys and values of the rows being decoded, aligned in time.
 
-Every row writes its next token into the same column, whatever its length; a row's keys are the columns from its own `start` up
-to that one. A prompt of 3 and one of 5 tokens, after two steps (. is masked):
+Every row writes its next token into the same column, whatever its length; a row's keys are the columns from its own
+`start` up to that one. A prompt of 3 and one of 5 tokens, after two steps (. is masked):
 
     column   0 1 2 3 4 | 5 6
     row 0    . . p p p | a b        start 2
     row 1    p p p p p | a b        start 0
 
-So a step's write is a slice, its mask is a slice of one that changes only when rows come or go, and a sliding window is a narrower
-slice. Rows are always the first `num_rows` of the buffers: the last rows move into the places of finished ones.
+So a step's write is a slice, its mask is a slice of one that changes only when rows come or go, and a sliding window
+is a narrower slice. Rows are always the first `num_rows` of the buffers: the last rows move into the places of
+finished ones.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class DecodeCache(Cache):
         self.num_rows, self.column = 0, column
 
     def admit(self, prompts: PromptCapture, prompt_of_row: Indices, starts: Indices, lengths: Indices) -> None:
-        """Add one row per entry of `prompt_of_row`, with the keys of that packed prompt (at `starts`, of `lengths`) right-aligned
-        before the current column."""
+        """Add one row per entry of `prompt_of_row`, with the keys of that packed prompt (at `starts`, of `lengths`)
+        right-aligned before the current column."""
         rows = slice(self.num_rows, self.num_rows + len(prompt_of_row))
         width = int(lengths.max())
         columns = slice(self.column - width, self.column)
@@ -157,7 +158,8 @@ class DecodeCache(Cache):
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
     ) -> torch.Tensor:
-        """One query per row, [rows, heads, 1, head_dim], over its columns: the heads that share keys are queries of one product."""
+        """One query per row, [rows, heads, 1, head_dim], over its columns: the heads that share keys are queries of
+        one product."""
         width = key.shape[2]
         skipped = max(0, width - window) if window is not None else 0
         mask = None

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from rljob_worker.engines.varlen_attention import ATTENTION
 from rljob_worker.errors import InvalidJob
@@ -17,7 +25,8 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 class ValueModel(torch.nn.Module):
-    """A backbone with one number per token. A new head is zero: the first values are 0, and the backbone stays the policy's."""
+    """A backbone with one number per token. A new head is zero: the first values are 0, and the backbone stays the
+    policy's."""
 
     def __init__(self, backbone: PreTrainedModel) -> None:
         super().__init__()
@@ -81,13 +90,12 @@ def model_config(path: str) -> PretrainedConfig:
 
 
 def end_token_ids(path: str, config: PretrainedConfig) -> tuple[int, ...]:
-    """Tokens that end a response: of the generation config, else of the config, else of the tokenizer's files. May be none."""
+    """Tokens that end a response: of the generation config, else of the config, else of the tokenizer's files. May be
+    none."""
     found = GenerationConfig.from_model_config(config).eos_token_id
     if (Path(path) / "generation_config.json").is_file() or not Path(path).is_dir():
-        try:
+        with suppress(OSError):  # a hub model may have no generation config
             found = GenerationConfig.from_pretrained(path).eos_token_id or found
-        except OSError:
-            pass  # a hub model without a generation config
     if found is None:
         found = _tokenizer_end_token(Path(path))
     if found is None:
@@ -95,9 +103,7 @@ def end_token_ids(path: str, config: PretrainedConfig) -> tuple[int, ...]:
     return tuple(found) if isinstance(found, list | tuple) else (int(found),)
 
 
-def _load(
-    auto: type, path: str, config: PretrainedConfig, dtype: torch.dtype, seed: int
-) -> PreTrainedModel:
+def _load(auto: type, path: str, config: PretrainedConfig, dtype: torch.dtype, seed: int) -> PreTrainedModel:
     if _is_random(path):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -35,7 +35,8 @@ class Sampling:
     """How to turn logits into tokens."""
 
     temperature: float = 1.0
-    """Logits are divided by this before the softmax, in the draw and in every log-prob. 0 takes the most likely token."""
+    """Logits are divided by this before the softmax, in the draw and in every log-prob. 0 takes the most likely
+    token."""
     max_tokens: int = 1024
     """Longest response, in tokens, the end-of-sequence token included."""
     top_p: float = 1.0
@@ -63,8 +64,9 @@ class Responses:
 class TokenBatch:
     """The response tokens of one micro-batch, packed row after row without padding.
 
-    Two rows with responses of 2 and 3 tokens give `row = [0, 0, 1, 1, 1]` and per-token tensors of length 5. A rank that has
-    run out of rows computes empty micro-batches: zero rows, zero tokens; a sum over no tokens is the right loss there.
+    Two rows with responses of 2 and 3 tokens give `row = [0, 0, 1, 1, 1]` and per-token tensors of length 5. A rank
+    that has run out of rows computes empty micro-batches: zero rows, zero tokens; a sum over no tokens is the right
+    loss there.
     """
 
     log_probs: torch.Tensor
@@ -72,7 +74,8 @@ class TokenBatch:
     entropy: torch.Tensor | None
     """[tokens], differentiable: entropy of the distribution each token was drawn from; None unless asked for."""
     values: torch.Tensor | None
-    """[tokens], differentiable: the critic's value of the state before each token; None unless asked for. Never scaled by the temperature."""
+    """[tokens], differentiable: the critic's value of the state before each token; None unless asked for. Never
+    scaled by the temperature."""
     row: torch.Tensor
     """[tokens] int64, ascending: the row of the micro-batch each token belongs to."""
     num_rows: int
@@ -86,29 +89,31 @@ class Objective(Protocol):
     """What an update minimises. Pure: it sees tensors, never a model or a process group."""
 
     columns: tuple[str, ...]
-    """Columns of the batch it reads, beyond `prompt_ids` and `response_ids`. A ragged one has one value per response token."""
+    """Columns of the batch it reads, beyond `prompt_ids` and `response_ids`. A ragged one has one value per response
+    token."""
     outputs: frozenset[str]
     """Model outputs it needs, of {"log_probs", "entropy", "values"}."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """This rank's denominators for one mini-batch. The engine sums them over the data-parallel ranks, once per optimizer
-        step. The keys must not depend on the rows: a rank without rows returns zeros under the same keys."""
+        """This rank's denominators for one mini-batch. The engine sums them over the data-parallel ranks, once per
+        optimizer step. The keys must not depend on the rows: a rank without rows returns zeros under the same
+        keys."""
         ...
 
     def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
-        """The loss of one micro-batch, a scalar divided by the *global* `counts`, so that the sum over all micro-batches and
-        ranks is the objective; and metrics that merge by addition."""
+        """The loss of one micro-batch, a scalar divided by the *global* `counts`, so that the sum over all
+        micro-batches and ranks is the objective; and metrics that merge by addition."""
         ...
 
 
 @runtime_checkable
 class TrainEngine(Protocol):
-    """One model on the ranks of one mesh. Every method is collective: all ranks of the mesh call it in the same order, with
-    their own rows, possibly none. Rows keep the order of the batch."""
+    """One model on the ranks of one mesh. Every method is collective: all ranks of the mesh call it in the same
+    order, with their own rows, possibly none. Rows keep the order of the batch."""
 
     def log_probs(self, batch: Batch) -> Column:
-        """Log-probability of every response token at the sampling temperature. Reads `prompt_ids` and `response_ids`; returns
-        ragged float32, one value per response token."""
+        """Log-probability of every response token at the sampling temperature. Reads `prompt_ids` and `response_ids`;
+        returns ragged float32, one value per response token."""
         ...
 
     def values(self, batch: Batch) -> Column:
@@ -116,14 +121,15 @@ class TrainEngine(Protocol):
         ...
 
     def update(self, batch: Batch, objective: Objective) -> dict[str, Scalar]:
-        """ONE optimizer step over one mini-batch, of which `batch` holds this rank's rows. The result does not depend on how
-        rows are split over ranks or micro-batches. A step whose gradient norm is not finite is skipped on all ranks alike and
-        counted in `update/skipped_total`."""
+        """ONE optimizer step over one mini-batch, of which `batch` holds this rank's rows. The result does not depend
+        on how rows are split over ranks or micro-batches. A step whose gradient norm is not finite is skipped on all
+        ranks alike and counted in `update/skipped_total`."""
         ...
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Full tensors under their Hugging Face names, streamed: at most a bucket is gathered at a time, and a tensor is only
-        good until the next one is asked for. Tied weights come once. Collective: every rank must exhaust the iterator."""
+        """Full tensors under their Hugging Face names, streamed: at most a bucket is gathered at a time, and a tensor
+        is only good until the next one is asked for. Tied weights come once. Collective: every rank must exhaust the
+        iterator."""
         ...
 
     def save(self, directory: Path) -> None:
@@ -131,7 +137,8 @@ class TrainEngine(Protocol):
         ...
 
     def load(self, directory: Path) -> None:
-        """Read what `save` wrote, on any number of ranks. Raises StorageError when it is missing, damaged or of another model."""
+        """Read what `save` wrote, on any number of ranks. Raises StorageError when it is missing, damaged or of
+        another model."""
         ...
 
     def export(self, directory: Path) -> None:
@@ -152,8 +159,8 @@ class RolloutEngine(Protocol):
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Copy tensors in place, by Hugging Face name, and remember the policy version they make. A name or shape that the
-        model does not have is an error."""
+        """Copy tensors in place, by Hugging Face name, and remember the policy version they make. A name or shape
+        that the model does not have is an error."""
         ...
 
     @property

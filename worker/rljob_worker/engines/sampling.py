@@ -14,8 +14,9 @@ _UINT64 = (1 << 64) - 1
 
 
 def uniforms(seed: int, row_ids: Indices, positions: Indices) -> np.ndarray:
-    """A float64 in [0, 1) per (seed, row_id, position): splitmix64 over the three, 24 bits kept so that float32 holds it
-    exactly and never rounds up to 1. Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"."""
+    """A float64 in [0, 1) per (seed, row_id, position): splitmix64 over the three, 24 bits kept so that float32 holds
+    it exactly and never rounds up to 1. Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
+    generators"."""
     state = np.uint64(_mix_int(seed & _UINT64))
     rows = _mix(state ^ row_ids.astype(np.uint64))
     return (_mix(rows ^ positions.astype(np.uint64)) >> np.uint64(40)).astype(np.float64) * 2.0**-24
@@ -26,7 +27,8 @@ def sample(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens int64 [rows] and their log-probs [rows], from logits [rows, vocabulary].
 
-    The log-prob is under the whole distribution at the sampling temperature, whatever top-p and top-k leave to draw from.
+    The log-prob is under the whole distribution at the sampling temperature, whatever top-p and top-k leave to draw
+    from.
     """
     log_probs = log_distribution(logits, sampling.temperature or 1.0)
     if sampling.temperature == 0:
@@ -39,16 +41,16 @@ def sample(
 
 
 def invert_cdf(probabilities: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-    """The first token whose cumulative probability exceeds draw * total: probabilities need not sum to 1, and a token of
-    probability 0 is never drawn. [0.5, 0, 0.5] with draw 0.5 gives token 2."""
+    """The first token whose cumulative probability exceeds draw * total: probabilities need not sum to 1, and a token
+    of probability 0 is never drawn. [0.5, 0, 0.5] with draw 0.5 gives token 2."""
     cumulative = probabilities.cumsum(-1)
     targets = draws.unsqueeze(-1) * cumulative[:, -1:]
     return torch.searchsorted(cumulative, targets, right=True).squeeze(-1)
 
 
 def keep_likely(probabilities: torch.Tensor, top_p: float, top_k: int) -> torch.Tensor:
-    """Zero all but the `top_k` most likely tokens, then all but the smallest set of those that reaches `top_p` of the whole;
-    the most likely token always stays."""
+    """Zero all but the `top_k` most likely tokens, then all but the smallest set of those that reaches `top_p` of the
+    whole; the most likely token always stays."""
     size = probabilities.shape[-1]
     if 0 < top_k < size:
         least = probabilities.topk(top_k, dim=-1).values[:, -1:]

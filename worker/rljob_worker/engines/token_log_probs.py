@@ -1,4 +1,5 @@
-"""Log-probabilities of chosen tokens: one function for rollout, old, reference and current policy, so that they agree."""
+"""Log-probabilities of chosen tokens: one function for rollout, old, reference and current policy, so that they
+agree."""
 
 from __future__ import annotations
 

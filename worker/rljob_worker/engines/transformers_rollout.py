@@ -1,7 +1,7 @@
 """`TransformersRollout`: sampling with nothing but transformers, as fast as its modules allow.
 
-Each distinct prompt is prefilled once, packed; its keys are copied to the rows of its group. Rows decode together; a row that ends
-makes room for the next one waiting (continuous batching), or the batch shrinks.
+Each distinct prompt is prefilled once, packed; its keys are copied to the rows of its group. Rows decode together; a
+row that ends makes room for the next one waiting (continuous batching), or the batch shrinks.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ class _Decoding:
             self.tokens = self.tokens[torch.from_numpy(order).to(self.device)]
 
     def _prefill(self, prompts: Column, prompt_of_row: Indices) -> torch.Tensor:
-        """Forward packed prompts, add a row of the cache for each of `prompt_of_row`; its next-token logits [rows, vocabulary]."""
+        """Forward packed prompts, add a row of the cache for each of `prompt_of_row`; its next-token logits [rows,
+        vocabulary]."""
         assert prompts.offsets is not None
         lengths, starts = prompts.lengths, prompts.offsets[:-1]
         tokens = np.arange(len(prompts.values))

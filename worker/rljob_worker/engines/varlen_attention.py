@@ -1,8 +1,9 @@
 """Causal attention over packed rows, for any model that lets transformers choose its attention.
 
 Linear layers see packed tokens only, [1, tokens]. Attention needs rows side by side, so each layer's queries, keys and
-values are gathered into a few rectangles of rows of similar length, right-padded, where plain causal attention is exact: no
-real token comes after a pad. The outputs are gathered back. Rows that share a prompt gather the same tokens.
+values are gathered into a few rectangles of rows of similar length, right-padded, where plain causal attention is
+exact: no real token comes after a pad. The outputs are gathered back. Rows that share a prompt gather the same
+tokens.
 
     rows of lengths 9 8 8 | 3 2  ->  rectangles [3, 9] and [2, 3]: 33 slots, not the 45 of one padded rectangle
 
@@ -94,7 +95,8 @@ class PackedLayout:
 def plan_rectangles(
     sequences: Indices, lengths: Indices, num_tokens: int
 ) -> tuple[Indices, Indices, tuple[tuple[int, int], ...]]:
-    """Slots of each rectangle (pads point at token 0), the slot that owns each token, and the rectangles, longest first."""
+    """Slots of each rectangle (pads point at token 0), the slot that owns each token, and the rectangles, longest
+    first."""
     order = np.argsort(-lengths, kind="stable")
     starts = offsets_of(lengths)[:-1]
     gather, rectangles = [], []
@@ -127,7 +129,8 @@ def _similar_lengths(order: Indices, lengths: Indices) -> list[Indices]:
 def causal_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, scale: float | None, window: int | None
 ) -> torch.Tensor:
-    """Causal attention of [rows, heads, length, head_dim], with fewer key heads than query heads where the model has them."""
+    """Causal attention of [rows, heads, length, head_dim], with fewer key heads than query heads where the model has
+    them."""
     length = query.shape[2]
     mask = None
     if window is not None and length > window:
@@ -135,7 +138,13 @@ def causal_attention(
         age = steps[:, None] - steps[None, :]
         mask = (age >= 0) & (age < window)
     return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scale,
+        enable_gqa=query.shape[1] != key.shape[1],
     )
 
 

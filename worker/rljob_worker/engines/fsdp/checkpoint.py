@@ -36,7 +36,9 @@ def read(state: State, directory: Path, group: dist.ProcessGroup | None) -> None
     """Fill the tensors of `state` in place, whatever number of ranks wrote them. Collective."""
     alone = world_size(group) == 1
     if not (directory / ".metadata").is_file():
-        raise StorageError(f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere")
+        raise StorageError(
+            f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere"
+        )
     try:
         dcp.load(
             state,

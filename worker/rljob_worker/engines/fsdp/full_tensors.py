@@ -14,7 +14,8 @@ Named = tuple[str, torch.Tensor]
 
 
 def full_tensors(named: Iterable[Named], group: dist.ProcessGroup | None) -> Iterator[Named]:
-    """Stream full tensors in order. Collective: every rank exhausts it. At most a bucket, or one tensor, is held whole."""
+    """Stream full tensors in order. Collective: every rank exhausts it. At most a bucket, or one tensor, is held
+    whole."""
     for bucket in buckets(named, _BUCKET_BYTES):
         if any(isinstance(tensor, DTensor) for _, tensor in bucket):
             yield from _gather(bucket, group)
@@ -42,7 +43,8 @@ def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _gather(bucket: list[Named], group: dist.ProcessGroup | None) -> Iterator[Named]:
-    """Each rank's shards, one after another, gathered as one flat tensor. FSDP shards dim 0 in chunks of ceil(rows / ranks)."""
+    """Each rank's shards, one after another, gathered as one flat tensor. FSDP shards dim 0 in chunks of ceil(rows /
+    ranks)."""
     shards = [tensor._local_tensor for _, tensor in bucket]
     ranks = bucket[0][1].device_mesh.size()
     sizes = [-(-tensor.shape[0] // ranks) * (tensor.numel() // tensor.shape[0]) for _, tensor in bucket]

@@ -1,7 +1,7 @@
 """AdamW over this rank's shards, with the learning-rate schedule and the clip by the global norm.
 
-The optimizer sees the local tensors under FSDP's distributed ones: an update is element-wise, and plain tensors are stepped
-without a dispatch per parameter.
+The optimizer sees the local tensors under FSDP's distributed ones: an update is element-wise, and plain tensors are
+stepped without a dispatch per parameter.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ShardedAdamW:
         return self.settings.learning_rate * learning_rate_factor(self.settings, self.num_steps)
 
     def step(self, agreement: Agreement) -> tuple[float, bool]:
-        """Clip and step from the gradients that FSDP left. Returns the norm before clipping and whether the step was taken;
-        it is not when the norm is not finite, on every rank alike, since the norm is global."""
+        """Clip and step from the gradients that FSDP left. Returns the norm before clipping and whether the step was
+        taken; it is not when the norm is not finite, on every rank alike, since the norm is global."""
         for name, local in self._locals.items():
             gradient = self.parameters[name].grad
             local.grad = None if gradient is None else local_part(gradient)
@@ -69,7 +69,8 @@ class ShardedAdamW:
             local.grad = self.parameters[name].grad = None
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Tensors of the optimizer by `parameter.name`, distributed as the parameters are, and the number of steps taken."""
+        """Tensors of the optimizer by `parameter.name`, distributed as the parameters are, and the number of steps
+        taken."""
         tensors: dict[str, torch.Tensor] = {"num_steps": torch.tensor(self.num_steps)}
         for name, local in self._locals.items():
             for key in ("exp_avg", "exp_avg_sq"):

@@ -45,7 +45,8 @@ class TrainSettings:
 
 
 def learning_rate_factor(settings: TrainSettings, step: int) -> float:
-    """Factor of the peak learning rate at the 0-based optimizer step: (step + 1) / warmup while warming up, then the schedule."""
+    """Factor of the peak learning rate at the 0-based optimizer step: (step + 1) / warmup while warming up, then the
+    schedule."""
     if step < settings.warmup_steps:
         return (step + 1) / settings.warmup_steps
     span = max(1, settings.total_steps - settings.warmup_steps)

@@ -68,7 +68,8 @@ def fsdp_units(model: torch.nn.Module) -> list[FSDPModule]:
 
 
 def hold_gradients(model: torch.nn.Module, *, last: bool) -> None:
-    """Before each micro-batch: gradients add up locally, weights stay gathered, until the last one reduces and reshards."""
+    """Before each micro-batch: gradients add up locally, weights stay gathered, until the last one reduces and
+    reshards."""
     if isinstance(model, FSDPModule):
         model.set_is_last_backward(last)
         model.set_requires_gradient_sync(last)

@@ -1,0 +1,121 @@
+"""From a plan's engine to a live one, by the library's catalogue name. A new library is one builder and one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from rljob_api.plan import EnginePlan, Plan
+from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
+from rljob_worker.errors import InvalidJob
+
+if TYPE_CHECKING:
+    import torch
+
+    from rljob_worker.engines.fsdp import TrainSettings
+
+_VALUE_STAGES = ("Values", "UpdateCritic")
+
+
+def build_train_engine(plan: Plan, engine: EnginePlan, device: torch.device) -> TrainEngine:
+    """Load the model and make it ready to score and, when `engine.trainable`, to update. Collective over the group's
+    torch.distributed world; a process without one is a world of its own.
+
+    Raises InvalidJob for a path without a usable model and for parallelism that the library does not have.
+    """
+    return _builder(TRAIN_ENGINES, engine)(plan, engine, device)
+
+
+def build_rollout_engine(
+    plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None = None
+) -> RolloutEngine:
+    """Load the model and make it ready to generate. `trained_by`, the engine in this process that trains the same
+    model, may lend its weights in place of a copy; `load_weights` then has nothing to copy. Raises InvalidJob."""
+    return _builder(ROLLOUT_ENGINES, engine)(plan, engine, device, trained_by)
+
+
+def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
+    """How the job trains one model."""
+    from rljob_worker.engines.fsdp import TrainSettings
+
+    spec = plan.spec
+    training, critic = spec.training, spec.algorithm.critic
+    is_critic = has_value_head(plan, engine) and critic is not None
+    return TrainSettings(
+        temperature=spec.rollout.temperature,
+        tokens_per_micro_batch=training.tokens_per_micro_batch,
+        precision=training.precision,
+        trainable=engine.trainable,
+        learning_rate=critic.learning_rate if is_critic else training.learning_rate,
+        schedule=training.schedule,
+        warmup_steps=training.warmup_steps,
+        total_steps=spec.stop.steps * spec.num_optimizer_steps,
+        weight_decay=training.weight_decay,
+        betas=(training.betas[0], training.betas[1]),
+        max_grad_norm=training.max_grad_norm,
+        activation_checkpointing=training.activation_checkpointing,
+    )
+
+
+def has_value_head(plan: Plan, engine: EnginePlan) -> bool:
+    """Whether a stage asks this engine for values."""
+    return any(stage.run in _VALUE_STAGES and engine.name in stage.engines for stage in plan.stages)
+
+
+def _fsdp(plan: Plan, engine: EnginePlan, device: torch.device) -> TrainEngine:
+    import torch.distributed as dist
+
+    from rljob_worker.engines.fsdp import FSDPEngine
+    from rljob_worker.engines.models import load_policy, load_value_model
+
+    _refuse_unbuilt_parallelism(engine)
+    settings = train_settings(plan, engine)
+    load = load_value_model if has_value_head(plan, engine) else load_policy
+    model = load(engine.path, settings.master_dtype, plan.spec.seed)
+    return FSDPEngine(model, settings, device, dist.group.WORLD if dist.is_initialized() else None)
+
+
+def _transformers(
+    plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None
+) -> RolloutEngine:
+    from rljob_worker.engines.fsdp import FSDPEngine
+    from rljob_worker.engines.fsdp.settings import DTYPES
+    from rljob_worker.engines.models import end_token_ids, load_policy, model_config
+    from rljob_worker.engines.transformers_rollout import TransformersRollout
+
+    _refuse_unbuilt_parallelism(engine)
+    if isinstance(trained_by, FSDPEngine) and not trained_by.is_sharded:
+        model = trained_by.model
+    else:
+        dtype = DTYPES[plan.spec.training.precision]
+        model = load_policy(engine.path, dtype, plan.spec.seed).requires_grad_(False)
+    ends = end_token_ids(engine.path, model_config(engine.path))
+    return TransformersRollout(model, device, ends, plan.spec.rollout.max_batch_rows)
+
+
+def _refuse_unbuilt_parallelism(engine: EnginePlan) -> None:
+    mesh = engine.mesh
+    if mesh.ranks_per_copy > 1:
+        raise InvalidJob(
+            f"engine {engine.name}: {engine.library} is data-parallel only, but the plan has tensor {mesh.tp}, "
+            f"pipeline {mesh.pp}, context {mesh.cp}; set parallelism to 1"
+        )
+
+
+TrainBuilder = Callable[[Plan, EnginePlan, "torch.device"], TrainEngine]
+RolloutBuilder = Callable[[Plan, EnginePlan, "torch.device", TrainEngine | None], RolloutEngine]
+
+TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}
+ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers}
+
+
+T = TypeVar("T")
+
+
+def _builder(builders: dict[str, T], engine: EnginePlan) -> T:
+    try:
+        return builders[engine.library]
+    except KeyError:
+        raise InvalidJob(
+            f"engine {engine.name}: {engine.library} is not built yet; use {' or '.join(sorted(builders))}"
+        ) from None

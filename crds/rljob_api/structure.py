@@ -61,7 +61,7 @@ def _problem_of(error: ErrorDetails) -> Problem:
 def _is_consequence(error: ErrorDetails) -> bool:
     """Whether the error only follows from another: a default that could not be made, a list whose entries are wrong."""
     if error["type"] == "too_short":
-        return len(error["input"]) >= error["ctx"]["min_length"]
+        return bool(len(error["input"]) >= error["ctx"]["min_length"])
     return error["type"] == "default_factory_not_called"
 
 

@@ -1,0 +1,52 @@
+import subprocess
+import sys
+
+import pytest
+
+from rljob_api import ExitCode, InvalidJobError, job_from_object, parse_job
+from rljob_api.tests.builders import FULL_EXAMPLE, SMALL, make_job
+
+SERVER_SET = {"uid": "1", "resourceVersion": "7", "generation": 1, "creationTimestamp": "2024-01-01T00:00:00Z"}
+
+
+def test_an_object_of_the_api_server_is_the_job_that_was_written():
+    body = make_job().to_json()
+    body = {**body, "metadata": {**body["metadata"], **SERVER_SET}, "status": {"phase": "Running"}}
+    assert job_from_object(body) == make_job()
+
+
+def test_an_invalid_object_raises_every_problem():
+    body = make_job().to_json()
+    body["spec"]["rollout"]["topP"] = 0.5
+    body["spec"]["stop"]["stepz"] = 3
+    with pytest.raises(InvalidJobError) as caught:
+        job_from_object(body)
+    assert [problem.path for problem in caught.value.problems] == ["spec.stop.stepz", "spec.rollout.topP"]
+    assert caught.value.exit_code is ExitCode.INVALID_JOB
+    assert "the job has 2 problems" in str(caught.value)
+
+
+def test_a_valid_text_is_a_job():
+    assert parse_job(SMALL).spec.data.batch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "0 documents"),
+        ("just text", "mapping of fields"),
+        (SMALL + "---\n" + SMALL, "2 documents"),
+        ("a: [", "YAML"),
+    ],
+)
+def test_what_is_no_job_says_so(text, words):
+    with pytest.raises(InvalidJobError, match=words):
+        parse_job(text)
+
+
+def test_the_api_imports_nothing_heavy():
+    script = "import sys, rljob_api; rljob_api.parse_job(sys.stdin.read()); print(*sys.modules)"
+    text = FULL_EXAMPLE.replace("VLLM", "Transformers")
+    done = subprocess.run([sys.executable, "-c", script], input=text, capture_output=True, text=True, check=True)
+    heavy = {"torch", "numpy", "pyarrow", "transformers", "kubernetes", "vllm", "ray", "rich", "click"}
+    assert heavy.isdisjoint(done.stdout.split())

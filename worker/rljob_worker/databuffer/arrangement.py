@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.batch import Column, offsets_of
 from rljob_worker.databuffer.gather import copy_rows
-from rljob_worker.databuffer.schema import INDEX_COLUMNS, Kind, kind_of, kinds_of
+from rljob_worker.databuffer.schema import INDEX_COLUMNS, Kind, kind_of, kinds_of, table_from_bytes, table_to_bytes
 from rljob_worker.databuffer.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
 
@@ -41,29 +41,26 @@ class Header:
 
     @staticmethod
     def concat(headers: Sequence[Header]) -> Header:
+        """Rows of several sources, one after the other; the kinds are those of the first."""
         first = headers[0]
         return Header(
-            *(np.concatenate([getattr(h, name) for h in headers]) for name in ("row_ids", "group_ids", "num_tokens")),
-            lengths={name: np.concatenate([h.lengths[name] for h in headers]) for name in first.lengths},
-            kinds=first.kinds,
+            np.concatenate([header.row_ids for header in headers]),
+            np.concatenate([header.group_ids for header in headers]),
+            np.concatenate([header.num_tokens for header in headers]),
+            {name: np.concatenate([header.lengths[name] for header in headers]) for name in first.lengths},
+            first.kinds,
         )
 
     def to_bytes(self) -> bytes:
         """Arrow IPC stream; the kinds travel as the schema of the rows."""
-        names = [*INDEX_COLUMNS, *self.lengths]
-        record = pa.record_batch([self.row_ids, self.group_ids, self.num_tokens, *self.lengths.values()], names=names)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, record.schema) as writer:
-            writer.write_batch(record)
-        return bytes(sink.getvalue())
+        index = dict(zip(INDEX_COLUMNS, (self.row_ids, self.group_ids, self.num_tokens), strict=True))
+        return table_to_bytes(index | self.lengths)
 
     @staticmethod
     def from_bytes(data: pa.Buffer, schema: pa.Schema) -> Header:
-        record = pa.ipc.open_stream(data).read_next_batch()
-        index = [record.column(i).to_numpy() for i in range(len(INDEX_COLUMNS))]
-        names = record.schema.names[len(INDEX_COLUMNS) :]
-        lengths = {name: record.column(name).to_numpy() for name in names}
-        return Header(*index, lengths=lengths, kinds=kinds_of(schema))
+        lengths = table_from_bytes(data)
+        row_ids, group_ids, num_tokens = (lengths.pop(name) for name in INDEX_COLUMNS)
+        return Header(row_ids, group_ids, num_tokens, lengths, kinds_of(schema))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

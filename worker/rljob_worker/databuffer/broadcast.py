@@ -25,6 +25,7 @@ from rljob_worker.databuffer.fencing import Identity
 from rljob_worker.databuffer.metrics import BufferMetrics
 from rljob_worker.databuffer.peers import Peers
 from rljob_worker.databuffer.routing import FAN_OUT, BroadcastRoute, Host, Worker, tree_children, tree_parent
+from rljob_worker.databuffer.schema import numbers_of
 from rljob_worker.databuffer.segment import Bytes, Contents
 from rljob_worker.databuffer.store import Item, Reader, Segment, Store
 from rljob_worker.databuffer.wire import POLL_SECONDS, Pending
@@ -89,7 +90,9 @@ class Broadcasts:
             "send.close": lambda caller, body: self.finish(**body),
             "announce": lambda caller, body: self.announced(body["edge"], body["version"]),
             "receive": lambda caller, body: self.receive(caller, **body),
-            "receive.release": lambda caller, body: self.release(body["edge"], body["version"], body["index"], _who(caller)),
+            "receive.release": lambda caller, body: self.release(
+                body["edge"], body["version"], body["index"], _who(caller)
+            ),
             "receive.skip": lambda caller, body: self.skip(body["edge"], body["version"], _who(caller)),
         }
 
@@ -254,7 +257,7 @@ class Broadcasts:
         segment = self._reserve_now(item, contents.num_bytes)
         at, stop = segment.offset, segment.offset + contents.num_bytes
         while True:
-            data = piece.data.column(0).to_numpy()
+            data = numbers_of(piece.data.column(0), "uint8")
             self._memory[at : at + len(data)] = data
             at += len(data)
             if at == stop:

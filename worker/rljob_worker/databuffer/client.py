@@ -119,9 +119,7 @@ class BufferClient:
 
     # ---- broadcasts
 
-    def send(
-        self, version: int, edge: str, chunks: Iterable[Batch], *, deadline_seconds: float | None = None
-    ) -> None:
+    def send(self, version: int, edge: str, chunks: Iterable[Batch], *, deadline_seconds: float | None = None) -> None:
         """Send chunks to every rank at the other end of a broadcast edge; versions only grow, else OutOfOrder.
 
         Returns when the last chunk is in shared memory; blocks while the window is full, up to the deadline per chunk.

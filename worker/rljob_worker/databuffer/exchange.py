@@ -5,6 +5,7 @@ worker: reserve, seal, get, release        peer: rows (a stream), layout, releas
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,9 @@ Int64 = NDArray[np.int64]
 
 MAX_STREAMS = 128
 MAX_PULLS = 128
+PROBE_SECONDS = 2.0
+"""Nobody calls a host whose layout travels up a tree: whoever waits looks from time to time whether it lives."""
+PROBED_HOSTS = 16
 
 
 class Exchange:
@@ -97,9 +101,8 @@ class Exchange:
             return
         shares = route.assign(item.step, part.row_ids, part.group_ids, part.num_tokens)
         fed = route.shares_fed_by(item.number)
-        assert not len(shares) or (shares.min() >= fed.start and shares.max() < fed.stop), (
-            f"{item} has rows of other ranks: its shares are {np.unique(shares)}, expected {fed}"
-        )
+        strays = np.setdiff1d(shares, fed)
+        assert not len(strays), f"{item} has rows of ranks {strays} of stage {route.stage}; by ordinal it feeds {fed}"
         self._store.set_readers(segment, self._readers(route, fed))
 
     def rows(self, edge: str, step: int, share: int, parts: Sequence[int], seconds: float) -> list[Selection]:
@@ -129,7 +132,9 @@ class Exchange:
     def late_readers(self, worker: Worker, seconds: float) -> DeadlineExceeded:
         """Why a worker cannot leave: who has not read what it put."""
         late = "; ".join(explain_late(s) for s in self._store.unacknowledged() if self._is_mine(s, worker))
-        return DeadlineExceeded(f"{worker} waited {seconds:.0f} s for its rows to be read: {late or 'broadcast chunks'}")
+        return DeadlineExceeded(
+            f"{worker} waited {seconds:.0f} s for its rows to be read: {late or 'broadcast chunks'}"
+        )
 
     def missing(self, edge: str, step: int, parts: Sequence[int]) -> list[int]:
         """Which of this host's parts are not sealed."""
@@ -235,11 +240,16 @@ class Exchange:
         def ready() -> Assignment | RLJobError | None:
             return self._store.step(*key).failures.get(-1) or self._assignments.get(key)
 
-        found = self._store.wait(ready, seconds)
+        end = time.monotonic() + seconds
+        hosts = itertools.cycle(_parts_by_host(route, range(route.num_parts)))
+        while (found := self._store.wait(ready, min(PROBE_SECONDS, max(0.0, end - time.monotonic())))) is None:
+            if time.monotonic() >= end:
+                raise Late(list(_parts_by_host(route, range(route.num_parts)).items()))
+            for host in itertools.islice(hosts, min(PROBED_HOSTS, route.num_producer_hosts())):
+                if host != self._here:
+                    self._peers.check(host)
         if isinstance(found, RLJobError):
             raise found
-        if found is None:
-            raise Late(list(_parts_by_host(route, range(route.num_parts)).items()))
         return found
 
     def _whole_part(self, route: RowsRoute, step: int, share: int, own: list[int], seconds: float) -> Segment | None:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.databuffer.routing import FAN_OUT, tree_children
+from rljob_worker.databuffer.schema import table_from_bytes, table_to_bytes
 
 Int64 = NDArray[np.int64]
 
@@ -46,16 +46,13 @@ class Layout:
 
     def to_bytes(self) -> bytes:
         """Arrow IPC stream."""
-        record = pa.record_batch([self.parts, self.row_ids, self.group_ids, self.num_tokens], names=list(_COLUMNS))
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, record.schema) as writer:
-            writer.write_batch(record)
-        return bytes(sink.getvalue())
+        columns = (self.parts, self.row_ids, self.group_ids, self.num_tokens)
+        return table_to_bytes(dict(zip(_COLUMNS, columns, strict=True)))
 
     @staticmethod
     def from_bytes(data: bytes) -> Layout:
-        record = pa.ipc.open_stream(data).read_next_batch()
-        return Layout(*(record.column(i).to_numpy() for i in range(len(_COLUMNS))))
+        columns = table_from_bytes(data)
+        return Layout(*(columns[name] for name in _COLUMNS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ import pyarrow.flight as flight
 from rljob_worker.databuffer.faults import from_flight, is_pending
 from rljob_worker.databuffer.fencing import Badge, Identity
 from rljob_worker.databuffer.routing import Host
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, PeerLost
 
 T = TypeVar("T")
 
@@ -34,6 +34,11 @@ class AddressBook:
         self._peers = peers
         self._job = job
         self._book: dict[str, list[str]] | None = None
+
+    @property
+    def lists_the_living(self) -> bool:
+        """The supervisor writes its file when every data buffer serves; names in a DNS template say nothing."""
+        return self._book is not None
 
     def find(self, host: Host) -> str | None:
         """host:port, or None while the file is not there yet."""
@@ -76,6 +81,7 @@ class Peers:
         self._lock = threading.Lock()
         self._clients: dict[Host, flight.FlightClient] = {}
         self._seen: set[Host] = set()
+        self._away_since: dict[Host, float] = {}
 
     def act(
         self,
@@ -126,6 +132,16 @@ class Peers:
                 raise from_flight(error, f"the data buffer of host {host}") from error
             time.sleep(0.05)
 
+    def check(self, host: Host) -> None:
+        """One quick call to a peer that we only wait for; PeerLost once it has been away for longer than its window."""
+        try:
+            self.act(host, "ping", {}, seconds=5.0, window_seconds=0.0)
+            self._away_since.pop(host, None)
+        except PeerLost:
+            since = self._away_since.setdefault(host, time.monotonic())
+            if time.monotonic() - since >= self._window(host):
+                raise
+
     def close(self) -> None:
         with self._lock:
             for client in self._clients.values():
@@ -133,7 +149,7 @@ class Peers:
             self._clients.clear()
 
     def _window(self, host: Host) -> float:
-        return self._retry_seconds if host in self._seen else self._start_seconds
+        return self._retry_seconds if host in self._seen or self._book.lists_the_living else self._start_seconds
 
     def _client(self, host: Host) -> flight.FlightClient:
         with self._lock:

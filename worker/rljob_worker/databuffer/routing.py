@@ -6,7 +6,7 @@ numbers, `part` and `share`. A host is one pod: one data buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -107,10 +107,13 @@ class RowsRoute(Protocol):
 
     def consumer_hosts(self, share: int) -> list[Host]: ...
 
-    def sources(self, share: int) -> range:
-        """Parts that can hold rows of the share, when rows go by ordinal on both sides."""
+    def sources(self, share: int) -> Sequence[int]:
+        """Parts that can hold rows of the share, when rows go by ordinal on both sides.
 
-    def shares_fed_by(self, part: int) -> range:
+        A share without prompts still has one, part 0: somebody must tell the columns' types.
+        """
+
+    def shares_fed_by(self, part: int) -> Sequence[int]:
         """The other way round."""
 
     def assign(self, step: int, row_ids: Int64, group_ids: Int64, num_tokens: Int64) -> Int64:
@@ -198,17 +201,24 @@ class StageRoute:
     def consumer_hosts(self, share: int) -> list[Host]:
         return self.consumers.hosts(share)
 
-    def sources(self, share: int) -> range:
-        return self._overlap(share, self.num_shares, self.num_parts)
+    def sources(self, share: int) -> list[int]:
+        return self._overlap(share, self.num_shares, self.num_parts) or [0]
 
-    def shares_fed_by(self, part: int) -> range:
-        return self._overlap(part, self.num_parts, self.num_shares)
+    def shares_fed_by(self, part: int) -> list[int]:
+        fed = self._overlap(part, self.num_parts, self.num_shares)
+        if part == 0:
+            fed += [share for share in range(self.num_shares) if share not in fed and self._is_empty(share)]
+        return fed
 
-    def _overlap(self, index: int, size: int, other_size: int) -> range:
+    def _overlap(self, index: int, size: int, other_size: int) -> list[int]:
+        """Parts (shares) that have prompts in common with a share (part)."""
         first, last = repartition.ordinal_range(index, parts=size, batch_size=self.batch_size)
-        if first >= last:
-            return range(0)
-        return range(first * other_size // self.batch_size, (last - 1) * other_size // self.batch_size + 1)
+        prompts = np.arange(first, last)
+        return [int(other) for other in np.unique(prompts * other_size // self.batch_size)]
+
+    def _is_empty(self, share: int) -> bool:
+        first, last = repartition.ordinal_range(share, parts=self.num_shares, batch_size=self.batch_size)
+        return first >= last
 
     def assign(self, step: int, row_ids: Int64, group_ids: Int64, num_tokens: Int64) -> Int64:
         balance = self.consumer_stage.balance
@@ -358,13 +368,6 @@ def tree_children(position: int, size: int, fan_out: int = FAN_OUT) -> range:
     """Positions of the children, in order."""
     first = position * fan_out + 1
     return range(min(first, size), min(first + fan_out, size))
-
-
-def hosts_of(plan: Plan) -> Iterator[Host]:
-    """Every pod of the job."""
-    for group in plan.groups:
-        for index in range(group.replicas):
-            yield Host(group.name, index)
 
 
 def _broadcast(name: str, source: Worker, targets: tuple[GroupPlan, ...]) -> BroadcastRoute:

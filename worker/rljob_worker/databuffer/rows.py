@@ -47,14 +47,15 @@ def _messages(
             yield record, b""
 
 
-def pieces(views: Views, rows: Int64) -> list[Int64]:
-    """Split positions so that a piece has at most CHUNK_BYTES, or is one row."""
+def pieces(views: Views, rows: Int64, chunk_bytes: int = CHUNK_BYTES) -> list[Int64]:
+    """Split positions so that a piece has at most `chunk_bytes`, or is one row."""
     if len(rows) == 0:
         return []
     ends = np.cumsum(row_bytes(views)[rows])
-    cuts, base = [], 0
-    while ends[-1] - base > CHUNK_BYTES:
-        cut = max(int(np.searchsorted(ends, base + CHUNK_BYTES, side="right")), (cuts[-1] if cuts else 0) + 1)
+    cuts: list[int] = []
+    base = 0
+    while ends[-1] - base > chunk_bytes:
+        cut = max(int(np.searchsorted(ends, base + chunk_bytes, side="right")), (cuts[-1] if cuts else 0) + 1)
         if cut >= len(rows):
             break
         cuts.append(cut)

@@ -48,6 +48,7 @@ class Service:
         self._exchange, self._broadcasts, self._peers, self._posts = exchange, broadcasts, peers, posts
         self._metrics, self._arena, self._deadline_seconds = metrics, arena, deadline_seconds
         self._actions: dict[str, Callable[[Identity, Answer], Answer | None]] = {
+            "ping": lambda caller, body: None,
             "hello": self._hello,
             "reserve": self._reserve,
             "seal": self._seal,

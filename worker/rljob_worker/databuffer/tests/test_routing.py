@@ -1,0 +1,118 @@
+"""Routes: what the producer and the consumer compute from the Plan agree."""
+
+import json
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rljob_api.plan import Mesh
+from rljob_worker.databuffer.layouts import Assignment, Gathering, Layout
+from rljob_worker.databuffer.routing import Host, StageRoute, Worker, routes_of, tree_children, tree_parent
+from rljob_worker.databuffer.tests.gang import group, plan_of, stage, two_stages
+
+sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
+
+
+def test_tensor_parallel_peers_share_and_only_leaders_put():
+    plan = plan_of(
+        [group("rollout", 2, 4, ["a"]), group("train", 1, 4, ["b"])],
+        [stage("a", "rollout", Mesh(dp=4, tp=2)), stage("b", "train", Mesh(dp=2, tp=2))],
+        {"a->b": ["ids"]},
+    )
+    route = StageRoute.of(plan, "a->b")
+    assert [route.part_of(Worker("rollout", rank)) for rank in range(8)] == [0, None, 1, None, 2, None, 3, None]
+    assert route.part_of(Worker("train", 0)) is None
+    assert route.producer(3) == (Worker("rollout", 6), Host("rollout", 1))
+    assert [route.share_of(Worker("train", rank)) for rank in range(4)] == [0, 0, 1, 1]
+    assert route.readers(Host("train", 0), 1) == [2, 3]
+
+
+def test_a_share_that_spans_hosts_is_fetched_by_each_of_them():
+    plan = two_stages((1, 1), (2, 2), tp=4)
+    route = StageRoute.of(plan, "a->b")
+    assert route.consumer_hosts(0) == [Host("train", 0), Host("train", 1)]
+    assert route.readers(Host("train", 1), 0) == [2, 3]
+
+
+@settings(max_examples=60)
+@given(sizes, sizes, st.integers(1, 24))
+def test_sources_and_shares_fed_by_mirror_each_other_and_cover_every_row(made, used, batch_size):
+    route = StageRoute.of(two_stages(made, used, batch_size=batch_size), "a->b")
+    groups = np.arange(batch_size)
+    parts = groups * route.num_parts // batch_size
+    shares = route.assign(1, groups, groups, groups)
+    for share in range(route.num_shares):
+        mirrored = [part for part in range(route.num_parts) if share in route.shares_fed_by(part)]
+        assert list(route.sources(share)) == mirrored
+        assert set(parts[shares == share].tolist()) <= set(route.sources(share))
+
+
+def test_metrics_and_verdict_connect_everybody_with_the_lead():
+    plan = two_stages((2, 2), (1, 3))
+    routes = routes_of(plan)
+    metrics = routes.rows["metrics"]
+    assert metrics.num_parts == 7
+    assert [metrics.producer(part)[0] for part in (0, 3, 4, 6)] == [
+        Worker("rollout", 0),
+        Worker("rollout", 3),
+        Worker("train", 0),
+        Worker("train", 2),
+    ]
+    assert metrics.part_of(Worker("train", 2)) == 6
+    verdict = routes.broadcasts["verdict"]
+    assert verdict.hosts == (Host("train", 0), Host("rollout", 0), Host("rollout", 1))
+    assert verdict.readers(Host("train", 0)) == [1, 2]  # the lead knows what it says
+    assert verdict.readers(Host("rollout", 1)) == [2, 3]
+
+
+@given(st.integers(1, 5000), st.integers(1, 40))
+def test_a_tree_has_one_parent_per_member_and_no_member_has_too_many_children(size, fan_out):
+    for position in range(1, size):
+        parent = tree_parent(position, fan_out)
+        assert parent is not None and position in tree_children(parent, size, fan_out)
+    assert max(len(tree_children(position, size, fan_out)) for position in range(size)) <= fan_out
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 12), st.integers(0, 8), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_layouts_travel_up_in_any_order_and_the_root_has_all_of_them(producers, consumers, fan_out, random):
+    size = producers + consumers
+    members = [
+        Gathering(i, size, producers, frozenset({i} if i < producers else ()), fan_out=fan_out) for i in range(size)
+    ]
+    messages = [(i, "part", i, Layout.of_part(i, *(np.array([10 * i, 10 * i + 1]),) * 3)) for i in range(producers)]
+    complete = None
+    while messages:
+        to, kind, number, layout = messages.pop(random.randrange(len(messages)))
+        merged = members[to].add_part(number, layout) if kind == "part" else members[to].add_child(number, layout)
+        if merged is not None:
+            parent = tree_parent(to, fan_out)
+            if parent is None:
+                assert complete is None
+                complete = merged
+            else:
+                messages.append((parent, "child", to, Layout.from_bytes(merged.to_bytes())))
+    assert complete is not None
+    assert complete.parts.tolist() == [i for i in range(producers) for _ in range(2)]
+    assert complete.row_ids.tolist() == [10 * i + k for i in range(producers) for k in range(2)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=20))
+def test_an_assignment_names_a_source_even_for_a_share_without_rows(rows):
+    layout = Layout.merge(
+        [Layout.of_part(part, *(np.arange(sum(p == part for p, _ in rows)),) * 3) for part in range(4)]
+    )
+    shares = np.array([share for part in range(4) for p, share in rows if p == part], np.int64)
+    assignment = Assignment(layout, shares)
+    for share in range(5):
+        assert assignment.sources(share) == [
+            part for part in range(4) if share in assignment.shares_fed_by(part, num_shares=5)
+        ]
+
+
+def test_routes_of_a_large_job_are_small():
+    plan = two_stages((512, 8), (512, 8), batch_size=4096, balance="Tokens")
+    assert len(json.dumps(plan.to_json())) < 2**20
+    route = routes_of(plan).rows["a->b"]
+    assert len(route.participants()) == 1024

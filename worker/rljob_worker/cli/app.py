@@ -1,8 +1,12 @@
 """The subcommands and their options; what they do is in the module of the same name."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rljob_worker.local.gang import Commands
 
 JOB = click.argument("job", metavar="JOB.yaml", type=click.Path(path_type=Path))
 SET = click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field, e.g. stop.steps=5.")
@@ -24,14 +28,15 @@ def app() -> None:
 )
 @SET
 @RUNS_DIR
-def run(job: Path, resume: str | None, overrides: tuple[str, ...], runs_dir: Path) -> int:
+@click.pass_obj
+def run(commands: "Commands | None", job: Path, resume: str | None, overrides: tuple[str, ...], runs_dir: Path) -> int:
     """Run a job on this machine.
 
     Ctrl-C once stops after the current step with a checkpoint; twice stops now.
     """
     from rljob_worker.cli.run import run_job
 
-    return run_job(job, overrides, runs_dir, resume)
+    return run_job(job, overrides, runs_dir, resume, commands)
 
 
 @app.command()

@@ -11,10 +11,10 @@ import click
 from rljob_api.exit_codes import ExitCode
 
 
-def run_and_exit(app: click.Command) -> NoReturn:
-    """Run the command and leave the process with its exit code."""
+def run_and_exit(app: click.Command, commands: object = None) -> NoReturn:
+    """Run the command and leave the process with its exit code; `commands` replace what pods consist of."""
     try:
-        code = app.main(prog_name="rljob", standalone_mode=False)
+        code = app.main(prog_name="rljob", standalone_mode=False, obj=commands)
         sys.stdout.flush()
     except click.UsageError as error:
         error.show()

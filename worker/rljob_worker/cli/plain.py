@@ -22,6 +22,8 @@ class PlainView:
     def note(self, note: RunNote) -> None:
         if note.phase != self._phase:
             self._phase = note.phase
+            if note.phase in ("Restarting", "Stopping"):
+                return  # `say` says more
             click.echo(f"{note.name}: {note.phase.lower()}, attempt {note.attempt}")
 
     def say(self, text: str) -> None:

@@ -55,6 +55,8 @@ def run_job(
         with _view(directory, plan.spec.stop.steps) as view:
             note = Supervisor(launch, view).run()
         click.echo(_summary(note, directory, path))
+        if note.phase == "Failed":
+            click.echo(f"rljob: {note.cause} (log: {note.log})", err=True)
     assert note.exit_code is not None
     return note.exit_code
 

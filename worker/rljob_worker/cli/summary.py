@@ -14,8 +14,6 @@ def summary(note: RunNote, progress: Progress, directory: RunDirectory, steps: l
     """Several lines; `steps` are those of committed checkpoints."""
     took = duration(note.updated_seconds - note.started_seconds)
     lines = [f"{note.name}: {note.phase.lower()} after {progress.step} of {note.total_steps} steps, in {took}"]
-    if note.cause and note.phase == "Failed":
-        lines.append(f"  because   {note.cause}")
     lines += _rises(progress)
     lines += _places(directory, steps)
     lines += _next_steps(note, directory, steps, job)

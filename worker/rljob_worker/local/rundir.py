@@ -30,6 +30,8 @@ class RunNote:
     total_steps: int
     exit_code: int | None = None
     cause: str = ""
+    log: str = ""
+    """Of the process that explains the cause."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rljob_api.exit_codes import ExitCode
-from rljob_api.failure_policy import Decision, Restart, Stop, decide
+from rljob_api.failure_policy import Decision, Done, Restart, Stop, as_exit_code, decide, describe
 from rljob_api.plan import Plan
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.launcher.watch import SignalPipe
@@ -133,24 +133,23 @@ class Supervisor:
     def _goes_on(self, end: GangEnd) -> bool:
         """Whether another attempt follows; otherwise the note holds the end."""
         decision = self._decide(end)
-        cause = cause_of(end)
+        cause = "; ".join(filter(None, (cause_of(end), reason_of(decision))))
+        log = str(end.log or "")
         if isinstance(decision, Restart):
             self._num_counted += decision.counted
-            self._change(phase="Restarting", cause=cause)
-            self._view.say(f"{cause}; {decision.reason}, {self._start_of_restart()}")
+            self._change(phase="Restarting", cause=cause, log=log)
+            self._view.say(f"{cause}, {self._start_of_restart()} (log: {log})")
             return True
         code = int(decision.code) if isinstance(decision, Stop) else int(ExitCode.DONE)
-        if isinstance(decision, Stop) and cause and self._num_requests == 0:
-            cause = f"{cause}; {decision.reason}"
-        self._change(phase=phase_of(code), exit_code=code, cause=cause)
+        self._change(phase=phase_of(code), exit_code=code, cause=cause, log=log)
         return False
 
     def _decide(self, end: GangEnd) -> Decision:
         policy = self._launch.plan.spec.failure_policy
         if self._num_requests == 0:
             return decide([end.code], self._num_counted, policy)
-        # asked to stop: nothing starts again
-        return decide([code_after_stop(end.code)], policy.max_restarts, policy.model_copy(update={"rules": ()}))
+        code = code_after_stop(end.code)
+        return Done() if code == ExitCode.DONE else Stop(as_exit_code(code), f"asked to stop; {describe(code)}")
 
     def _start_of_restart(self) -> str:
         steps = [commit.step for commit in self._commits()]
@@ -185,11 +184,16 @@ class Supervisor:
 
 
 def cause_of(end: GangEnd) -> str:
-    """One sentence on why an attempt ended; empty for one that did what it should."""
+    """Who ended an attempt, and what it said; empty for an attempt that did what it should."""
     if not end.process:
         return ""
-    words = f": {end.words.cause}" if end.words and end.words.cause else ""
-    return f"{end.process} ended with exit code {end.code}{words} (log: {end.log})"
+    words = end.words.cause if end.words and end.words.cause else "no last words"
+    return f"{end.process}: {words}"
+
+
+def reason_of(decision: Decision) -> str:
+    """Why the policy decides as it does; nothing where there is nothing to explain."""
+    return "" if isinstance(decision, Done) else decision.reason
 
 
 def _wait(signals: SignalPipe) -> None:

@@ -69,8 +69,8 @@ def test_a_named_cause_ends_the_run(run_dir):
     script = {"train-1": [["words", words], ["exit", 65]], "*": [["hang"]]}
     code, output = run(run_dir, groups=[["train", 2, 1]], script=script, maxRestarts=3)
     assert code == 65
-    assert "worker-train-1-1 ended with exit code 65: BadData: no column answer in data/train.parquet (log: " in output
-    assert RunDirectory(run_dir).read_note().cause.startswith("worker-train-1-1 ended with exit code 65")
+    assert "worker-train-1-1: BadData: no column answer in data/train.parquet; exit code 65: the data" in output
+    assert RunDirectory(run_dir).read_note().log.endswith("logs/attempt-1/worker-train-1-1.log")
 
 
 def test_a_peers_retry_does_not_hide_the_cause(run_dir):
@@ -111,7 +111,7 @@ def test_a_second_run_counts_attempts_on(run_dir):
 def test_a_data_buffer_that_cannot_start_ends_the_run_with_its_words(run_dir):
     code, output = run(run_dir, bufferCode=74)
     assert code == 74
-    assert "databuffer-train-0 ended with exit code 74: cannot reserve 1 GiB of shared memory" in output
+    assert "databuffer-train-0: cannot reserve 1 GiB of shared memory; exit code 74" in output
 
 
 def test_a_launcher_that_is_killed_restarts_the_gang_and_leaves_nobody(run_dir):
@@ -122,7 +122,7 @@ def test_a_launcher_that_is_killed_restarts_the_gang_and_leaves_nobody(run_dir):
         os.kill(parent_of(pid), signal.SIGKILL)
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, output
-        assert "launcher-train-0 ended with exit code 137" in output
+        assert "launcher-train-0: " in output and "killed by signal 9" in output
         assert is_gone(pid) and is_gone(child_pid)
 
 

@@ -1,0 +1,12 @@
+"""`rljob` with fake pods: `run_fake_pods.py SCRIPT ARGUMENTS...`; see fake_worker.py for scripts."""
+
+import json
+import sys
+
+from rljob_worker.cli.app import app
+from rljob_worker.cli.failures import run_and_exit
+from rljob_worker.local.tests.run_process import commands
+
+if __name__ == "__main__":
+    script = json.loads(sys.argv.pop(1))
+    run_and_exit(app, commands({"script": script}))

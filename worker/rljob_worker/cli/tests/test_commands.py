@@ -1,0 +1,234 @@
+"""The real command in real processes: messages, exit codes, speed of nothing. Jobs run with fake pods."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from rljob_worker.cli.tests import run_fake_pods
+from rljob_worker.launcher.tests.test_launch import PATIENCE_SECONDS, pid_in
+from rljob_worker.local.tests.jobs import job_document
+
+RLJOB = (sys.executable, "-m", "rljob_worker.cli")
+
+
+def rljob(*arguments, cwd):
+    return subprocess.run([*RLJOB, *arguments], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
+def write_job(folder, file="job.yaml", **options):
+    (folder / file).write_text(yaml.safe_dump(job_document(**options)))
+
+
+def run_fake(folder, script, *arguments, wait=True):
+    """`rljob run job.yaml` whose workers play a script."""
+    command = [sys.executable, run_fake_pods.__file__, json.dumps(script), "run", "job.yaml", *arguments]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if not wait:
+        return process
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+TRAINS = {"*": [["metrics", {"step": 1, "reward/mean": 0.25}], ["checkpoint", 10]]}
+
+
+def test_help_lists_the_commands(tmp_path):
+    done = rljob("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for command in ("run", "plan", "validate", "status", "export", "new"):
+        assert f"\n  {command} " in done.stdout
+
+
+def test_help_imports_nothing_heavy(tmp_path):
+    code = (
+        "import sys\n"
+        "from rljob_worker.cli.app import app\n"
+        "app.main(['--help'], standalone_mode=False)\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'pyarrow', 'pydantic', 'rich', 'tensorboard'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_no_light_process_imports_torch():
+    code = (
+        "import sys\n"
+        "import rljob_worker.cli.run, rljob_worker.cli.plan, rljob_worker.cli.status, rljob_worker.cli.export\n"
+        "import rljob_worker.launcher.__main__, rljob_worker.local.reaper\n"
+        "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_new_job_is_valid_but_for_its_data(tmp_path):
+    assert rljob("new", "mine", cwd=tmp_path).returncode == 0
+    done = rljob("validate", "mine.yaml", cwd=tmp_path)
+    assert done.returncode == 64
+    assert "spec.data.train[0].path (line " in done.stderr and f"Put it at {tmp_path}/data/train.parquet" in done.stderr
+    (tmp_path / "data").mkdir()
+    for name in ("train", "validation"):
+        (tmp_path / "data" / f"{name}.parquet").touch()
+    assert rljob("validate", "mine.yaml", cwd=tmp_path).returncode == 0
+    again = rljob("new", "mine", cwd=tmp_path)
+    assert again.returncode == 64 and again.stderr.startswith("rljob: mine.yaml exists already")
+
+
+def test_every_mistake_of_every_file_is_listed_at_once(tmp_path):
+    write_job(tmp_path, "good.yaml")
+    document = job_document(seed="seven")
+    document["spec"]["algorithm"]["groupsize"] = 4
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(document))
+    done = rljob("validate", "good.yaml", "bad.yaml", "missing.yaml", cwd=tmp_path)
+    assert done.returncode == 64
+    assert done.stdout == "good.yaml: tiny is valid\n"
+    assert "bad.yaml has 2 problems:" in done.stderr
+    assert "spec.seed (line " in done.stderr and "spec.algorithm.groupsize (line " in done.stderr
+    assert "groupSize" in done.stderr
+    assert "there is no file missing.yaml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nothing.yaml"], "rljob: there is no file nothing.yaml; `rljob new NAME`"),
+        (["plan", "."], "rljob: . is a directory; name the job's YAML file"),
+        (["validate", "binary.yaml"], "rljob: binary.yaml is not UTF-8 text (byte 0); save it as UTF-8"),
+        (["validate", "syntax.yaml"], "this is not YAML"),
+        (["validate", "empty.yaml"], "a file holds one job, found 0 documents"),
+        (["run", "job.yaml", "--set", "stop.steps"], "an override is PATH=VALUE"),
+        (["run", "job.yaml", "--set", "stop.steps=-1"], "spec.stop.steps"),
+        (["run", "job.yaml", "--resume", "7"], "rljob: --resume 7: there is no run to go on with"),
+        (["run", "job.yaml", "--bogus"], "No such option '--bogus'"),
+        (["run"], "Missing argument 'JOB.yaml'"),
+        (["launch"], "No such command 'launch'"),
+        (["new", "Not_A_Label"], "metadata.name"),
+        (["status", "ghost"], "rljob: no run ghost in runs; there are: none"),
+        (["export", "ghost", "out"], "rljob: no run ghost in runs; there are: none"),
+        (["export", "ghost", "out", "--step", "x"], "Invalid value for '--step'"),
+    ],
+)
+def test_a_users_mistake_is_one_message_and_64(tmp_path, arguments, message):
+    write_job(tmp_path)
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
+    (tmp_path / "syntax.yaml").write_text("a: [1, 2")
+    (tmp_path / "empty.yaml").write_text("")
+    done = rljob(*arguments, cwd=tmp_path)
+    assert done.returncode == 64, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_plan_shows_stages_groups_edges_and_bytes(tmp_path):
+    write_job(tmp_path, groups=[("train", 2, 2), ("rollout", 1, 4)])
+    done = rljob("plan", "job.yaml", "--svg", "dag.svg", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for text in ("train (lead: rank 0)", "2 x 2", "dp=4", "rollout->reward", "weights/actor", "Buffer", "KiB"):
+        assert text in done.stdout
+    assert (tmp_path / "dag.svg").read_text().lstrip().startswith("<svg")
+
+
+def test_plan_as_json_is_a_plan(tmp_path):
+    write_job(tmp_path)
+    done = rljob("plan", "job.yaml", "--json", "--set", "metadata.name=other", cwd=tmp_path)
+    assert json.loads(done.stdout)["job"] == "other"
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path):
+    write_job(tmp_path)
+    done = subprocess.run(
+        f"'{sys.executable}' -m rljob_worker.cli plan job.yaml --json | head -c 10; exit ${{PIPESTATUS[0]}}",
+        shell=True, executable="/bin/bash", cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_run_ends_with_a_summary_and_is_then_finished(tmp_path):
+    write_job(tmp_path)
+    done = run_fake(tmp_path, TRAINS)
+    assert done.returncode == 0, done.stderr
+    assert "step 1/10  reward 0.25" in done.stdout
+    assert "tiny: succeeded after 1 of 10 steps" in done.stdout
+    assert "  checkpoints runs/tiny/checkpoints (steps 10)" in done.stdout
+    again = run_fake(tmp_path, TRAINS)
+    assert again.returncode == 0
+    assert "is finished: 10 steps; raise stop.steps to train on" in again.stdout
+    more = run_fake(tmp_path, {"*": []}, "--set", "stop.steps=20")
+    assert "going on from the checkpoint of step 10, with changes: stop.steps 10 -> 20" in more.stdout
+    never = run_fake(tmp_path, TRAINS, "--resume", "never")
+    assert never.returncode == 64 and "holds a run already" in never.stderr
+
+
+def test_a_failed_run_names_its_cause_on_standard_error(tmp_path):
+    write_job(tmp_path)
+    words = {"code": 65, "step": 2, "cause": "BadData: reward correct gave NaN for row 12"}
+    done = run_fake(tmp_path, {"*": [["words", words], ["exit", 65]]})
+    assert done.returncode == 65
+    assert done.stderr.startswith("rljob: worker-train-0-0: BadData: reward correct gave NaN for row 12; exit code 65")
+    listed = rljob("status", cwd=tmp_path).stdout.splitlines()
+    assert listed[1].split()[:3] == ["tiny", "Failed", "0/10"]
+    assert "BadData: reward correct gave NaN" in rljob("status", "tiny", cwd=tmp_path).stdout
+
+
+def test_status_recognises_a_dead_supervisor(tmp_path):
+    write_job(tmp_path)
+    ready = tmp_path / "ready"
+    process = run_fake(tmp_path, {"*": [["pid", str(ready)], ["hang"]]}, wait=False)
+    try:
+        pid_in(ready)
+        running = rljob("status", "--json", cwd=tmp_path)
+        assert json.loads(running.stdout)[0]["pid"] == process.pid
+        assert json.loads(running.stdout)[0]["phase"] == "Starting"
+        second = rljob("run", "job.yaml", cwd=tmp_path)
+        assert second.returncode == 64 and f"is in use by process {process.pid}" in second.stderr
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert json.loads(rljob("status", "tiny", "--json", cwd=tmp_path).stdout)["phase"] == "Lost"
+    assert "died without a word" in rljob("status", "tiny", cwd=tmp_path).stdout
+
+
+def test_a_directory_that_is_no_run_is_left_alone(tmp_path):
+    write_job(tmp_path)
+    (tmp_path / "runs" / "tiny").mkdir(parents=True)
+    (tmp_path / "runs" / "tiny" / "thesis.tex").write_text("")
+    done = rljob("run", "job.yaml", cwd=tmp_path)
+    assert done.returncode == 64 and "exists and is no run of rljob; move it away" in done.stderr
+
+
+def test_workers_get_absolute_paths_and_the_folder_of_the_yaml(tmp_path):
+    folder = tmp_path / "project"
+    (folder / "model").mkdir(parents=True)
+    write_job(
+        folder, models=[{"name": "actor", "path": "model"}], data={"train": [{"path": "hub/data"}], "batchSize": 4}
+    )
+    done = run_fake(folder, {"*": [["say_environment", "PYTHONPATH"]]}, "--runs-dir", str(tmp_path / "elsewhere"))
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "elsewhere" / "tiny"
+    spec = json.loads((run / "plan.json").read_text())["spec"]
+    assert spec["models"][0]["path"] == str(folder / "model")
+    assert spec["data"]["train"][0]["path"] == "hub/data"
+    log = (run / "logs" / "attempt-1" / "worker-train-0-0.log").read_text()
+    assert log.startswith(f"PYTHONPATH={folder}")
+    # as written: a moved folder can go on
+    assert yaml.safe_load((run / "job.yaml").read_text())["spec"]["models"][0]["path"] == "model"
+
+
+def test_a_bug_of_ours_is_70_and_its_traceback_is_in_a_file(tmp_path):
+    code = (
+        "import click\n"
+        "from rljob_worker.cli.failures import run_and_exit\n"
+        "@click.command()\n"
+        "def app(): raise RuntimeError('boom')\n"
+        "run_and_exit(app)\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 70
+    assert done.stderr.startswith("rljob: a bug of ours, RuntimeError: boom; please report ")
+    assert "Traceback" in next(tmp_path.glob("rljob-bug-*.log")).read_text()

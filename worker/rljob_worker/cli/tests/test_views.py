@@ -1,0 +1,174 @@
+"""The live table on a fake terminal, the plain lines, the summary."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from rljob_worker.cli.live import LiveView, picture
+from rljob_worker.cli.plain import PlainView, step_line
+from rljob_worker.cli.summary import summary
+from rljob_worker.local.progress import MetricsTail, Progress
+from rljob_worker.local.rundir import RunDirectory, RunNote
+
+NOTE = RunNote(
+    name="tiny", phase="Running", pid=1, attempt=2, restarts=1, started_seconds=0, updated_seconds=185, total_steps=10
+)
+
+
+def record(step, **more):
+    """A step of two seconds whose reward is step / 10."""
+    return {
+        "step": step, "reward/mean": step / 10, "loss/policy": -0.0012, "kl/reference": 0.002, "policy/entropy": 1.25,
+        "policy/clip_fraction": 0.02, "response_length/mean": 34.1, "throughput/tokens_per_second": 1234.0,
+        "time/rollout_seconds": 1.5, "time/rollout_wait_seconds": 0.1, "time/step_seconds": 2.0,
+        "data/bytes_total": 1.5 * 2**20, **more,
+    }  # fmt: skip
+
+
+def write(directory, *records):
+    directory.path.mkdir(parents=True, exist_ok=True)
+    with directory.metrics.open("a") as file:
+        file.writelines(json.dumps(each) + "\n" for each in records)
+
+
+def rewrite(directory, *records):
+    """As `cut_back` does: a new file in place of the old one."""
+    partial = directory.path / "partial"
+    partial.write_text("".join(json.dumps(each) + "\n" for each in records))
+    partial.replace(directory.metrics)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return RunDirectory(tmp_path / "runs" / "tiny")
+
+
+def drawn(progress, note=NOTE, width=130):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(picture(note, progress, waited_seconds=0.5))
+    return console.file.getvalue()
+
+
+def test_the_table_has_a_row_per_step_and_one_for_the_step_under_way():
+    lines = drawn(Progress([record(0, **{"validation/accuracy": 0.25}), record(1), record(2)], 10)).splitlines()
+    assert lines[0].split()[:2] == ["tiny", "Running"]
+    assert "step 2/10" in lines[0] and "ETA 16.0s" in lines[0] and "attempt 2, 1 restarts" in lines[0]
+    titles = ["step", "reward", "validation", "loss", "KL", "entropy", "clipped", "length", "tokens/s", "time", "data"]
+    assert lines[1].split() == titles
+    assert lines[2].split() == [
+        "0",
+        "0",
+        "0.25",
+        "-0.0012",
+        "0.002",
+        "1.25",
+        "0.02",
+        "34.1",
+        "1.2k",
+        "2.0s",
+        "1.5",
+        "MiB",
+    ]
+    assert lines[4].split()[:3] == ["2", "0.2", "–"]
+    assert lines[5].split() == ["3", "0.50s"]
+    assert lines[6].strip() == "rollout 1.5s · best reward 0.2 at step 2"
+
+
+def test_the_table_keeps_to_recent_steps():
+    progress = Progress([record(step) for step in range(1, 101)], 200)
+    lines = drawn(progress, replace(NOTE, total_steps=200)).splitlines()
+    steps = [line.split()[0] for line in lines[2:15]]
+    assert steps == [str(step) for step in range(89, 102)]
+
+
+def test_before_the_first_step_the_table_says_what_it_waits_for():
+    assert "loading models and data" in drawn(Progress([], 10), replace(NOTE, phase="Starting"))
+
+
+def test_a_finished_run_has_no_step_under_way():
+    text = drawn(Progress([record(10)], 10), replace(NOTE, phase="Succeeded"))
+    assert "0.50s" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_any_width_is_fine(width):
+    text = drawn(Progress([record(step) for step in range(20)], 30), width=width)
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_the_live_view_follows_the_file_and_prints_events_above(directory):
+    output = io.StringIO()
+    console = Console(file=output, width=130, force_terminal=True, color_system=None)
+    with LiveView(directory, 10, console) as view:
+        view.note(NOTE)
+        write(directory, record(1))
+        view.tick()
+        view.say("worker-train-0-0: lost [a] peer; restart 1 of 3")
+    text = output.getvalue()
+    assert "step 1/10" in text
+    assert "worker-train-0-0: lost [a] peer; restart 1 of 3" in text
+
+
+def test_plain_lines_tell_news_only(directory, capsys):
+    write(directory, record(1))
+    view = PlainView(directory, 10)
+    view.note(NOTE)
+    write(directory, record(2), record(3))
+    view.tick()
+    rewrite(directory, record(1), record(2))
+    view.tick()
+    write(directory, record(3, **{"reward/mean": 0.9}))
+    view.close()
+    assert [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["tiny: running, attempt 2"],
+        ["step 2/10", "reward 0.2"],
+        ["step 3/10", "reward 0.3"],
+        ["step 3/10", "reward 0.9"],
+    ]
+
+
+def test_a_plain_line_has_every_figure_that_the_step_has():
+    first = record(3, **{"validation/accuracy": 0.5})
+    assert step_line(first, Progress([first], 10)) == (
+        "step 3/10  reward 0.3  validation 0.5  loss -0.0012  kl 0.002  entropy 1.25  clip 0.02  length 34.1  "
+        "tokens/s 1.2k  2.0s (rollout 1.5s)  data 1.5 MiB  eta 14.0s"
+    )
+    assert step_line({"step": 0, "validation/accuracy": 0.25}, Progress([], 10)) == "step 0/10  validation 0.25"
+
+
+def test_a_torn_line_waits_for_its_end(directory):
+    write(directory, record(1))
+    with directory.metrics.open("a") as file:
+        file.write('{"step": 2, "rew')
+    tail = MetricsTail(directory.metrics)
+    assert [each["step"] for each in tail.poll()] == [1]
+    with directory.metrics.open("a") as file:
+        file.write('ard/mean": 0.7}\n')
+    assert tail.poll() == [{"step": 2, "reward/mean": 0.7}]
+    assert tail.poll() == []
+
+
+def test_the_summary_says_what_rose_and_where_things_are(directory, monkeypatch):
+    monkeypatch.chdir(directory.path.parent.parent if directory.path.parent.exists() else directory.path.anchor)
+    # rewards 0.1 .. 1.0 in ten steps: the means of the first and the last five are 0.3 and 0.8
+    records = [{"step": 0, "validation/accuracy": 0.2}, *(record(step) for step in range(1, 11))]
+    records[-1]["validation/accuracy"] = 0.9
+    write(directory, *records)
+    monkeypatch.chdir(directory.path.parent.parent)
+    note = replace(NOTE, phase="Succeeded", exit_code=0)
+    assert summary(note, Progress(records, 10), directory, [8, 10], "job.yaml").splitlines() == [
+        "tiny: succeeded after 10 of 10 steps, in 3m05s",
+        "  reward      0.3 -> 0.8 (mean of 5 steps), best 1 at step 10",
+        "  validation  0.2 -> 0.9, best 0.9 at step 10",
+        "  metrics     runs/tiny/metrics.jsonl",
+        "  checkpoints runs/tiny/checkpoints (steps 8, 10)",
+        "  export      rljob export runs/tiny tiny-model",
+    ]
+
+
+def test_the_summary_of_a_stopped_run_says_how_to_go_on(directory):
+    text = summary(replace(NOTE, phase="Stopped"), Progress([], 10), directory, [], "job.yaml")
+    assert text.splitlines()[-1] == "  go on       rljob run job.yaml"

@@ -59,7 +59,7 @@ class Recorder:
         self.show({})
 
     def show(self, metrics: dict[str, float]) -> None:
-        self._reporter.report(metrics=metrics, progress=self._progress)
+        self._reporter.send(metrics=metrics, progress=self._progress)
 
     def close(self) -> None:
         self._files.close()

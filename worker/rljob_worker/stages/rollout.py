@@ -39,6 +39,7 @@ class Rollout:
         generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
         batch = rollout_batch(prompts, responses, row_ids, ordinals, self._group_size, self._engine.version)
         metrics = rollout_metrics(batch) | generation
+        metrics["data/filtered_prompts"] = maximum(float(self._dataset.num_filtered))
         return StageResult(batch.select(name for name in batch.columns if name in self._writes), metrics)
 
 

@@ -68,7 +68,7 @@ def damaged(draw):
                 holder[path[-1]] = draw(JUNK)
             elif action == "misspell":
                 holder[path[-1][:-1] + "_"] = value
-        elif isinstance(holder, list) and path[-1] < len(holder):
+        elif isinstance(holder, list) and path[-1] in range(len(holder)):
             holder[path[-1]] = draw(JUNK)
     return data
 

@@ -144,7 +144,7 @@ class AlgorithmSpec(ApiModel):
     @classmethod
     def _fill_algorithm_defaults(cls, given: Any) -> Any:
         """Put in the defaults of nested fields that depend on the algorithm."""
-        if not isinstance(given, dict) or given.get("name") not in WHITEN_DEFAULTS:
+        if not isinstance(given, dict) or given.get("name") not in list(WHITEN_DEFAULTS):
             return given
         filled = dict(given)
         advantage = given.get("advantage", {})

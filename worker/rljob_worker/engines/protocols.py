@@ -64,9 +64,8 @@ class Responses:
 class TokenBatch:
     """The response tokens of one micro-batch, packed row after row without padding.
 
-    Two rows with responses of 2 and 3 tokens give `row = [0, 0, 1, 1, 1]` and per-token tensors of length 5. A rank
-    that has run out of rows computes empty micro-batches: zero rows, zero tokens; a sum over no tokens is the right
-    loss there.
+    Two rows with responses of 2 and 3 tokens give `row = [0, 0, 1, 1, 1]` and per-token tensors of length 5. There is
+    always at least one token: a rank that has run out of rows does not ask the objective.
     """
 
     log_probs: torch.Tensor

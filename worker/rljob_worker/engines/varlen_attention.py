@@ -97,6 +97,8 @@ def plan_rectangles(
 ) -> tuple[Indices, Indices, tuple[tuple[int, int], ...]]:
     """Slots of each rectangle (pads point at token 0), the slot that owns each token, and the rectangles, longest
     first."""
+    if not len(lengths):
+        return np.empty(0, np.int64), np.empty(0, np.int64), ()
     order = np.argsort(-lengths, kind="stable")
     starts = offsets_of(lengths)[:-1]
     gather, rectangles = [], []

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,32 +24,22 @@ State = dict[str, dict[str, torch.Tensor]]
 
 def write(state: State, directory: Path, group: dist.ProcessGroup | None) -> None:
     """Every rank writes its shards to `directory`. Collective."""
-    alone = world_size(group) == 1
     try:
-        dcp.save(
-            state,
-            storage_writer=dcp.FileSystemWriter(directory),
-            process_group=None if alone else group,
-            no_dist=alone,
-        )
+        with _single_process_is_fine():
+            dcp.save(state, storage_writer=dcp.FileSystemWriter(directory), **_ranks(group))
     except (OSError, CheckpointException) as error:
         raise StorageError(f"checkpoint {directory}: cannot be written: {error}") from error
 
 
 def read(state: State, directory: Path, group: dist.ProcessGroup | None) -> None:
     """Fill the tensors of `state` in place, whatever number of ranks wrote them. Collective."""
-    alone = world_size(group) == 1
     if not (directory / ".metadata").is_file():
         raise StorageError(
             f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere"
         )
     try:
-        dcp.load(
-            state,
-            storage_reader=dcp.FileSystemReader(directory),
-            process_group=None if alone else group,
-            no_dist=alone,
-        )
+        with _single_process_is_fine():
+            dcp.load(state, storage_reader=dcp.FileSystemReader(directory), **_ranks(group))
     except (OSError, CheckpointException, RuntimeError, ValueError) as error:
         raise StorageError(
             f"checkpoint {directory}: cannot be read; it is damaged or of another model: {error}"
@@ -65,6 +59,19 @@ def export(model: torch.nn.Module, directory: Path, group: dist.ProcessGroup | N
         _write_pretrained(model, tensors, directory)
     except OSError as error:
         raise StorageError(f"export to {directory}: cannot be written: {error}") from error
+
+
+def _ranks(group: dist.ProcessGroup | None) -> dict[str, Any]:
+    alone = world_size(group) == 1
+    return {"process_group": None if alone else group, "no_dist": alone}
+
+
+@contextmanager
+def _single_process_is_fine() -> Iterator[None]:
+    """torch warns whenever a checkpoint is not collective, which is what one rank wants."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        yield
 
 
 def _write_pretrained(model: torch.nn.Module, tensors: dict[str, torch.Tensor], directory: Path) -> None:

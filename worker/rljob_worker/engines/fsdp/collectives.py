@@ -25,7 +25,7 @@ class Agreement:
         if world_size(self.group) == 1:
             return mine[None]
         everyone = torch.empty(world_size(self.group) * len(mine), dtype=torch.float64, device=self.device)
-        dist.all_gather_into_tensor(everyone, mine.to(self.device), group=self.group)
+        dist.all_gather_single(everyone, mine.to(self.device), group=self.group)
         return everyone.view(-1, len(mine)).cpu()
 
     def maximum(self, number: int) -> int:

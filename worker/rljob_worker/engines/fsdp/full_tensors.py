@@ -52,7 +52,7 @@ def _gather(bucket: list[Named], group: dist.ProcessGroup | None) -> Iterator[Na
     for part, shard in zip(flat.split(sizes), shards, strict=True):
         part[: shard.numel()].copy_(shard.detach().reshape(-1))
     everyone = flat.new_empty(ranks * flat.numel())
-    dist.all_gather_into_tensor(everyone, flat, group=group)
+    dist.all_gather_single(everyone, flat, group=group)
     parts = everyone.view(ranks, -1).split(sizes, dim=1)
     for (name, tensor), part in zip(bucket, parts, strict=True):
         yield name, part.reshape(-1)[: tensor.numel()].view(tensor.shape)

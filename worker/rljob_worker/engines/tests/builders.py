@@ -1,0 +1,130 @@
+"""Tiny models, batches and objectives for engine tests, and ranks as real processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen3Config
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.protocols import TokenBatch
+from rljob_worker.scalars import Scalar, mean
+
+VOCABULARY = 48
+END = 1
+
+CONFIGS: dict[str, Callable[..., PretrainedConfig]] = {
+    "qwen3": lambda **more: Qwen3Config(**_llama_like(), head_dim=8, **more),
+    "llama": lambda **more: LlamaConfig(**_llama_like(), **more),
+    "gpt2": lambda **more: GPT2Config(
+        n_embd=32, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=128, bos_token_id=0, eos_token_id=END, **more
+    ),
+}
+
+
+def _llama_like() -> dict[str, Any]:
+    return {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 256,
+        "bos_token_id": 0,
+        "eos_token_id": END,
+    }
+
+
+def write_config(directory: Path, kind: str = "qwen3", **more: Any) -> str:
+    """A model directory without weights: every load draws the same random ones."""
+    config = CONFIGS[kind](**more)
+    config.architectures = [{"qwen3": "Qwen3", "llama": "Llama", "gpt2": "GPT2LMHead"}[kind] + "ForCausalLM"]
+    config.save_pretrained(directory)
+    return str(directory)
+
+
+def a_batch(response_lengths: list[int], *, group_size: int = 2, longest_prompt: int = 7, seed: int = 0) -> Batch:
+    """Rows with random tokens and advantages; the rows of a group share a prompt."""
+    rng = np.random.default_rng(seed)
+    rows = np.arange(len(response_lengths))
+    of_group = [_tokens(rng, int(rng.integers(1, longest_prompt + 1))) for _ in range(len(rows) // group_size + 1)]
+    prompts = Column.ragged([of_group[row // group_size] for row in rows])
+    responses = Column.ragged([_tokens(rng, length) for length in response_lengths])
+    advantages = rng.normal(size=len(responses.values))
+    columns = {
+        "prompt_ids": prompts,
+        "response_ids": responses,
+        "advantages": Column.from_lengths(advantages, response_lengths),
+        "weight": Column.fixed(rng.uniform(0.5, 1.5, len(rows))),
+    }
+    return Batch.build(rows, rows // group_size, columns, prompts.lengths + responses.lengths)
+
+
+def _tokens(rng: np.random.Generator, length: int) -> np.ndarray:
+    return rng.integers(2, VOCABULARY, length)
+
+
+class PolicyGradient:
+    """-sum(weight * advantage * log_prob) / tokens - 0.01 * sum(entropy) / rows: a per-token and a per-row column, two
+    denominators, two outputs."""
+
+    columns = ("advantages", "weight")
+    outputs = frozenset({"log_probs", "entropy"})
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"tokens": float(batch["response_ids"].lengths.sum()), "rows": float(len(batch))}
+
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
+        assert tokens.entropy is not None
+        weights = tokens.columns["weight"][tokens.row] * tokens.columns["advantages"]
+        loss = -(weights * tokens.log_probs).sum() / counts["tokens"] - 0.01 * tokens.entropy.sum() / counts["rows"]
+        return loss, {"entropy": mean(float(tokens.entropy.detach().sum()), len(tokens.row))}
+
+
+class ValueRegression:
+    """Half the mean squared distance of values to the column `advantages`."""
+
+    columns = ("advantages",)
+    outputs = frozenset({"values"})
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"tokens": float(batch["response_ids"].lengths.sum())}
+
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
+        assert tokens.values is not None
+        return 0.5 * (tokens.values - tokens.columns["advantages"]).square().sum() / counts["tokens"], {}
+
+
+def run_ranks(world_size: int, work: Callable[..., Any], directory: Path, *arguments: Any) -> list[Any]:
+    """Run `work(rank, *arguments)` in `world_size` processes joined by gloo; what each returned, in rank order."""
+    directory.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=_rank, args=(rank, world_size, work, directory, arguments)) for rank in range(world_size)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=120)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    assert codes == [0] * world_size, f"ranks ended with {codes}"
+    return [torch.load(directory / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
+
+
+def _rank(rank: int, world_size: int, work: Callable[..., Any], directory: Path, arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(directory / "store"), world_size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=60))
+    torch.save(work(rank, *arguments), directory / f"{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()

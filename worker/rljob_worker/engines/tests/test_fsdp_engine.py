@@ -1,0 +1,189 @@
+"""One rank: what an update does, what is written and read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rljob_worker.batch import Column
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.models import load_policy, load_value_model
+from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, write_config
+from rljob_worker.errors import BadData, StorageError
+
+CPU = torch.device("cpu")
+SETTINGS = TrainSettings(temperature=0.8, precision="Float64", learning_rate=1e-2, total_steps=10, max_grad_norm=0.5)
+
+
+def policy(directory: Path, **changes: object) -> FSDPEngine:
+    settings = TrainSettings(**{**_fields(SETTINGS), **changes})
+    return FSDPEngine(load_policy(write_config(directory), settings.master_dtype, 0), settings, CPU)
+
+
+def critic(directory: Path, **changes: object) -> FSDPEngine:
+    settings = TrainSettings(**{**_fields(SETTINGS), **changes})
+    return FSDPEngine(load_value_model(write_config(directory), settings.master_dtype, 0), settings, CPU)
+
+
+def _fields(settings: TrainSettings) -> dict[str, object]:
+    return {name: getattr(settings, name) for name in settings.__slots__}
+
+
+def weights_of(engine: FSDPEngine) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in engine.weights()}
+
+
+def largest_difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
+    assert left.keys() == right.keys()
+    return max(float((left[name] - right[name]).abs().max()) for name in left)
+
+
+def test_an_update_is_the_same_for_any_micro_batch_split(tmp_path: Path) -> None:
+    batch = a_batch([5, 1, 9, 3, 0, 7, 2, 8])
+    whole, split = policy(tmp_path), policy(tmp_path, tokens_per_micro_batch=12)
+    for _ in range(3):
+        one, many = whole.update(batch, PolicyGradient()), split.update(batch, PolicyGradient())
+        assert many["update/micro_batches"].value > one["update/micro_batches"].value == 1
+        for name in ("update/loss", "update/gradient_norm", "entropy"):
+            assert many[name].value == pytest.approx(one[name].value, abs=1e-10), name
+    assert largest_difference(weights_of(whole), weights_of(split)) < 1e-10
+
+
+def test_activation_checkpointing_changes_no_number(tmp_path: Path) -> None:
+    batch = a_batch([5, 1, 9, 3])
+    plain, recomputing = policy(tmp_path), policy(tmp_path, activation_checkpointing=True)
+    for engine in (plain, recomputing):
+        engine.update(batch, PolicyGradient())
+    assert largest_difference(weights_of(plain), weights_of(recomputing)) == 0
+
+
+def test_gradients_are_clipped_once_by_the_global_norm(tmp_path: Path) -> None:
+    batch = a_batch([5, 1, 9, 3])
+    free = policy(tmp_path, max_grad_norm=1e9)
+    norm = free.update(batch, PolicyGradient())["update/gradient_norm"].value
+    gradients = {}
+    clipped = policy(tmp_path, max_grad_norm=norm / 4, tokens_per_micro_batch=12)
+    assert clipped.optimizer is not None
+    keep = clipped.optimizer.clear
+    clipped.optimizer.clear = lambda: (  # type: ignore[method-assign]
+        gradients.update({name: p.grad.clone() for name, p in clipped.model.named_parameters()}),
+        keep(),
+    )
+    assert clipped.update(batch, PolicyGradient())["update/gradient_norm"].value == pytest.approx(norm, abs=1e-10)
+    total = torch.stack([gradient.square().sum() for gradient in gradients.values()]).sum().sqrt()
+    assert float(total) == pytest.approx(norm / 4, rel=1e-9)
+
+
+def test_a_gradient_that_is_not_finite_skips_the_step(tmp_path: Path) -> None:
+    batch = a_batch([3, 2])
+    advantages = batch["advantages"].values.copy()
+    advantages[0] = np.nan
+    broken = batch.with_columns({"advantages": Column.from_lengths(advantages, [3, 2])})
+    engine = policy(tmp_path)
+    before = weights_of(engine)
+    metrics = engine.update(broken, PolicyGradient())
+    assert metrics["update/skipped_total"].value == 1
+    assert largest_difference(before, weights_of(engine)) == 0
+    assert engine.update(batch, PolicyGradient())["update/skipped_total"].value == 0
+    assert largest_difference(before, weights_of(engine)) > 0
+
+
+def test_log_probs_are_what_the_update_sees(tmp_path: Path) -> None:
+    batch = a_batch([5, 0, 9, 3])
+    engine = policy(tmp_path, tokens_per_micro_batch=12)
+    column = engine.log_probs(batch)
+    assert column.dtype == "float32"
+    assert column.lengths.tolist() == [5, 0, 9, 3]
+    seen = []
+
+    class Watching(PolicyGradient):
+        def __call__(self, tokens, counts):  # type: ignore[no-untyped-def]
+            seen.append(tokens.log_probs.detach().float().numpy())
+            return super().__call__(tokens, counts)
+
+    engine.update(batch, Watching())
+    assert np.array_equal(np.concatenate(seen), column.values)
+
+
+def test_a_batch_without_rows_scores_nothing(tmp_path: Path) -> None:
+    empty = a_batch([4, 4]).take([])
+    engine = policy(tmp_path)
+    assert engine.log_probs(empty).num_rows == 0
+    assert engine.update(empty, PolicyGradient())["update/gradient_norm"].value == 0
+
+
+def test_a_per_token_column_of_other_lengths_is_bad_data(tmp_path: Path) -> None:
+    batch = a_batch([3, 2]).with_columns({"advantages": Column.ragged([[1.0], [2.0]], "float64")})
+    with pytest.raises(BadData, match="advantages"):
+        policy(tmp_path).update(batch, PolicyGradient())
+
+
+def test_a_new_critic_values_every_state_at_zero_whatever_the_temperature(tmp_path: Path) -> None:
+    batch = a_batch([5, 1, 9, 3])
+    engine = critic(tmp_path)
+    assert not engine.values(batch).values.any()
+    for _ in range(3):
+        engine.update(batch, ValueRegression())
+    cold = critic(tmp_path, temperature=0.1)
+    cold.model.load_state_dict(engine.model.state_dict())
+    assert engine.values(batch).values.any()
+    assert np.array_equal(engine.values(batch).values, cold.values(batch).values)
+
+
+def test_bfloat16_trains_float32_weights(tmp_path: Path) -> None:
+    engine = policy(tmp_path, precision="BFloat16")
+    batch = a_batch([5, 1, 9, 3])
+    before = weights_of(engine)
+    assert {tensor.dtype for tensor in before.values()} == {torch.float32}
+    exact = policy(tmp_path, precision="Float32")
+    np.testing.assert_allclose(engine.log_probs(batch).values, exact.log_probs(batch).values, atol=0.05)
+    assert engine.update(batch, PolicyGradient())["update/skipped_total"].value == 0
+    assert largest_difference(before, weights_of(engine)) > 0
+
+
+@pytest.mark.parametrize("build", [policy, critic])
+def test_load_goes_on_exactly_where_save_was(tmp_path: Path, build) -> None:  # type: ignore[no-untyped-def]
+    batch = a_batch([5, 1, 9, 3])
+    objective = PolicyGradient() if build is policy else ValueRegression()
+    straight = build(tmp_path / "model", schedule="Cosine", warmup_steps=2)
+    straight.update(batch, objective)
+    straight.save(tmp_path / "checkpoint")
+    restored = build(tmp_path / "model", schedule="Cosine", warmup_steps=2)
+    restored.load(tmp_path / "checkpoint")
+    assert straight.update(batch, objective)["update/loss"] == restored.update(batch, objective)["update/loss"]
+    assert largest_difference(weights_of(straight), weights_of(restored)) == 0
+
+
+def test_load_of_what_is_not_there_or_of_another_model_is_a_storage_error(tmp_path: Path) -> None:
+    engine = policy(tmp_path / "model")
+    with pytest.raises(StorageError, match="no .metadata"):
+        engine.load(tmp_path / "nowhere")
+    engine.save(tmp_path / "checkpoint")
+    other = FSDPEngine(load_policy(write_config(tmp_path / "gpt2", "gpt2"), torch.float64, 0), SETTINGS, CPU)
+    with pytest.raises(StorageError, match="another model"):
+        other.load(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_export_is_a_model_directory_with_the_same_policy(tmp_path: Path, tied: bool) -> None:
+    batch = a_batch([5, 1, 9, 3])
+    path = write_config(tmp_path / "model", tie_word_embeddings=tied)
+    engine = FSDPEngine(load_policy(path, torch.float64, 0), SETTINGS, CPU)
+    engine.update(batch, PolicyGradient())
+    engine.export(tmp_path / "exported")
+    again = FSDPEngine(load_policy(str(tmp_path / "exported"), torch.float64, seed=99), SETTINGS, CPU)
+    assert np.array_equal(engine.log_probs(batch).values, again.log_probs(batch).values)
+    names = [name for name, _ in engine.weights()]
+    assert ("lm_head.weight" in names) != tied
+
+
+def test_an_exported_critic_keeps_its_head(tmp_path: Path) -> None:
+    batch = a_batch([5, 1, 9, 3])
+    engine = critic(tmp_path / "model")
+    engine.update(batch, ValueRegression())
+    engine.export(tmp_path / "exported")
+    again = FSDPEngine(load_value_model(str(tmp_path / "exported"), torch.float64, seed=99), SETTINGS, CPU)
+    assert np.array_equal(engine.values(batch).values, again.values(batch).values)

@@ -1,0 +1,73 @@
+"""Rows to micro-batches and packed tokens, against numbers worked out by hand and a row-by-row reading."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_worker.batch import Column
+from rljob_worker.engines.packing import micro_batches, pack, ranges
+
+
+def test_micro_batches_fill_up_to_the_budget_in_row_order() -> None:
+    # budget 10: 4 + 6 fit; 5 opens the next; 20 is longer than the budget and goes alone
+    runs = micro_batches(np.array([4, 6, 5, 20, 1, 2]), 10)
+    assert [run.tolist() for run in runs] == [[0, 1], [2], [3], [4, 5]]
+
+
+def test_no_rows_make_no_micro_batches() -> None:
+    assert micro_batches(np.empty(0, np.int64), 10) == []
+
+
+def test_pack_computes_a_shared_prompt_once() -> None:
+    # the example of the module: prompt [5 6], responses [7 8 9] and [4]
+    rows = pack(Column.ragged([[5, 6], [5, 6]]), Column.ragged([[7, 8, 9], [4]]))
+    assert rows.token_ids.tolist() == [5, 6, 7, 8]
+    assert rows.positions.tolist() == [0, 1, 2, 3]
+    assert rows.sequences.tolist() == [0, 1, 2, 3, 0, 1]
+    assert rows.sequence_lengths.tolist() == [4, 2]
+    assert rows.predicts.tolist() == [1, 2, 3, 1]
+    assert rows.targets.tolist() == [7, 8, 9, 4]
+    assert rows.row.tolist() == [0, 0, 0, 1]
+
+
+def test_a_row_without_response_takes_no_room() -> None:
+    rows = pack(Column.ragged([[5], [6]]), Column.ragged([[], [7]]))
+    assert rows.token_ids.tolist() == [6]
+    assert rows.row.tolist() == [1]
+    assert rows.num_rows == 2
+
+
+def test_ranges() -> None:
+    assert ranges(np.array([5, 0]), np.array([2, 3])).tolist() == [5, 6, 0, 1, 2]
+
+
+ROWS = st.lists(
+    st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=4), st.lists(st.integers(0, 9), max_size=5)),
+    max_size=8,
+)
+
+
+@given(ROWS)
+def test_every_row_can_be_read_back_from_the_pack(rows: list[tuple[list[int], list[int]]]) -> None:
+    packed = pack(Column.ragged([prompt for prompt, _ in rows]), Column.ragged([response for _, response in rows]))
+    starts = np.cumsum(packed.sequence_lengths) - packed.sequence_lengths
+    answered = [row for row, (_, response) in enumerate(rows) if response]
+    assert len(packed.sequence_lengths) == len(answered)
+    for row, start, length in zip(answered, starts, packed.sequence_lengths, strict=True):
+        prompt, response = rows[row]
+        sequence = packed.sequences[start : start + length]
+        assert packed.token_ids[sequence].tolist() == (prompt + response)[:-1]
+        assert packed.positions[sequence].tolist() == list(range(length))
+        mine = packed.row == row
+        assert packed.targets[mine].tolist() == response
+        assert packed.predicts[mine].tolist() == sequence[len(prompt) - 1 :].tolist()
+
+
+@given(st.lists(st.integers(1, 30), max_size=20), st.integers(1, 40))
+def test_micro_batches_partition_the_rows(lengths: list[int], budget: int) -> None:
+    runs = micro_batches(np.array(lengths, np.int64), budget)
+    assert [row for run in runs for row in run.tolist()] == list(range(len(lengths)))
+    for run in runs:
+        assert len(run) == 1 or sum(lengths[row] for row in run) <= budget

@@ -1,6 +1,5 @@
 """How the command line ends: one clear message on standard error and the right exit code, never a traceback."""
 
-import os
 import sys
 import tempfile
 import traceback
@@ -9,6 +8,7 @@ from typing import NoReturn
 import click
 
 from rljob_api.exit_codes import ExitCode
+from rljob_worker.cli.output import silence
 
 
 def run_and_exit(app: click.Command, commands: object = None) -> NoReturn:
@@ -22,8 +22,8 @@ def run_and_exit(app: click.Command, commands: object = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         code = int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # the reader, such as `head`, has enough; Python would complain again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # the reader, such as `head`, has enough
+        silence()
         code = 0
     except Exception as error:
         code = report(error)

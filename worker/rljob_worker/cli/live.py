@@ -1,6 +1,8 @@
 """A run as one live table on a terminal."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rljob_worker.cli.figures import count, duration, number, size
+from rljob_worker.cli.output import silence
 from rljob_worker.local.progress import MetricsTail, Progress, stage_seconds
 from rljob_worker.local.rundir import RunDirectory, RunNote
 
@@ -58,7 +61,8 @@ class LiveView:
         self.tick()
 
     def say(self, text: str) -> None:
-        self._live.console.print(text, highlight=False, markup=False)
+        with self._on_terminal():
+            self._live.console.print(text, highlight=False, markup=False)
 
     def tick(self) -> None:
         if self._tail.poll():
@@ -66,11 +70,21 @@ class LiveView:
         if self._note is not None:
             progress = Progress(self._tail.records, self._total_steps)
             waited_seconds = time.time() - self._moved_seconds
-            self._live.update(picture(self._note, progress, waited_seconds), refresh=True)
+            with self._on_terminal():
+                self._live.update(picture(self._note, progress, waited_seconds), refresh=True)
 
     def close(self) -> None:
         self.tick()
-        self._live.stop()
+        with self._on_terminal():
+            self._live.stop()
+
+    @contextlib.contextmanager
+    def _on_terminal(self) -> Iterator[None]:
+        """A closed terminal ends the drawing, not the run."""
+        try:
+            yield
+        except OSError:
+            silence()
 
 
 def picture(note: RunNote, progress: Progress, waited_seconds: float) -> RenderableType:

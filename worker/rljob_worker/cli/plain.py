@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from rljob_worker.cli.figures import count, duration, number, size
+from rljob_worker.cli.output import say
 from rljob_worker.local.progress import MetricsTail, Progress, stage_seconds
 from rljob_worker.local.rundir import RunDirectory, RunNote
 
@@ -24,15 +23,15 @@ class PlainView:
             self._phase = note.phase
             if note.phase in ("Restarting", "Stopping"):
                 return  # `say` says more
-            click.echo(f"{note.name}: {note.phase.lower()}, attempt {note.attempt}")
+            say(f"{note.name}: {note.phase.lower()}, attempt {note.attempt}")
 
     def say(self, text: str) -> None:
-        click.echo(text)
+        say(text)
 
     def tick(self) -> None:
         for record in self._tail.poll():
             earlier = [each for each in self._tail.records if each["step"] <= record["step"]]
-            click.echo(step_line(record, Progress(earlier, self._total_steps)))
+            say(step_line(record, Progress(earlier, self._total_steps)))
 
     def close(self) -> None:
         self.tick()

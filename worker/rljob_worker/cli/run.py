@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import click
 import yaml
 from rich.console import Console
 
@@ -20,6 +19,7 @@ from rljob_api.v1alpha1 import RLJob
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.cli.jobfile import read_job
 from rljob_worker.cli.live import LiveView
+from rljob_worker.cli.output import say
 from rljob_worker.cli.plain import PlainView
 from rljob_worker.cli.summary import summary
 from rljob_worker.errors import InvalidJob
@@ -47,16 +47,16 @@ def run_job(
     with RunLock(directory.lock):
         start = decide_start(resume or job.spec.checkpoint.resume.lower(), job.spec, existing_run(directory))
         if start.say:
-            click.echo(start.say)
+            say(start.say)
         if isinstance(start, Finished):
             return int(ExitCode.DONE)
         _write_down(directory, job, plan)
         launch = Launch(directory, plan, folder, start.resume, commands or Commands())
         with _view(directory, plan.spec.stop.steps) as view:
             note = Supervisor(launch, view).run()
-        click.echo(_summary(note, directory, path))
+        say(_summary(note, directory, path))
         if note.phase == "Failed":
-            click.echo(f"rljob: {note.cause} (log: {note.log})", err=True)
+            say(f"rljob: {note.cause} (log: {note.log})", err=True)
     assert note.exit_code is not None
     return note.exit_code
 
@@ -94,9 +94,9 @@ def _refuse_foreign(directory: RunDirectory) -> None:
 
 def _warn(plan: Plan) -> None:
     for sentence in warnings_of(plan):
-        click.echo(f"warning: {sentence}", err=True)
+        say(f"warning: {sentence}", err=True)
     for name in missing_variables(os.environ, plan):
-        click.echo(f"warning: spec.env takes {name} from the cluster, and it is not set here", err=True)
+        say(f"warning: spec.env takes {name} from the cluster, and it is not set here", err=True)
 
 
 def _write_down(directory: RunDirectory, job: RLJob, plan: Plan) -> None:

@@ -96,6 +96,8 @@ def detail(row: dict[str, Any]) -> str:
         lines.append(f"{'cause':<11}its supervisor, process {row['pid']}, died without a word; `rljob run` goes on")
     elif row["cause"]:
         lines.append(f"{'cause':<11}{row['cause']}")
+    if row["metrics_url"] and row["phase"] in RUNNING_PHASES:
+        lines.append(f"{'metrics':<11}{row['metrics_url']}")
     if row["log"]:
         lines.append(f"{'log':<11}{row['log']}")
     lines.append(f"{'directory':<11}{row['directory']}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rljob_api import keys
 from rljob_api.plan import GroupPlan, Plan
+from rljob_api.profiles import DEFAULT
 from rljob_worker.launcher.last_words import TERMINATION_LOG
 from rljob_worker.launcher.lifeline import LIFELINE_FD
 from rljob_worker.local.orphans import FAMILY
@@ -62,8 +63,9 @@ def pod_environment(
         "PYTHONPATH": python_path(base.get("PYTHONPATH", ""), context.code_dir),
         "PYTHONUNBUFFERED": "1",
     }
-    users = job_variables(base, context.plan)
-    return {**base, **thread_variables(base | users, context.plan.num_workers, cores), **users, **own}
+    users = job_variables(context.plan)
+    threads = thread_variables({**base, **users}, context.plan.num_workers, cores)
+    return {**base, **threads, **device_variables(base, context.plan, group, host), **users, **own}
 
 
 def termination_log(log_dir: Path, group: str, host: int) -> Path:
@@ -81,8 +83,24 @@ def thread_variables(environment: Mapping[str, str], num_workers: int, cores: in
     return dict.fromkeys(THREAD_VARIABLES, str(max(1, cores // num_workers)))
 
 
-def job_variables(base: Mapping[str, str], plan: Plan) -> dict[str, str]:
-    """`spec.env` on one machine: plain values; what a cluster takes from a Secret is taken from here, if set."""
+def device_variables(base: Mapping[str, str], plan: Plan, group: GroupPlan, host: int) -> dict[str, str]:
+    """The pod's share of this machine's accelerators: pods take them one after the other, in the plan's order.
+
+    What the user made visible is shared out; otherwise devices count from 0. Nothing for CPUs.
+    """
+    profile = DEFAULT.get(group.profile)
+    if profile is None or profile.visible_devices_env is None:
+        return {}
+    first = group.workers_per_host * host
+    for other in plan.groups[: plan.groups.index(group)]:
+        first += other.num_workers if other.device == group.device else 0
+    visible = base.get(profile.visible_devices_env, "")
+    devices = visible.split(",") if visible else [str(number) for number in range(first + group.workers_per_host)]
+    return {**profile.env, profile.visible_devices_env: ",".join(devices[first : first + group.workers_per_host])}
+
+
+def job_variables(plan: Plan) -> dict[str, str]:
+    """`spec.env` on one machine: plain values. What a cluster takes from a Secret is inherited, if set."""
     return {variable.name: variable.value for variable in plan.spec.env if variable.value is not None}
 
 

@@ -105,13 +105,11 @@ class Gang:
         for pod in self._pods:
             pod.buffer.kill()
 
-    def metrics_port(self, group: str) -> int | None:
-        """Where the launcher of the group's first pod serves /progress, once it does."""
-        for pod in self._pods:
-            if pod.group == group and pod.host == 0 and pod.launcher is not None:
-                ready = pod.launcher.ready()
-                return int(ready["metricsPort"]) if ready else None
-        return None
+    def metrics_url(self) -> str:
+        """Where the lead's launcher serves /metrics and /progress; empty until it does."""
+        lead = next(pod for pod in self._pods if pod.group == self._context.plan.lead_group)
+        ready = lead.launcher.ready() if lead.launcher else None
+        return f"http://127.0.0.1:{ready['metricsPort']}/metrics" if ready else ""
 
     @property
     def _launchers(self) -> list[LocalProcess]:
@@ -184,13 +182,13 @@ class Gang:
 
     def _buffer_end(self, buffer: LocalProcess, code: int) -> GangEnd:
         code = code or int(ExitCode.RETRY)
-        return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_lines()), buffer.log)
+        return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_line()), buffer.log)
 
     def _launcher_end(self, pod: LocalPod, code: int) -> GangEnd:
         words = read_last_words(termination_log(self._context.log_dir, pod.group, pod.host))
         if words is None or not words.worker:
             assert pod.launcher is not None
-            lines = words.cause if words else pod.launcher.last_lines()
+            lines = words.cause if words else pod.launcher.last_line()
             return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), pod.launcher.log)
         worker = f"worker-{words.worker}"
         return GangEnd(code, worker, words, self._context.log_dir / f"{worker}.log")

@@ -68,10 +68,10 @@ class LocalProcess:
             self._ready = ready_line(self.log.read_text(errors="replace"))
         return self._ready
 
-    def last_lines(self, count: int = 5) -> str:
-        """The end of its log, for an error message."""
+    def last_line(self) -> str:
+        """The end of its log, where a program says why it ended."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return "\n".join(lines[-count:])
+        return lines[-1] if lines else "it left no log"
 
 
 def ready_line(text: str) -> dict[str, Any] | None:

@@ -32,6 +32,8 @@ class RunNote:
     cause: str = ""
     log: str = ""
     """Of the process that explains the cause."""
+    metrics_url: str = ""
+    """Where Prometheus finds the lead's pod while the run is alive."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

@@ -121,7 +121,7 @@ class Supervisor:
 
     def _look(self, gang: Gang) -> None:
         if self._note.phase == "Starting" and self._has_written():
-            self._change(phase="Running")
+            self._change(phase="Running", metrics_url=gang.metrics_url())
         self._view.tick()
 
     def _has_written(self) -> bool:

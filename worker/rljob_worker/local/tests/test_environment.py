@@ -1,0 +1,88 @@
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_worker.local.environment import (
+    RunContext,
+    device_variables,
+    missing_variables,
+    pod_environment,
+    python_path,
+    thread_variables,
+)
+from rljob_worker.local.tests.jobs import plan_of
+
+
+def context(plan, **changes):
+    fields = {
+        "plan": plan, "plan_path": Path("/runs/tiny/plan.json"), "run_dir": Path("/runs/tiny"),
+        "log_dir": Path("/runs/tiny/logs/attempt-3"), "scratch": Path("/tmp/x"), "token": Path("/runs/tiny/token"),
+        "code_dir": Path("/project"), "attempt": 3, "resume": "auto", "mark": "abc", "lifeline": 9,
+    }  # fmt: skip
+    return RunContext(**fields | changes)
+
+
+def test_a_pod_knows_who_it_is():
+    plan = plan_of(groups=[("train", 2, 2)])
+    environment = pod_environment({"HOME": "/home/me"}, context(plan), plan.group("train"), 1, cores=8)
+    assert environment == {
+        "HOME": "/home/me",
+        "RLJOB_PLAN": "/runs/tiny/plan.json", "RLJOB_GROUP": "train", "RLJOB_HOST_INDEX": "1", "RLJOB_ATTEMPT": "3",
+        "RLJOB_PEERS": "/tmp/x/peers-3.json", "RLJOB_BUFFER": "/tmp/x/train-1-3.sock",
+        "RLJOB_TOKEN_FILE": "/runs/tiny/token", "RLJOB_RUN_DIR": "/runs/tiny", "RLJOB_METRICS_PORT": "0",
+        "RLJOB_RESUME": "auto", "RLJOB_LOG_DIR": "/runs/tiny/logs/attempt-3",
+        "RLJOB_TERMINATION_LOG": "/runs/tiny/logs/attempt-3/termination-train-1.json",
+        "RLJOB_LIFELINE_FD": "9", "RLJOB_FAMILY": "abc",
+        "PYTHONPATH": "/project", "PYTHONUNBUFFERED": "1",
+        # eight cores, four workers
+        "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
+    }  # fmt: skip
+
+
+SECRET = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+
+
+def test_the_jobs_variables_are_the_users_and_never_ours():
+    env = [{"name": "OMP_NUM_THREADS", "value": "7"}, {"name": "RLJOB_GROUP", "value": "x"}, SECRET]
+    plan = plan_of(env=env)
+    environment = pod_environment({"TOKEN": "secret"}, context(plan), plan.group("train"), 0, cores=8)
+    assert environment["OMP_NUM_THREADS"] == "7" and "MKL_NUM_THREADS" not in environment
+    assert environment["RLJOB_GROUP"] == "train" and environment["TOKEN"] == "secret"
+    assert missing_variables({}, plan) == ["TOKEN"] and missing_variables({"TOKEN": ""}, plan) == []
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_threads_never_exceed_cores_unless_there_are_more_workers(workers, cores):
+    threads = int(thread_variables({}, workers, cores)["OMP_NUM_THREADS"])
+    assert threads >= 1 and threads * workers <= max(cores, workers)
+
+
+def test_a_users_own_threads_stay():
+    assert thread_variables({"MKL_NUM_THREADS": "1"}, 1, 8) == {}
+
+
+def test_the_users_modules_come_first():
+    assert python_path("/a:/b", Path("/project")) == "/project:/a:/b"
+
+
+def gpu_plan():
+    gpus = {"profile": "nvidia-h100", "count": 2}
+    groups = [{"name": "train", "replicas": 2, "accelerator": gpus}, {"name": "rollout", "accelerator": gpus}]
+    return plan_of(workerGroups=groups)
+
+
+def devices(base, group, host):
+    plan = gpu_plan()
+    return device_variables(base, plan, plan.group(group), host)["CUDA_VISIBLE_DEVICES"]
+
+
+def test_pods_share_out_the_accelerators():
+    assert [devices({}, "train", 0), devices({}, "train", 1), devices({}, "rollout", 0)] == ["0,1", "2,3", "4,5"]
+    visible = {"CUDA_VISIBLE_DEVICES": "7,6,5,4,3,2"}
+    assert devices(visible, "train", 1) == "5,4" and devices(visible, "rollout", 0) == "3,2"
+
+
+def test_cpu_pods_have_no_devices():
+    plan = plan_of()
+    assert device_variables({}, plan, plan.group("train"), 0) == {}

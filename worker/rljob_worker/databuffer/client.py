@@ -56,7 +56,7 @@ class BufferClient:
         self._figures: dict[str, float] = defaultdict(float)
         hello = self._act("hello", {})
         self._edges: dict[str, dict[str, Any]] = hello["edges"]
-        self._broadcasts: dict[str, dict[str, Any]] = hello["broadcasts"]
+        self._broadcasts = set(hello["broadcasts"])
         self._deadline_seconds: float = hello["deadline_seconds"]
         path, capacity = Path(hello["arena"]), hello["capacity"]
         self._write_memory = mapped(path, capacity, writable=True)
@@ -136,7 +136,7 @@ class BufferClient:
     def _send_chunk(self, version: int, edge: str, index: int, chunk: Batch, deadline_seconds: float | None) -> None:
         contents = segment.contents_of(chunk)
         body = {"edge": edge, "version": version, "index": index}
-        reserve = {**body, "size": contents.num_bytes}
+        reserve = {**body, "bytes": contents.num_bytes}
         offset = self._poll("send.reserve", reserve, deadline_seconds)["offset"]
         segment.write(self._write_memory, offset, contents, chunk)
         checksum = checksum_of(self._write_memory[offset : offset + contents.num_bytes])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.flight as flight
 
-from rljob_worker.databuffer.routing import Host, Worker
+from rljob_worker.databuffer.hosts import Host, Worker
 
 MIDDLEWARE = "rljob-fence"
 _PREFIX = "x-rljob-"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.databuffer.routing import FAN_OUT, tree_children
+from rljob_worker.databuffer.hosts import FAN_OUT, tree_children
 from rljob_worker.databuffer.schema import table_from_bytes, table_to_bytes
 
 Int64 = NDArray[np.int64]
@@ -64,7 +64,8 @@ class Assignment:
 
     def shares_of_part(self, part: int) -> Int64:
         """Share of every row of one part, in the part's row order."""
-        return self.shares[self.layout.parts == part]
+        shares: Int64 = self.shares[self.layout.parts == part]
+        return shares
 
     def sources(self, share: int) -> list[int]:
         """Parts with rows of the share; part 0 when it has no row at all: somebody must tell the columns' types."""

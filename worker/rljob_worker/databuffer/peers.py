@@ -13,7 +13,7 @@ import pyarrow.flight as flight
 
 from rljob_worker.databuffer.faults import from_flight, is_pending
 from rljob_worker.databuffer.fencing import Badge, Identity
-from rljob_worker.databuffer.routing import Host
+from rljob_worker.databuffer.hosts import Host
 from rljob_worker.errors import InvalidJob, PeerLost
 
 T = TypeVar("T")

@@ -19,11 +19,14 @@ from rljob_api.quantity import parse_quantity
 from rljob_worker.databuffer.broadcast import Broadcasts
 from rljob_worker.databuffer.exchange import Exchange
 from rljob_worker.databuffer.fencing import Identity
+from rljob_worker.databuffer.hosts import FAN_OUT
 from rljob_worker.databuffer.metrics import BufferMetrics, MetricsServer
 from rljob_worker.databuffer.peers import AddressBook, Peers
 from rljob_worker.databuffer.posts import Posts
-from rljob_worker.databuffer.routing import FAN_OUT, routes_of
-from rljob_worker.databuffer.server import FlightServer, Service
+from rljob_worker.databuffer.relay import Relay
+from rljob_worker.databuffer.routing import routes_of
+from rljob_worker.databuffer.server import FlightServer
+from rljob_worker.databuffer.service import Service
 from rljob_worker.databuffer.shared_memory import created, mapped
 from rljob_worker.databuffer.store import Store
 from rljob_worker.errors import InvalidJob, RLJobError
@@ -112,28 +115,19 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
             fan_out=settings.fan_out,
         )
         stack.callback(exchange.close)
-        broadcasts = Broadcasts(
-            here=here,
-            routes=routes.broadcasts,
+        deadline_seconds = settings.plan.spec.data_buffer.deadline_seconds
+        broadcasts = Broadcasts(here, routes.broadcasts, store, settings.fan_out)
+        relay = Relay(
+            broadcasts=broadcasts,
             store=store,
             memory=memory,
             peers=peers,
             metrics=metrics,
-            deadline_seconds=settings.plan.spec.data_buffer.deadline_seconds,
-            fan_out=settings.fan_out,
+            deadline_seconds=deadline_seconds,
         )
-        stack.callback(broadcasts.close)
+        stack.callback(relay.close)
         service = Service(
-            here=here,
-            routes=routes,
-            store=store,
-            exchange=exchange,
-            broadcasts=broadcasts,
-            peers=peers,
-            posts=posts,
-            metrics=metrics,
-            arena=path,
-            deadline_seconds=settings.plan.spec.data_buffer.deadline_seconds,
+            here, routes, store, exchange, broadcasts, relay, peers, posts, metrics, path, deadline_seconds
         )
         settings.socket.unlink(missing_ok=True)
         stack.callback(settings.socket.unlink, missing_ok=True)

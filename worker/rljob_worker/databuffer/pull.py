@@ -19,7 +19,7 @@ import pyarrow.flight as flight
 from numpy.typing import NDArray
 
 from rljob_worker.databuffer.arrangement import Arrangement, Header, arrange, place
-from rljob_worker.databuffer.routing import Host
+from rljob_worker.databuffer.hosts import Host
 from rljob_worker.databuffer.schema import from_arrow
 from rljob_worker.databuffer.segment import Bytes, Views, plan_contents, views
 from rljob_worker.databuffer.store import Item, Segment, Store

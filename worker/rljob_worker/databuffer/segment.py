@@ -97,8 +97,11 @@ def views(memory: Bytes, offset: int, contents: Contents) -> Views:
     segment = memory[offset : offset + contents.num_bytes]
     rows = contents.num_rows
     step = _aligned(8 * rows)
-    index = [segment[i * step : i * step + 8 * rows].view(np.int64) for i in range(NUM_INDEX_COLUMNS)]
-    return Views(*index, {field.name: _column(segment, field, rows) for field in contents.fields})
+    row_ids, group_ids, num_tokens = (
+        segment[i * step : i * step + 8 * rows].view(np.int64) for i in range(NUM_INDEX_COLUMNS)
+    )
+    columns = {field.name: _column(segment, field, rows) for field in contents.fields}
+    return Views(row_ids, group_ids, num_tokens, columns)
 
 
 def write(memory: Bytes, offset: int, contents: Contents, batch: Batch) -> None:

@@ -98,8 +98,8 @@ class Store:
             yield
             self.changed.notify_all()
 
-    def wait(self, ready: Callable[[], T | None], seconds: float) -> T | None:
-        """What `ready` returns, called under the lock, once that is not None; None when `seconds` have passed."""
+    def wait(self, ready: Callable[[], T], seconds: float) -> T:
+        """What `ready` returns, called under the lock, once that is not None or when `seconds` have passed."""
         end = self._clock() + seconds
         with self.changed:
             while (value := ready()) is None:
@@ -107,7 +107,7 @@ class Store:
                     raise PeerLost("this data buffer is shutting down")
                 left = end - self._clock()
                 if left <= 0:
-                    return None
+                    break
                 self.changed.wait(left)
             return value
 
@@ -130,7 +130,8 @@ class Store:
 
     def reserve(self, item: Item, num_bytes: int, seconds: float) -> Segment:
         """A fresh segment, waited for; DeadlineExceeded names who keeps the space."""
-        segment = self.wait(lambda: self.try_reserve(item, num_bytes), seconds)
+        hopeless = rounded(num_bytes) > self.allocator.capacity
+        segment = None if hopeless else self.wait(lambda: self.try_reserve(item, num_bytes), seconds)
         if segment is None:
             raise DeadlineExceeded(self.explain_full(item, num_bytes, seconds))
         return segment
@@ -210,10 +211,6 @@ class Store:
         """Everything held, oldest first."""
         with self.changed:
             return sorted(self._segments.values(), key=lambda segment: segment.since)
-
-    def unacknowledged(self) -> list[Segment]:
-        """Parts and chunks that some reader has not acknowledged."""
-        return [segment for segment in self.segments() if segment.item.what in ("part", "chunk")]
 
     def explain_full(self, item: Item, num_bytes: int, seconds: float) -> str:
         """Message of a put or a get that found no space: how much is missing, and the readers that are late."""

@@ -66,11 +66,10 @@ def test_a_version_that_is_not_newer_is_refused_by_name(tmp_path: Path):
 
 
 def test_a_slow_reader_holds_the_source_back_and_is_named(tmp_path: Path):
-    with in_process(weights_plan(), tmp_path) as gang:
-        with pytest.raises(
-            DeadlineExceeded, match="no room for chunk .* not yet read by host rollout-0, host rollout-1"
-        ):
-            gang.client("train", 0).send(1, EDGE, (chunk(i) for i in range(100)), deadline_seconds=0.2)
+    with in_process(weights_plan(), tmp_path) as gang, pytest.raises(
+        DeadlineExceeded, match="no room for chunk .* not yet read by host rollout-0, host rollout-1"
+    ):
+        gang.client("train", 0).send(1, EDGE, (chunk(i) for i in range(100)), deadline_seconds=0.2)
 
 
 def test_a_damaged_chunk_is_found_by_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

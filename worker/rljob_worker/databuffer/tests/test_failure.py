@@ -78,7 +78,7 @@ def test_a_time_out_names_the_late_rank_and_what_it_does(tmp_path: Path, balance
         with pytest.raises(DeadlineExceeded) as caught:
             gang.client("train", 0).get(3, "a->b", deadline_seconds=0.3)
     message = str(caught.value)
-    assert "stage b waited 0 s for rows of edge a->b, step 3" in message
+    assert "stage b waited 0.3 s for rows of edge a->b, step 3" in message
     assert "rank 1 of group rollout (host rollout-1): last said 0 s ago: stage a, step 3, rows 5 of 8" in message
     assert "rank 0 of group" not in message
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.plan import Mesh
+from rljob_worker.databuffer.hosts import Host, Worker, tree_children, tree_parent
 from rljob_worker.databuffer.layouts import Assignment, Gathering, Layout
-from rljob_worker.databuffer.routing import Host, StageRoute, Worker, routes_of, tree_children, tree_parent
+from rljob_worker.databuffer.routing import StageRoute, routes_of
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage, two_stages
 
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -115,4 +116,4 @@ def test_routes_of_a_large_job_are_small():
     plan = two_stages((512, 8), (512, 8), batch_size=4096, balance="Tokens")
     assert len(json.dumps(plan.to_json())) < 2**20
     route = routes_of(plan).rows["a->b"]
-    assert len(route.participants()) == 1024
+    assert len(route.participants) == 1024

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .masking import action_positions, scatter_actions
-from .segments import discounted_suffix_sum, is_last, segment_count, segment_max, segment_mean, segment_sum
+from .segments import discounted_suffix_sum, is_last, row_chunks, segment_count, segment_max, segment_mean, segment_sum
 
 Reduce = Callable[[Tensor], Tensor]
 """Sums a float64 tensor over the data-parallel ranks. Collective: a rank without rows calls it too."""
@@ -83,16 +83,31 @@ def gae(
     stands.
     Returns advantages and returns, [tokens] in the dtype of `values`, 0 at observations; in float64 inside.
     """
-    at = action_positions(mask)
-    action_row, action_values = row[at], values[at].double()
     after = values.new_zeros(num_rows) if bootstrap_values is None else bootstrap_values
-    next_values = torch.where(is_last(action_row), after.double()[action_row], action_values.roll(-1))
-    deltas = token_level_rewards[at].double() + gamma * next_values - action_values
-    advantages = discounted_suffix_sum(deltas, segment_count(action_row, num_rows), gamma * lam)
-    returns = advantages + action_values
+    parts = [
+        _gae(
+            token_level_rewards[tokens], values[tokens], row[tokens] - rows.start, mask[tokens], after[rows], gamma, lam
+        )
+        for rows, tokens in row_chunks(segment_count(row, num_rows), len(row))
+    ]
+    if not parts:
+        return values.clone(), values.clone()
+    advantages, returns = (torch.cat(column) for column in zip(*parts, strict=True))
+    return advantages, returns
+
+
+def _gae(
+    rewards: Tensor, values: Tensor, row: Tensor, mask: Tensor, after: Tensor, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """Advantages and returns of a few rows; `after` is the value of the state that follows each row."""
+    at = action_positions(mask)
+    action_row, action_values = row.index_select(0, at), values.index_select(0, at).double()
+    next_values = torch.where(is_last(action_row), after.double().index_select(0, action_row), action_values.roll(-1))
+    deltas = rewards.index_select(0, at).double() + gamma * next_values - action_values
+    advantages = discounted_suffix_sum(deltas, segment_count(action_row, len(after)), gamma * lam)
     return (
-        scatter_actions(advantages, at, len(row)).to(values.dtype),
-        scatter_actions(returns, at, len(row)).to(values.dtype),
+        scatter_actions(advantages.to(values.dtype), at, len(row)),
+        scatter_actions((advantages + action_values).to(values.dtype), at, len(row)),
     )
 
 
@@ -120,7 +135,7 @@ def whiten(advantages: Tensor, mask: Tensor, reduce: Reduce = no_reduce, *, epsi
     Returns [tokens] in the dtype of `advantages`, 0 at observation tokens; computed in float64.
     """
     at = action_positions(mask)
-    actions = advantages[at].double()
+    actions = advantages.index_select(0, at).double()
     count, total = reduce(torch.stack([actions.new_tensor(len(actions)), actions.sum()])).unbind()
     centred = actions - total / count.clamp(min=1.0)
     # a second pass over the deviations: squares of raw values would cancel

@@ -93,7 +93,7 @@ class PolicyObjective:
         by_term = {"policy": outcome.losses}
         ref_log_probs = entropy = None
         if self._kl is not None:
-            ref_log_probs = tokens.columns["ref_log_probs"][at]
+            ref_log_probs = tokens.columns["ref_log_probs"].index_select(0, at)
             by_term["kl"] = self._kl.estimator(actions.log_probs, ref_log_probs, actions.old_log_probs)
         if tokens.entropy is not None:
             entropy = by_term["entropy"] = tokens.entropy.index_select(0, at)
@@ -108,11 +108,11 @@ class PolicyObjective:
         has_old = "old_log_probs" in self.columns
         return PolicyTokens(
             log_probs=log_probs,
-            old_log_probs=tokens.columns["old_log_probs"][at] if has_old else log_probs.detach(),
-            advantages=tokens.columns["advantages"][at],
-            row=tokens.row[at],
+            old_log_probs=tokens.columns["old_log_probs"].index_select(0, at) if has_old else log_probs.detach(),
+            advantages=tokens.columns["advantages"].index_select(0, at),
+            row=tokens.row.index_select(0, at),
             num_rows=tokens.num_rows,
-            columns={name: tokens.columns[name][at] for name in self._reads},
+            columns={name: tokens.columns[name].index_select(0, at) for name in self._reads},
         )
 
     def _metrics(
@@ -158,9 +158,11 @@ class ValueObjective:
         """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
         assert tokens.values is not None, "the engine was not asked for values"
         at = action_positions(tokens.columns[self._mask])
-        values, returns = tokens.values.index_select(0, at), tokens.columns["returns"][at]
-        outcome = self._loss(values, tokens.columns["values"][at], returns, self._clip_value)
-        loss = aggregate(self._aggregation, outcome.losses, tokens.row[at], tokens.num_rows, counts["value"])
+        values, returns = tokens.values.index_select(0, at), tokens.columns["returns"].index_select(0, at)
+        outcome = self._loss(values, tokens.columns["values"].index_select(0, at), returns, self._clip_value)
+        loss = aggregate(
+            self._aggregation, outcome.losses, tokens.row.index_select(0, at), tokens.num_rows, counts["value"]
+        )
         return loss, _value_metrics(values.detach(), returns, outcome)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 _BLOCK = 64
+_CACHED = 65_536  # tokens
 
 
 def segment_count(segment: Tensor, num_segments: int) -> Tensor:
@@ -71,7 +72,28 @@ def discounted_suffix_sum(values: Tensor, lengths: Tensor, discount: float) -> T
     Returns [tokens] in the dtype of `values`; computed in float64.
     """
     assert 0.0 <= discount <= 1.0, f"a discount of {discount} is outside [0, 1]"
-    return _suffix_scan(values.double(), lengths, discount).to(values.dtype)
+    parts = [
+        _suffix_scan(values[tokens].double(), lengths[rows], discount).to(values.dtype)
+        for rows, tokens in row_chunks(lengths, len(values))
+    ]
+    return torch.cat(parts) if parts else values.clone()
+
+
+def row_chunks(lengths: Tensor, num_tokens: int) -> list[tuple[slice, slice]]:
+    """Rows and their tokens in pieces that fit the cache, where work on rows is several times as fast.
+
+    lengths: int64 [rows], adding up to num_tokens. Returns slices of rows and of tokens: on the CPU of about
+    65,536 tokens each, elsewhere a single piece; none without rows.
+    """
+    num_rows = len(lengths)
+    if num_rows == 0:
+        return []
+    step = num_rows if lengths.device.type != "cpu" else max(num_rows * _CACHED // max(num_tokens, 1), 1)
+    ends = [*range(step, num_rows, step), num_rows]
+    token_ends = lengths.cumsum(0)[[end - 1 for end in ends]].tolist()
+    rows = zip([0, *ends], ends, strict=False)
+    tokens = zip([0, *token_ends], token_ends, strict=False)
+    return [(slice(*r), slice(*t)) for r, t in zip(rows, tokens, strict=True)]
 
 
 def _suffix_scan(values: Tensor, lengths: Tensor, discount: float) -> Tensor:
@@ -91,7 +113,7 @@ def _suffix_scan(values: Tensor, lengths: Tensor, discount: float) -> Tensor:
         following = _suffix_scan(sums[:, 0], num_blocks, discount**_BLOCK).roll(-1)
         following[block_ends - 1] = 0.0
         sums = sums + following[:, None] * discount ** (_BLOCK - distance).to(values.dtype)
-    return sums.view(-1)[slots]
+    return sums.view(-1).index_select(0, slots)
 
 
 def _slots(lengths: Tensor, block_starts: Tensor, num_values: int) -> Tensor:

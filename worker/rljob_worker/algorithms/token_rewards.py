@@ -19,8 +19,8 @@ def token_level_rewards(rewards: Tensor, kl: Tensor | None, coefficient: float, 
     Returns [tokens] in the dtype of `rewards`, 0 at observation tokens.
     """
     at = action_positions(mask)
-    last = at[is_last(row[at])]
+    last = at[is_last(row.index_select(0, at))]
     tokens = rewards.new_zeros(len(row))
     if kl is not None:
-        tokens = tokens.index_copy(0, at, -coefficient * kl[at].to(tokens.dtype))
+        tokens = tokens.index_copy(0, at, -coefficient * kl.index_select(0, at).to(tokens.dtype))
     return tokens.index_add(0, last, rewards[row[last]])

@@ -151,6 +151,21 @@ def test_gae_of_rows_without_actions_and_of_nothing():
     assert gae(double(), double(), ints(), ints(), num_rows=0, gamma=1, lam=1)[0].tolist() == []
 
 
+def test_gae_of_a_batch_larger_than_a_chunk_equals_gae_row_by_row():
+    lengths = [40_000, 3, 30_000]
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = torch.randn(2, sum(lengths), generator=generator, dtype=torch.float64)
+    mask = torch.rand(sum(lengths), generator=generator) > 0.2
+    options = {"gamma": 0.99, "lam": 0.95}
+    together = gae(rewards, values, rows_of(lengths), mask, num_rows=3, **options)
+    alone = [
+        gae(r, v, rows_of([len(r)]), m, num_rows=1, **options)
+        for r, v, m in zip(rewards.split(lengths), values.split(lengths), mask.split(lengths), strict=True)
+    ]
+    for which in range(2):
+        assert torch.allclose(together[which], torch.cat([part[which] for part in alone]), rtol=0, atol=1e-9)
+
+
 def test_gae_with_lambda_zero_is_the_one_step_error():
     advantages, _ = gae(double(0, 1), double(0.5, 0.25), rows_of([2]), ints(1, 1), num_rows=1, gamma=0.5, lam=0.0)
     assert advantages.tolist() == [0.5 * 0.25 - 0.5, 1 - 0.25]

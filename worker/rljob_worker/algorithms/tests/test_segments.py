@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from rljob_worker.algorithms.segments import (
     discounted_suffix_sum,
     is_last,
+    row_chunks,
     segment_count,
     segment_max,
     segment_mean,
@@ -95,6 +96,17 @@ def test_suffix_sums_are_differentiable():
     values = double(1, 2, 4).requires_grad_()
     discounted_suffix_sum(values, ints(2, 1), 0.5).sum().backward()
     assert values.grad.tolist() == [1, 1.5, 1]  # the second token counts in its own sum and half in the first
+
+
+def test_chunks_cover_all_rows_in_order():
+    # 3 rows of 40,000 tokens: one row fits 65,536 tokens
+    assert row_chunks(ints(40_000, 40_000, 40_000), 120_000) == [
+        (slice(0, 1), slice(0, 40_000)),
+        (slice(1, 2), slice(40_000, 80_000)),
+        (slice(2, 3), slice(80_000, 120_000)),
+    ]
+    assert row_chunks(ints(0, 2), 2) == [(slice(0, 2), slice(0, 2))]
+    assert row_chunks(ints(), 0) == []
 
 
 def test_rows_of_is_what_it_says():

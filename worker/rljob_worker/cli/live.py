@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rljob_worker.cli.figures import count, duration, number, size
 from rljob_worker.cli.output import silence
-from rljob_worker.local.progress import MetricsTail, Progress, stage_seconds
+from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RunDirectory, RunNote
 
 NUM_ROWS = 12
@@ -40,11 +40,12 @@ STYLES = {"Running": "green", "Starting": "yellow", "Restarting": "yellow", "Sto
 class LiveView:
     """Redraws a few times a second; what happened scrolls above the table."""
 
-    def __init__(self, directory: RunDirectory, total_steps: int, console: Console) -> None:
+    def __init__(self, directory: RunDirectory, total_steps: int, stages: tuple[str, ...], console: Console) -> None:
         self._console = console
         self._directory = directory
         self._tail = MetricsTail(directory.metrics)
         self._total_steps = total_steps
+        self._stages = stages
         self._note: RunNote | None = None
         self._moved_seconds = time.time()
         self._live = Live(console=console, auto_refresh=False, transient=False)
@@ -68,7 +69,7 @@ class LiveView:
         if self._tail.poll():
             self._moved_seconds = time.time()
         if self._note is not None:
-            progress = Progress(self._tail.records, self._total_steps)
+            progress = Progress(self._tail.records, self._total_steps, self._stages)
             waited_seconds = time.time() - self._moved_seconds
             with self._on_terminal():
                 self._live.update(picture(self._note, progress, waited_seconds), refresh=True)
@@ -129,7 +130,7 @@ def _stages(progress: Progress) -> Text:
     """Seconds per stage of the last step, the longest first."""
     if not progress.records:
         return Text("loading models and data", style="dim")
-    stages = sorted(stage_seconds(progress.records[-1]).items(), key=lambda item: -item[1])
+    stages = sorted(progress.stage_seconds(progress.records[-1]).items(), key=lambda item: -item[1])
     best = progress.best("reward/mean")
     said = [f"{name} {duration(seconds)}" for name, seconds in stages]
     if best:

@@ -5,17 +5,18 @@ from typing import Any
 
 from rljob_worker.cli.figures import count, duration, number, size
 from rljob_worker.cli.output import say
-from rljob_worker.local.progress import MetricsTail, Progress, stage_seconds
+from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RunDirectory, RunNote
 
 
 class PlainView:
     """One line per step and per event."""
 
-    def __init__(self, directory: RunDirectory, total_steps: int) -> None:
+    def __init__(self, directory: RunDirectory, total_steps: int, stages: tuple[str, ...]) -> None:
         self._tail = MetricsTail(directory.metrics)
         self._tail.poll()  # an earlier run's lines are not news
         self._total_steps = total_steps
+        self._stages = stages
         self._phase = ""
 
     def note(self, note: RunNote) -> None:
@@ -31,7 +32,7 @@ class PlainView:
     def tick(self) -> None:
         for record in self._tail.poll():
             earlier = [each for each in self._tail.records if each["step"] <= record["step"]]
-            say(step_line(record, Progress(earlier, self._total_steps)))
+            say(step_line(record, Progress(earlier, self._total_steps, self._stages)))
 
     def close(self) -> None:
         self.tick()
@@ -39,7 +40,7 @@ class PlainView:
 
 def step_line(record: Mapping[str, Any], progress: Progress) -> str:
     """One step in one line; figures that the step does not have are left out."""
-    stages = stage_seconds(record)
+    stages = progress.stage_seconds(record)
     times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items())
     seconds = record.get("time/step_seconds")
     parts = [

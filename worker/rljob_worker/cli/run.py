@@ -52,7 +52,7 @@ def run_job(
             return int(ExitCode.DONE)
         _write_down(directory, job, plan)
         launch = Launch(directory, plan, folder, start.resume, commands or Commands())
-        with _view(directory, plan.spec.stop.steps) as view:
+        with _view(directory, plan) as view:
             note = Supervisor(launch, view).run()
         say(_summary(note, directory, path))
         if note.phase == "Failed":
@@ -107,12 +107,13 @@ def _write_down(directory: RunDirectory, job: RLJob, plan: Plan) -> None:
 
 
 @contextlib.contextmanager
-def _view(directory: RunDirectory, total_steps: int) -> Iterator[LiveView | PlainView]:
+def _view(directory: RunDirectory, plan: Plan) -> Iterator[LiveView | PlainView]:
+    total_steps, stages = plan.spec.stop.steps, tuple(stage.name for stage in plan.stages)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        with LiveView(directory, total_steps, Console()) as live:
+        with LiveView(directory, total_steps, stages, Console()) as live:
             yield live
     else:
-        plain = PlainView(directory, total_steps)
+        plain = PlainView(directory, total_steps, stages)
         yield plain
         plain.close()
 

@@ -11,6 +11,9 @@ from rljob_worker.metrics.lines import parsed
 
 Record = dict[str, Any]
 
+BESIDES_STAGES = ("weight_sync", "validation", "checkpoint")
+"""What a step does besides its stages; each has its `time/<name>_seconds`, as stages have."""
+
 
 class MetricsTail:
     """Follows metrics.jsonl; `records` is what the file holds now, by ascending step."""
@@ -51,6 +54,8 @@ class Progress:
 
     records: list[Record] = field(default_factory=list)
     total_steps: int = 0
+    stages: tuple[str, ...] = ()
+    """Of the plan."""
 
     @property
     def step(self) -> int:
@@ -88,12 +93,8 @@ class Progress:
         paces = [record["time/step_seconds"] for record in self.records if record.get("time/step_seconds")][-10:]
         return (self.total_steps - self.step) * median(paces) if paces else None
 
-
-def stage_seconds(record: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds per stage of one step, in the order of the record; waits, and the step's own time, left out."""
-    return {
-        name[len("time/") : -len("_seconds")]: value
-        for name, value in record.items()
-        if name.startswith("time/") and name.endswith("_seconds") and value is not None
-        and not name.endswith("_wait_seconds") and name != "time/step_seconds"
-    }  # fmt: skip
+    def stage_seconds(self, record: Mapping[str, Any]) -> dict[str, float]:
+        """Seconds of one step per stage of the plan, and of what a step does besides its stages, where it did it."""
+        names = (*self.stages, *BESIDES_STAGES)
+        found = {name: record.get(f"time/{name}_seconds") for name in names}
+        return {name: seconds for name, seconds in found.items() if seconds is not None}

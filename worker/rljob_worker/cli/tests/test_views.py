@@ -18,12 +18,15 @@ NOTE = RunNote(
 )
 
 
+STAGES = ("rollout", "update")
+
+
 def record(step, **more):
     """A step of two seconds whose reward is step / 10."""
     return {
         "step": step, "reward/mean": step / 10, "loss/policy": -0.0012, "kl/reference": 0.002, "policy/entropy": 1.25,
         "policy/clip_fraction": 0.02, "response_length/mean": 34.1, "throughput/tokens_per_second": 1234.0,
-        "time/rollout_seconds": 1.5, "time/rollout_wait_seconds": 0.1, "time/step_seconds": 2.0,
+        "time/rollout_seconds": 1.5, "time/rollout_wait_seconds": 0.1, "time/forward_seconds": 0.4, "time/step_seconds": 2.0,
         "data/bytes_total": 1.5 * 2**20, **more,
     }  # fmt: skip
 
@@ -53,7 +56,7 @@ def drawn(progress, note=NOTE, width=130):
 
 
 def test_the_table_has_a_row_per_step_and_one_for_the_step_under_way():
-    lines = drawn(Progress([record(0, **{"validation/accuracy": 0.25}), record(1), record(2)], 10)).splitlines()
+    lines = drawn(Progress([record(0, **{"validation/accuracy": 0.25}), record(1), record(2)], 10, STAGES)).splitlines()
     assert lines[0].split()[:2] == ["tiny", "Running"]
     assert "step 2/10" in lines[0] and "ETA 16.0s" in lines[0] and "attempt 2, 1 restarts" in lines[0]
     titles = ["step", "reward", "validation", "loss", "KL", "entropy", "clipped", "length", "tokens/s", "time", "data"]
@@ -102,7 +105,7 @@ def test_any_width_is_fine(width):
 def test_the_live_view_follows_the_file_and_prints_events_above(directory):
     output = io.StringIO()
     console = Console(file=output, width=130, force_terminal=True, color_system=None)
-    with LiveView(directory, 10, console) as view:
+    with LiveView(directory, 10, ("rollout",), console) as view:
         view.note(NOTE)
         write(directory, record(1))
         view.tick()
@@ -114,7 +117,7 @@ def test_the_live_view_follows_the_file_and_prints_events_above(directory):
 
 def test_plain_lines_tell_news_only(directory, capsys):
     write(directory, record(1))
-    view = PlainView(directory, 10)
+    view = PlainView(directory, 10, ("rollout",))
     view.note(NOTE)
     write(directory, record(2), record(3))
     view.tick()
@@ -132,7 +135,7 @@ def test_plain_lines_tell_news_only(directory, capsys):
 
 def test_a_plain_line_has_every_figure_that_the_step_has():
     first = record(3, **{"validation/accuracy": 0.5})
-    assert step_line(first, Progress([first], 10)) == (
+    assert step_line(first, Progress([first], 10, STAGES)) == (
         "step 3/10  reward 0.3  validation 0.5  loss -0.0012  kl 0.002  entropy 1.25  clip 0.02  length 34.1  "
         "tokens/s 1.2k  2.0s (rollout 1.5s)  data 1.5 MiB  eta 14.0s"
     )

@@ -88,15 +88,19 @@ class Exchange:
         segment = self._store.segment_at(offset)
         route, item = self._routes[segment.item.edge], segment.item
         part = views(self._memory, offset, contents)
-        self._store.seal_part(segment, contents)
         self._metrics.put(item.edge, len(part.row_ids), contents.num_bytes)
         if route.needs_layouts:
+            self._store.seal_part(segment, contents)
             self.layouts.part_sealed(item.edge, item.step, item.number, part)
             return
         shares, fed = self._shares_of(segment, part), list(route.shares_fed_by(item.number))
         strays = np.setdiff1d(shares, fed)
         assert not len(strays), f"{item} has rows of ranks {strays} of stage {route.stage}; by ordinal it feeds {fed}"
-        self._store.set_readers(segment, share_readers(route, fed))
+        with (
+            self._store.change()
+        ):  # who sees the part sealed may acknowledge at once, and needs its readers to be known
+            self._store.seal_part(segment, contents)
+            self._store.set_readers(segment, share_readers(route, fed))
 
     def rows(self, edge: str, step: int, share: int, parts: Sequence[int], seconds: float) -> list[Selection]:
         """The rows of `share` in some parts of this host; raises Pending while they are not sealed."""

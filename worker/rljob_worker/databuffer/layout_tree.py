@@ -72,10 +72,10 @@ class LayoutTree:
                 return  # the same message again
             self._assignments[edge, step] = assignment
             self._forget_before(edge, step - REMEMBERED_STEPS)
-            parts = dict(self._store.step(edge, step).parts)
-        for part, segment in parts.items():
-            fed = assignment.shares_fed_by(part, route.num_shares)
-            self._store.set_readers(segment, share_readers(route, fed))
+            # under the lock: who sees the assignment may acknowledge at once, and needs the readers to be known
+            for part, segment in dict(self._store.step(edge, step).parts).items():
+                fed = assignment.shares_fed_by(part, route.num_shares)
+                self._store.set_readers(segment, share_readers(route, fed))
 
     def wait(self, route: RowsRoute, step: int, seconds: float) -> Assignment:
         """The assignment of a step. Raises Late, or PeerLost for a producer's host that has died meanwhile."""

@@ -106,7 +106,8 @@ class ValueRegression:
 def run_ranks(world_size: int, work: Callable[..., Any], directory: Path, *arguments: Any) -> list[Any]:
     """Run `work(rank, *arguments)` in `world_size` processes joined by gloo; what each returned, in rank order."""
     directory.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # one process imports torch for all ranks of all tests
+    context.set_forkserver_preload(["rljob_worker.engines.fsdp", "rljob_worker.engines.tests.builders"])
     processes = [
         context.Process(target=_rank, args=(rank, world_size, work, directory, arguments)) for rank in range(world_size)
     ]

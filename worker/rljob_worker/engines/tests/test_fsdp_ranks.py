@@ -1,0 +1,156 @@
+"""Several ranks as real processes over gloo: the numbers of one rank, and checkpoints that fit any number of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.models import load_policy, load_value_model
+from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, run_ranks, write_config
+
+CPU = torch.device("cpu")
+EXACT = TrainSettings(
+    temperature=0.8, precision="Float64", learning_rate=1e-2, tokens_per_micro_batch=14, max_grad_norm=0.5
+)
+RECOMPUTING = TrainSettings(
+    temperature=0.8,
+    precision="Float64",
+    learning_rate=1e-2,
+    tokens_per_micro_batch=30,
+    max_grad_norm=0.5,
+    activation_checkpointing=True,
+)
+MIXED = TrainSettings(precision="BFloat16", learning_rate=1e-2, tokens_per_micro_batch=30)
+
+# rows per rank of three mini-batches: uneven, one rank without rows, and a rank whose only row is empty
+LENGTHS = [[5, 1, 9, 3, 7, 2], [4, 8], [6, 2, 0]]
+FIRST_RANK = [4, 2, 2]
+
+
+def share(batch: Batch, index: int, rank: int, world_size: int) -> Batch:
+    """This rank's rows of mini-batch `index`; ranks past the first two have none."""
+    rows = np.arange(len(batch))
+    if world_size == 1:
+        return batch
+    return batch.take(rows[: FIRST_RANK[index]] if rank == 0 else rows[FIRST_RANK[index] :] if rank == 1 else [])
+
+
+def train_all(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
+    return {
+        "exact": train(rank, path, EXACT, checkpoint),
+        "recomputing": train(rank, path, RECOMPUTING, None),
+        "mixed": train(rank, path, MIXED, None),
+    }
+
+
+def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None) -> dict[str, Any]:
+    """Three updates of a policy, one of a critic; what every rank saw."""
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    group = dist.group.WORLD if dist.is_initialized() else None
+    engine = FSDPEngine(load_policy(path, settings.master_dtype, 0), settings, CPU, group)
+    critic = FSDPEngine(load_value_model(path, settings.master_dtype, 0), settings, CPU, group)
+    batches = [share(a_batch(lengths), index, rank, world_size) for index, lengths in enumerate(LENGTHS)]
+    metrics = [engine.update(batch, PolicyGradient()) for batch in batches]
+    metrics.append(critic.update(batches[0], ValueRegression()))
+    if checkpoint is not None:
+        engine.save(checkpoint / "policy")
+        engine.export(checkpoint / "exported")
+    broken = a_batch([3, 2])
+    if rank == 0:
+        values = np.full(5, np.nan)
+        broken = broken.with_columns({"advantages": Column.from_lengths(values, [3, 2])})
+    before = snapshot(engine)
+    skipped = engine.update(broken, PolicyGradient())["update/skipped_total"].value * world_size
+    after = snapshot(engine)
+    return {
+        "metrics": metrics,
+        "log_probs": engine.log_probs(batches[0]).values,
+        "weights": after,
+        "critic": snapshot(critic),
+        "skipped": skipped and all(torch.equal(before[name], after[name]) for name in before),
+    }
+
+
+def resume(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
+    """One more update from a checkpoint."""
+    group = dist.group.WORLD if dist.is_initialized() else None
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    engine = FSDPEngine(load_policy(path, torch.float64, seed=99), EXACT, CPU, group)
+    engine.load(checkpoint / "policy")
+    loaded = snapshot(engine)
+    engine.update(share(a_batch(LENGTHS[0]), 0, rank, world_size), PolicyGradient())
+    return {"loaded": loaded, "after": snapshot(engine)}
+
+
+def snapshot(engine: FSDPEngine) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in engine.weights()}
+
+
+def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], tolerance: float) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        assert float((left[name] - right[name]).detach().abs().max()) <= tolerance, name
+
+
+def summed(ranks: list[dict[str, Any]], index: int, name: str) -> float:
+    """A metric of one update merged over ranks."""
+    from rljob_worker.scalars import Scalar
+
+    return Scalar.merge([rank["metrics"][index][name] for rank in ranks if name in rank["metrics"][index]]).value
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Two ranks train once for all tests."""
+    directory = tmp_path_factory.mktemp("ranks")
+    path = write_config(directory / "model", "qwen3", tie_word_embeddings=True)
+    runs = run_ranks(2, train_all, directory / "two", path, directory / "checkpoint")
+    two = {name: [rank[name] for rank in runs] for name in runs[0]}
+    return {"path": path, "two": two["exact"], **two, "one": [train(0, path, EXACT, None)], "directory": directory}
+
+
+def test_two_ranks_train_like_one(workplace: dict[str, Any]) -> None:
+    one, two = workplace["one"], workplace["two"]
+    for index in range(4):
+        names = ["update/loss", "update/gradient_norm"] + (["entropy"] if index < 3 else [])
+        for name in names:
+            assert summed(two, index, name) == pytest.approx(summed(one, index, name), abs=1e-10), (index, name)
+    for rank in two:
+        assert_close(rank["weights"], one[0]["weights"], 1e-10)
+        assert_close(rank["critic"], one[0]["critic"], 1e-10)
+    scores = np.concatenate([rank["log_probs"] for rank in two])
+    np.testing.assert_allclose(scores, one[0]["log_probs"], atol=1e-6)
+
+
+def test_one_rank_with_a_broken_gradient_makes_all_skip(workplace: dict[str, Any]) -> None:
+    assert [rank["skipped"] for rank in workplace["two"]] == [True, True]
+
+
+def test_a_checkpoint_of_two_ranks_goes_on_on_one_and_on_four(workplace: dict[str, Any]) -> None:
+    checkpoint, path = workplace["directory"] / "checkpoint", workplace["path"]
+    one = resume(0, path, checkpoint)
+    four = run_ranks(4, resume, workplace["directory"] / "four", path, checkpoint)
+    # the update with the broken gradient was skipped: weights at the end are those of the checkpoint
+    assert_close(one["loaded"], workplace["two"][0]["weights"], 0.0)
+    for rank in four:
+        assert_close(rank["loaded"], one["loaded"], 0.0)
+        assert_close(rank["after"], one["after"], 1e-10)
+
+
+def test_two_ranks_export_one_model(workplace: dict[str, Any]) -> None:
+    model = load_policy(str(workplace["directory"] / "checkpoint" / "exported"), torch.float64, seed=99)
+    assert_close(dict(model.named_parameters()), workplace["two"][0]["weights"], 0.0)
+
+
+def test_recomputing_and_mixed_precision_run_on_two_ranks(workplace: dict[str, Any]) -> None:
+    recomputed, mixed = workplace["recomputing"], workplace["mixed"]
+    assert_close(recomputed[0]["weights"], workplace["one"][0]["weights"], 1e-10)
+    assert_close(mixed[0]["weights"], mixed[1]["weights"], 0.0)
+    assert {tensor.dtype for tensor in mixed[0]["weights"].values()} == {torch.float32}

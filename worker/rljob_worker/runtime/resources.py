@@ -26,10 +26,13 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
     runs = {plan.stage(name).run for name in group.schedule}
     uses_text = bool(runs & {"Rollout", "Reward"}) or any(":" in run for run in runs)
     tokenizer = load_tokenizer(plan) if uses_text else None
+    train = {e.model: build_train_engine(plan, e, device) for e in engines if e.kind == "Train"}
     resources = Resources(
         plan=plan,
-        train_engines={e.model: build_train_engine(plan, e, device) for e in engines if e.kind == "Train"},
-        rollout_engines={e.model: build_rollout_engine(plan, e, device) for e in engines if e.kind == "Rollout"},
+        train_engines=train,
+        rollout_engines={
+            e.model: build_rollout_engine(plan, e, device, train.get(e.model)) for e in engines if e.kind == "Rollout"
+        },
         tokenizer=tokenizer,
         dataset=train_dataset(plan, tokenizer, cache_dir) if "Rollout" in runs else None,
         rewards=reward_runner(plan, group) if needs_rewards(plan, runs) else None,

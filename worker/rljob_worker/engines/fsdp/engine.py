@@ -95,10 +95,12 @@ class FSDPEngine:
     def save(self, directory: Path) -> None:
         checkpoint.write(self._state(), Path(directory), self.group)
 
-    def load(self, directory: Path) -> None:
+    def load(self, directory: Path, *, weights_only: bool = False) -> None:
         state = self._state()
+        if weights_only:
+            state.pop("optimizer", None)
         checkpoint.read(state, Path(directory), self.group)
-        if self.optimizer is not None:
+        if self.optimizer is not None and not weights_only:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 
     def export(self, directory: Path) -> None:

@@ -34,7 +34,8 @@ def make_stage(name, mesh=None, **rename):
 def make_plan(*edges):
     names = dict.fromkeys(name for edge in edges for name in edge[0].split("->"))
     plans = [
-        EdgePlan(name=n, producer=n.split("->")[0], consumer=n.split("->")[1], columns=c, transport=t) for n, c, t in edges
+        EdgePlan(name=n, producer=n.split("->")[0], consumer=n.split("->")[1], columns=c, transport=t)
+        for n, c, t in edges
     ]
     return SimpleNamespace(edges=plans, group=lambda _: SimpleNamespace(schedule=tuple(names)))
 

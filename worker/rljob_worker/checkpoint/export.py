@@ -1,0 +1,79 @@
+"""`python -m rljob_worker.checkpoint.export RUN OUT --step N`: a checkpoint's policy as a Hugging Face directory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from rljob_api.keys import ACTOR
+from rljob_api.plan import EnginePlan, Plan
+from rljob_worker.checkpoint.manifest import Committed, committed, damage
+from rljob_worker.checkpoint.writer import engine_folder
+from rljob_worker.errors import InvalidJob, RLJobError, StorageError
+from rljob_worker.runtime.environment import read_plan
+
+
+def export(run_dir: Path, out: Path, step: int) -> None:
+    """Write model, configuration and tokenizer of the actor at `step`, whatever number of ranks wrote the checkpoint.
+
+    Raises InvalidJob for a step without checkpoint, StorageError when it is damaged or `out` cannot be written.
+    """
+    import torch
+
+    from rljob_worker.engines.registry import build_train_engine
+
+    plan = read_plan(run_dir / "plan.json")
+    checkpoint = checkpoint_of(run_dir, step)
+    engine_plan = actor_engine(plan)
+    engine = build_train_engine(plan, engine_plan, torch.device("cpu"))
+    engine.load(checkpoint.path / "engines" / engine_folder(engine_plan.name), weights_only=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        engine.export(out)
+        copy_tokenizer(engine_plan.path, out)
+    except OSError as error:
+        raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def checkpoint_of(run_dir: Path, step: int) -> Committed:
+    """The whole checkpoint of a step."""
+    found = next((each for each in committed(run_dir / "checkpoints") if each.step == step), None)
+    if found is None:
+        raise InvalidJob(f"{run_dir} has no checkpoint of step {step}")
+    problem = damage(found)
+    if problem is not None:
+        raise StorageError(f"the checkpoint of step {step} is damaged: {problem}; export another step")
+    return found
+
+
+def actor_engine(plan: Plan) -> EnginePlan:
+    return next(engine for engine in plan.engines if engine.kind == "Train" and engine.model == ACTOR)
+
+
+def copy_tokenizer(model_path: str, out: Path) -> None:
+    """Tokenizer files beside the weights; loaded and saved, so that a hub name works like a directory."""
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(model_path).save_pretrained(out)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m rljob_worker.checkpoint.export", description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--step", type=int, required=True)
+    options = parser.parse_args()
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    try:
+        export(options.run, options.out, options.step)
+    except RLJobError as error:
+        print(f"rljob: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    print(f"wrote {options.out} (step {options.step})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,8 +10,8 @@ PAGE_BYTES = 4096
 class Allocator:
     """Hands out page-aligned ranges of [0, capacity).
 
-    The lowest free range that fits is taken, so a training step that repeats itself reuses pages that are already mapped
-    and warm. Neighbouring free ranges are joined as they are given back, hence no range is lost to fragmentation for good.
+    The lowest free range that fits is taken, so that a step like the one before reuses pages already mapped and warm.
+    Neighbouring free ranges are joined as they are given back: fragmentation never lasts.
     """
 
     def __init__(self, capacity: int) -> None:

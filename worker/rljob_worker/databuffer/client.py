@@ -1,4 +1,4 @@
-"""What a worker sees of the data buffers: put and get rows, send and receive broadcasts, over its own data buffer only."""
+"""What a worker sees of the data buffers: rows put and got, broadcasts sent and received, by way of its own one."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class _Lease:
 class BufferClient:
     """One worker's connection to its own data buffer; calls may come from several threads.
 
-    put/get and send/receive raise PeerLost when the data buffer, or a peer it needs, is gone, and DeadlineExceeded naming
-    whom they waited for. What get and receive return are read-only views of shared memory: they hold until `release`,
-    or until the next get on the same edge (the next chunk, for receive).
+    put/get and send/receive raise PeerLost when the data buffer, or a peer it needs, is gone, and DeadlineExceeded
+    naming whom they waited for. What get and receive return are read-only views of shared memory: they hold until
+    `release`, or until the next get on the same edge (the next chunk, for receive).
     """
 
     def __init__(self, socket_path: str | Path, identity: Identity) -> None:
@@ -105,7 +105,7 @@ class BufferClient:
         return Batch.concat([_copied(chunk) for chunk in self.receive(step, edge, deadline_seconds=deadline_seconds)])
 
     def release(self, batch: Batch) -> None:
-        """Give back what `get` returned; its arrays must not be read any more. Other batches are none of our business."""
+        """Give back what `get` returned: its arrays must not be read any more. Other batches are let through."""
         with self._lock:
             lease = self._leases.pop(id(batch), None)
         if lease is not None:
@@ -177,8 +177,10 @@ class BufferClient:
         self._poll("drain", {}, deadline_seconds)
 
     def statistics(self) -> dict[str, float]:
-        """Figures since the last call, as "figure/edge": bytes, rows and seconds of put and get; a get's seconds split into
-        `producer_seconds` (until the last producer had put) and `transfer_seconds`."""
+        """Figures since the last call, as "figure/edge": bytes, rows and seconds of put and get.
+
+        `producer_seconds` (until the last producer had put) and `transfer_seconds` are what a get's seconds consist of.
+        """
         with self._lock:
             figures, self._figures = dict(self._figures), defaultdict(float)
         return figures
@@ -232,6 +234,6 @@ def _refuse_long_rows(batch: Batch, edge: str) -> None:
         row = int(np.argmax(sizes))
         largest = max(batch.columns, key=lambda name: batch.columns[name].nbytes)
         raise BadData(
-            f"edge {edge}: row {int(batch.row_ids[row])} has {int(sizes[row]):,} bytes, a message holds {MESSAGE_BYTES:,}; "
-            f"the largest column is {largest}: leave it out of the stage's writes or make it smaller"
+            f"edge {edge}: row {int(batch.row_ids[row])} has {int(sizes[row]):,} bytes, a message holds "
+            f"{MESSAGE_BYTES:,}; the largest column is {largest}: leave it out of the stage's writes or make it smaller"
         )

@@ -1,4 +1,4 @@
-"""Who may talk to a data buffer: the job's token, this attempt and this plan, checked in every call by both ends' middleware."""
+"""Who may talk to a data buffer: token, attempt and plan, shown and checked in every call by Flight middleware."""
 
 from __future__ import annotations
 

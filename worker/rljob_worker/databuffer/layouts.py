@@ -1,4 +1,4 @@
-"""Layouts: which producer holds which row. Merged per host and spread along a tree of hosts, a few messages per host and step.
+"""Layouts: which producer holds which row. Merged per host and spread along a tree: few messages per host and step.
 
 up:    a host with producers waits for its own parts and its children's layouts, then tells its parent
 down:  the root has everything; every host tells its children

@@ -1,4 +1,4 @@
-"""The data buffer's own numbers, for Prometheus and for a liveness probe. Labels are edge names only: few and bounded."""
+"""The data buffer's own numbers, for Prometheus and for a liveness probe. Labels are edge names: few and bounded."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ ATTENTION_LINEAR_TOKENS = 8192
 
 
 def by_ordinal(group_ids: Int64, *, parts: int, batch_size: int) -> Int64:
-    """Part of every row when rows go by the ordinal of their prompt: i * parts // batch_size, i = group_id % batch_size."""
+    """Part of every row by the ordinal of its prompt: i * parts // batch_size with i = group_id % batch_size."""
     return (np.asarray(group_ids, np.int64) % batch_size) * parts // batch_size
 
 
 def ordinal_range(part: int, *, parts: int, batch_size: int) -> tuple[int, int]:
-    """Prompts [first, last) of a batch that `by_ordinal` gives to `part`; empty when there are fewer prompts than parts."""
+    """Prompts [first, last) of a batch that `by_ordinal` gives to `part`; it may be empty."""
     return -(-part * batch_size // parts), -(-(part + 1) * batch_size // parts)
 
 
 def row_costs(num_tokens: Int64, balance: str) -> Int64:
-    """Integer cost of every row: n for "Tokens", n * n + 8192 n for "Attention"; a row without tokens still costs one."""
+    """Integer cost of every row: n for "Tokens", n * n + 8192 n for "Attention"; no tokens count as one."""
     tokens = np.maximum(np.asarray(num_tokens, np.int64), 1)
     assert balance in ("Tokens", "Attention"), balance
     return tokens if balance == "Tokens" else tokens * tokens + ATTENTION_LINEAR_TOKENS * tokens
@@ -77,7 +77,7 @@ def _items(row_ids: Int64, group_ids: Int64, costs: Int64, mini_batches: Int64, 
 
 
 def _longest_first(items: _Items, parts: int) -> Int64:
-    """Items in falling cost, each to the part with the least load; equal loads go to the part with less over all mini-batches."""
+    """Items in falling cost, each to the part with the least load; of equal loads, the one with less before wins."""
     chosen = np.zeros(len(items.costs), np.int64)
     overall = [0] * parts
     for mini_batch in np.unique(items.mini_batches).tolist():

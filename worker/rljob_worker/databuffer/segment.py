@@ -2,9 +2,9 @@
 
     row ids | group ids | num tokens | values of column 1 | offsets of column 1 | values of column 2 | …
 
-The buffers are those an Arrow IPC body has. The table of contents travels in the control messages instead of an IPC
-envelope, because a consumer's segment is filled range by range from several producers, and an IPC writer only takes whole
-batches.
+The buffers are those of an Arrow IPC body. The table of contents travels in the control messages instead of an IPC
+envelope, because a consumer's segment is filled range by range from several producers, and an IPC writer only takes
+whole batches.
 """
 
 from __future__ import annotations

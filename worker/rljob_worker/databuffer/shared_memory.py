@@ -69,13 +69,11 @@ def _open_locked(directory: Path) -> tuple[Path, int]:
             descriptor, name = tempfile.mkstemp(prefix=ARENA_PREFIX, dir=directory)
         except OSError as error:
             raise StorageError(
-                f"the data buffer cannot create its arena in {directory}: {error.strerror}; mount a memory-backed volume "
-                "there or set RLJOB_ARENA_DIR"
+                f"the data buffer cannot create its arena in {directory}: {error.strerror}; mount a memory-backed "
+                "volume there or set RLJOB_ARENA_DIR"
             ) from error
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(
-            descriptor
-        ).st_nlink:  # a neighbour that starts now may have taken it for a leftover before the lock
+        if os.fstat(descriptor).st_nlink:  # else a starting neighbour took it for a leftover before the lock
             return Path(name), descriptor
         os.close(descriptor)
 

@@ -25,7 +25,7 @@ REMEMBERED_STEPS = 8
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reader:
-    """Somebody who must still read a segment: a rank of this host, or the data buffer of a host (for one of its shares)."""
+    """Somebody who must still read a segment: a rank of this host, or the data buffer of a host for a share."""
 
     where: str
     share: int = -1

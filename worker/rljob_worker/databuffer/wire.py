@@ -16,7 +16,7 @@ POLL_SECONDS = 1.0
 
 
 class Pending(Exception):
-    """Not yet: the caller asks again. Calls stay short, so that a signal or a dead caller is noticed within a second."""
+    """Not yet: the caller asks again. Calls stay short, so that signals and dead callers are noticed soon."""
 
 
 def ticket(edge: str, step: int, share: int, parts: Sequence[int], wait_seconds: float) -> bytes:

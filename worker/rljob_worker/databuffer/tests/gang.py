@@ -245,7 +245,7 @@ def start(gang: Gang, group: str, host: int, **more: str) -> subprocess.Popen[st
 
 
 def part(plan: Plan, step: int, index: int, size: int, lengths: Sequence[int] | None = None) -> Batch:
-    """Rows that data-parallel rank `index` of `size` makes by ordinal: ids are row_id * 10 + position, score is row_id / 2."""
+    """Rows that data-parallel rank `index` of `size` makes by ordinal."""
     n, members = plan.spec.data.batch_size, plan.spec.algorithm.group_size
     groups = [g for g in range((step - 1) * n, step * n) if (g % n) * size // n == index]
     return rows([g * members + m for g in groups for m in range(members)], members, lengths)

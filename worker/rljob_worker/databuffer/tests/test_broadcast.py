@@ -17,7 +17,7 @@ EDGE = "weights/actor"
 
 
 def weights_plan(**options) -> Plan:
-    """One training host sends to four generating hosts of two workers: with a fan-out of 2 the tree has three levels."""
+    """One training host sends to four generating hosts of two workers: a tree of three levels with fan-out 2."""
     return plan_of(
         [group("rollout", 4, 2, ["a"]), group("train", 1, 2, ["b"])],
         [stage("a", "rollout", Mesh(dp=8)), stage("b", "train", Mesh(dp=2))],
@@ -66,8 +66,9 @@ def test_a_version_that_is_not_newer_is_refused_by_name(tmp_path: Path):
 
 
 def test_a_slow_reader_holds_the_source_back_and_is_named(tmp_path: Path):
-    with in_process(weights_plan(), tmp_path) as gang, pytest.raises(
-        DeadlineExceeded, match="no room for chunk .* not yet read by host rollout-0, host rollout-1"
+    with (
+        in_process(weights_plan(), tmp_path) as gang,
+        pytest.raises(DeadlineExceeded, match="no room for chunk .* not yet read by host rollout-0, host rollout-1"),
     ):
         gang.client("train", 0).send(1, EDGE, (chunk(i) for i in range(100)), deadline_seconds=0.2)
 

@@ -114,9 +114,9 @@ def test_space_that_only_a_later_stage_could_free_is_an_error_at_once(tmp_path: 
 
 
 def test_a_row_longer_than_a_message_is_refused_by_name(tmp_path: Path):
-    with in_process(two_stages(), tmp_path) as gang:
-        with pytest.raises(BadData, match="row 0 has 80,000,.* the largest column is ids"):
-            gang.client("rollout", 0).put(1, "a->b", rows([0], 2, [10_000_000]))
+    named = pytest.raises(BadData, match="row 0 has 80,000,.* the largest column is ids")
+    with in_process(two_stages(), tmp_path) as gang, named:
+        gang.client("rollout", 0).put(1, "a->b", rows([0], 2, [10_000_000]))
 
 
 def test_drain_returns_when_all_is_read_and_else_names_the_reader(tmp_path: Path):

@@ -22,7 +22,7 @@ def balanced(tokens, parts, *, groups=None, mini=None, whole=False, order=None):
 
 
 def test_longest_first_by_hand():
-    # falling cost: 9 -> part 0, 7 -> part 1, 4 -> part 1 (7 < 9), 3 -> part 0 (9 < 11), 2 -> part 1 (tie of 12 and 11: 11)
+    # falling cost: 9 -> part 0, 7 -> part 1, 4 -> part 1 (7 < 9), 3 -> part 0 (9 < 11), 2 -> part 1 (11 < 12)
     assert balanced([4, 9, 2, 7, 3], 2).tolist() == [1, 0, 1, 1, 0]
 
 

@@ -67,9 +67,7 @@ def _optimizers(model: Qwen3ForCausalLM, settings: Pretraining) -> list[torch.op
 
     With AdamW alone the worked solutions take more than twice the steps to come out right.
     """
-    matrices = [
-        weight for name, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in name
-    ]
+    matrices = [weight for name, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in name]
     others = [weight for name, weight in model.named_parameters() if weight.ndim != 2 or "embed" in name]
     decay = settings.weight_decay
     return [

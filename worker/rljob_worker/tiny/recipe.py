@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from rljob_worker.tiny.corpus import Mixture, texts
 from rljob_worker.tiny.decoding import greedy_accuracy
@@ -65,6 +66,7 @@ def make(recipe: Recipe, directory: Path) -> bool:
     _pretrain(model, tokenizer, problems.train, recipe)
     accuracy = greedy_accuracy(model, tokenizer, validation)
     print(f"greedy accuracy of the base model: {accuracy:.2f}", flush=True)
+    transformers_logging.disable_progress_bar()
     model.save_pretrained(directory / "model")
     tokenizer.save_pretrained(directory / "model")
     stamp.write_text(recipe.stamp())

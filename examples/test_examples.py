@@ -1,0 +1,91 @@
+"""Every shipped job plans, and its stages count right."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rljob_api.load import parse_job
+from rljob_api.planner import plan
+from rljob_worker.batch import Batch, Column
+from rljob_worker.stages.stage import Resources
+from rljob_worker.stages.user import UserStage
+
+EXAMPLES = Path(__file__).parent
+JOBS = sorted(EXAMPLES.glob("*.yaml"))
+
+
+def plan_of(path):
+    return plan(parse_job(path.read_text(encoding="utf-8"), []))
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_an_example_plans_and_is_called_like_its_file(path):
+    assert plan_of(path).spec.stop.steps > 0
+    assert f"name: {path.stem}\n" in path.read_text(encoding="utf-8")
+
+
+def test_the_disaggregated_pipeline_is_the_one_the_algorithm_would_choose():
+    path = EXAMPLES / "arithmetic-disaggregated.yaml"
+    text = path.read_text(encoding="utf-8")
+    # The dag is the last block of the file.
+    default = plan(parse_job(text[: text.index("  # The pipeline that algorithm GRPO")], []))
+    assert default.spec.dag is None
+    assert {stage.name: stage for stage in plan_of(path).stages} == {stage.name: stage for stage in default.stages}
+    assert [group.name for group in default.groups] == ["rollout", "train"]
+
+
+def test_rows_and_weights_of_the_disaggregated_example_cross_between_pods():
+    job = plan_of(EXAMPLES / "arithmetic-disaggregated.yaml")
+    assert {edge.name: edge.transport for edge in job.edges}["rollout->update"] == "Buffer"
+    assert [edge.transport for edge in job.weights] == ["Buffer"]
+
+
+TEXTS = ("3*4=12\n12+5=17\n#### 17", "3*4=12\n12+5=18\n#### 18", "3*4=12\n#### 17", "#### 17")
+
+
+@pytest.fixture
+def stages(monkeypatch):
+    """The user's stages of custom-stage.yaml, built as a worker builds them."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    job = plan_of(EXAMPLES / "custom-stage.yaml")
+    nothing = Resources(job, {}, {}, None, None, None)
+    yield {stage.name: UserStage(stage, nothing) for stage in job.stages if ":" in stage.run}
+    sys.modules.pop("custom_stage")
+
+
+def build_batch(**columns):
+    rows = np.arange(len(TEXTS))
+    texts = [np.frombuffer(text.encode(), np.uint8).astype(np.int64) for text in TEXTS]
+    return Batch(rows, rows, rows, {"response_ids": Column.ragged(texts, "int64"), **columns})
+
+
+def build_context():
+    return SimpleNamespace(decode=lambda ids: bytes(ids.astype(np.uint8)).decode())
+
+
+def values_of(stage, batch, name):
+    return stage.run(batch, build_context()).batch[name].values.tolist()
+
+
+def test_working_pays_only_when_it_is_shown_and_true(stages):
+    # Two true steps; 12+5 is not 18; one step only; none.
+    assert values_of(stages["working"], build_batch(), "working_reward") == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_brevity_takes_off_a_tenth_for_each_token_above_eighteen(stages):
+    # The texts have 22, 22, 14 and 7 characters, which stand for tokens here.
+    found = values_of(stages["brevity"], build_batch(), "brevity_reward")
+    assert found == pytest.approx([-0.4, -0.4, 0.0, 0.0])
+
+
+def test_total_is_the_weighted_sum(stages):
+    batch = build_batch(
+        rewards=Column.fixed(np.array([1.0, 0.0, 1.0, 0.0], np.float32)),
+        working_reward=Column.fixed(np.array([1.0, 0.0, 0.0, 0.0], np.float32)),
+        brevity_reward=Column.fixed(np.array([-0.4, 0.0, 0.0, -1.0], np.float32)),
+    )
+    # 1 + 0.2 * 1 + 0.1 * -0.4 = 1.16, 0, 1, and 0.1 * -1.
+    assert values_of(stages["total"], batch, "total_rewards") == pytest.approx([1.16, 0.0, 1.0, -0.1])

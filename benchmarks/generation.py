@@ -1,0 +1,150 @@
+"""Generation: our Transformers engine against `model.generate`, the same weights, prompts, lengths and sampling.
+
+    python benchmarks/generation.py [--rows 64] [--tokens 48] [--repeats 7]
+
+Three cases. `equal`: every response is as long as allowed. `ragged`: response lengths are log-normal, forced per row
+in both systems by a logits rule that allows the end token at that row's length and nowhere else. `greedy`: equal
+lengths at temperature 0. Both systems run in turn, so that a busy machine slows both; the median of each is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList, Qwen3Config
+
+from rljob_worker.engines import transformers_rollout
+from rljob_worker.engines.protocols import Sampling
+from rljob_worker.engines.sampling import sample
+from rljob_worker.engines.transformers_rollout import TransformersRollout
+from rljob_worker.engines.varlen_attention import ATTENTION
+
+END, VOCABULARY, GROUP_SIZE, PROMPT_TOKENS = 1, 64, 8, 12
+
+
+def build_model(attention: str) -> torch.nn.Module:
+    """0.8 M parameters; the same ones for every attention."""
+    config = Qwen3Config(
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        vocab_size=VOCABULARY,
+        tie_word_embeddings=True,
+        eos_token_id=END,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+
+
+class EndsAt(LogitsProcessor):
+    """In `model.generate`: row r draws the end token as its lengths[r]-th token, and never before."""
+
+    def __init__(self, lengths: np.ndarray, prompt_tokens: int) -> None:
+        self.lengths = torch.from_numpy(lengths)
+        self.prompt_tokens = prompt_tokens
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return force_end(scores, self.lengths == input_ids.shape[1] - self.prompt_tokens + 1)
+
+
+def force_end(logits: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Only the end token where a row ends, every other token where it does not."""
+    logits = logits.clone()
+    logits[:, END] = torch.where(ends, 1e9, -1e9).to(logits.dtype)
+    return logits
+
+
+def ours(model: torch.nn.Module, prompts: list[np.ndarray], lengths: np.ndarray, sampling: Sampling) -> int:
+    """Number of tokens generated; the rule of `EndsAt` is put where our engine samples."""
+
+    def ruled(logits: torch.Tensor, settings: Sampling, row_ids: np.ndarray, positions: np.ndarray):  # type:
+    ignore[no-untyped-def]
+        return sample(
+            force_end(logits, torch.from_numpy(lengths[row_ids] == positions + 1)), settings, row_ids, positions
+        )
+
+    engine = TransformersRollout(model, torch.device("cpu"), (END,))
+    transformers_rollout.sample = ruled
+    try:
+        responses = engine.generate(prompts, sampling, np.arange(len(lengths)), GROUP_SIZE)
+    finally:
+        transformers_rollout.sample = sample
+    assert responses.response_ids.lengths.tolist() == lengths.tolist()
+    return int(lengths.sum())
+
+
+def stock(model: torch.nn.Module, prompts: list[np.ndarray], lengths: np.ndarray, sampling: Sampling) -> int:
+    """`model.generate` with its cache, the group made by `num_return_sequences`, which greedy search does not allow."""
+    ids = torch.from_numpy(np.stack(prompts))
+    is_greedy = sampling.temperature == 0
+    if is_greedy:
+        ids = ids.repeat_interleave(GROUP_SIZE, 0)
+    with torch.inference_mode():
+        out = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=not is_greedy,
+            temperature=None if is_greedy else sampling.temperature,
+            top_k=None if is_greedy else 0,
+            max_new_tokens=sampling.max_tokens,
+            num_return_sequences=1 if is_greedy else GROUP_SIZE,
+            use_cache=True,
+            logits_processor=LogitsProcessorList([EndsAt(lengths, ids.shape[1])]),
+        )
+    found = (out[:, ids.shape[1] :] == END).long().argmax(1) + 1
+    assert found.tolist() == lengths.tolist()
+    return int(lengths.sum())
+
+
+def seconds(run: Callable[[], int]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=48, help="longest response")
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    packed, plain = build_model(ATTENTION), build_model("sdpa")
+    prompts = [rng.integers(2, VOCABULARY, PROMPT_TOKENS) for _ in range(options.rows // GROUP_SIZE)]
+    rows = len(prompts) * GROUP_SIZE
+    equal = np.full(rows, options.tokens)
+    ragged = np.clip(rng.lognormal(np.log(options.tokens / 4), 0.8, rows), 1, options.tokens).astype(int)
+    cases = {"equal": (equal, 1.0), "ragged": (ragged, 1.0), "greedy": (equal, 0.0)}
+    print(
+        f"{rows} rows, at most {options.tokens} tokens, {torch.get_num_threads()} threads, medians of {options.repeats}"
+    )
+    for name, (lengths, temperature) in cases.items():
+        sampling = Sampling(temperature=temperature, max_tokens=options.tokens)
+        times: dict[str, list[float]] = {"ours": [], "stock": []}
+        for repeat in range(options.repeats + 1):
+            took = {
+                "ours": seconds(lambda: ours(packed, prompts, lengths, sampling)),  # noqa: B023
+                "stock": seconds(lambda: stock(plain, prompts, lengths, sampling)),  # noqa: B023
+            }
+            if repeat:  # the first one warms up
+                for system, spent in took.items():
+                    times[system].append(spent)
+        mine, theirs = statistics.median(times["ours"]), statistics.median(times["stock"])
+        tokens = int(lengths.sum())
+        print(
+            f"{name:7s} tokens {tokens:6d}  ours {mine * 1e3:7.1f} ms ({tokens / mine:8.0f}/s)  "
+            f"generate {theirs * 1e3:7.1f} ms ({tokens / theirs:8.0f}/s)  ratio {theirs / mine:.2f}x"
+        )
+
+
+if __name__ == "__main__":
+    main()

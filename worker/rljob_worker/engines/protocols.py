@@ -135,9 +135,9 @@ class TrainEngine(Protocol):
         """Write model, optimizer and schedule, sharded (torch.distributed.checkpoint). Raises StorageError."""
         ...
 
-    def load(self, directory: Path) -> None:
-        """Read what `save` wrote, on any number of ranks. Raises StorageError when it is missing, damaged or of
-        another model."""
+    def load(self, directory: Path, *, weights_only: bool = False) -> None:
+        """Read what `save` wrote, on any number of ranks; `weights_only` leaves optimizer and schedule at their start.
+        Raises StorageError when it is missing, damaged or of another model."""
         ...
 
     def export(self, directory: Path) -> None:

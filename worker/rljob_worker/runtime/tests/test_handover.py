@@ -26,8 +26,8 @@ class FakeBuffer:
 
 def make_stage(name, mesh=None, **rename):
     return StagePlan(
-        name=name, run="m:f", group="train", models=(), engines=(), mesh=mesh or Mesh(dp=2), after=(), reads=(), writes=(),
-        rename=rename, needs_groups=False, balance="None",
+        name=name, run="m:f", group="train", models=(), engines=(), mesh=mesh or Mesh(dp=2), after=(), reads=(),
+        writes=(), rename=rename, needs_groups=False, balance="None",
     )  # fmt: skip
 
 

@@ -2,11 +2,12 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -15,7 +16,7 @@ from rich.text import Text
 from rljob_worker.cli.figures import count, duration, number, size
 from rljob_worker.cli.output import silence
 from rljob_worker.local.progress import MetricsTail, Progress
-from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.local.rundir import RUNNING_PHASES, RunDirectory, RunNote
 
 NUM_ROWS = 12
 """Recent steps shown."""
@@ -27,12 +28,15 @@ COLUMNS = (
     ("loss", "loss/policy", number),
     ("KL", "kl/reference", number),
     ("entropy", "policy/entropy", number),
-    ("clipped", "policy/clip_fraction", number),
+    ("clip", "policy/clip_fraction", number),
     ("length", "response_length/mean", number),
-    ("tokens/s", "throughput/tokens_per_second", count),
+    ("tok/s", "throughput/tokens_per_second", count),
     ("time", "time/step_seconds", duration),
     ("data", "data/bytes_total", size),
 )
+
+LEAST_NEEDED_FIRST = ("entropy", "clip", "data", "length", "tok/s", "KL", "loss", "validation")
+"""Columns that a narrow terminal does without, in this order."""
 
 STYLES = {"Running": "green", "Starting": "yellow", "Restarting": "yellow", "Stopping": "yellow", "Failed": "red"}
 
@@ -90,40 +94,48 @@ class LiveView:
 
 def picture(note: RunNote, progress: Progress, waited_seconds: float) -> RenderableType:
     """Head, recent steps, the step under way, and where the time of the last step went."""
-    return Group(_head(note, progress), _steps(note, progress, waited_seconds), _stages(progress))
+    return Group(_head(note, progress), StepTable(note, progress, waited_seconds), _stages(progress))
 
 
 def _head(note: RunNote, progress: Progress) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     bar = ProgressBar(total=max(1, note.total_steps), completed=progress.step, width=24)
     phase = Text(note.phase, style=STYLES.get(note.phase, "bold"))
-    attempt = f"attempt {note.attempt}" + (f", {note.restarts} restarts" if note.restarts else "")
+    attempt = f"attempt {note.attempt}" + (f", restarts {note.restarts}" if note.restarts else "")
     left = f"ETA {duration(progress.eta_seconds())}"
     head.add_row(Text(note.name, style="bold"), phase, bar, f"step {progress.step}/{note.total_steps}", left, attempt)
     return head
 
 
-def _steps(note: RunNote, progress: Progress, waited_seconds: float) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
-    table.add_column("step", justify="right", no_wrap=True)
-    for title, _, _ in COLUMNS:
-        table.add_column(title, justify="right", no_wrap=True)
-    for record in progress.records[-NUM_ROWS:]:
-        table.add_row(str(record["step"]), *_cells(record))
-    if note.phase in ("Starting", "Running", "Stopping") and progress.step < note.total_steps:
-        table.add_row(*_current(progress, waited_seconds), style="dim")
-    return table
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """Recent steps and the one under way, with as many columns as the terminal has room for."""
 
+    note: RunNote
+    progress: Progress
+    waited_seconds: float
 
-def _cells(record: dict[str, Any]) -> list[str]:
-    return [write(record.get(metric)) for _, metric, write in COLUMNS]
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        hidden = [title for title, metric, _ in COLUMNS if self.progress.latest(metric) is None and title != "time"]
+        for title in (None, *LEAST_NEEDED_FIRST):
+            hidden += [title] if title else []
+            table = self._table(hidden)
+            if console.measure(table, options=options.update(max_width=1000)).maximum <= options.max_width:
+                break
+        yield table
 
-
-def _current(progress: Progress, waited_seconds: float) -> list[str]:
-    """The step under way: its number and how long it has taken."""
-    cells = ["…" if metric == "time/step_seconds" else "" for _, metric, _ in COLUMNS]
-    cells[[metric for _, metric, _ in COLUMNS].index("time/step_seconds")] = duration(waited_seconds)
-    return [str(progress.step + 1 if progress.records else 0), *cells]
+    def _table(self, hidden: Sequence[str]) -> Table:
+        columns = [column for column in COLUMNS if column[0] not in hidden]
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+        for title in ("step", *(title for title, _, _ in columns)):
+            table.add_column(title, justify="right", no_wrap=True)
+        for record in self.progress.records[-NUM_ROWS:]:
+            table.add_row(str(record["step"]), *(write(record.get(metric)) for _, metric, write in columns))
+        if self.note.phase in RUNNING_PHASES and self.progress.step < self.note.total_steps:
+            step = self.progress.step + 1 if self.progress.records else 0
+            waited = [duration(self.waited_seconds) if title == "time" else "" for title, _, _ in columns]
+            table.add_row(str(step), *waited, style="dim")
+        return table
 
 
 def _stages(progress: Progress) -> Text:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ def run_job(
         launch = Launch(directory, plan, folder, start.resume, commands or Commands())
         with _view(directory, plan) as view:
             note = Supervisor(launch, view).run()
-        say(_summary(note, directory, path))
+        say(_summary(note, directory, command_line(path, overrides, runs_dir)))
         if note.phase == "Failed":
             say(f"rljob: {note.cause} (log: {note.log})", err=True)
     assert note.exit_code is not None
@@ -118,7 +119,14 @@ def _view(directory: RunDirectory, plan: Plan) -> Iterator[LiveView | PlainView]
         plain.close()
 
 
-def _summary(note: RunNote, directory: RunDirectory, job: Path) -> str:
+def command_line(path: Path, overrides: Sequence[str], runs_dir: Path) -> str:
+    """What a person types to go on with this run."""
+    options = [part for override in overrides for part in ("--set", override)]
+    elsewhere = [] if runs_dir == Path("runs") else ["--runs-dir", str(runs_dir)]
+    return shlex.join(["rljob", "run", str(path), *options, *elsewhere])
+
+
+def _summary(note: RunNote, directory: RunDirectory, command: str) -> str:
     tail = MetricsTail(directory.metrics)
     tail.poll()
-    return summary(note, Progress(tail.records, note.total_steps), directory, checkpoint_steps(directory), job)
+    return summary(note, Progress(tail.records, note.total_steps), directory, checkpoint_steps(directory), command)

@@ -19,8 +19,7 @@ HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "AG
 def show_status(run: str | None, runs_dir: Path, as_json: bool) -> int:
     """All runs as a table, or one in detail."""
     found = [find_run(run, runs_dir)] if run else list(runs_in(runs_dir))
-    rows = [row_of(directory) for directory in found]
-    rows = [row for row in rows if row is not None]
+    rows = [row for row in map(row_of, found) if row is not None]
     if as_json:
         click.echo(json.dumps(rows[0] if run else rows, indent=1))
     elif run:

@@ -10,13 +10,13 @@ WINDOW = 10
 """Steps averaged at either end of a run: single steps are noisy."""
 
 
-def summary(note: RunNote, progress: Progress, directory: RunDirectory, steps: list[int], job: Path) -> str:
-    """Several lines; `steps` are those of committed checkpoints."""
+def summary(note: RunNote, progress: Progress, directory: RunDirectory, steps: list[int], command: str) -> str:
+    """Several lines; `steps` are those of committed checkpoints, `command` is what began the run."""
     took = duration(note.updated_seconds - note.started_seconds)
     lines = [f"{note.name}: {note.phase.lower()} after {progress.step} of {note.total_steps} steps, in {took}"]
     lines += _rises(progress)
     lines += _places(directory, steps)
-    lines += _next_steps(note, directory, steps, job)
+    lines += _next_steps(note, directory, steps, command)
     return "\n".join(lines)
 
 
@@ -48,12 +48,12 @@ def _places(directory: RunDirectory, steps: list[int]) -> list[str]:
     return lines
 
 
-def _next_steps(note: RunNote, directory: RunDirectory, steps: list[int], job: Path) -> list[str]:
+def _next_steps(note: RunNote, directory: RunDirectory, steps: list[int], command: str) -> list[str]:
     lines = []
     if steps:
         lines.append(f"  {'export':<11} rljob export {shortest(directory.path)} {note.name}-model")
     if note.phase == "Stopped" or (note.phase == "Failed" and steps):
-        lines.append(f"  {'go on':<11} rljob run {job}")
+        lines.append(f"  {'go on':<11} {command}")
     return lines
 
 

@@ -4,8 +4,11 @@ import glob
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from rljob_api.v1alpha1 import RLJob
+from rljob_api.v1alpha1 import DatasetSpec, ModelSpec, RLJob
+
+Located = TypeVar("Located", ModelSpec, DatasetSpec)
 
 _DATA_ENDINGS = {".parquet", ".json", ".jsonl", ".csv", ".arrow", ".gz", ".zst"}
 
@@ -60,7 +63,7 @@ def replace_paths(job: RLJob, replacement: Callable[[str], str]) -> RLJob:
     """The job with `replacement` applied to each of its input paths."""
     spec = job.spec
 
-    def moved(items):  # type: ignore[no-untyped-def]
+    def moved(items: tuple[Located, ...]) -> tuple[Located, ...]:
         return tuple(item.model_copy(update={"path": replacement(item.path)}) for item in items)
 
     data = spec.data.model_copy(update={"train": moved(spec.data.train), "validation": moved(spec.data.validation)})

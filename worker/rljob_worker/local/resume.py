@@ -50,11 +50,12 @@ def decide_start(wanted: str, spec: RLJobSpec, existing: Existing | None) -> Beg
         _check_step(wanted, existing)
         _check_changes(changes, existing)
         return Begin(wanted, f"going on from the checkpoint of step {wanted}{_described(changes)}")
+    if existing.steps:
+        _check_changes(changes, existing)
     if _is_finished(existing, spec):
         return Finished(f"{existing.path} is finished: {existing.steps[-1]} steps; raise stop.steps to train on")
     if not existing.steps:
         return Begin("never", f"starting over in {existing.path}: the run there left no checkpoint")
-    _check_changes(changes, existing)
     return Begin("auto", f"going on from the checkpoint of step {existing.steps[-1]}{_described(changes)}")
 
 

@@ -26,8 +26,8 @@ def record(step, **more):
     return {
         "step": step, "reward/mean": step / 10, "loss/policy": -0.0012, "kl/reference": 0.002, "policy/entropy": 1.25,
         "policy/clip_fraction": 0.02, "response_length/mean": 34.1, "throughput/tokens_per_second": 1234.0,
-        "time/rollout_seconds": 1.5, "time/rollout_wait_seconds": 0.1, "time/forward_seconds": 0.4, "time/step_seconds": 2.0,
-        "data/bytes_total": 1.5 * 2**20, **more,
+        "time/rollout_seconds": 1.5, "time/rollout_wait_seconds": 0.1, "time/forward_seconds": 0.4,
+        "time/step_seconds": 2.0, "data/bytes_total": 1.5 * 2**20, **more,
     }  # fmt: skip
 
 
@@ -58,8 +58,8 @@ def drawn(progress, note=NOTE, width=130):
 def test_the_table_has_a_row_per_step_and_one_for_the_step_under_way():
     lines = drawn(Progress([record(0, **{"validation/accuracy": 0.25}), record(1), record(2)], 10, STAGES)).splitlines()
     assert lines[0].split()[:2] == ["tiny", "Running"]
-    assert "step 2/10" in lines[0] and "ETA 16.0s" in lines[0] and "attempt 2, 1 restarts" in lines[0]
-    titles = ["step", "reward", "validation", "loss", "KL", "entropy", "clipped", "length", "tokens/s", "time", "data"]
+    assert "step 2/10" in lines[0] and "ETA 16.0s" in lines[0] and "attempt 2, restarts 1" in lines[0]
+    titles = ["step", "reward", "validation", "loss", "KL", "entropy", "clip", "length", "tok/s", "time", "data"]
     assert lines[1].split() == titles
     assert lines[2].split() == [
         "0",
@@ -94,6 +94,22 @@ def test_before_the_first_step_the_table_says_what_it_waits_for():
 def test_a_finished_run_has_no_step_under_way():
     text = drawn(Progress([record(10)], 10), replace(NOTE, phase="Succeeded"))
     assert "0.50s" not in text
+
+
+def titles(progress, width):
+    return next(line.split() for line in drawn(progress, width=width).splitlines() if "reward " in line)
+
+
+def test_a_narrow_terminal_does_without_the_least_needed_columns():
+    progress = Progress([record(1, **{"validation/accuracy": 0.5})], 10, STAGES)
+    every = ["step", "reward", "validation", "loss", "KL", "entropy", "clip", "length", "tok/s", "time", "data"]
+    assert titles(progress, 80) == [title for title in every if title != "entropy"]
+    assert titles(progress, 45) == ["step", "reward", "validation", "loss", "KL", "time"]
+
+
+def test_a_column_without_figures_is_not_shown():
+    progress = Progress([{"step": 1, "reward/mean": 0.5, "time/step_seconds": 1.0}], 10)
+    assert titles(progress, 130) == ["step", "reward", "time"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -162,7 +178,7 @@ def test_the_summary_says_what_rose_and_where_things_are(directory, monkeypatch)
     write(directory, *records)
     monkeypatch.chdir(directory.path.parent.parent)
     note = replace(NOTE, phase="Succeeded", exit_code=0)
-    assert summary(note, Progress(records, 10), directory, [8, 10], "job.yaml").splitlines() == [
+    assert summary(note, Progress(records, 10), directory, [8, 10], "rljob run job.yaml").splitlines() == [
         "tiny: succeeded after 10 of 10 steps, in 3m05s",
         "  reward      0.3 -> 0.8 (mean of 5 steps), best 1 at step 10",
         "  validation  0.2 -> 0.9, best 0.9 at step 10",
@@ -173,5 +189,5 @@ def test_the_summary_says_what_rose_and_where_things_are(directory, monkeypatch)
 
 
 def test_the_summary_of_a_stopped_run_says_how_to_go_on(directory):
-    text = summary(replace(NOTE, phase="Stopped"), Progress([], 10), directory, [], "job.yaml")
+    text = summary(replace(NOTE, phase="Stopped"), Progress([], 10), directory, [], "rljob run job.yaml")
     assert text.splitlines()[-1] == "  go on       rljob run job.yaml"

@@ -60,6 +60,7 @@ def test_what_can_go_on(wanted, spec, there, start):
         ("4", OLD, existing(), "there are: none"),
         ("soon", OLD, existing(3), "--resume soon: runs/tiny has no checkpoint of that step; there are: 3"),
         ("auto", RESEEDED, existing(3), "spec.seed: 0 -> 7: random numbers would not go on where they stopped"),
+        ("auto", RESEEDED, existing(10, phase="Succeeded"), "spec.seed: 0 -> 7"),
         ("3", RESEEDED, existing(3), r"Change it back, or give the new run another name"),
     ],
 )

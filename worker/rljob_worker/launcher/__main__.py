@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def launch(pod: Pod, command: Sequence[str]) -> int:
     """Start the workers, serve their metrics, wait; returns the pod's exit code."""
-    board = Board(pod.attempt)
+    board = Board(pod.attempt, pod.num_workers)
     with _words_directory(pod) as words_dir:
         # workers first: a fork beside the endpoint's threads could inherit a held lock
         children = [start_worker(pod, n, command, words_dir) for n in range(pod.num_workers)]

@@ -14,7 +14,9 @@ STALE_SECONDS = 15.0
 class Board:
     """Thread-safe; knows nothing of HTTP or pipes."""
 
-    def __init__(self, attempt: int) -> None:
+    def __init__(self, attempt: int, num_workers: int = 0) -> None:
+        self.num_alive = num_workers
+        """Workers that have not ended."""
         self._lock = threading.Lock()
         self._metrics: dict[int, dict[str, float]] = {}
         self._progress: dict[str, Any] = {"phase": "Starting", "attempt": attempt, "step": 0}

@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,24 +14,45 @@ from prometheus_client.registry import Collector
 from rljob_worker.launcher.board import Board
 from rljob_worker.metrics.names import prometheus_name
 
+# field of /progress -> gauge
+_PROGRESS = {
+    "step": "rljob_step",
+    "totalSteps": "rljob_total_steps",
+    "checkpointStep": "rljob_checkpoint_step",
+    "attempt": "rljob_attempt",
+}
+
 
 class BoardCollector(Collector):
-    """Every worker's latest values as gauges labelled with its rank."""
+    """The pod's own state, and every worker's latest values as gauges labelled with its rank."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield GaugeMetricFamily("rljob_workers_alive", "workers of this pod that run", value=self._board.num_alive)
+        progress = self._board.progress()
+        for field, name in _PROGRESS.items():
+            if isinstance(progress.get(field), int):
+                yield GaugeMetricFamily(name, f"{field} of /progress", value=progress[field])
+        yield from self._workers_families()
+
+    def _workers_families(self) -> Iterable[GaugeMetricFamily]:
         families: dict[str, GaugeMetricFamily] = {}
+        taken = {"rljob_workers_alive", *_PROGRESS.values()}
+        series: set[tuple[str, ...]] = set()
         for rank, values in sorted(self._board.metrics().items()):
             for name, value in sorted(values.items()):
                 spelt = prometheus_name(name)
-                labels = ["rank", *(label for label, _ in spelt.labels)]
-                family = families.get(spelt.family)
-                if family is None:
-                    family = families[spelt.family] = GaugeMetricFamily(spelt.family, f"latest {name}", labels=labels)
-                family.add_metric([str(rank), *(text for _, text in spelt.labels)], value)
-        yield from families.values()
+                labels = ("rank", *(label for label, _ in spelt.labels))
+                texts = (str(rank), *(text for _, text in spelt.labels))
+                family = families.setdefault(spelt.family, GaugeMetricFamily(spelt.family, name, labels=labels))
+                # names that differ may be spelt alike here; Prometheus refuses a page that says a thing twice
+                if spelt.family in taken or family._labelnames != labels or (spelt.family, *texts) in series:
+                    continue
+                series.add((spelt.family, *texts))
+                family.add_metric(texts, value)
+        return [family for family in families.values() if family.samples]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -149,6 +149,7 @@ class Watch:
 
     def _on_exit(self, child: Child, returncode: int) -> None:
         child.process.returncode = returncode
+        self._board.num_alive = len(self._running())
         code = exit_code(returncode)
         # a worker we killed says nothing about the cause
         if self._kill_at is None or time.monotonic() < self._kill_at:

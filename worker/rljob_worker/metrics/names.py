@@ -23,7 +23,6 @@ _UNITS = {
     "time/step_seconds": "rljob_step_seconds",
     "data/bytes_total": "rljob_data_plane_bytes",
     "validation/accuracy": "rljob_validation_accuracy_ratio",
-    "step": "rljob_step",
 }
 
 # first match wins: the wait of a stage before the time of a stage

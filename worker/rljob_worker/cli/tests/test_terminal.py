@@ -65,7 +65,7 @@ def test_the_table_grows_and_the_summary_follows(tmp_path):
     script = {"*": [["metrics", {"step": 1, "reward/mean": 0.125}], ["wait_file", str(go)], ["checkpoint", 10]]}
     with on_terminal(tmp_path, script) as (process, terminal):
         text = read_until(terminal, "0.125")
-        assert "tiny" in text and "reward" in text and "validation" in text
+        assert "tiny" in text and "reward" in text and "step 1/10" in text
         go.touch()
         text = rest_of(terminal)
         assert "tiny: succeeded after 1 of 10 steps" in text

@@ -2,8 +2,13 @@ import contextlib
 import json
 import math
 
+from hypothesis import example, given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
 from rljob_worker.launcher.board import Board
-from rljob_worker.launcher.endpoint import Endpoint
+from rljob_worker.launcher.endpoint import BoardCollector, Endpoint
 from rljob_worker.launcher.tests.test_launch import get
 
 
@@ -28,3 +33,29 @@ def test_a_line_that_is_not_json_loses_only_itself():
     board.post(0, b'{"metrics": {"kl/old": NaN}}')
     values = board.metrics()[0]
     assert values["step"] == 1 and math.isnan(values["kl/old"])
+
+
+def page(board):
+    registry = CollectorRegistry()
+    registry.register(BoardCollector(board))
+    return generate_latest(registry).decode()
+
+
+def test_the_pods_own_state_is_there_without_any_worker():
+    board = Board(attempt=2, num_workers=4)
+    board.post(0, b'{"progress": {"step": 7, "totalSteps": 10, "checkpointStep": null}}')
+    lines = [line for line in page(board).splitlines() if not line.startswith("#")]
+    assert lines == ["rljob_workers_alive 4.0", "rljob_step 7.0", "rljob_total_steps 10.0", "rljob_attempt 2.0"]
+
+
+@given(st.dictionaries(st.text(min_size=1), st.floats(), max_size=8))
+@example({"a/b": 1.0, "a_b": 2.0})
+@example({"time/x_seconds": 1.0, "stage/seconds": 2.0})
+@example({"step": 1.0, "workers/alive": 2.0})
+def test_whatever_workers_send_the_page_says_nothing_twice(values):
+    board = Board(attempt=1)
+    for rank in (0, 1):
+        board.post(rank, json.dumps({"metrics": values}).encode())
+    samples = [sample for family in text_string_to_metric_families(page(board)) for sample in family.samples]
+    keys = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in samples]
+    assert len(keys) == len(set(keys))

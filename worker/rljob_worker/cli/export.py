@@ -20,5 +20,5 @@ def export_checkpoint(run: str, out: Path, step: int | None, runs_dir: Path) -> 
         raise InvalidJob(f"--step {step}: {directory.path} has no checkpoint of that step; there are: {there}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidJob(f"{out} exists and is not an empty directory; choose another one")
-    command = [sys.executable, "-m", "rljob_worker.checkpoint.export", str(directory.path), str(out)]
+    command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.path), str(out)]
     return subprocess.run([*command, "--step", str(steps[-1] if step is None else step)]).returncode

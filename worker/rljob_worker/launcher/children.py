@@ -14,7 +14,9 @@ from rljob_worker.launcher.lifeline import LIFELINE_FD, dying_with_me
 from rljob_worker.launcher.pod import Pod, environment
 from rljob_worker.metrics.reporter import METRICS_FD
 
-RUNTIME = (sys.executable, "-m", "rljob_worker.runtime")
+PYTHON = (sys.executable, "-P")
+"""Without the current directory on the path: a file there must not stand in for a module of ours."""
+RUNTIME = (*PYTHON, "-m", "rljob_worker.runtime")
 
 
 @dataclass(slots=True)

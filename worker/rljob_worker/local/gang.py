@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.exit_codes import ExitCode
-from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.launcher.children import PYTHON
 from rljob_worker.launcher.last_words import LastWords, read_last_words
 from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code, is_failure
 from rljob_worker.local.environment import RunContext, pod_environment, termination_log
@@ -27,8 +26,8 @@ BUFFER_GRACE_SECONDS = 10.0
 class Commands:
     """What a pod consists of. Tests put their own processes here."""
 
-    buffer: tuple[str, ...] = (sys.executable, "-m", "rljob_worker.databuffer")
-    launcher: tuple[str, ...] = (sys.executable, "-m", "rljob_worker.launcher")
+    buffer: tuple[str, ...] = (*PYTHON, "-m", "rljob_worker.databuffer")
+    launcher: tuple[str, ...] = (*PYTHON, "-m", "rljob_worker.launcher")
 
 
 @dataclass(slots=True)
@@ -63,6 +62,7 @@ class Gang:
         self._pods: list[LocalPod] = []
         self._exits: dict[str, Exit] = {}
         self._kill_at: float | None = None
+        self._is_stopping = False
         self._started = time.monotonic()
 
     def start(self) -> None:
@@ -89,7 +89,8 @@ class Gang:
         return None
 
     def stop(self) -> None:
-        """Ask the workers to checkpoint and end."""
+        """Ask the workers to checkpoint and end; without workers, the end has come."""
+        self._is_stopping = True
         for launcher in self._launchers:
             launcher.signal(signal.SIGTERM)
 
@@ -122,6 +123,8 @@ class Gang:
         return LocalProcess(name, command, environment, log, lifeline=self._context.lifeline, death_signal=death_signal)
 
     def _poll_buffers(self) -> GangEnd | None:
+        if self._is_stopping:
+            return GangEnd(int(ExitCode.INTERRUPTED))
         for pod in self._pods:
             code = pod.buffer.code()
             if code is not None:
@@ -133,7 +136,8 @@ class Gang:
                 pod.launcher = self._spawn(f"launcher-{pod.name}", command, pod.environment, signal.SIGHUP)
         elif time.monotonic() - self._started > READY_SECONDS:
             late = next(pod.buffer for pod in self._pods if pod.buffer.ready() is None)
-            raise DeadlineExceeded(f"{late.name} did not serve within {READY_SECONDS:.0f} s; its log is {late.log}")
+            words = LastWords(int(ExitCode.RETRY), cause=f"it did not serve within {READY_SECONDS:.0f} s")
+            return GangEnd(words.code, late.name, words, late.log)
         return None
 
     def _write_address_book(self) -> None:

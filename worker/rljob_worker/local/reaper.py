@@ -14,7 +14,7 @@ from rljob_worker.local.orphans import end_family
 def start_reaper(mark: str, scratch: str) -> "subprocess.Popen[bytes]":
     """The caller keeps `process.stdin` open as long as the run may live."""
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, mark, scratch],
+        [sys.executable, "-P", "-m", __name__, mark, scratch],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -31,6 +31,10 @@ STOP_MARGIN_SECONDS = 60.0
 """On top of the data buffers' deadline: a stop may come at the start of a step, and then a checkpoint is written."""
 
 
+MAX_TEMPORARY_PATH = 60
+"""Of 107 bytes for a socket's path, `/rljob-abcdefgh/abcdefghijkl-12345-123.sock` takes 44."""
+
+
 class View(Protocol):
     """What a person sees of a run."""
 
@@ -112,7 +116,7 @@ class Supervisor:
                 self._change(phase="Stopping")
                 deadline_seconds = self._launch.plan.spec.data_buffer.deadline_seconds + STOP_MARGIN_SECONDS
                 self._stop_deadline = time.monotonic() + deadline_seconds
-                self._view.say("stopping after this step, with a checkpoint; once more stops now, without one")
+                self._say("stopping after this step, with a checkpoint; once more stops now, without one")
                 gang.stop()
 
     def _must_stop_now(self) -> bool:
@@ -138,7 +142,7 @@ class Supervisor:
         if isinstance(decision, Restart):
             self._num_counted += decision.counted
             self._change(phase="Restarting", cause=cause, log=log)
-            self._view.say(f"{cause}, {self._start_of_restart()} (log: {log})")
+            self._say(f"{cause}, {self._start_of_restart()} (log: {log})")
             return True
         code = int(decision.code) if isinstance(decision, Stop) else int(ExitCode.DONE)
         self._change(phase=phase_of(code), exit_code=code, cause=cause, log=log)
@@ -177,10 +181,24 @@ class Supervisor:
             lifeline=lifeline,
         )
 
+    def _say(self, text: str) -> None:
+        self._view.say(text)
+        self._log(text)
+
+    def _log(self, text: str) -> None:
+        """The run's diary, for whoever was not there."""
+        with self._launch.directory.supervisor_log.open("a") as file:
+            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}\n")
+
     def _change(self, **changes: object) -> None:
         self._note = replace(self._note, updated_seconds=time.time(), **changes)  # type: ignore[arg-type]
         self._launch.directory.write(self._launch.directory.note, self._note.to_json())
         self._view.note(self._note)
+        if "phase" in changes:
+            ended = (
+                f", exit code {self._note.exit_code}: {self._note.cause}" if self._note.exit_code is not None else ""
+            )
+            self._log(f"{self._note.phase}, attempt {self._note.attempt}{ended}")
 
 
 def cause_of(end: GangEnd) -> str:
@@ -205,7 +223,8 @@ def _wait(signals: SignalPipe) -> None:
 @contextlib.contextmanager
 def _scratch(mark: str) -> Iterator[Path]:
     """A directory with a short path; the reaper removes it, whatever becomes of this process."""
-    scratch = tempfile.mkdtemp(prefix="rljob-")
+    is_short = len(tempfile.gettempdir()) <= MAX_TEMPORARY_PATH
+    scratch = tempfile.mkdtemp(prefix="rljob-", dir=None if is_short else "/tmp")
     reaper = start_reaper(mark, scratch)
     try:
         yield Path(scratch)

@@ -1,4 +1,7 @@
-"""A data buffer that only says that it is ready: `fake_buffer.py [CODE]` exits at once with CODE if given."""
+"""A data buffer that only says that it is ready.
+
+`fake_buffer.py CODE` exits at once with CODE; `fake_buffer.py silent` never gets ready.
+"""
 
 import json
 import signal
@@ -6,6 +9,8 @@ import sys
 
 
 def main() -> int:
+    if sys.argv[1:] == ["silent"]:
+        signal.pause()
     if len(sys.argv) > 1:
         print("cannot reserve 1 GiB of shared memory", file=sys.stderr)
         return int(sys.argv[1])

@@ -53,10 +53,10 @@ def main(run_dir, options_text):
 
 def commands(options):
     python = sys.executable
-    buffer_code = [str(options["bufferCode"])] if "bufferCode" in options else []
+    buffer = [str(options["buffer"])] if "buffer" in options else []
     worker = (python, fake_worker.__file__, json.dumps(options.get("script", {})))
     return Commands(
-        buffer=(python, fake_buffer.__file__, *buffer_code),
+        buffer=(python, fake_buffer.__file__, *buffer),
         launcher=(python, "-m", "rljob_worker.launcher", "--", *worker),
     )
 

@@ -19,12 +19,7 @@ from rljob_worker.local.tests import run_process
 @contextlib.contextmanager
 def supervisor(run_dir, **options):
     command = [sys.executable, run_process.__file__, str(run_dir), json.dumps(options)]
-    temporary = run_dir.parent / "tmp"
-    temporary.mkdir(exist_ok=True)
-    environment = os.environ | {"TMPDIR": str(temporary)}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    )  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         yield process
     finally:
@@ -61,6 +56,10 @@ def test_a_job_of_two_groups_runs_to_its_end(run_dir):
     # four workers share the cores; two cores or four give one thread each
     assert (logs / "worker-train-1-1.log").read_text().startswith("RLJOB_GROUP=train\nOMP_NUM_THREADS=")
     assert RunDirectory(run_dir).read_note().phase == "Succeeded"
+    diary = (run_dir / "logs" / "supervisor.log").read_text().splitlines()
+    assert [line.partition(" ")[2] for line in diary][::len(diary) - 1] == [
+        "Starting, attempt 1", "Succeeded, attempt 1, exit code 0: ",
+    ]  # fmt: skip
     assert (run_dir / "token").stat().st_mode & 0o777 == 0o600
 
 
@@ -109,7 +108,7 @@ def test_a_second_run_counts_attempts_on(run_dir):
 
 
 def test_a_data_buffer_that_cannot_start_ends_the_run_with_its_words(run_dir):
-    code, output = run(run_dir, bufferCode=74)
+    code, output = run(run_dir, buffer=74)
     assert code == 74
     assert "databuffer-train-0: cannot reserve 1 GiB of shared memory; exit code 74" in output
 
@@ -161,18 +160,29 @@ def test_a_request_that_finds_nobody_listening_is_an_interruption(run_dir):
         assert process.returncode == 130
 
 
+def test_a_request_while_data_buffers_start_ends_the_run(run_dir):
+    with supervisor(run_dir, buffer="silent", maxRestarts=3) as process:
+        wait_for((run_dir / "logs" / "attempt-1" / "databuffer-train-0.log").exists)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130, output
+
+
 @pytest.mark.parametrize("own_session", [False, True])
 def test_nothing_outlives_a_killed_supervisor(run_dir, own_session):
     worker, child = run_dir.parent / "worker", run_dir.parent / "child"
-    script = {"*": [["block", 15], ["grandchild", str(child), own_session], ["pid", str(worker)], ["hang"]]}
-    with supervisor(run_dir, script=script) as process:
+    lines = [["say_environment", "RLJOB_BUFFER"], ["grandchild", str(child), own_session], ["pid", str(worker)]]
+    with supervisor(run_dir, script={"*": [["block", 15], *lines, ["hang"]]}) as process:
         pids = [pid_in(worker), pid_in(child)]
+        said = (run_dir / "logs" / "attempt-1" / "worker-train-0-0.log").read_text()
+        scratch = Path(said.strip().removeprefix("RLJOB_BUFFER=")).parent
+        assert scratch.is_dir()
         launcher = parent_of(pids[0])
         assert is_locked(run_dir / "lock")
         process.kill()
         for pid in [*pids, launcher]:
             wait_for(lambda pid=pid: is_gone(pid))
-        wait_for(lambda: not list((run_dir.parent / "tmp").glob("rljob-*")))
+        wait_for(lambda: not scratch.exists())
     assert RunDirectory(run_dir).read_note().phase == "Lost"
 
 

@@ -32,6 +32,7 @@ from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.resume import Existing, Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.local.supervisor import Launch, Supervisor
+from rljob_worker.metrics.trackers import check_installed
 
 
 def run_job(
@@ -42,6 +43,7 @@ def run_job(
     folder = path.absolute().parent
     plan = plan_of(with_absolute_paths(job, folder))
     directory = RunDirectory(runs_dir / job.name)
+    check_installed(plan.spec.monitoring.trackers)
     _refuse_foreign(directory)
     _warn(plan)
     directory.prepare()

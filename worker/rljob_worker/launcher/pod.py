@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rljob_api.plan import Plan
 from rljob_worker.errors import InvalidJob
 
 
@@ -32,8 +33,6 @@ class Pod:
 
 def pod_from(environment: Mapping[str, str]) -> Pod:
     """The pod that `environment` describes; raises InvalidJob naming the variable that is missing or wrong."""
-    from rljob_api.plan import Plan
-
     group = _required(environment, "RLJOB_GROUP")
     plan = Plan.model_validate_json(Path(_required(environment, "RLJOB_PLAN")).read_bytes())
     log_dir = environment.get("RLJOB_LOG_DIR")

@@ -1,7 +1,7 @@
 """Where metrics go besides the JSON lines. A new tracker is a class with `log`, `cut_back`, `close`, named here."""
 
-import importlib
-from collections.abc import Callable, Mapping
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,10 +30,8 @@ class Run:
 
 
 def open_trackers(names: tuple[str, ...], run: Run) -> list[Tracker]:
-    """TensorBoard always, then what the job asks for; InvalidJob for one that is unknown or not installed."""
-    for index, name in enumerate(names):
-        if name not in TRACKERS:
-            raise InvalidJob(f"spec.monitoring.trackers[{index}]: no tracker {name}; there are {', '.join(TRACKERS)}")
+    """TensorBoard always, then what the job asks for; InvalidJob for one that is not installed."""
+    check_installed(names)
     # TensorBoard opens a file: last, so that one that is missing leaves nothing open
     wanted = [*dict.fromkeys(name for name in names if name != "TensorBoard"), "TensorBoard"]
     return [TRACKERS[name](run) for name in wanted]
@@ -43,7 +41,8 @@ class WandBTracker:
     """Weights & Biases; the account comes from its own environment variables."""
 
     def __init__(self, run: Run) -> None:
-        wandb = installed("wandb", "WandB")
+        import wandb
+
         # one id per directory: a resumed run goes on in the same chart
         self._run = wandb.init(
             project="rljob", name=run.name, id=run.name or None, resume="allow", dir=str(run.directory),
@@ -64,7 +63,9 @@ class MLflowTracker:
     """MLflow; the server comes from MLFLOW_TRACKING_URI."""
 
     def __init__(self, run: Run) -> None:
-        self._mlflow = installed("mlflow", "MLflow")
+        import mlflow
+
+        self._mlflow = mlflow
         self._mlflow.set_experiment("rljob")
         self._mlflow.start_run(run_name=run.name)
 
@@ -83,15 +84,22 @@ def legal_mlflow_name(name: str) -> str:
     return "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)
 
 
-def installed(module: str, tracker: str) -> Any:
-    """The module, or InvalidJob with the fix."""
+def check_installed(names: Sequence[str]) -> None:
+    """InvalidJob, with the fix, for a tracker whose package is not in this environment."""
+    for index, name in enumerate(names):
+        package = PACKAGES.get(name)
+        if package is not None and not _is_installed(package):
+            raise InvalidJob(
+                f"spec.monitoring.trackers[{index}] asks for {name}, but the Python package {package} is not "
+                f"installed; install it in the environment (or image) of the workers, or remove {name} from the list"
+            )
+
+
+def _is_installed(package: str) -> bool:
     try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise InvalidJob(
-            f"spec.monitoring.trackers asks for {tracker}, but the Python package {module} is not installed; "
-            f"install it in the environment (or image) of the workers, or remove {tracker} from the list"
-        ) from error
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # hidden by whoever put None in its place
+        return False
 
 
 def _tensorboard(run: Run) -> Tracker:
@@ -100,6 +108,9 @@ def _tensorboard(run: Run) -> Tracker:
 
     return TensorBoardTracker(run.directory / "tensorboard")
 
+
+PACKAGES = {"WandB": "wandb", "MLflow": "mlflow"}
+"""What trackers need that rljob does not bring."""
 
 TRACKERS: dict[str, Callable[[Run], Tracker]] = {
     "TensorBoard": _tensorboard,

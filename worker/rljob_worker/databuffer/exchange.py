@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow.flight as flight
 from numpy.typing import NDArray
 
 from rljob_worker.databuffer.arena import rounded
@@ -30,8 +32,9 @@ from rljob_worker.errors import DeadlineExceeded, RLJobError
 
 Int64 = NDArray[np.int64]
 
-MAX_STREAMS = 128
+MAX_STREAMS = 32
 MAX_PULLS = 128
+MAX_MESSAGES = 16
 
 
 class Exchange:
@@ -61,10 +64,11 @@ class Exchange:
         self._lock = threading.Lock()
         self._streams = ThreadPoolExecutor(MAX_STREAMS, "stream")
         self._pulls = ThreadPoolExecutor(MAX_PULLS, "pull")
+        self._messages = ThreadPoolExecutor(MAX_MESSAGES, "message")
 
     def close(self) -> None:
         """Start no more work."""
-        for pool in (self._streams, self._pulls):
+        for pool in (self._streams, self._pulls, self._messages):
             pool.shutdown(wait=False, cancel_futures=True)
 
     # ---- producing
@@ -201,12 +205,25 @@ class Exchange:
             store=self._store,
             memory=self._memory,
             executor=self._streams,
-            open_stream=lambda host, parts, left: self._peers.open(
-                host, ticket(edge, step, share, parts, POLL_SECONDS), left
-            ),
+            open_stream=partial(self._open, edge, step, share),
             attempt=self._peers.attempt,
             seconds=seconds,
         )
+
+    def _open(
+        self,
+        edge: str,
+        step: int,
+        share: int,
+        host: Host,
+        parts: Sequence[int],
+        *,
+        wait_seconds: float,
+        chunk_bytes: int,
+        seconds: float,
+    ) -> flight.FlightStreamReader | None:
+        asked = ticket(edge, step, share, parts, wait_seconds=wait_seconds, chunk_bytes=chunk_bytes)
+        return self._peers.open(host, asked, seconds)
 
     def _sources(self, route: RowsRoute, step: int, share: int, seconds: float) -> Sequence[int]:
         if route.needs_layouts:
@@ -268,7 +285,7 @@ class Exchange:
             except RLJobError as error:
                 self._store.fail(edge, step, error)
 
-        self._streams.submit(run)
+        self._messages.submit(run)
 
     # ---- space that can never come free
 

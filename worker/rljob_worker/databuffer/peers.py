@@ -19,8 +19,12 @@ from rljob_worker.errors import InvalidJob, PeerLost
 T = TypeVar("T")
 
 CALL_SECONDS = 30.0
-# after a refused connection gRPC waits before it tries again; its default grows to two minutes
+WINDOW_BYTES = 2 << 20
 OPTIONS = [
+    # what may be under way in one stream: bounds the memory of many streams; gRPC's own estimate grows to 16 MiB each
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+    # after a refused connection gRPC waits before it tries again; its default grows to two minutes
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),

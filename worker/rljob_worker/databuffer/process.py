@@ -31,6 +31,9 @@ from rljob_worker.databuffer.shared_memory import created, mapped
 from rljob_worker.databuffer.store import Store
 from rljob_worker.errors import InvalidJob, RLJobError
 
+SWITCH_SECONDS = 0.0005
+"""Many threads wait for sockets here and few compute: an answer must not wait 5 ms for another thread's turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -148,6 +151,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     _die_with_parent()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with serving(settings_from(os.environ)) as ports:
             _announce(ports, os.environ.get("RLJOB_READY_FILE"))

@@ -20,12 +20,18 @@ from numpy.typing import NDArray
 
 from rljob_worker.databuffer.arrangement import Arrangement, Header, arrange, place
 from rljob_worker.databuffer.hosts import Host
+from rljob_worker.databuffer.rows import chunk_bytes_for
 from rljob_worker.databuffer.schema import from_arrow
 from rljob_worker.databuffer.segment import Bytes, Views, plan_contents, views
 from rljob_worker.databuffer.store import Item, Segment, Store
+from rljob_worker.databuffer.wire import POLL_SECONDS
 from rljob_worker.errors import PeerLost
 
 Int64 = NDArray[np.int64]
+
+
+PATIENT_SOURCES = 8
+"""With more sources than this nobody waits long at any of them."""
 
 
 class Late(Exception):
@@ -39,7 +45,9 @@ class Late(Exception):
 class Opens(Protocol):
     """Opens the stream of one host's rows; None while its parts are not sealed."""
 
-    def __call__(self, host: Host, parts: Sequence[int], seconds: float) -> flight.FlightStreamReader | None: ...
+    def __call__(
+        self, host: Host, parts: Sequence[int], *, wait_seconds: float, chunk_bytes: int, seconds: float
+    ) -> flight.FlightStreamReader | None: ...
 
 
 @dataclass(slots=True)
@@ -70,7 +78,7 @@ class Pull:
         memory: Bytes,
         executor: Executor,
         open_stream: Opens,
-        attempt: Callable[[Host, Callable[[flight.FlightClient], None]], None],
+        attempt: Callable[[Host, Callable[[flight.FlightClient], bool]], bool],
         seconds: float,
     ) -> None:
         self._item = item
@@ -80,6 +88,8 @@ class Pull:
         self._open = open_stream
         self._attempt = attempt
         self._end = time.monotonic() + seconds
+        self._num_sources = 0
+        self._wait_seconds = POLL_SECONDS
         self._arranged = threading.Event()
         self._abandoned = False
         self._arrangement: Arrangement | None = None
@@ -91,6 +101,8 @@ class Pull:
     ) -> Segment:
         """The finished segment. Raises Late, PeerLost, BadData or DeadlineExceeded (no room)."""
         start = time.monotonic()
+        self._num_sources = len(remote)
+        self._wait_seconds = POLL_SECONDS if len(remote) <= PATIENT_SOURCES else POLL_SECONDS / 20
         sources = [_Source() for _ in remote]
         for index, (source, (host, parts)) in enumerate(zip(sources, remote, strict=True)):
             self._executor.submit(self._fetch, index, source, host, parts)
@@ -145,20 +157,32 @@ class Pull:
     # ---- one source, on a thread of the executor
 
     def _fetch(self, index: int, source: _Source, host: Host, parts: list[int]) -> None:
-        """Every failure ends in one of the two futures that the pull waits for."""
+        """Every failure ends in one of the two futures that the pull waits for.
+
+        A source that has nothing yet goes to the end of the queue: waiting must not keep the threads from other pulls,
+        on which the very rows that are waited for may depend.
+        """
         try:
-            self._attempt(host, lambda _: self._receive(index, source, host, parts))
+            if not self._attempt(host, lambda _: self._receive(index, source, host, parts)):
+                self._executor.submit(self._fetch, index, source, host, parts)
         except BaseException as error:
             if not source.header.done():
                 source.header.set_exception(error)
             source.landed.set_exception(error)
 
-    def _receive(self, index: int, source: _Source, host: Host, parts: list[int]) -> None:
-        reader = None
-        while reader is None:
-            if self._abandoned or self._left() == 0:
-                return
-            reader = self._open(host, parts, self._left())
+    def _receive(self, index: int, source: _Source, host: Host, parts: list[int]) -> bool:
+        """One try at a source; False when it has not sealed its parts."""
+        if self._abandoned or self._left() == 0:
+            return True
+        reader = self._open(
+            host,
+            parts,
+            wait_seconds=self._wait_seconds,
+            chunk_bytes=chunk_bytes_for(self._num_sources),
+            seconds=self._left(),
+        )
+        if reader is None:
+            return False
         first = reader.read_chunk()
         header = Header.from_bytes(first.app_metadata, reader.schema)
         if not source.header.done():
@@ -167,7 +191,7 @@ class Pull:
         if scratch is None:
             self._arranged.wait()
         if self._abandoned and self._target is None:
-            return
+            return True
         try:
             self._copy(reader, header, index, scratch)
         except flight.FlightError:
@@ -175,6 +199,7 @@ class Pull:
                 self._store.drop(scratch)
             raise
         source.landed.set_result(scratch)
+        return True
 
     def _scratch(self, header: Header) -> Segment | None:
         """Room for an early source, only if there is plenty: it must not take the room of the segment itself."""

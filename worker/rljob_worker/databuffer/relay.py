@@ -20,7 +20,7 @@ from rljob_worker.databuffer.store import Item, Store
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 
 MAX_RELAYS = 64
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 
 SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
 

@@ -18,29 +18,41 @@ from rljob_worker.databuffer.segment import Views
 Int64 = NDArray[np.int64]
 
 CHUNK_BYTES = 4 << 20
+SMALLEST_CHUNK_BYTES = 1 << 19
+ALL_CHUNKS_BYTES = 64 << 20
+"""What the chunks of all sources of one share may take in private memory."""
 MESSAGE_BYTES = 64 << 20
 
 Selection = tuple[Views, Int64]
 """A part and the positions of the rows that are wanted."""
 
 
+def chunk_bytes_for(num_sources: int) -> int:
+    """Size of the chunks when so many sources send at once."""
+    return max(SMALLEST_CHUNK_BYTES, min(CHUNK_BYTES, ALL_CHUNKS_BYTES // max(1, num_sources)))
+
+
 def stream(
-    selections: Sequence[Selection], gathered: Callable[[float], None]
+    selections: Sequence[Selection], gathered: Callable[[float], None], chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
     """Schema and messages: the header as metadata of an empty batch, then the rows in the same order."""
     headers = [Header.of(views, rows) for views, rows in selections]
     filled = [h for h in headers if len(h.row_ids)] or headers[:1]
     typed = next((views for views, rows in selections if len(rows)), selections[0][0])
     empty = to_arrow(_take(typed, np.empty(0, np.int64)))
-    return empty.schema, _messages(selections, Header.concat(filled), empty, gathered)
+    return empty.schema, _messages(selections, Header.concat(filled), empty, gathered, chunk_bytes)
 
 
 def _messages(
-    selections: Sequence[Selection], header: Header, empty: pa.RecordBatch, gathered: Callable[[float], None]
+    selections: Sequence[Selection],
+    header: Header,
+    empty: pa.RecordBatch,
+    gathered: Callable[[float], None],
+    chunk_bytes: int,
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     yield empty, header.to_bytes()
     for views, rows in selections:
-        for piece in pieces(views, rows):
+        for piece in pieces(views, rows, chunk_bytes):
             start = time.perf_counter()
             record = to_arrow(_take(views, piece))
             gathered(time.perf_counter() - start)

@@ -58,8 +58,8 @@ class Service:
         edge = asked["edge"]
         if "version" in asked:
             return relay.SCHEMA, self.relay.stream(edge, asked["version"], asked["first"], cancelled)
-        selections = self.exchange.rows(edge, asked["step"], asked["share"], asked["parts"], asked["wait"])
-        return rows.stream(selections, lambda seconds: self.metrics.gathered(edge, seconds))
+        selections = self.exchange.rows(edge, asked["step"], asked["share"], asked["parts"], asked["wait_seconds"])
+        return rows.stream(selections, lambda seconds: self.metrics.gathered(edge, seconds), asked["chunk_bytes"])
 
     # ---- about workers
 

@@ -19,9 +19,10 @@ class Pending(Exception):
     """Not yet: the caller asks again. Calls stay short, so that signals and dead callers are noticed soon."""
 
 
-def ticket(edge: str, step: int, share: int, parts: Sequence[int], wait_seconds: float) -> bytes:
+def ticket(edge: str, step: int, share: int, parts: Sequence[int], *, wait_seconds: float, chunk_bytes: int) -> bytes:
     """What a data buffer asks a peer for: the rows of one share in some of the peer's parts."""
-    return json.dumps({"edge": edge, "step": step, "share": share, "parts": list(parts), "wait": wait_seconds}).encode()
+    asked = {"edge": edge, "step": step, "share": share, "parts": list(parts)}
+    return json.dumps({**asked, "wait_seconds": wait_seconds, "chunk_bytes": chunk_bytes}).encode()
 
 
 def encode_layout(edge: str, step: int, position: int, layout: Layout) -> bytes:

@@ -102,7 +102,6 @@ def test_every_mistake_of_every_file_is_listed_at_once(tmp_path):
         (["validate", "empty.yaml"], "a file holds one job, found 0 documents"),
         (["run", "job.yaml", "--set", "stop.steps"], "an override is PATH=VALUE"),
         (["run", "job.yaml", "--set", "stop.steps=-1"], "spec.stop.steps"),
-        (["run", "job.yaml", "--set", "monitoring.trackers=[MLflow]"], "the Python package mlflow is not installed"),
         (["run", "job.yaml", "--resume", "7"], "rljob: --resume 7: there is no run to go on with"),
         (["run", "job.yaml", "--bogus"], "No such option '--bogus'"),
         (["run"], "Missing argument 'JOB.yaml'"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.varlen_attention import ATTENTION
 from rljob_worker.errors import InvalidJob
 
@@ -116,21 +116,8 @@ def _load(auto: type, path: str, config: PretrainedConfig, dtype: torch.dtype, s
             f"model path {path!r}: {type(model).__name__} computes its own attention and cannot be packed; use a model "
             "with a replaceable attention, such as Llama, Qwen or GPT-2"
         )
-    if dtype == torch.float64:
-        keep_float64(model)
+    replace_rms_norms(model)
     return model.eval()
-
-
-def keep_float64(model: torch.nn.Module) -> None:
-    """Transformers' RMS norms compute in float32 whatever they are given; in a float64 model let them compute in
-    float64, so that its sums do not depend on how rows are grouped."""
-    for module in model.modules():
-        if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
-            module.forward = partial(_rms_norm, module)
-
-
-def _rms_norm(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.rms_norm(hidden, hidden.shape[-1:], module.weight, module.variance_epsilon)
 
 
 def _looks_local(path: str) -> bool:

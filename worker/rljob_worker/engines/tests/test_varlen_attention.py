@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, MistralConfig
 
 from rljob_worker.batch import Batch
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
-from rljob_worker.engines.models import keep_float64
+from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.tests.builders import CONFIGS, END, VOCABULARY, a_batch
 from rljob_worker.engines.varlen_attention import ATTENTION, plan_rectangles
 from rljob_worker.errors import InvalidJob
@@ -36,7 +36,7 @@ def twins(kind: str) -> tuple[torch.nn.Module, torch.nn.Module]:
     stock = AutoModelForCausalLM.from_config(build(), attn_implementation="sdpa", dtype=torch.float64).eval()
     stock.load_state_dict(ours.state_dict())
     for model in (ours, stock):
-        keep_float64(model)
+        replace_rms_norms(model)
     return ours, stock
 
 

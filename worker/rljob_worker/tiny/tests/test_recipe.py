@@ -5,7 +5,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rljob_worker.tiny.__main__ import main
 from rljob_worker.tiny.decoding import greedy_answers, stated_result
 from rljob_worker.tiny.model import build_model
-from rljob_worker.tiny.pretrain import Pretraining, collate, learning_rate_factor, pretrain
+from rljob_worker.tiny.pretrain import Pretraining, answer_loss, collate, learning_rate_factor, pretrain
 from rljob_worker.tiny.problems import dataset, split_problems
 from rljob_worker.tiny.recipe import make, quick
 from rljob_worker.tiny.tokenizer import train_tokenizer
@@ -62,6 +62,17 @@ def test_pre_training_lowers_the_loss():
     settings = Pretraining(steps=8, rows_per_step=16, warmup_steps=2)
     pretrain(model, tokenizer, texts, settings, lambda _, loss: losses.append(loss))
     assert losses[-1] < losses[0] - 0.5
+
+
+def test_the_loss_of_a_step_is_the_mean_over_all_answer_tokens_whatever_their_style():
+    tokenizer, losses = build_tokenizer(), []
+    model = build_model(tokenizer, seed=0)
+    texts = [(row["question"], row["answer"]) for row in ROWS[:6]] + [("Mia has 3 pens.", "#### 3")] * 5
+    with torch.no_grad():
+        expected = answer_loss(model, *collate(tokenizer, texts)).item()
+    settings = Pretraining(steps=1, rows_per_step=len(texts), warmup_steps=1)
+    pretrain(model, tokenizer, iter(texts), settings, lambda _, loss: losses.append(loss))
+    assert abs(losses[0] - expected) < 1e-5
 
 
 def test_the_learning_rate_warms_up_and_falls_to_nothing():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Column, offsets_of
-from rljob_worker.databuffer.gather import copy_rows
+from rljob_worker.databuffer.gather import Runs, copy_rows
 from rljob_worker.databuffer.schema import INDEX_COLUMNS, Kind, kind_of, kinds_of, table_from_bytes, table_to_bytes
 from rljob_worker.databuffer.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
@@ -109,12 +109,13 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     return Arrangement(plan_contents(num_rows, sizes), ordered, _targets(headers, order))
 
 
-def place(target: Views, rows: Int64, source: dict[str, Column], source_rows: Int64) -> None:
+def place(target: Views, rows: Int64, source: Mapping[str, Column], source_rows: Int64) -> None:
     """Copy the values of some rows of a source to rows `rows` of the segment."""
     if len(rows) == 0:
         return
+    runs = Runs.of(source_rows, rows)
     for name, column in target.columns.items():
-        copy_rows(column, rows, source[name], source_rows)
+        copy_rows(column, source[name], runs)
 
 
 def _targets(headers: Sequence[Header], order: Int64) -> tuple[Int64, ...]:

@@ -228,7 +228,7 @@ class Pull:
         done = 0
         for chunk in reader:
             batch = from_arrow(chunk.data)
-            place(into, rows[done : done + len(batch)], dict(batch.columns), np.arange(len(batch)))
+            place(into, rows[done : done + len(batch)], batch.columns, np.arange(len(batch)))
             done += len(batch)
             self.timing.remote_bytes += chunk.data.nbytes
         if done != len(rows):

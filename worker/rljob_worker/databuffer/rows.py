@@ -85,5 +85,5 @@ def row_bytes(views: Views) -> Int64:
 
 
 def _take(views: Views, rows: Int64) -> Batch:
-    columns = {name: take_rows(column, rows) for name, column in views.columns.items()}
+    columns = take_rows(views.columns, rows)
     return Batch(views.row_ids[rows], views.group_ids[rows], views.num_tokens[rows], columns)

@@ -10,6 +10,7 @@ Both directions keep the buffers: no copy, no pickle.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 
 INDEX_COLUMNS = ("row_id", "group_id", "num_tokens")
-_STORED_AS = {"bfloat16": "uint16", "utf8": "uint8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,10 @@ def kind_of(column: Column) -> Kind:
         raise BadData(
             f"a column of {column.values.dtype} values cannot cross a buffer edge; use numbers, bool or text (utf8)"
         )
-    return Kind(column.dtype, column.values.dtype.name, column.values.shape[1:], column.is_ragged)
+    return Kind(column.dtype, _name_of(column.values.dtype), column.values.shape[1:], column.is_ragged)
+
+
+_name_of = functools.cache(lambda dtype: str(dtype.name))  # numpy works the name out anew every time
 
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
@@ -104,7 +107,8 @@ def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
 
 
 def kind_of_field(field: pa.Field) -> Kind:
-    metadata: Mapping[bytes, bytes] = field.metadata or {}
+    """Raises KeyError for a field that `to_arrow` did not make."""
+    metadata: Mapping[bytes, bytes] = field.metadata
     tail = metadata[b"tail"].decode()
     return Kind(
         metadata[b"dtype"].decode(),

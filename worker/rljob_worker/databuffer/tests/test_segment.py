@@ -96,8 +96,7 @@ def test_rows_of_several_sources_are_assembled_in_row_order(row_ids, num_sources
     for (views, positions), targets in zip(sources, arrangement.targets, strict=True):
         done = 0
         for piece in rows.pieces(views, positions, chunk_bytes):
-            taken = {name: take_rows(column, piece) for name, column in views.columns.items()}
-            place(target, targets[done : done + len(piece)], taken, np.arange(len(piece)))
+            place(target, targets[done : done + len(piece)], take_rows(views.columns, piece), np.arange(len(piece)))
             done += len(piece)
         assert done == len(positions)
     expected = [row for row, want in zip(row_ids, wanted, strict=True) if want]

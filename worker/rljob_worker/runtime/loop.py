@@ -40,6 +40,8 @@ class Parts:
     lead: Lead | None
     statistics: Callable[[], Scalars]
     stop_requested: Callable[[], bool]
+    show: Callable[[Scalars], None]
+    """Puts this worker's own metrics on its pod's metrics port."""
     post: Callable[[dict[str, Any]], None]
     """Tells the own sidecar what this worker is doing, for whoever waits for it."""
     total_steps: int
@@ -96,6 +98,7 @@ class Loop:
         report = self.take_report(step, seconds)
         self.parts.post({"stage": "report", "step": step, "state": "running"})
         self.parts.control.report(step, report)
+        self.parts.show(report.metrics)
         verdict = self.verdict(step)
         self.announced_last = verdict.next_is_last
         self.metrics.append({"time/control_seconds": mean(time.perf_counter() - started)})

@@ -74,6 +74,7 @@ class Worker:
     """By engine name: what a checkpoint holds."""
     reduce: Reduce
     stop: threading.Event
+    reporter: Reporter
 
     @staticmethod
     def assemble(environment: WorkerEnvironment, client: BufferClient, stop: threading.Event) -> Worker:
@@ -97,6 +98,7 @@ class Worker:
             },
             reduce=sum_over_group(device),
             stop=stop,
+            reporter=Reporter.from_environment(),
         )
 
     def run(self) -> LastWords:
@@ -127,8 +129,13 @@ class Worker:
     def _lead(self) -> Lead:
         environment, spec = self.environment, self.environment.plan.spec
         recorder = Recorder(
-            RunFiles(environment.run_dir, trackers=spec.monitoring.trackers),
-            Reporter.from_environment(),
+            RunFiles(
+                environment.run_dir,
+                trackers=spec.monitoring.trackers,
+                name=environment.plan.job,
+                config=spec.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+            ),
+            self.reporter,
             total_steps=spec.stop.steps,
             attempt=environment.attempt,
         )
@@ -189,6 +196,7 @@ class Worker:
             lead=lead,
             statistics=self._statistics,
             stop_requested=self.stop.is_set,
+            show=self._show,
             post=self.client.post,
             total_steps=plan.spec.stop.steps,
             validate_every=plan.spec.validation.every_steps,
@@ -225,6 +233,11 @@ class Worker:
 
     def _fingerprint(self) -> str | None:
         return None if self.resources.dataset is None else self.resources.dataset.fingerprint
+
+    def _show(self, metrics: Scalars) -> None:
+        """The lead's recorder shows the merged metrics of all workers; every other worker its own."""
+        if not self.environment.is_lead:
+            self.reporter.send({name: scalar.value for name, scalar in metrics.items()})
 
     def _statistics(self) -> Scalars:
         """The data plane's figures since the last call; bytes add up over workers, waits are averaged."""

@@ -83,9 +83,15 @@ def run_job(job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds:
 
 
 def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Metrics of every step but those that measure the machine; the metrics edge carries times as text."""
-    clocks = ("time/", "throughput/", "data/bytes_metrics", "data/bytes_verdict", "data/bytes_total")
+    """Metrics of every step but those that measure the machine. Reports to the lead carry times as text, so that their
+    sizes differ; and an attempt begins with an announcement of its own."""
+    machine = ("time/", "throughput/", "data/bytes_total")
+    words = ("metrics", "verdict", "weights/", "_seconds")
     return [
-        {k: v for k, v in step.items() if not k.startswith(clocks) and "/metrics" not in k and "_seconds" not in k}
+        {
+            name: value
+            for name, value in step.items()
+            if not name.startswith(machine) and not any(w in name for w in words)
+        }
         for step in metrics
     ]

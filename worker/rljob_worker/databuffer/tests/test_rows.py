@@ -1,13 +1,26 @@
 """Rows from producers to consumers through real sockets: by ordinal, balanced, groups whole, tensor-parallel peers."""
 
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rljob_api.plan import Mesh
 from rljob_worker.batch import Batch
-from rljob_worker.databuffer.tests.gang import in_process, part, same, two_stages
+from rljob_worker.databuffer.tests.gang import (
+    Gang,
+    as_processes,
+    group,
+    in_process,
+    part,
+    plan_of,
+    same,
+    stage,
+    two_stages,
+)
+from rljob_worker.minibatches import mini_batch_of
 
 COLUMNS = ("ids", "score")
 
@@ -52,3 +65,99 @@ def test_a_balanced_edge_gives_every_row_once(tmp_path: Path, needs_groups: bool
             tokens = [int(batch.num_tokens.sum()) for batch in got]
             largest = 5 * (2 if needs_groups else 1)  # rows have at most 5 tokens, groups two rows
             assert max(tokens) <= np.mean(tokens) + largest
+
+
+def test_an_ordinal_consumer_finds_rows_that_a_balanced_producer_holds_elsewhere(tmp_path: Path):
+    plan = two_stages((2, 1), (2, 1), producer_balance="Tokens")
+    with in_process(plan, tmp_path) as gang:
+        whole = part(plan, 1, 0, 1)
+        odd = np.arange(len(whole)) % 2  # nothing like by ordinal
+        for rank in range(2):
+            gang.client("rollout", rank).put(1, "a->b", whole.take(np.flatnonzero(odd == rank)))
+        for rank in range(2):
+            assert same(gang.client("train", rank).get(1, "a->b"), part(plan, 1, rank, 2).select(COLUMNS))
+
+
+def test_producers_without_rows_and_shares_without_rows(tmp_path: Path):
+    # one prompt of one row: three of four producers and two of three consumers have nothing
+    plan = two_stages((2, 2), (3, 1), batch_size=1, group_size=1, producer_balance="Tokens", balance="Tokens")
+    with in_process(plan, tmp_path) as gang:
+        row = part(plan, 1, 0, 1)
+        for rank in range(4):
+            gang.client("rollout", rank).put(1, "a->b", row if rank == 2 else row.take([]))
+        got = [gang.client("train", rank).get(1, "a->b") for rank in range(3)]
+        assert sorted(len(batch) for batch in got) == [0, 0, 1]
+        assert all(batch["ids"].dtype == "int64" and batch["score"].dtype == "float32" for batch in got)
+
+
+def test_an_edge_without_columns_carries_the_rows_alone(tmp_path: Path):
+    plan = two_stages((1, 2), (1, 1), columns=())
+    with in_process(plan, tmp_path) as gang:
+        got = exchange(gang, 1, made=2, used=1)[0]
+        assert got.row_ids.tolist() == list(range(16)) and not got.columns
+
+
+def test_mini_batches_are_balanced_one_by_one(tmp_path: Path):
+    plan = two_stages((1, 1), (1, 2), batch_size=8, group_size=2, balance="Tokens", mini_batch_rows=4)
+    with in_process(plan, tmp_path) as gang:
+        got = exchange(gang, 1, made=1, used=2)
+        for mini in range(4):
+            tokens = []
+            for batch in got:
+                mine = mini_batch_of(batch.group_ids, step=1, batch_size=8, num_mini_batches=4, seed=plan.spec.seed)
+                tokens.append(int(batch.num_tokens[mine == mini].sum()))
+            assert abs(tokens[0] - tokens[1]) <= 5  # the longest row
+
+
+def test_an_early_producer_is_fetched_while_the_late_one_still_works(tmp_path: Path):
+    plan = two_stages((2, 1), (1, 1))
+    with in_process(plan, tmp_path) as gang, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(gang.client("train", 0).get, 1, "a->b")
+        gang.client("rollout", 0).put(1, "a->b", part(plan, 1, 0, 2))
+        while not resident_bytes(gang, "train-0"):
+            pass  # the early rows arrive without anything else happening
+        gang.client("rollout", 1).put(1, "a->b", part(plan, 1, 1, 2))
+        got = waiting.result()
+        assert same(got, part(plan, 1, 0, 1).select(COLUMNS))
+        assert resident_bytes(gang, "train-0") == 4096  # scratch space has been given back
+
+
+def resident_bytes(gang: Gang, host: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{gang.ready[host]['metrics_port']}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith("rljob_buffer_resident_bytes")).split()[1])
+
+
+def test_two_producer_and_three_consumer_hosts_as_processes(tmp_path: Path):
+    """Two edges into one balanced stage with tensor-parallel peers: both give every rank the same rows."""
+    plan = plan_of(
+        [group("rollout", 2, 2, ["a", "c"]), group("train", 3, 2, ["b"])],
+        [
+            stage("a", "rollout", Mesh(dp=4)),
+            stage("c", "rollout", Mesh(dp=2, tp=2)),
+            stage("b", "train", Mesh(dp=3, tp=2), "Attention", needs_groups=True),
+        ],
+        {"a->b": ["ids"], "c->b": ["score", "text"]},
+        batch_size=12,
+    )
+    with as_processes(plan, tmp_path) as gang:
+        producers = [gang.client("rollout", rank) for rank in range(4)]
+        consumers = [gang.client("train", rank) for rank in range(6)]
+        for step in (1, 2):
+            for rank, producer in enumerate(producers):
+                producer.put(step, "a->b", part(plan, step, rank, 4))
+                producer.put(step, "c->b", part(plan, step, rank // 2, 2))  # ranks 1 and 3 lead no rows
+            got = [Batch.join([client.get(step, "a->b"), client.get(step, "c->b")]) for client in consumers]
+            assert all(same(got[rank], got[rank + 1]) for rank in (0, 2, 4))
+            assert same(Batch.concat(got[::2]), part(plan, step, 0, 1))
+            assert not set(got[0].group_ids.tolist()) & set(got[2].group_ids.tolist())
+
+
+def test_a_data_buffer_is_slim(tmp_path: Path):
+    plan = two_stages((1, 1), (1, 1), balance="Tokens")
+    with as_processes(plan, tmp_path) as gang:
+        exchange(gang, 1, made=1, used=1)
+        for process in gang.processes.values():
+            mapped = Path(f"/proc/{process.pid}/maps").read_text()
+            assert "pyarrow" in mapped
+            assert not [name for name in ("torch", "pandas", "transformers") if f"/{name}/" in mapped]

@@ -1,0 +1,97 @@
+"""The store: who still reads a segment, and what a waiter is told."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_worker.databuffer.segment import plan_contents
+from rljob_worker.databuffer.store import Item, Reader, Store
+from rljob_worker.errors import DeadlineExceeded, PeerLost
+
+ITEM = Item("a->b", 1, "part", 0)
+CONTENTS = plan_contents(0, {})
+
+
+def test_a_segment_goes_when_its_last_reader_has_released_it():
+    store = Store(1 << 20)
+    segment = store.reserve(ITEM, 5000, 0.0)
+    store.seal_part(segment, CONTENTS)
+    store.set_readers(segment, [Reader("train-0", 0), Reader("train-1", 1)])
+    store.release(segment, Reader("train-0", 0))
+    store.release(segment, Reader("train-0", 0))  # an acknowledgement that was sent again
+    assert store.used_bytes == 8192
+    store.release(segment, Reader("train-1", 1))
+    assert store.used_bytes == 0 and not store.step("a->b", 1).parts
+
+
+def test_a_segment_nobody_reads_goes_at_once():
+    store = Store(1 << 20)
+    store.set_readers(store.reserve(ITEM, 1, 0.0), [])
+    assert store.used_bytes == 0
+
+
+def test_readers_may_release_before_a_later_one_is_added():
+    store = Store(1 << 20)
+    segment = store.reserve(ITEM, 1, 0.0)
+    store.set_readers(segment, [Reader("train-0", 0)])
+    store.add_readers(segment, [Reader.rank(0), Reader.rank(1)])
+    store.release(segment, Reader("train-0", 0))
+    store.release(segment, Reader.rank(0))
+    assert store.used_bytes == 4096
+
+
+def test_reserve_waits_for_space_and_wakes_when_it_comes():
+    store = Store(8192)
+    first = store.reserve(ITEM, 8192, 0.0)
+    store.set_readers(first, [Reader("train-0", 0)])
+    found = []
+    waiter = threading.Thread(target=lambda: found.append(store.reserve(Item("a->b", 2, "part", 0), 8192, 60.0)))
+    waiter.start()
+    store.release(first, Reader("train-0", 0))
+    waiter.join()
+    assert found[0].offset == 0
+
+
+def test_a_full_arena_names_size_and_late_reader():
+    store = Store(8192)
+    store.set_readers(store.reserve(ITEM, 8192, 0.0), [Reader("train-0", 2)])
+    with pytest.raises(DeadlineExceeded) as caught:
+        store.reserve(Item("a->b", 2, "part", 0), 4096, 0.01)
+    assert "no room for part 0 of edge a->b, step 2: 4,096 bytes needed" in str(caught.value)
+    assert "part 0 of edge a->b, step 1, not yet read by host train-0 (share 2)" in str(caught.value)
+
+
+def test_what_can_never_fit_is_not_waited_for():
+    with pytest.raises(DeadlineExceeded, match="16,384 bytes needed"):
+        Store(8192).reserve(ITEM, 16384, 3600.0)
+
+
+def test_closing_wakes_every_waiter():
+    store = Store(8192)
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            store.wait(lambda: None, 3600.0)
+        except PeerLost as error:
+            errors.append(error)
+
+    waiters = [threading.Thread(target=wait) for _ in range(3)]
+    for waiter in waiters:
+        waiter.start()
+    store.close()
+    for waiter in waiters:
+        waiter.join()
+    assert len(errors) == 3
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=60))
+def test_steps_far_behind_are_forgotten(steps):
+    store = Store(1 << 20)
+    for step in steps:
+        store.step("a->b", step)
+    assert len(store._steps["a->b"]) <= len(set(steps))
+    store.step("a->b", 1000)
+    assert list(store._steps["a->b"]) == [1000]

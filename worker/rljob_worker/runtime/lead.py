@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.checkpoint.writer import Committer
+from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.runtime.control import Control, Opening, Verdict, decide
+from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.recorder import Recorder, score_of
 
 
@@ -49,3 +52,20 @@ class Lead:
         if self.spec.data.validation:
             return self.metrics.get("validation/accuracy")
         return self.metrics.get("reward/mean")
+
+
+def build_lead(environment: WorkerEnvironment, control: Control, reporter: Reporter) -> Lead:
+    """The lead with its files open. Raises InvalidJob for a tracker that is not installed."""
+    plan, spec = environment.plan, environment.plan.spec
+    files = RunFiles(environment.run_dir, trackers=spec.monitoring.trackers, name=plan.job, config=spec.to_json())
+    committer = Committer(
+        run_dir=environment.run_dir,
+        attempt=environment.attempt,
+        plan_hash=plan.hash(),
+        ranks=tuple((group.name, rank) for group in plan.groups for rank in range(group.num_workers)),
+        keep_last=spec.checkpoint.keep_last,
+        keep_best=spec.checkpoint.keep_best,
+        deadline_seconds=spec.data_buffer.deadline_seconds,
+    )
+    recorder = Recorder(files, reporter, total_steps=spec.stop.steps, attempt=environment.attempt)
+    return Lead(spec, control, recorder, committer)

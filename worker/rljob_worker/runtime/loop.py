@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from rljob_api.plan import StagePlan
 from rljob_worker.runtime.control import Control, Opening, Report, Verdict
+from rljob_worker.runtime.figures import add_up_times, productive_seconds
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead import Lead
-from rljob_worker.runtime.timing import add_up_times, productive_seconds
 from rljob_worker.runtime.validation import Validation, is_due
 from rljob_worker.runtime.weight_sync import WeightSync
 from rljob_worker.scalars import Scalars, mean, merge_all

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,25 +14,23 @@ from rljob_api.exit_codes import ExitCode
 from rljob_api.plan import StagePlan
 from rljob_worker.checkpoint.restore import choose_start, claim_run, discard_after
 from rljob_worker.checkpoint.state import GroupState
-from rljob_worker.checkpoint.writer import Committer, RankFiles, engine_folder
+from rljob_worker.checkpoint.writer import RankFiles, engine_folder
 from rljob_worker.databuffer.client import BufferClient, Identity
 from rljob_worker.databuffer.peers import AddressBook
 from rljob_worker.databuffer.routing import Host
 from rljob_worker.engines.protocols import TrainEngine
-from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
-from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.runtime.control import Control, Opening, Verdict
 from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.runtime.figures import data_metrics
 from rljob_worker.runtime.handover import Handover
-from rljob_worker.runtime.lead import Lead
+from rljob_worker.runtime.lead import Lead, build_lead
 from rljob_worker.runtime.loop import Loop, Parts
-from rljob_worker.runtime.recorder import Recorder
 from rljob_worker.runtime.resources import build_resources, build_validation
 from rljob_worker.runtime.weight_sync import WeightSync
-from rljob_worker.runtime.world import device_of, sum_over_group, world
-from rljob_worker.scalars import Scalars, mean, total
+from rljob_worker.runtime.world import device_of, sum_over_group, wait_for_address, world
+from rljob_worker.scalars import Scalars
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Reduce, Resources, Stage, StageContext
 
@@ -122,33 +119,9 @@ class Worker:
         start = choose_start(checkpoints, self.environment.resume)
         discard_after(checkpoints, start.step)
         opening = Opening(start.step, None if start.checkpoint is None else str(start.checkpoint))
-        lead = self._lead()
+        lead = build_lead(self.environment, self.control, self.reporter)
         lead.open(opening)
         return lead, opening
-
-    def _lead(self) -> Lead:
-        environment, spec = self.environment, self.environment.plan.spec
-        recorder = Recorder(
-            RunFiles(
-                environment.run_dir,
-                trackers=spec.monitoring.trackers,
-                name=environment.plan.job,
-                config=spec.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-            ),
-            self.reporter,
-            total_steps=spec.stop.steps,
-            attempt=environment.attempt,
-        )
-        committer = Committer(
-            run_dir=environment.run_dir,
-            attempt=environment.attempt,
-            plan_hash=environment.plan.hash(),
-            ranks=tuple((group.name, rank) for group in environment.plan.groups for rank in range(group.num_workers)),
-            keep_last=spec.checkpoint.keep_last,
-            keep_best=spec.checkpoint.keep_best,
-            deadline_seconds=spec.data_buffer.deadline_seconds,
-        )
-        return Lead(spec, self.control, recorder, committer)
 
     def _restore(self, opening: Opening) -> GroupState:
         """Load engines and stage state; or the weights of another run when this one begins."""
@@ -246,25 +219,3 @@ class Worker:
     def _last_words(self, step: int, verdict: Verdict) -> LastWords:
         code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE
         return LastWords(int(code), step, step, verdict.cause, self.environment.name)
-
-
-def data_metrics(figures: Mapping[str, float]) -> Scalars:
-    """The client's `figure/edge`: what was put as `data/bytes_<edge>`, the rest as `data/<figure>/<edge>`."""
-    metrics: Scalars = {}
-    for name, value in figures.items():
-        figure, _, edge = name.partition("/")
-        if figure == "put_bytes":
-            metrics[f"data/bytes_{edge}"] = total(value)
-        else:
-            metrics[f"data/{figure}/{edge}"] = mean(value) if figure.endswith("_seconds") else total(value)
-    return metrics
-
-
-def wait_for_address(book: AddressBook, host: Host, deadline_seconds: float) -> str:
-    """The host name of a pod; a local address book may appear late."""
-    end = time.monotonic() + deadline_seconds
-    while (address := book.find(host)) is None:
-        if time.monotonic() > end:
-            raise DeadlineExceeded(f"the address of pod {host} is not known after {deadline_seconds:.0f} s")
-        time.sleep(0.05)
-    return address.rpartition(":")[0]

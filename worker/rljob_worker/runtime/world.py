@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.plan import GroupPlan
+from rljob_worker.databuffer.hosts import Host
+from rljob_worker.databuffer.peers import AddressBook
 from rljob_worker.errors import DeadlineExceeded
 
 _POLL_SECONDS = 0.05
@@ -91,3 +93,13 @@ def sum_over_group(device: torch.device) -> Callable[[torch.Tensor], torch.Tenso
         return summed.to(values.device)
 
     return reduce
+
+
+def wait_for_address(book: AddressBook, host: Host, deadline_seconds: float) -> str:
+    """The host name of a pod; a local address book may appear late."""
+    end = time.monotonic() + deadline_seconds
+    while (address := book.find(host)) is None:
+        if time.monotonic() > end:
+            raise DeadlineExceeded(f"the address of pod {host} is not known after {deadline_seconds:.0f} s")
+        time.sleep(0.05)
+    return address.rpartition(":")[0]

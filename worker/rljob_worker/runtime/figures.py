@@ -1,8 +1,10 @@
-"""Where a step's time goes: what trains the policy, and the rest."""
+"""A worker's figures of a step: where its time goes, what it moved."""
 
 from __future__ import annotations
 
-from rljob_worker.scalars import Scalars, mean
+from collections.abc import Mapping
+
+from rljob_worker.scalars import Scalars, mean, total
 
 PRODUCTIVE = (
     "time/generation_seconds",
@@ -25,3 +27,15 @@ def add_up_times(metrics: Scalars) -> Scalars:
         name: mean(scalar.sum) if name.startswith("time/") and scalar.kind == "mean" else scalar
         for name, scalar in metrics.items()
     }
+
+
+def data_metrics(figures: Mapping[str, float]) -> Scalars:
+    """The client's `figure/edge`: what was put as `data/bytes_<edge>`, the rest as `data/<figure>/<edge>`."""
+    metrics: Scalars = {}
+    for name, value in figures.items():
+        figure, _, edge = name.partition("/")
+        if figure == "put_bytes":
+            metrics[f"data/bytes_{edge}"] = total(value)
+        else:
+            metrics[f"data/{figure}/{edge}"] = mean(value) if figure.endswith("_seconds") else total(value)
+    return metrics

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from transformers import AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -133,12 +133,12 @@ def configuration(job: dict[str, Any]) -> GRPOConfig:
     return GRPOConfig(**settings | job.get("options", {}))
 
 
-def prompts(job: dict[str, Any]) -> Any:
+def prompts(job: dict[str, Any]) -> Dataset:
     """The questions as prompts: chat messages where the job uses the chat template."""
     questions = load_dataset("parquet", data_files=job["data"], split="train")["question"]
-    wrap = (lambda text: [{"role": "user", "content": text}]) if job["chat"] else str
-    rows = load_dataset("parquet", data_files=job["data"], split="train").remove_columns(["question"])
-    return rows.add_column("prompt", [wrap(text) for text in questions])
+    if job["chat"]:
+        return Dataset.from_dict({"prompt": [[{"role": "user", "content": text}] for text in questions]})
+    return Dataset.from_dict({"prompt": list(questions)})
 
 
 def main() -> None:

@@ -48,13 +48,13 @@ class BufferClient:
     def __init__(self, socket_path: str | Path, identity: Identity) -> None:
         self.identity = identity
         self._whom = f"the data buffer of host {identity.pod} (own sidecar, {socket_path})"
-        self._client = flight.FlightClient(
-            f"grpc+unix://{socket_path}", middleware=[Badge(identity)], generic_options=OPTIONS
-        )
+        badge = Badge(identity)
+        self._client = flight.FlightClient(f"grpc+unix://{socket_path}", middleware=[badge], generic_options=OPTIONS)
         self._lock = threading.Lock()
         self._leases: dict[int, _Lease] = {}
         self._figures: dict[str, float] = defaultdict(float)
         hello = self._act("hello", {})
+        badge.expect(hello["life"])
         self._edges: dict[str, dict[str, Any]] = hello["edges"]
         self._broadcasts = set(hello["broadcasts"])
         self._deadline_seconds: float = hello["deadline_seconds"]

@@ -13,6 +13,7 @@ from rljob_worker.databuffer.hosts import Host, Worker
 
 MIDDLEWARE = "rljob-fence"
 _PREFIX = "x-rljob-"
+_LIFE = f"{_PREFIX}life"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +71,24 @@ def refusal(caller: Identity, ours: Identity) -> str | None:
 
 
 class Fence(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Server side: refuses before any handler runs."""
+    """Server side: refuses before any handler runs.
 
-    def __init__(self, ours: Identity) -> None:
+    `life` tells one process from the next at the same address: a data buffer that was restarted has lost its rows, and
+    a client that knew the one before must hear of it instead of waiting for them.
+    """
+
+    def __init__(self, ours: Identity, life: str) -> None:
         super().__init__()
         self._ours = ours
+        self._life = life
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> Caller:
         caller = Identity.from_headers(headers)
         reason = refusal(caller, self._ours)
         if reason is not None:
             raise flight.FlightUnauthorizedError(reason)
+        if headers.get(_LIFE, [self._life]) != [self._life]:
+            raise flight.FlightUnauthorizedError("it has restarted, and the rows it held are lost")
         return Caller(caller)
 
 
@@ -98,6 +106,10 @@ class Badge(flight.ClientMiddlewareFactory):  # type: ignore[misc]
     def __init__(self, identity: Identity) -> None:
         super().__init__()
         self._headers = identity.headers()
+
+    def expect(self, life: str) -> None:
+        """Speak to this process only, and not to one that takes its place."""
+        self._headers = {**self._headers, _LIFE: life}
 
     def start_call(self, info: Any) -> flight.ClientMiddleware:
         return _Shown(self._headers)

@@ -31,13 +31,19 @@ from rljob_worker.databuffer.shared_memory import created, mapped
 from rljob_worker.databuffer.store import Store
 from rljob_worker.errors import InvalidJob, RLJobError
 
+MAX_SOCKET_PATH = 107
 SWITCH_SECONDS = 0.0005
 """Many threads wait for sockets here and few compute: an answer must not wait 5 ms for another thread's turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The environment of a data buffer, parsed once."""
+    """The environment of a data buffer, parsed once.
+
+    Beside what every process of a pod gets: RLJOB_BUFFER_PORT (0: the system chooses, and only this machine connects),
+    RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm), RLJOB_READY_FILE (the ready line goes there instead of
+    standard output), RLJOB_BUFFER_RETRY_SECONDS (5), RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
+    """
 
     plan: Plan
     identity: Identity
@@ -77,7 +83,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         plan=plan,
         identity=identity,
         peers=required("RLJOB_PEERS"),
-        socket=Path(required("RLJOB_BUFFER")),
+        socket=_socket(required("RLJOB_BUFFER")),
         arena_directory=Path(environment.get("RLJOB_ARENA_DIR", "/dev/shm")),
         ready_file=Path(ready) if ready else None,
         listen=environment.get("RLJOB_LISTEN", "0.0.0.0" if port else "127.0.0.1"),
@@ -88,6 +94,14 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         start_seconds=float(environment.get("RLJOB_BUFFER_START_SECONDS", "300")),
         fan_out=int(environment.get("RLJOB_BUFFER_FAN_OUT", str(FAN_OUT))),
     )
+
+
+def _socket(path: str) -> Path:
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise InvalidJob(
+            f"RLJOB_BUFFER {path} is longer than the {MAX_SOCKET_PATH} bytes a UNIX socket's path may have"
+        )
+    return Path(path)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import pyarrow.flight as flight
 
 from rljob_worker.databuffer.faults import pending, to_flight
 from rljob_worker.databuffer.fencing import MIDDLEWARE, Caller, Fence, Identity
-from rljob_worker.databuffer.service import Service
+from rljob_worker.databuffer.service import Messages, Service
 from rljob_worker.databuffer.wire import Pending
 from rljob_worker.errors import RLJobError
 
@@ -19,7 +19,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def __init__(self, location: str, service: Service, ours: Identity) -> None:
         self._service = service
-        super().__init__(location, middleware={MIDDLEWARE: Fence(ours)})
+        super().__init__(location, middleware={MIDDLEWARE: Fence(ours, service.life)})
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[pa.Buffer]:
         caller: Caller = context.get_middleware(MIDDLEWARE)
@@ -38,4 +38,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise pending() from None
         except RLJobError as error:
             raise to_flight(error) from error
-        return flight.GeneratorStream(schema, messages)
+        return flight.GeneratorStream(schema, _named(messages))
+
+
+def _named(messages: Messages) -> Messages:
+    """The same messages; an error of ours in the middle keeps its name."""
+    try:
+        yield from messages
+    except RLJobError as error:
+        raise to_flight(error) from error

@@ -23,7 +23,9 @@ from rljob_worker.databuffer.routing import Routes
 from rljob_worker.databuffer.segment import Contents
 from rljob_worker.databuffer.store import Item, Reader, Segment, Store
 from rljob_worker.databuffer.wire import POLL_SECONDS, Pending, decode_layout
-from rljob_worker.errors import DeadlineExceeded, RLJobError
+from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
+
+PROBE_SECONDS = 2.0
 
 Answer = dict[str, Any]
 Messages = Iterator[tuple[pa.RecordBatch, bytes]]
@@ -44,6 +46,11 @@ class Service:
     metrics: BufferMetrics
     arena: Path
     deadline_seconds: float
+
+    @property
+    def life(self) -> str:
+        """Tells this process from one before or after it: the arena's name is chosen anew by each."""
+        return self.arena.name
 
     def act(self, caller: Identity, name: str, body: bytes) -> Answer | None:
         """One action. Raises Pending, or an error of ours."""
@@ -77,6 +84,7 @@ class Service:
         return {
             "arena": str(self.arena),
             "capacity": self.store.allocator.capacity,
+            "life": self.life,
             "edges": edges,
             "broadcasts": list(self.routes.broadcasts),
             "deadline_seconds": self.deadline_seconds,
@@ -88,10 +96,18 @@ class Service:
     def _status(self, caller: Identity, body: Answer) -> Answer:
         host = Host(body["group"], body["host"])
         if host != self.here:
-            answer: Answer = self.peers.act(host, "status", body)
-            return answer
+            return self._status_of_peer(host, body)
         ranks = self.posts.ranks() if body["rank"] is None else [body["rank"]]
         return {str(rank): self.posts.status(rank) for rank in ranks}
+
+    def _status_of_peer(self, host: Host, body: Answer) -> Answer:
+        """Empty while the peer has not started; PeerLost only once that has lasted too long."""
+        try:
+            answer: Answer = self.peers.act(host, "status", body, seconds=5.0, window_seconds=0.0)
+            return answer
+        except PeerLost:
+            self.peers.check(host)
+            return {}
 
     # ---- rows
 
@@ -165,6 +181,8 @@ class Service:
             return _where(found)
         if body["seconds"] <= 0:
             raise self._late_source(edge, version, index, body["waited"])
+        if body["waited"] > PROBE_SECONDS and self.routes.broadcasts[edge].root != self.here:
+            self.peers.check(self.broadcasts.parent(edge))  # nobody else would notice that it is gone
         raise Pending
 
     def _receive_release(self, caller: Identity, body: Answer) -> None:

@@ -10,7 +10,7 @@ from rljob_api.plan import Mesh, Plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer import broadcast
 from rljob_worker.databuffer.faults import OutOfOrder
-from rljob_worker.databuffer.tests.gang import Gang, group, in_process, plan_of, stage
+from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, in_process, plan_of, stage
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 
 EDGE = "weights/actor"
@@ -82,6 +82,17 @@ def test_a_damaged_chunk_is_found_by_its_checksum(tmp_path: Path, monkeypatch: p
         source.send(1, EDGE, [chunk(0)])
         with pytest.raises(PeerLost, match="chunk 0 of edge weights/actor, step 1 came damaged from host train-0"):
             read(gang, 0, 1)
+        with pytest.raises(PeerLost, match="came damaged from host train-0"):
+            read(gang, 7, 1)  # two hosts further down the tree
+
+
+def test_a_dead_parent_is_found_by_those_who_wait_for_it(tmp_path: Path):
+    with as_processes(weights_plan(), tmp_path) as gang:
+        reader = gang.client("rollout", 0)
+        gang.processes["train-0"].kill()
+        gang.processes["train-0"].wait()
+        with pytest.raises(PeerLost, match="the data buffer of host train-0 does not answer"):
+            next(reader.receive(1, EDGE, deadline_seconds=60))
 
 
 def test_whoever_waits_for_weights_hears_what_the_source_does(tmp_path: Path):

@@ -56,6 +56,28 @@ def test_a_client_hears_at_once_that_its_own_data_buffer_is_gone(tmp_path: Path)
             client.post({"stage": "b"})
 
 
+def test_a_restarted_data_buffer_does_not_pass_for_the_one_before(tmp_path: Path):
+    with as_processes(two_stages(), tmp_path) as gang:
+        client = gang.client("train", 0)
+        gang.processes["train-0"].send_signal(signal.SIGTERM)
+        gang.processes["train-0"].wait()
+        again = gang.processes["again"] = start(gang, "train", 0)
+        assert again.stdout is not None and again.stdout.readline()
+        with pytest.raises(PeerLost, match="has restarted, and the rows it held are lost|does not answer"):
+            client.get(1, "a->b")
+        gang.client("train", 0).post({"stage": "b"})
+
+
+def test_a_peer_that_has_not_started_says_nothing_yet(tmp_path: Path):
+    plan = two_stages()
+    with as_processes(plan, tmp_path) as gang:
+        (tmp_path / "peers.json").unlink()
+        assert gang.client("train", 0).peer_status("rollout", 0, rank=0) == {}
+        gang.write_book()
+        gang.client("rollout", 0).post({"store_port": 7})
+        assert gang.client("train", 0).peer_status("rollout", 0, rank=0)["store_port"] == 7
+
+
 @pytest.mark.parametrize(
     "lie, reason",
     [

@@ -143,9 +143,25 @@ def storage_errors(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
-        if isinstance(error, StorageError):
-            raise
         raise StorageError(
-            f"cannot write the checkpoint {directory}: {error.strerror or error}; the previous checkpoint is intact: "
+            f"cannot write the checkpoint {directory}: {reason_of(error)}; the previous checkpoint is intact: "
             "free space or fix permissions, then resume"
         ) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """What the operating system said, wherever a library hid it; else the last line of the error.
+
+    torch answers a failed write with an error of its own whose context is the OSError, inside a CheckpointException
+    that quotes a traceback per rank.
+    """
+    waiting, seen = [error], set()
+    while waiting:
+        each = waiting.pop(0)
+        if isinstance(each, OSError) and each.strerror:
+            return each.strerror
+        seen.add(id(each))
+        failures = [failure[0] for failure in getattr(each, "failures", {}).values()]
+        waiting += [one for one in (each.__cause__, each.__context__, *failures) if one and id(one) not in seen]
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__

@@ -5,7 +5,7 @@ import pytest
 
 from rljob_worker.checkpoint.manifest import MANIFEST, Committed, Manifest, committed, damage, directory_name, to_delete
 from rljob_worker.checkpoint.restore import Start, choose_start, claim_run, discard_after
-from rljob_worker.checkpoint.writer import Committer, RankFiles
+from rljob_worker.checkpoint.writer import Committer, RankFiles, reason_of
 from rljob_worker.errors import DeadlineExceeded, StorageError
 
 
@@ -117,6 +117,18 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
         RankFiles(tmp_path, 1, "train", 0).save(8, {"train/actor": FullDisk(0)}, {})
     assert not (tmp_path / "checkpoints" / directory_name(8, 1)).exists()
     assert choose_start(tmp_path / "checkpoints", "auto").step == 4
+
+
+def test_what_the_system_said_is_found_wherever_a_library_hid_it():
+    class Quoting(Exception):
+        failures = {1: (RuntimeError("unexpected pos 704"), None)}
+
+    Quoting.failures[1][0].__context__ = OSError(28, "No space left on device")
+    wrapped = StorageError("cannot be written")
+    wrapped.__cause__ = Quoting("Traceback\n  File\nRuntimeError: unexpected pos 704")
+    assert reason_of(wrapped) == "No space left on device"
+    # from another rank comes the text alone
+    assert reason_of(StorageError("Traceback\n  File\nRuntimeError: unexpected pos 704\n")).endswith("pos 704")
 
 
 def test_retention_keeps_the_last_and_the_best(tmp_path):

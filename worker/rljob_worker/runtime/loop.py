@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -56,6 +57,8 @@ class Loop:
     announced_last: bool = False
     metrics: list[Scalars] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
+    step_started: float = 0.0
+    """A step lasts from one report to the next: nothing but validation and checkpoints is outside every step."""
 
     def run(self, opening: Opening) -> tuple[int, Verdict]:
         """Returns the last trained step and the verdict that ended the loop."""
@@ -64,12 +67,12 @@ class Loop:
             return step, verdict
         self.metrics.append(self.parts.weights.sync(step))
         if self.parts.validates and is_due(0, every_steps=0, is_last=False, first_step=step):
-            verdict = self.end_step(0, seconds=None)
+            verdict = self.end_step(0)
+        self.step_started = time.perf_counter()
         while not verdict.last:
             step += 1
-            started = time.perf_counter()
             self.run_step(step)
-            verdict = self.end_step(step, seconds=time.perf_counter() - started)
+            verdict = self.end_step(step)
         return step, verdict
 
     def run_step(self, step: int) -> None:
@@ -86,16 +89,17 @@ class Loop:
         self.metrics.append(self.parts.weights.sync(step))
         self.metrics.append(self.parts.handover.end_step())
 
-    def end_step(self, step: int, seconds: float | None) -> Verdict:
-        """Validate, report, and act on the verdict. `seconds` is None for step 0, which trains nothing."""
+    def end_step(self, step: int) -> Verdict:
+        """Validate, report, and act on the verdict."""
         is_last = self.announced_last or step == self.parts.total_steps
         due = is_due(step, every_steps=self.parts.validate_every, is_last=is_last, first_step=0)
         if due and self.parts.validation is not None:
-            metrics, samples = self.parts.validation.run()
+            with self.outside_of_steps():
+                metrics, samples = self.parts.validation.run()
             self.metrics.append(metrics)
             self.samples.extend(samples)
+        report = self.take_report(step)
         started = time.perf_counter()
-        report = self.take_report(step, seconds)
         self.parts.post({"stage": "report", "step": step, "state": "running"})
         self.parts.control.report(step, report)
         self.parts.show(report.metrics)
@@ -106,9 +110,12 @@ class Loop:
             self.checkpoint(step)
         return verdict
 
-    def take_report(self, step: int, seconds: float | None) -> Report:
+    def take_report(self, step: int) -> Report:
+        """This worker's metrics and samples of the step. Step 0 trains nothing and has no length."""
         metrics = add_up_times(merge_all([*self.metrics, self.parts.statistics()]))
-        if seconds is not None:
+        if step > 0:
+            now = time.perf_counter()
+            seconds, self.step_started = now - self.step_started, now
             metrics["time/step_seconds"] = mean(seconds)
             metrics["time/overhead_fraction"] = mean(max(0.0, 1.0 - productive_seconds(metrics) / seconds))
         report = Report(metrics, list(self.samples), self.parts.stop_requested())
@@ -124,7 +131,15 @@ class Loop:
     def checkpoint(self, step: int) -> None:
         started = time.perf_counter()
         self.parts.post({"stage": "checkpoint", "step": step, "state": "running"})
-        self.parts.save(step)
-        if self.parts.lead is not None:
-            self.parts.lead.commit(step)
+        with self.outside_of_steps():
+            self.parts.save(step)
+            if self.parts.lead is not None:
+                self.parts.lead.commit(step)
         self.metrics.append({"time/checkpoint_seconds": mean(time.perf_counter() - started)})
+
+    @contextmanager
+    def outside_of_steps(self) -> Iterator[None]:
+        """Time that no step is charged with."""
+        started = time.perf_counter()
+        yield
+        self.step_started += time.perf_counter() - started

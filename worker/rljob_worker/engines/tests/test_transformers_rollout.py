@@ -1,0 +1,177 @@
+"""Generation against a forward per token on the stock model, and against the training engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import MistralConfig
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.models import end_token_ids, load_policy, model_config
+from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling, TrainEngine
+from rljob_worker.engines.sampling import sample
+from rljob_worker.engines.tests.builders import END, VOCABULARY, PolicyGradient, write_config
+from rljob_worker.engines.transformers_rollout import TransformersRollout
+from rljob_worker.errors import InvalidJob
+
+CPU = torch.device("cpu")
+SAMPLING = Sampling(temperature=0.9, max_tokens=16, seed=5)
+
+
+def rollout(path: str, dtype: torch.dtype = torch.float64, max_batch_rows: int | None = None) -> TransformersRollout:
+    return TransformersRollout(load_policy(path, dtype, 0), CPU, (END,), max_batch_rows)
+
+
+def some_prompts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(2, VOCABULARY, length) for length in lengths]
+
+
+def by_hand(model: torch.nn.Module, prompt: np.ndarray, row_id: int, sampling: Sampling) -> list[int]:
+    """One token at a time, each from a whole forward without a cache."""
+    from rljob_worker.engines.varlen_attention import PackedLayout
+
+    ids = list(prompt)
+    while len(ids) - len(prompt) < sampling.max_tokens and (len(ids) == len(prompt) or ids[-1] != END):
+        layout = PackedLayout.build(np.arange(len(ids)), np.array([len(ids)]), len(ids), CPU)
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids]), use_cache=False, attention_layout=layout).logits[0, -1:]
+        tokens, _ = sample(logits, sampling, np.array([row_id]), np.array([len(ids) - len(prompt)]))
+        ids.append(int(tokens))
+    return ids[len(prompt) :]
+
+
+def assert_same(left: Responses, right: Responses) -> None:
+    assert [row.tolist() for row in left.response_ids.to_list()] == [
+        row.tolist() for row in right.response_ids.to_list()
+    ]
+    np.testing.assert_allclose(left.log_probs.values, right.log_probs.values, atol=1e-6)
+    assert left.truncated.tolist() == right.truncated.tolist()
+
+
+def write_mistral(directory: Path) -> str:
+    """A sliding window of 6 tokens."""
+    MistralConfig(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=VOCABULARY,
+        sliding_window=6,
+        eos_token_id=END,
+    ).save_pretrained(directory)
+    return str(directory)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2", "mistral"])
+@pytest.mark.parametrize("temperature", [0.9, 0.0])
+def test_every_row_is_what_decoding_it_alone_gives(tmp_path: Path, kind: str, temperature: float) -> None:
+    path = write_mistral(tmp_path) if kind == "mistral" else write_config(tmp_path, kind)
+    engine = rollout(path)
+    sampling = Sampling(temperature=temperature, max_tokens=12, seed=3)
+    prompts, row_ids = some_prompts([7, 1, 9]), np.arange(100, 106)
+    responses = engine.generate(prompts, sampling, row_ids, 2)
+    expected = [by_hand(engine.model, prompts[row // 2], int(row_ids[row]), sampling) for row in range(6)]
+    assert [row.tolist() for row in responses.response_ids.to_list()] == expected
+    assert responses.truncated.tolist() == [END not in row for row in expected]
+
+
+@pytest.mark.parametrize("max_batch_rows", [1, 3, 7])
+def test_how_many_rows_decode_at_once_changes_nothing(tmp_path: Path, max_batch_rows: int) -> None:
+    path = write_config(tmp_path)
+    prompts, row_ids = some_prompts([7, 1, 9, 4, 4]), np.arange(20)
+    sampling = Sampling(max_tokens=40, seed=1)  # longer than the slack of the cache: columns are shifted out
+    whole = rollout(path).generate(prompts, sampling, row_ids, 4)
+    assert not whole.truncated.all() and whole.truncated.any()
+    bounded = rollout(path, max_batch_rows=max_batch_rows)
+    assert_same(bounded.generate(prompts, sampling, row_ids, 4), whole)
+    part = bounded.generate(prompts[2:4], sampling, row_ids[8:16], 4)
+    assert [row.tolist() for row in part.response_ids.to_list()] == [
+        row.tolist() for row in whole.response_ids.to_list()[8:16]
+    ]
+
+
+def test_no_prompts_make_no_responses(tmp_path: Path) -> None:
+    responses = rollout(write_config(tmp_path)).generate([], SAMPLING, np.empty(0, np.int64), 8)
+    assert responses.response_ids.num_rows == 0
+
+
+def test_a_trainers_log_probs_of_fresh_rows_are_those_of_the_rollout(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    prompts, row_ids = some_prompts([7, 1, 9, 4]), np.arange(32)
+    responses = rollout(path, torch.float32).generate(prompts, SAMPLING, row_ids, 8)
+    trainer = FSDPEngine(load_policy(path, torch.float32, 0), TrainSettings(temperature=0.9, trainable=False), CPU)
+    columns = {
+        "prompt_ids": Column.ragged([prompts[row // 8] for row in row_ids]),
+        "response_ids": responses.response_ids,
+    }
+    log_probs = trainer.log_probs(Batch.build(row_ids, row_ids // 8, columns))
+    np.testing.assert_allclose(log_probs.values, responses.log_probs.values, atol=1e-5)
+    assert log_probs.lengths.tolist() == responses.response_ids.lengths.tolist()
+
+
+def test_weights_come_from_the_trainer_under_their_names(tmp_path: Path) -> None:
+    path = write_config(tmp_path, tie_word_embeddings=True)
+    settings = TrainSettings(learning_rate=1e-1)
+    trainer = FSDPEngine(load_policy(path, torch.float32, 0), settings, CPU)
+    engine = rollout(path, torch.float32)
+    prompts, row_ids = some_prompts([3, 5]), np.arange(4)
+    before = engine.generate(prompts, SAMPLING, row_ids, 2)
+    columns = {"prompt_ids": Column.ragged([prompts[row // 2] for row in row_ids]), "response_ids": before.response_ids}
+    columns |= {
+        "advantages": Column.from_lengths(np.ones(len(before.response_ids.values)), before.response_ids.lengths),
+        "weight": Column.fixed(np.ones(4)),
+    }
+    trainer.update(Batch.build(row_ids, row_ids // 2, columns), PolicyGradient())
+    engine.load_weights(trainer.weights(), version=1)
+    assert engine.version == 1
+    shared = TransformersRollout(trainer.model, CPU, (END,))
+    shared.load_weights(trainer.weights(), version=1)
+    after = engine.generate(prompts, SAMPLING, row_ids, 2)
+    assert_same(shared.generate(prompts, SAMPLING, row_ids, 2), after)
+    assert not np.array_equal(after.log_probs.values[:1], before.log_probs.values[:1])
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    engine = rollout(write_config(tmp_path))
+    with pytest.raises(InvalidJob, match="none of that name"):
+        engine.load_weights([("other.weight", torch.zeros(2))], version=1)
+    with pytest.raises(InvalidJob, match="shape"):
+        engine.load_weights([("model.norm.weight", torch.zeros(2))], version=1)
+    assert engine.version == 0
+
+
+def test_sleep_frees_the_cache_and_generation_wakes_by_itself(tmp_path: Path) -> None:
+    engine = rollout(write_config(tmp_path))
+    prompts, row_ids = some_prompts([3]), np.arange(4)
+    before = engine.generate(prompts, SAMPLING, row_ids, 4)
+    engine.sleep()
+    engine.sleep()
+    engine.wake()
+    assert_same(engine.generate(prompts, SAMPLING, row_ids, 4), before)
+
+
+def test_an_end_token_is_found_in_the_generation_config_the_config_or_the_tokenizer(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    assert end_token_ids(path, model_config(path)) == (END,)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
+    assert end_token_ids(path, model_config(path)) == (5, 6)
+    bare = tmp_path / "bare"
+    config = model_config(path)
+    config.eos_token_id = None
+    config.save_pretrained(bare)
+    assert end_token_ids(str(bare), config) == ()
+    (bare / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
+    (bare / "tokenizer.json").write_text('{"added_tokens": [{"id": 7, "content": "<end>"}]}')
+    assert end_token_ids(str(bare), config) == (7,)
+
+
+def test_engines_fit_their_protocols(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    assert isinstance(rollout(path), RolloutEngine)
+    assert isinstance(FSDPEngine(load_policy(path, torch.float32, 0), TrainSettings(), CPU), TrainEngine)

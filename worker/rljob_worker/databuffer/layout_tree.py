@@ -48,6 +48,7 @@ class LayoutTree:
         self._lock = threading.Lock()
         self._gatherings: dict[tuple[str, int], Gathering] = {}
         self._assignments: dict[tuple[str, int], Assignment] = {}
+        self._parts_by_host: dict[str, dict[Host, list[int]]] = {}
 
     def assignment(self, edge: str, step: int) -> Assignment | None:
         return self._assignments.get((edge, step))
@@ -84,7 +85,7 @@ class LayoutTree:
             return self._store.step(route.name, step).failures.get(-1) or self.assignment(route.name, step)
 
         end = time.monotonic() + seconds
-        producers = sources_by_host(route, range(route.num_parts))
+        producers = self._producers(route.name)
         probed = itertools.cycle(producers)
         found: Assignment | RLJobError | None
         while (found := self._store.wait(ready, min(PROBE_SECONDS, max(0.0, end - time.monotonic())))) is None:
@@ -96,6 +97,13 @@ class LayoutTree:
         if isinstance(found, RLJobError):
             raise found
         return found
+
+    def _producers(self, edge: str) -> dict[Host, list[int]]:
+        """All parts by host; worked out once, there are as many as producing workers."""
+        if edge not in self._parts_by_host:
+            route = self._routes[edge]
+            self._parts_by_host[edge] = sources_by_host(route, range(route.num_parts))
+        return self._parts_by_host[edge]
 
     def _spread_up(self, edge: str, step: int, add: Callable[[Gathering], Layout | None]) -> None:
         with self._lock:
@@ -127,7 +135,7 @@ class LayoutTree:
                 route.participants.index(self._here),
                 len(route.participants),
                 route.num_producer_hosts,
-                frozenset(sources_by_host(route, range(route.num_parts)).get(self._here, [])),
+                frozenset(self._producers(edge).get(self._here, [])),
                 self._fan_out,
             )
         return self._gatherings[edge, step]

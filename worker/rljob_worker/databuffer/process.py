@@ -98,9 +98,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
 
 def _socket(path: str) -> Path:
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-        raise InvalidJob(
-            f"RLJOB_BUFFER {path} is longer than the {MAX_SOCKET_PATH} bytes a UNIX socket's path may have"
-        )
+        raise InvalidJob(f"RLJOB_BUFFER {path} has more than the {MAX_SOCKET_PATH} bytes of a UNIX socket's path")
     return Path(path)
 
 

@@ -1,5 +1,6 @@
 """The allocator: ranges never overlap, and everything given back is one range again."""
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -55,3 +56,4 @@ class Leases(RuleBasedStateMachine):
 
 
 TestLeases = Leases.TestCase
+TestLeases.settings = settings(max_examples=40, stateful_step_count=30)

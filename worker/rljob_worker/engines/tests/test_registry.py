@@ -1,0 +1,119 @@
+"""From a planned job to live engines, and the mistakes people make with models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import T5Config
+
+from rljob_api.plan import Plan
+from rljob_api.planner import plan
+from rljob_api.v1alpha1 import RLJob
+from rljob_worker.engines.fsdp import FSDPEngine
+from rljob_worker.engines.models import ValueModel
+from rljob_worker.engines.registry import build_rollout_engine, build_train_engine, train_settings
+from rljob_worker.engines.tests.builders import write_config
+from rljob_worker.engines.transformers_rollout import TransformersRollout
+from rljob_worker.errors import InvalidJob
+
+CPU = torch.device("cpu")
+
+
+def planned(model: str, algorithm: dict[str, Any] | None = None, **spec: Any) -> Plan:
+    job = {
+        "apiVersion": "rljob.dev/v1alpha1",
+        "kind": "RLJob",
+        "metadata": {"name": "test"},
+        "spec": {
+            "models": [{"name": "actor", "path": model}],
+            "data": {"train": [{"path": "train.parquet"}], "batchSize": 4},
+            "rewards": [{"name": "right", "run": "rewards:right"}],
+            "algorithm": algorithm or {"name": "GRPO", "groupSize": 2},
+            "training": {"precision": "Float32", "learningRate": 0.5},
+            **spec,
+        },
+    }
+    return plan(RLJob.model_validate(job))
+
+
+def test_every_engine_of_a_ppo_job_is_built(tmp_path: Path) -> None:
+    made = planned(write_config(tmp_path), {"name": "PPO", "critic": {"learningRate": 0.25}})
+    train = {e.model: build_train_engine(made, e, CPU) for e in made.engines if e.kind == "Train"}
+    assert set(train) == {"actor", "critic", "reference"}
+    critic, actor = train["critic"], train["actor"]
+    assert isinstance(critic, FSDPEngine) and isinstance(critic.model, ValueModel)
+    assert critic.settings.learning_rate == 0.25
+    assert isinstance(actor, FSDPEngine) and actor.settings.learning_rate == 0.5
+    reference = train["reference"]
+    assert isinstance(reference, FSDPEngine) and reference.optimizer is None
+    # both start from the same random weights
+    ours, theirs = dict(actor.model.named_parameters()), dict(reference.model.named_parameters())
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert torch.equal(critic.model.backbone.embed_tokens.weight, ours["model.embed_tokens.weight"])
+
+
+def test_a_rollout_engine_borrows_whole_weights_and_copies_sharded_ones(tmp_path: Path) -> None:
+    made = planned(write_config(tmp_path))
+    actor = build_train_engine(made, made.engine("train/actor"), CPU)
+    shared = build_rollout_engine(made, made.engine("rollout/actor"), CPU, actor)
+    alone = build_rollout_engine(made, made.engine("rollout/actor"), CPU)
+    assert isinstance(shared, TransformersRollout) and isinstance(alone, TransformersRollout)
+    assert isinstance(actor, FSDPEngine)
+    assert shared.model is actor.model
+    assert alone.model is not actor.model
+    mixed = planned(write_config(tmp_path), training={"precision": "BFloat16"})
+    sharded = build_train_engine(mixed, mixed.engine("train/actor"), CPU)
+    copied = build_rollout_engine(mixed, mixed.engine("rollout/actor"), CPU, sharded)
+    assert isinstance(copied, TransformersRollout)
+    assert next(copied.model.parameters()).dtype == torch.bfloat16
+    copied.load_weights(sharded.weights(), version=3)
+    weights = dict(sharded.weights())
+    name, tensor = next(iter(copied.model.named_parameters()))
+    assert torch.equal(tensor, weights[name].bfloat16())
+
+
+def test_settings_follow_the_job(tmp_path: Path) -> None:
+    made = planned(
+        write_config(tmp_path),
+        training={"miniBatchRows": 4, "warmupSteps": 3, "betas": [0.8, 0.9], "schedule": "Linear"},
+        rollout={"temperature": 0.7},
+        stop={"steps": 10},
+    )
+    settings = train_settings(made, made.engine("train/actor"))
+    assert settings.temperature == 0.7
+    assert settings.total_steps == 20  # 10 steps of 8 rows in mini-batches of 4
+    assert (settings.warmup_steps, settings.betas, settings.schedule) == (3, (0.8, 0.9), "Linear")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda directory: None, "no such directory"),
+        (lambda directory: directory.mkdir(), "no config.json"),
+        (lambda directory: T5Config(d_model=8).save_pretrained(directory), "not a causal language model"),
+        (lambda directory: _write(directory / "config.json", "{}"), "cannot read its config"),
+    ],
+)
+def test_a_path_that_is_no_causal_model_is_named(tmp_path: Path, make, message: str) -> None:  # type: ignore[no-untyped-def]
+    make(tmp_path / "model")
+    made = planned(str(tmp_path / "model"))
+    with pytest.raises(InvalidJob, match=message) as caught:
+        build_train_engine(made, made.engine("train/actor"), CPU)
+    assert str(tmp_path / "model") in str(caught.value)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir()
+    path.write_text(text)
+
+
+def test_what_a_library_does_not_do_is_refused(tmp_path: Path) -> None:
+    made = planned(write_config(tmp_path))
+    engine = made.engine("train/actor")
+    with pytest.raises(InvalidJob, match="Megatron is not built yet; use FSDP"):
+        build_train_engine(made, engine.model_copy(update={"library": "Megatron"}), CPU)
+    with pytest.raises(InvalidJob, match="tensor 2"):
+        build_train_engine(made, engine.model_copy(update={"mesh": engine.mesh.model_copy(update={"tp": 2})}), CPU)

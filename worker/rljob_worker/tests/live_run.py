@@ -1,0 +1,101 @@
+"""A real `rljob run` as a person has it in a terminal: running, watched, interrupted."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from rljob_worker.tests.jobs import Run
+
+PATIENCE_SECONDS = 300.0
+Value = TypeVar("Value")
+
+
+class LiveRun:
+    """A running `rljob run`; its supervisor is `process`."""
+
+    def __init__(self, job: dict[str, Any], folder: Path, *arguments: str) -> None:
+        (folder / "job.yaml").write_text(yaml.safe_dump(job))
+        self.directory = folder / "runs" / job["metadata"]["name"]
+        self._output = folder / "output.txt"
+        # everything the run starts inherits it, so it finds them all
+        self._mark = f"RLJOB_TEST_MARK={secrets.token_hex(8)}"
+        command = [sys.executable, "-m", "rljob_worker.cli", "run", "job.yaml", *arguments]
+        environment = os.environ | dict([self._mark.split("=")])
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=environment
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def wait_for(self, condition: Callable[[], Value]) -> Value:
+        """The first true value of `condition`; fails when the run ends before that."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (value := condition()):
+            assert self.process.poll() is None and time.monotonic() < deadline, (
+                self._so_far().output + self._so_far().logs
+            )
+            time.sleep(0.02)
+        return value
+
+    def wait_for_step(self, step: int) -> None:
+        """Until metrics.jsonl has the step."""
+        metrics = self.directory / "metrics.jsonl"
+        self.wait_for(lambda: metrics.exists() and f'{{"step": {step},' in metrics.read_text())
+
+    def pids(self, module: str = "") -> list[int]:
+        """Living processes of the run whose command names `module`, the supervisor aside."""
+        found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in found if pid != self.process.pid and self._is_ours(pid, module)]
+
+    def finished(self) -> Run:
+        """Wait for the end, and for every process to be gone."""
+        self.process.wait(PATIENCE_SECONDS)
+        wait_until(lambda: not self.pids())
+        return self._so_far()
+
+    def _so_far(self) -> Run:
+        return Run(self.process.returncode, self.output, self.directory)
+
+    def _is_ours(self, pid: int, module: str) -> bool:
+        environment = _read(pid, "environ").split(b"\0")
+        return self._mark.encode() in environment and module.encode() in _read(pid, "cmdline")
+
+
+@contextmanager
+def live_run(job: dict[str, Any], folder: Path, *arguments: str) -> Iterator[LiveRun]:
+    """Starts `rljob run job.yaml` in `folder`; nothing of it outlives the block."""
+    run = LiveRun(job, folder, *arguments)
+    try:
+        yield run
+    finally:
+        run.process.kill()
+        run.finished()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Fails when the condition does not come true in time."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Empty for a process that is gone, a zombie, or somebody else's."""
+    try:
+        return (Path("/proc") / str(pid) / name).read_bytes()
+    except OSError:
+        return b""

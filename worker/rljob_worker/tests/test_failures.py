@@ -1,0 +1,112 @@
+"""Whatever breaks, a run names the cause, keeps its last checkpoint, and goes on from it."""
+
+import os
+import shutil
+import signal
+
+from rljob_worker.checkpoint.manifest import committed, damage, directory_name
+from rljob_worker.tests.jobs import CPU, run_job
+from rljob_worker.tests.live_run import live_run
+from rljob_worker.tests.trouble import ask_for, held, troubled_job
+
+
+def steps_of(run):
+    return [line["step"] for line in run.metrics]
+
+
+def checkpoints_of(run):
+    return committed(run.directory / "checkpoints")
+
+
+def test_a_user_repairs_rewards_and_stages_and_goes_on(tiny, tmp_path):
+    job = troubled_job(tiny, stop={"steps": 3})
+    # 4 prompts x 4 responses: step 1 has rows 0..15, step 2 rows 16..31
+    ask_for(tmp_path, rows={3: "hang", 17: "raise"})
+    raised = run_job(job, tmp_path)
+    assert raised.code == 65, raised.output + raised.logs
+    assert steps_of(raised) == [1] and raised.metrics[0]["reward/timeouts_total"] >= 1
+    assert 'reward "varied" timed out after 1 s on row 3 (source tiny); its reward is 0' in raised.logs
+    assert 'reward "varied" on row 17 (source tiny)' in raised.output
+    assert "LookupError: no idea how good" in raised.output and "trouble.py" in raised.output
+
+    ask_for(tmp_path, rows={17: "nan"})
+    not_a_number = run_job(job, tmp_path)
+    assert not_a_number.code == 65, not_a_number.output + not_a_number.logs
+    assert "going on from the checkpoint of step 1" in not_a_number.output
+    assert 'reward "varied" on row 17' in not_a_number.output and "nan" in not_a_number.output
+
+    ask_for(tmp_path, steps={2: "misspell"})
+    misspelt = run_job(job, tmp_path)
+    assert misspelt.code == 65, misspelt.output + misspelt.logs
+    assert "returned ['clam'], but the job declares writes: ['calm']" in misspelt.output
+
+    ask_for(tmp_path)
+    whole = run_job(job, tmp_path)
+    assert whole.code == 0, whole.output + whole.logs
+    assert steps_of(whole) == [1, 2, 3]
+    for run in (raised, not_a_number, misspelt, whole):
+        assert "Traceback" not in run.output
+
+
+def test_a_full_disk_and_damaged_files_never_cost_more_than_the_checkpoint_they_hit(tiny, tmp_path):
+    job = troubled_job(tiny, stop={"steps": 3})
+    ask_for(tmp_path, steps={3: "fill_disk"})
+    full = run_job(job, tmp_path)
+    assert full.code == 74, full.output + full.logs
+    assert directory_name(3, 1) in full.output and "the previous checkpoint is intact" in full.output
+    assert [each.step for each in checkpoints_of(full)] == [1, 2]
+    assert not any(map(damage, checkpoints_of(full)))
+    assert not (full.directory / "checkpoints" / directory_name(3, 1)).exists()
+
+    ask_for(tmp_path)
+    older, newest = checkpoints_of(full)
+    corrupt(newest)
+    torn = full.directory / "checkpoints" / directory_name(3, 9)
+    shutil.copytree(older.path, torn)
+    (torn / "manifest.json").write_text((older.path / "manifest.json").read_text()[:100])
+    fallen_back = run_job(job, tmp_path)
+    assert fallen_back.code == 0, fallen_back.output + fallen_back.logs
+    assert "passing over the checkpoint of step 2" in fallen_back.logs
+    assert "does not match its checksum" in fallen_back.logs
+    assert steps_of(fallen_back) == [1, 2, 3]
+    assert [(each.step, each.manifest.attempt) for each in checkpoints_of(fallen_back)] == [(2, 2), (3, 2)]
+
+    left = checkpoints_of(fallen_back)
+    for checkpoint in left:
+        corrupt(checkpoint)
+    job["spec"]["stop"] = {"steps": 4}
+    refused = run_job(job, tmp_path)
+    assert refused.code == 74, refused.output + refused.logs
+    assert "no good checkpoint is left" in refused.output and "start over with another name" in refused.output
+    assert checkpoints_of(refused) == left and steps_of(refused) == [1, 2, 3]
+
+
+def corrupt(checkpoint):
+    """Turn one bit of a shard."""
+    shard = next(checkpoint.path.rglob("*.distcp"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+
+
+def test_a_killed_data_buffer_costs_the_steps_since_the_checkpoint(tiny, tmp_path):
+    groups = [{"name": "rollout", "accelerator": CPU}, {"name": "train", "accelerator": CPU}]
+    ask_for(tmp_path, steps={3: "hold"})
+    with live_run(troubled_job(tiny, workerGroups=groups, stop={"steps": 4}), tmp_path) as live:
+        live.wait_for(held(tmp_path, 3).exists)
+        assert len(live.pids("rljob_worker.databuffer")) == 2
+        os.kill(live.pids("rljob_worker.databuffer")[0], signal.SIGKILL)
+        ask_for(tmp_path)
+        run = live.finished()
+    assert run.code == 0, run.output + run.logs
+    assert "databuffer-" in run.output and "restart 1 of 3, from the checkpoint of step 2" in run.output
+    assert steps_of(run) == [1, 2, 3, 4]
+
+
+def test_restarts_have_an_end_with_a_name(tiny, tmp_path):
+    ask_for(tmp_path, steps={1: "die"})
+    run = run_job(troubled_job(tiny, failurePolicy={"maxRestarts": 1}), tmp_path)
+    assert run.code == 70, run.output + run.logs
+    assert "restart 1 of 1, from the beginning: there is no checkpoint yet" in run.output
+    assert "rljob: worker-train-0-0: " in run.output and "killed by signal 9 (often out of memory)" in run.output
+    assert "all 1 restarts of failurePolicy are used up" in run.output

@@ -1,0 +1,103 @@
+"""A stage and a reward that make the trouble which `trouble.json` beside the job asks for; a test writes that file.
+
+{"steps": {"3": "hold"}, "rows": {"5": "raise"}}      in step 3 the stage holds; on row 5 the reward raises
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rljob_worker.tests.jobs import CPU, make_job
+
+ALL = {"everySteps": 1}
+"""A checkpoint of every step."""
+FILE_LIMIT_BYTES = 1 << 18
+"""Less than a shard of the tiny model, more than any log."""
+
+
+def troubled_job(tiny: Path, **spec: Any) -> dict[str, Any]:
+    """The test job on one worker, without validation, with a checkpoint every step, and with trouble in reach.
+
+    Of several worker groups the first generates and the last trains.
+    """
+    job = make_job(tiny, **{"workerGroups": [{"name": "train", "accelerator": CPU}], "checkpoint": ALL} | spec)
+    fields = job["spec"]
+    del fields["data"]["validation"]
+    fields["rewards"] = [{"name": "varied", "run": f"{__name__}:reward", "timeoutSeconds": 1.0}]
+    groups = [group["name"] for group in fields["workerGroups"]]
+    fields["dag"] = {"stages": _stages(generates=groups[0], trains=groups[-1])}
+    return job
+
+
+def _stages(generates: str, trains: str) -> list[dict[str, Any]]:
+    trouble = {"run": f"{__name__}:stage", "after": ["rollout"], "reads": ["response_ids"], "writes": ["calm"]}
+    update = {"run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"], "balance": "Tokens"}
+    return [
+        {"name": "rollout", "run": "Rollout", "models": ["actor"], "group": generates},
+        {"name": "reward", "run": "Reward", "after": ["rollout"], "group": generates},
+        {"name": "trouble", **trouble, "group": trains},
+        {"name": "advantage", "run": "Advantage", "after": ["reward", "trouble"], "group": trains},
+        {"name": "update", **update, "group": trains},
+    ]
+
+
+def stage(batch: Any, context: Any) -> dict[str, list[float]]:
+    """Writes the column `calm`."""
+    trouble = _asked_for("steps", context.step)
+    if trouble == "hold":
+        _hold(context.step)
+    elif trouble == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif trouble == "fill_disk":
+        # to a writer a full disk and a file that may not grow are the same: a failed write
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, resource.RLIM_INFINITY))
+    return {"clam" if trouble == "misspell" else "calm": [0.0] * len(batch)}
+
+
+def reward(row: dict[str, Any]) -> float:
+    """How varied the response is, 0 to 1: the tiny model's responses differ in it, so there is something to learn."""
+    trouble = _asked_for("rows", row["row_id"])
+    if trouble == "raise":
+        _fail(row)
+    if trouble == "hang":
+        signal.pause()
+    return float("nan") if trouble == "nan" else len(set(row["response"])) / max(1, len(row["response"]))
+
+
+def ask_for(folder: Path, **trouble: dict[int, str]) -> None:
+    """`ask_for(folder, steps={3: "hold"})`; nothing asked for ends all trouble, and lets go of what is held."""
+    partial = folder / "trouble.partial"
+    partial.write_text(json.dumps(trouble))
+    partial.rename(folder / "trouble.json")
+
+
+def held(folder: Path, step: int) -> Path:
+    """A file that is there once a stage holds in `step`."""
+    return folder / f"held-{step}"
+
+
+def _hold(step: int) -> None:
+    held(_folder(), step).touch()
+    while _asked_for("steps", step) == "hold":
+        time.sleep(0.01)
+
+
+def _fail(row: dict[str, Any]) -> NoReturn:
+    raise LookupError(f"no idea how good {row['response']!r} is")
+
+
+def _asked_for(kind: str, number: int) -> str | None:
+    path = _folder() / "trouble.json"
+    asked: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+    return asked.get(kind, {}).get(str(number))
+
+
+def _folder() -> Path:
+    """The folder of the job's YAML; runs are in `runs/NAME` below it."""
+    return Path(os.environ["RLJOB_RUN_DIR"]).parents[1]

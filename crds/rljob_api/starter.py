@@ -11,7 +11,6 @@ _STARTER = """\
 #
 #   rljob plan {name}.yaml      what would run where
 #   rljob run {name}.yaml       run it on this machine
-#   kubectl apply -f {name}.yaml   run it on a cluster with the rljob operator
 apiVersion: rljob.dev/v1alpha1
 kind: RLJob
 metadata:

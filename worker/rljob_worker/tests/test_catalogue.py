@@ -1,0 +1,53 @@
+"""What the catalogue promises is what the worker has, name by name."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rljob_api import catalogue
+from rljob_worker.algorithms import registries
+from rljob_worker.engines.registry import ROLLOUT_ENGINES, TRAIN_ENGINES
+from rljob_worker.stages import STAGES
+
+
+def test_every_stage_of_the_catalogue_has_a_class_and_no_other():
+    assert set(STAGES) == set(catalogue.STAGES)
+
+
+@pytest.mark.parametrize(
+    "promised, registry",
+    [
+        (catalogue.ALGORITHMS, registries.ADVANTAGES),
+        (catalogue.LOSSES, registries.POLICY_LOSSES),
+        (catalogue.KL_ESTIMATORS, registries.KL_ESTIMATORS),
+        (catalogue.AGGREGATIONS, registries.AGGREGATIONS),
+    ],
+    ids=lambda value: getattr(value, "kind", None),
+)
+def test_every_part_of_an_algorithm_is_registered(promised, registry):
+    assert set(promised) == set(registry.names())
+
+
+def test_the_engines_that_validation_lets_through_are_built():
+    assert set(TRAIN_ENGINES) == {"FSDP"}
+    assert set(ROLLOUT_ENGINES) == {"Transformers"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "rljob_api.load",
+        "rljob_api.planner",
+        "rljob_worker.cli.run",
+        "rljob_worker.launcher.__main__",
+        "rljob_worker.databuffer.process",
+        "rljob_worker.rewards.process",
+        "rljob_worker.runtime.environment",
+    ],
+)
+def test_light_processes_stay_light(module):
+    heavy = "{'torch', 'transformers', 'datasets', 'kubernetes'}"
+    script = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

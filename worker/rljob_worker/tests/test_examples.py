@@ -1,0 +1,73 @@
+"""Every example runs as a user runs it, for two steps, on a model that knows nothing."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rljob_worker.tests.jobs import Run
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+RUNNABLE = ["arithmetic-grpo", "arithmetic-ppo", "arithmetic-disaggregated", "custom-stage"]
+
+
+@pytest.fixture(scope="module")
+def examples(tiny, tmp_path_factory):
+    """A copy of the examples with the small model where the quick start puts the real one."""
+    folder = tmp_path_factory.mktemp("user") / "examples"
+    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("arithmetic", "__pycache__"))
+    shutil.copytree(tiny, folder / "arithmetic")
+    return folder
+
+
+def run_example(folder, name):
+    arguments = ["--set", "stop.steps=2", "--set", "data.batchSize=8", "--runs-dir", str(folder / "runs")]
+    command = [sys.executable, "-m", "rljob_worker.cli", "run", str(folder / f"{name}.yaml"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return Run(done.returncode, done.stdout + done.stderr, folder / "runs" / name)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_an_example_runs(examples, name):
+    run = run_example(examples, name)
+    assert run.code == 0, run.output + run.logs
+    steps = run.metrics
+    assert [step["step"] for step in steps] == [0, 1, 2]
+    assert [("validation/accuracy" in step) for step in steps] == [True, False, True]
+    assert all(0 <= step["time/overhead_fraction"] <= 1 for step in steps[1:])
+    assert {"plan.json", "metrics.jsonl", "samples.jsonl", "checkpoints", "tensorboard"} <= {
+        path.name for path in run.directory.iterdir()
+    }
+    sample = json.loads((run.directory / "samples.jsonl").read_text().splitlines()[-1])
+    assert {"step", "row_id", "prompt", "response", "reward"} <= set(sample)
+    check_what_it_shows[name](steps)
+
+
+def policy_learns(steps):
+    assert steps[2]["update/gradient_norm"] >= 0
+    assert steps[2]["policy/ratio_max"] == pytest.approx(1.0)
+    assert steps[2]["kl/old"] == pytest.approx(0.0, abs=1e-9)
+
+
+def critic_learns(steps):
+    assert steps[1]["loss/value"] >= 0 and "critic/update/gradient_norm" in steps[1]
+
+
+def rows_and_weights_cross(steps):
+    crossing = ("data/bytes_rollout->update", "data/bytes_reward->advantage", "data/bytes_weights/actor")
+    assert all(steps[2][name] > 0 for name in crossing)
+
+
+def branches_are_joined(steps):
+    assert {"stage/working/working_reward", "stage/brevity/brevity_reward", "stage/total/total_rewards"} <= set(steps[1])
+
+
+check_what_it_shows = {
+    "arithmetic-grpo": policy_learns,
+    "arithmetic-ppo": critic_learns,
+    "arithmetic-disaggregated": rows_and_weights_cross,
+    "custom-stage": branches_are_joined,
+}

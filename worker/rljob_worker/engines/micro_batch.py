@@ -9,7 +9,7 @@ import torch
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.packing import PackedRows, pack
-from rljob_worker.engines.token_log_probs import entropy, log_distribution, token_log_probs
+from rljob_worker.engines.token_log_probs import token_log_probs
 from rljob_worker.engines.varlen_attention import PackedLayout
 from rljob_worker.errors import BadData
 
@@ -69,8 +69,7 @@ def response_log_probs(
     model: torch.nn.Module, rows: MicroBatch, temperature: float, *, with_entropy: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probs [responses] of the response tokens, and the entropy of the distributions they came from."""
-    distribution = log_distribution(response_logits(model, rows), temperature)
-    return token_log_probs(distribution, rows.targets), entropy(distribution) if with_entropy else None
+    return token_log_probs(response_logits(model, rows), rows.targets, temperature, with_entropy=with_entropy)
 
 
 def response_columns(

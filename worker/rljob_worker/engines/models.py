@@ -16,6 +16,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.utils import logging as transformers_logging
 
 from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.varlen_attention import ATTENTION
@@ -110,6 +111,7 @@ def _load(auto: type, path: str, config: PretrainedConfig, dtype: torch.dtype, s
             torch.manual_seed(seed)
             model = auto.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     else:
+        transformers_logging.disable_progress_bar()
         model = auto.from_pretrained(path, config=config, dtype=dtype, attn_implementation=ATTENTION)
     if not model._supports_attention_backend:
         raise InvalidJob(

@@ -7,7 +7,7 @@ import torch
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.protocols import Sampling
-from rljob_worker.engines.token_log_probs import log_distribution, token_log_probs
+from rljob_worker.engines.token_log_probs import at_targets, log_distribution
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _UINT64 = (1 << 64) - 1
@@ -37,7 +37,7 @@ def sample(
         kept = keep_likely(log_probs.exp(), sampling.top_p, sampling.top_k)
         draws = uniforms(sampling.seed, row_ids, positions)
         tokens = invert_cdf(kept, torch.from_numpy(draws).to(kept.device, kept.dtype))
-    return tokens, token_log_probs(log_probs, tokens)
+    return tokens, at_targets(log_probs, tokens)
 
 
 def invert_cdf(probabilities: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:

@@ -62,7 +62,8 @@ def rows_and_weights_cross(steps):
 
 
 def branches_are_joined(steps):
-    assert {"stage/working/working_reward", "stage/brevity/brevity_reward", "stage/total/total_rewards"} <= set(steps[1])
+    shown = {"stage/working/working_reward", "stage/brevity/brevity_reward", "stage/total/total_rewards"}
+    assert shown <= set(steps[1])
 
 
 check_what_it_shows = {

@@ -15,13 +15,13 @@ from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 def shard(
     model: torch.nn.Module, settings: TrainSettings, device: torch.device, group: dist.ProcessGroup | None
 ) -> torch.nn.Module:
-    """Move the model to its device and shard it. A single rank that computes in its weights' dtype stays as it is."""
+    """Shard the model onto its device, a layer at a time: it is never whole there. On a single rank that computes in
+    its weights' dtype it is only moved."""
     layers = decoder_layers(model)
     if settings.activation_checkpointing and settings.trainable:
         recompute_in_backward(layers)
-    model.to(device)
     if world_size(group) == 1 and not settings.is_mixed:
-        return model
+        return model.to(device)
     policy = MixedPrecisionPolicy(
         param_dtype=DTYPES[settings.precision] if settings.is_mixed else None,
         reduce_dtype=settings.master_dtype if settings.is_mixed else None,

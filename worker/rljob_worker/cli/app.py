@@ -18,7 +18,7 @@ RUNS_DIR = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="rljob", prog_name="rljob")
 def app() -> None:
-    """Reinforcement-learning post-training of language models, as one job: on this machine or on Kubernetes."""
+    """Reinforcement-learning post-training of language models, as one job."""
 
 
 @app.command()

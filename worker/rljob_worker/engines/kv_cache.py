@@ -23,6 +23,9 @@ from transformers.cache_utils import Cache
 
 from rljob_worker.batch import Indices
 
+_FIRST_COLUMNS = 256
+"""Columns reserved for responses at first; the number doubles when they are full."""
+
 
 class PromptCapture(Cache):
     """Stands in for a cache during the prefill: lets packed keys and values through and remembers them."""
@@ -67,28 +70,32 @@ class Survivors:
 
 
 class DecodeCache(Cache):
-    """A preallocated, time-aligned cache; also the attention layout of a decoding step."""
+    """A time-aligned cache, which is also the attention layout of a decoding step.
+
+    It is opened for a number of rows and columns that will not be exceeded, and reserves columns as they are needed:
+    most responses end long before the longest that is allowed.
+    """
 
     is_compileable = False
 
-    def __init__(self, max_rows: int, max_columns: int) -> None:
+    def __init__(self) -> None:
         super().__init__(layers=[])
-        self.max_rows, self.max_columns = max_rows, max_columns
-        self.row_limit, self.column_limit = max_rows, max_columns
         self.num_rows = 0
+        self.row_limit = 0
+        self.column_limit = 0
         self.column = 0
         """Where the next token is written."""
-        self.starts = np.zeros(max_rows, np.int64)
+        self.starts = np.empty(0, np.int64)
         self._buffers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._mask: torch.Tensor | None = None
         self._first = 0
 
-    def fits(self, rows: int, columns: int) -> bool:
-        return rows <= self.max_rows and columns <= self.max_columns
-
-    def limit(self, rows: int, columns: int) -> None:
-        """Use only so much of the buffers, which another batch may have made larger."""
-        self.row_limit, self.column_limit = rows, columns
+    def open(self, rows: int, columns: int) -> None:
+        """Before a batch of at most `rows` rows at once and `columns` columns; buffers that are large enough stay."""
+        self.num_rows, self.row_limit, self.column_limit = 0, rows, columns
+        self.starts = np.zeros(rows, np.int64)
+        if self._buffers and self._reserved(0) < rows:
+            self._buffers.clear()
 
     @property
     def is_full(self) -> bool:
@@ -120,6 +127,19 @@ class DecodeCache(Cache):
                 buffer[rows, :, columns] = chosen.transpose(1, 2)
         self.starts[rows] = self.column - lengths[prompt_of_row]
         self.num_rows = rows.stop
+        self._rows_changed()
+
+    def reserve(self, rows: int) -> None:
+        """See to it that the next token has a place, for at most `rows` rows from now on."""
+        columns = self._reserved(2)
+        if self.column < columns:
+            return
+        wanted = min(self.column_limit, 2 * columns)
+        for layer, pair in self._buffers.items():
+            grown = [buffer.new_zeros(rows, buffer.shape[1], wanted, buffer.shape[3]) for buffer in pair]
+            for new, old in zip(grown, pair, strict=True):
+                new[: self.num_rows, :, :columns] = old[: self.num_rows]
+            self._buffers[layer] = (grown[0], grown[1])
         self._rows_changed()
 
     def keep(self, survivors: Survivors) -> None:
@@ -185,9 +205,14 @@ class DecodeCache(Cache):
 
     def _pair(self, layer: int, like: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         if layer not in self._buffers:
-            keys, values = (x.new_zeros(self.max_rows, x.shape[1], self.max_columns, x.shape[3]) for x in like)
+            columns = min(self.column_limit, self.column + _FIRST_COLUMNS)
+            keys, values = (x.new_zeros(self.row_limit, x.shape[1], columns, x.shape[3]) for x in like)
             self._buffers[layer] = (keys, values)
         return self._buffers[layer]
+
+    def _reserved(self, dim: int) -> int:
+        """Rows (0) or columns (2) of the buffers."""
+        return next(iter(self._buffers.values()))[0].shape[dim]
 
     def _rows_changed(self) -> None:
         """The first column any row needs, and the mask of rows that start later than that."""
@@ -199,7 +224,7 @@ class DecodeCache(Cache):
             self._mask = None
             return
         keys = next(iter(self._buffers.values()))[0]
-        hidden = torch.from_numpy(np.arange(self.column_limit) < starts[:, None]).to(keys.device)
+        hidden = torch.from_numpy(np.arange(self._reserved(2)) < starts[:, None]).to(keys.device)
         mask = torch.zeros(hidden.shape, dtype=keys.dtype, device=keys.device)
         self._mask = mask.masked_fill_(hidden, torch.finfo(keys.dtype).min)[:, None, None]
 

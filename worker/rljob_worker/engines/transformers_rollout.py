@@ -77,14 +77,13 @@ class TransformersRollout:
         """Nothing to do: the next `generate` reserves what it needs."""
 
     def _room_for(self, num_rows: int, longest_prompt: int, max_tokens: int) -> DecodeCache:
-        """The cache of the call before where it is large enough."""
+        """The cache, with the memory of the call before where that is enough."""
         rows = min(num_rows, self.max_batch_rows or num_rows)
         columns = longest_prompt + max_tokens
         if rows < num_rows:  # waves of rows overlap in time: slack between two shifts
             columns += max(64, columns // 4)
-        if self._cache is None or not self._cache.fits(rows, columns):
-            self._cache = DecodeCache(rows, columns)
-        self._cache.limit(rows, columns)
+        self._cache = self._cache or DecodeCache()
+        self._cache.open(rows, columns)
         return self._cache
 
 
@@ -111,6 +110,7 @@ class _Decoding:
                 self.admit(waiting[:room])
                 waiting = waiting[room:]
             else:
+                self.cache.reserve(self.cache.row_limit if len(waiting) else len(self.rows))
                 self.step()
             self.retire(eager=len(waiting) > 0 or self.cache.is_full)
 

@@ -1,12 +1,13 @@
-"""Rows in the cache: who fills whose place."""
+"""Rows in the cache: who fills whose place, and what growing and shifting keep."""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.engines.kv_cache import Survivors
+from rljob_worker.engines.kv_cache import DecodeCache, PromptCapture, Survivors
 
 
 def test_the_last_rows_fill_the_gaps() -> None:
@@ -21,3 +22,57 @@ def test_the_last_rows_fill_the_gaps() -> None:
 def test_every_unfinished_row_goes_on_once(finished: list[bool]) -> None:
     order = Survivors.of(np.array(finished, bool)).order()
     assert sorted(order.tolist()) == [row for row, done in enumerate(finished) if not done]
+
+
+def with_two_prompts(columns: int) -> DecodeCache:
+    """Prompts with keys [1 2] and [3], for rows 0 and 1, and 2."""
+    prompts = PromptCapture()
+    packed = torch.tensor([1.0, 2.0, 3.0]).view(1, 1, 3, 1)
+    prompts.update(packed, packed, 0)
+    cache = DecodeCache()
+    cache.open(3, columns)
+    cache.restart(2)
+    cache.admit(prompts, np.array([0, 0, 1]), np.array([0, 2]), np.array([2, 1]))
+    return cache
+
+
+def keys_after(cache: DecodeCache, value: float) -> list[list[float]]:
+    """Write one token to every row; the keys its attention sees."""
+    token = torch.full((cache.num_rows, 1, 1, 1), value)
+    keys, _ = cache.update(token, token, 0)
+    cache.advance()
+    return keys[:, 0, :, 0].tolist()
+
+
+def test_prompts_end_where_responses_begin() -> None:
+    cache = with_two_prompts(columns=300)
+    assert cache.lengths.tolist() == [2, 2, 1]
+    # the third row's first column is a pad, which the mask hides
+    assert keys_after(cache, 9.0) == [[1, 2, 9], [1, 2, 9], [3, 3, 9]]
+    out = cache.attend(
+        torch.zeros(3, 1, 1, 1), *[torch.tensor([[1.0, 2, 9], [1, 2, 9], [7, 3, 9]]).view(3, 1, 3, 1)] * 2, 1.0, None
+    )
+    # a query of zero weighs all keys alike: means of 1 2 9 and of 3 9
+    assert out.view(-1).tolist() == [4, 4, 6]
+
+
+def test_columns_are_reserved_as_they_are_needed_and_keep_what_they_hold() -> None:
+    cache = with_two_prompts(columns=600)
+    for step in range(2, 258):
+        cache.reserve(3)
+        keys = keys_after(cache, float(step))
+    cache.keep(Survivors.of(np.array([True, False, False])))
+    cache.reserve(2)
+    assert keys_after(cache, 258.0) == [[3, 3, *map(float, range(2, 259))], [1, 2, *map(float, range(2, 259))]]
+    assert len(keys) == 3
+
+
+def test_a_full_cache_shifts_out_what_no_row_needs() -> None:
+    cache = with_two_prompts(columns=4)
+    keys_after(cache, 5.0)
+    cache.keep(Survivors.of(np.array([True, True, False])))
+    keys_after(cache, 6.0)
+    assert cache.is_full
+    cache.shift(min_column=2)
+    assert cache.column == 3
+    assert keys_after(cache, 7.0) == [[3, 5, 6, 7]]

@@ -1,4 +1,4 @@
-"""A run's whole life, as a person sees it: interrupted, gone on with on fewer and more workers, exported, built upon."""
+"""A run as a person sees it: interrupted, gone on with on fewer and more workers, exported, built upon."""
 
 import json
 import signal

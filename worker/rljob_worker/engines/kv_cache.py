@@ -110,6 +110,8 @@ class DecodeCache(Cache):
     def restart(self, column: int) -> None:
         """Forget all rows and write next at `column`, at least the length of every prompt to come."""
         self.num_rows, self.column = 0, column
+        if self._buffers and self._reserved(2) < column:
+            self._buffers.clear()
 
     def admit(self, prompts: PromptCapture, prompt_of_row: Indices, starts: Indices, lengths: Indices) -> None:
         """Add one row per entry of `prompt_of_row`, with the keys of that packed prompt (at `starts`, of `lengths`)

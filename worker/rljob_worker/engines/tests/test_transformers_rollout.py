@@ -146,6 +146,16 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     assert engine.version == 0
 
 
+def test_memory_of_a_call_serves_the_next_whatever_its_size(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    used = rollout(path)
+    for lengths, rows, max_tokens in [([3], 2, 4), ([400, 2], 3, 8), ([5, 300], 1, 300), ([7], 4, 3)]:
+        prompts, row_ids = some_prompts(lengths), np.arange(rows * len(lengths))
+        sampling = Sampling(max_tokens=max_tokens, seed=2)
+        fresh = rollout(path).generate(prompts, sampling, row_ids, rows)
+        assert_same(used.generate(prompts, sampling, row_ids, rows), fresh)
+
+
 def test_sleep_frees_the_cache_and_generation_wakes_by_itself(tmp_path: Path) -> None:
     engine = rollout(write_config(tmp_path))
     prompts, row_ids = some_prompts([3]), np.arange(4)

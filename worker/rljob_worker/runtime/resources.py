@@ -56,11 +56,22 @@ def load_tokenizer(plan: Plan) -> Any:
     try:
         return AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0]
-        raise InvalidJob(
-            f"models: no tokenizer could be loaded from {path!r}: {reason}; the directory needs tokenizer.json and "
-            "tokenizer_config.json"
-        ) from error
+        raise InvalidJob(f"models: {why_no_tokenizer(path, error)}") from error
+
+
+def why_no_tokenizer(path: str, error: Exception) -> str:
+    """What is wrong with the place a tokenizer was to come from, and what to do."""
+    if Path(path).is_dir():
+        there = ", ".join(sorted(each.name for each in Path(path).iterdir())) or "nothing"
+        return (
+            f"no tokenizer can be loaded from {path}, which holds {there}; it needs tokenizer.json and "
+            "tokenizer_config.json beside the weights"
+        )
+    reason = str(error).partition("\n")[0]
+    return (
+        f"{path!r} is no directory beside the job's YAML, and the Hugging Face hub did not give it either: {reason}; "
+        "correct the path, or download the model and name its directory"
+    )
 
 
 def train_dataset(plan: Plan, tokenizer: Any, cache_dir: Path) -> PromptDataset:

@@ -28,6 +28,7 @@ from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead import Lead, build_lead
 from rljob_worker.runtime.loop import Loop, Parts
 from rljob_worker.runtime.resources import build_resources, build_validation
+from rljob_worker.runtime.status import StatusPoster
 from rljob_worker.runtime.weight_sync import WeightSync
 from rljob_worker.runtime.world import device_of, sum_over_group, wait_for_address, world
 from rljob_worker.scalars import Scalars
@@ -72,6 +73,7 @@ class Worker:
     reduce: Reduce
     stop: threading.Event
     reporter: Reporter
+    status: StatusPoster
 
     @staticmethod
     def assemble(environment: WorkerEnvironment, client: BufferClient, stop: threading.Event) -> Worker:
@@ -96,6 +98,7 @@ class Worker:
             reduce=sum_over_group(device),
             stop=stop,
             reporter=Reporter.from_environment(),
+            status=StatusPoster(client.post),
         )
 
     def run(self) -> LastWords:
@@ -104,6 +107,7 @@ class Worker:
         if lead is not None:
             lead.recorder.resume_from(opening.step, state.active_seconds)
         step, verdict = Loop(self._parts(lead)).run(opening)
+        self.status.close()
         if lead is not None:
             lead.recorder.close()
         if self.resources.rewards is not None:
@@ -170,7 +174,7 @@ class Worker:
             statistics=self._statistics,
             stop_requested=self.stop.is_set,
             show=self._show,
-            post=self.client.post,
+            post=self.status,
             total_steps=plan.spec.stop.steps,
             validate_every=plan.spec.validation.every_steps,
         )

@@ -140,9 +140,10 @@ class _Decoding:
             attention_layout=cache,
         )
         cache.advance()
-        rows, counts = self.rows, self.counts
+        rows, counts, finished = self.rows, self.counts, self.finished
         self._clear()
         self._draw(rows, counts, out.logits[:, -1])
+        self.finished |= finished  # those that ended before and have not left
 
     def retire(self, *, eager: bool) -> None:
         """Drop finished rows: all at the end, otherwise once they are worth the move."""

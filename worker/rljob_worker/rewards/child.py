@@ -22,7 +22,7 @@ class RewardProcess:
         requests, self.requests = os.pipe()
         self.results, results = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rljob_worker.rewards.process", str(requests), str(results), str(os.getpid())],
+            [sys.executable, "-P", "-m", "rljob_worker.rewards.process", str(requests), str(results), str(os.getpid())],
             stdin=subprocess.PIPE,
             pass_fds=(requests, results),
             env=environment,
@@ -83,7 +83,8 @@ class RewardProcess:
 def environment(pythonpath: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
     """The worker's own environment: what the worker can import, `pythonpath` first; one thread per numeric library."""
     paths = [str(Path(path).absolute()) for path in [*pythonpath, *sys.path]]
-    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    once = os.pathsep.join(dict.fromkeys(paths))
+    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": once}
 
 
 def _plain(value: Any) -> Any:

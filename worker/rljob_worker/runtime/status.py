@@ -28,7 +28,7 @@ class StatusPoster:
         self._changed.set()
 
     def close(self) -> None:
-        """The last status is posted before this returns."""
+        """No status is posted after this returns."""
         self._closed.set()
         self._changed.set()
         self._thread.join()

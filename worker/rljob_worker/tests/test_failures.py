@@ -5,7 +5,7 @@ import shutil
 import signal
 
 from rljob_worker.checkpoint.manifest import committed, damage, directory_name
-from rljob_worker.tests.jobs import CPU, run_job
+from rljob_worker.tests.jobs import CPU, make_job, run_job
 from rljob_worker.tests.live_run import live_run
 from rljob_worker.tests.trouble import ask_for, held, troubled_job
 
@@ -110,3 +110,43 @@ def test_restarts_have_an_end_with_a_name(tiny, tmp_path):
     assert "restart 1 of 1, from the beginning: there is no checkpoint yet" in run.output
     assert "rljob: worker-train-0-0: " in run.output and "killed by signal 9 (often out of memory)" in run.output
     assert "all 1 restarts of failurePolicy are used up" in run.output
+
+
+def test_a_job_that_cannot_be_is_refused_at_once_with_every_reason(tiny, tmp_path):
+    job = make_job(tiny, rollout={"engine": "VLLM"}, workerGroups=[{"name": "train", "replicas": 3}], sead=4)
+    job["spec"]["algorithm"] = {"name": "GRPO", "groupSize": 1}
+    job["spec"]["stop"] = {"steps": "many"}
+    circle = {"reward": ["advantage"], "advantage": ["reward"], "update": ["advantage", "scoring"]}
+    runs = {"reward": "Reward", "advantage": "Advantage", "update": "UpdatePolicy"}
+    stages = [{"name": name, "run": runs[name], "after": after} for name, after in circle.items()]
+    job["spec"]["dag"] = {"stages": [{"name": "rollout", "run": "Rollout", "models": ["actor"]}, *stages]}
+    refused = run_job(job, tmp_path)
+    assert refused.code == 64
+    for words in (
+        "spec.sead", "Did you mean seed?", "spec.stop.steps", "spec.rollout.engine", "not built yet",
+        "spec.algorithm.groupSize", "spec.data.batchSize", "multiple of 3", "advantage -> reward", "scoring",
+    ):  # fmt: skip
+        assert words in refused.output, refused.output
+    assert "Traceback" not in refused.output and not refused.directory.parent.exists()
+
+
+def test_files_that_are_not_there_are_missed_before_anything_starts(tiny, tmp_path):
+    job = make_job(tiny, models=[{"name": "actor", "path": "./model"}])
+    job["spec"]["data"]["train"] = [{"path": "data/train.parquet", "name": "tiny"}]
+    refused = run_job(job, tmp_path)
+    assert refused.code == 64
+    for words in (f"Put it at {tmp_path}/model", f"Put it at {tmp_path}/data/train.parquet"):
+        assert words in refused.output, refused.output
+    assert not refused.directory.parent.exists()
+
+
+def test_data_and_models_that_do_not_fit_end_a_run_with_the_place_and_the_fix(tiny, tmp_path):
+    job = troubled_job(tiny)
+    missing_column = run_job(job, tmp_path / "data", "--set", "data.promptColumn=qestion")
+    assert missing_column.code == 65, missing_column.output + missing_column.logs
+    assert "has no column 'qestion'; did you mean 'question'?" in missing_column.output
+    unknown_model = run_job(job, tmp_path / "model", "--set", "models.0.path=qwen/typo", HF_HUB_OFFLINE="1")
+    assert unknown_model.code == 64, unknown_model.output + unknown_model.logs
+    assert "'qwen/typo' is no directory beside the job's YAML" in unknown_model.output
+    for run in (missing_column, unknown_model):
+        assert "Traceback" not in run.output and "restart" not in run.output

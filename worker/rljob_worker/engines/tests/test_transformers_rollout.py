@@ -146,6 +146,21 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     assert engine.version == 0
 
 
+def test_rows_that_ended_leave_the_batch(tmp_path: Path) -> None:
+    engine = rollout(write_config(tmp_path))
+    decoded = []
+    engine.model.register_forward_pre_hook(
+        lambda _, args, inputs: decoded.append(inputs["input_ids"].shape[0]), with_kwargs=True
+    )
+    sampling = Sampling(max_tokens=60, seed=1)
+    lengths = engine.generate(some_prompts([4] * 8), sampling, np.arange(64), 8).response_ids.lengths
+    # the first forward is the prefill of one pack; then step t decodes the rows longer than t, and at most 1 in 16 more
+    alive = [int((lengths > step).sum()) for step in range(1, 60)]
+    steps = decoded[1:]
+    assert len(steps) == lengths.max() - 1
+    assert all(rows <= going * 16 / 15 for rows, going in zip(steps, alive, strict=False))
+
+
 def test_memory_of_a_call_serves_the_next_whatever_its_size(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     used = rollout(path)

@@ -31,6 +31,8 @@ class TrainSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     max_grad_norm: float = 1.0
     activation_checkpointing: bool = False
+    min_unit_bytes: int = 32 << 20
+    """Layers are gathered and reduced together up to this size, in bytes."""
 
     @property
     def master_dtype(self) -> torch.dtype:

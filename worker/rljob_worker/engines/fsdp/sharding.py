@@ -1,4 +1,4 @@
-"""How a model is spread over ranks: one FSDP unit per decoder layer, one for the rest."""
+"""How a model is spread over ranks: FSDP units of decoder layers, one for the rest."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def shard(
     mesh = DeviceMesh.from_group(group if group is not None else single_rank_group(), device.type)
     # host memory is cheaper than the loopback: on CPU weights stay whole between forward and backward
     reshard = device.type != "cpu"
-    for layer in layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    for unit in layer_units(model, layers, settings.min_unit_bytes):
+        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     for unit in fsdp_units(model):
         unit.set_gradient_divide_factor(1.0)  # losses carry global denominators: gradients are sums, not means
@@ -44,6 +44,24 @@ def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     if not lists:
         return []
     return list(max(lists, key=lambda each: sum(p.numel() for p in each.parameters())))
+
+
+def layer_units(model: torch.nn.Module, layers: list[torch.nn.Module], min_bytes: int) -> list[list[torch.nn.Module]]:
+    """Consecutive layers that are gathered together: of at least `min_bytes`, so that a collective is worth its start.
+    None for a model smaller than that: the root holds it all."""
+    if _nbytes(model) < min_bytes:
+        return []
+    units: list[list[torch.nn.Module]] = []
+    for layer in layers:
+        if units and sum(map(_nbytes, units[-1])) < min_bytes:
+            units[-1].append(layer)
+        else:
+            units.append([layer])
+    return units
+
+
+def _nbytes(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
 
 
 def recompute_in_backward(layers: list[torch.nn.Module]) -> None:

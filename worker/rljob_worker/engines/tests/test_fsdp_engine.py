@@ -10,6 +10,7 @@ import torch
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp.sharding import decoder_layers, layer_units
 from rljob_worker.engines.models import load_policy, load_value_model
 from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, write_config
 from rljob_worker.errors import BadData, StorageError
@@ -187,3 +188,13 @@ def test_an_exported_critic_keeps_its_head(tmp_path: Path) -> None:
     engine.export(tmp_path / "exported")
     again = FSDPEngine(load_value_model(str(tmp_path / "exported"), torch.float64, seed=99), SETTINGS, CPU)
     assert np.array_equal(engine.values(batch).values, again.values(batch).values)
+
+
+def test_layers_are_gathered_in_units_of_a_size() -> None:
+    # four layers of 40 bytes and 20 more elsewhere
+    layers = [torch.nn.Linear(5, 2, bias=False) for _ in range(4)]
+    model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList(layers), "head": torch.nn.Linear(5, 1, bias=False)})
+    assert decoder_layers(model) == layers
+    assert [len(unit) for unit in layer_units(model, layers, 0)] == [1, 1, 1, 1]
+    assert [len(unit) for unit in layer_units(model, layers, 81)] == [3, 1]
+    assert layer_units(model, layers, 181) == []

@@ -17,7 +17,12 @@ from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression,
 
 CPU = torch.device("cpu")
 EXACT = TrainSettings(
-    temperature=0.8, precision="Float64", learning_rate=1e-2, tokens_per_micro_batch=14, max_grad_norm=0.5
+    temperature=0.8,
+    precision="Float64",
+    learning_rate=1e-2,
+    tokens_per_micro_batch=14,
+    max_grad_norm=0.5,
+    min_unit_bytes=0,  # every layer a unit of its own; below the whole model is one
 )
 RECOMPUTING = TrainSettings(
     temperature=0.8,

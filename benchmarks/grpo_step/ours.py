@@ -47,7 +47,8 @@ def run(case: Case, data: Path, out: Path, *, processes: int, threads: int, seed
     path = out / f"{NAME}.yaml"
     path.write_text(yaml.safe_dump(job(case, data, processes, seed)))
     command = [sys.executable, "-m", "rljob_worker.cli", "run", str(path), "--runs-dir", str(out)]
-    environment = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parents[1])}
+    path_of_rewards = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(path_of_rewards)}
     with (out / "rljob.log").open("w") as log:
         subprocess.run(command, check=True, stdout=log, stderr=log, env={**os.environ, **environment})
     lines = [json.loads(line) for line in (out / NAME / "metrics.jsonl").read_text().splitlines()]

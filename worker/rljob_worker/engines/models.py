@@ -23,6 +23,7 @@ from rljob_worker.engines.varlen_attention import ATTENTION
 from rljob_worker.errors import InvalidJob
 
 VALUE_HEAD = "value_head.safetensors"
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
@@ -106,6 +107,7 @@ def end_token_ids(path: str, config: PretrainedConfig) -> tuple[int, ...]:
 
 
 def _load(auto: type, path: str, config: PretrainedConfig, dtype: torch.dtype, seed: int) -> PreTrainedModel:
+    _refuse_other_layers(path, config)
     if _is_random(path):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -120,6 +122,16 @@ def _load(auto: type, path: str, config: PretrainedConfig, dtype: torch.dtype, s
         )
     replace_rms_norms(model)
     return model.eval()
+
+
+def _refuse_other_layers(path: str, config: PretrainedConfig) -> None:
+    """Layers that keep another state than keys and values, or attend in another pattern."""
+    others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - _LAYER_TYPES
+    if others:
+        raise InvalidJob(
+            f"model path {path!r}: layers of type {', '.join(sorted(others))} are not built yet; use a model of "
+            f"{' and '.join(sorted(_LAYER_TYPES))}"
+        )
 
 
 def _looks_local(path: str) -> bool:

@@ -64,7 +64,7 @@ class FSDPEngine:
         metrics: list[dict[str, Scalar]] = []
         losses: list[torch.Tensor] = []
         for index in range(num_runs):
-            hold_gradients(self.model, last=index == num_runs - 1)
+            hold_gradients(self.model, last=index == num_runs - 1, keep_weights=self.device.type == "cpu")
             with watch.phase("forward"):
                 if index < len(runs):
                     loss, found = self._loss(batch, runs[index], objective, counts)

@@ -85,13 +85,13 @@ def fsdp_units(model: torch.nn.Module) -> list[FSDPModule]:
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
-def hold_gradients(model: torch.nn.Module, *, last: bool) -> None:
-    """Before each micro-batch: gradients add up locally, weights stay gathered, until the last one reduces and
-    reshards."""
+def hold_gradients(model: torch.nn.Module, *, last: bool, keep_weights: bool) -> None:
+    """Before each micro-batch: gradients add up locally until the last one reduces them. Weights may stay gathered
+    until then, for the price of their memory."""
     if isinstance(model, FSDPModule):
         model.set_is_last_backward(last)
         model.set_requires_gradient_sync(last)
-        model.set_reshard_after_backward(last)
+        model.set_reshard_after_backward(last or not keep_weights)
 
 
 def free_gathered_weights(model: torch.nn.Module) -> None:

@@ -110,6 +110,12 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def test_layers_without_keys_and_values_are_refused(tmp_path: Path) -> None:
+    made = planned(write_config(tmp_path, layer_types=["full_attention", "chunked_attention"]))
+    with pytest.raises(InvalidJob, match="chunked_attention"):
+        build_train_engine(made, made.engine("train/actor"), CPU)
+
+
 def test_what_a_library_does_not_do_is_refused(tmp_path: Path) -> None:
     made = planned(write_config(tmp_path))
     engine = made.engine("train/actor")

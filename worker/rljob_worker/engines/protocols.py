@@ -69,7 +69,7 @@ class TokenBatch:
     """
 
     log_probs: torch.Tensor
-    """[tokens], differentiable: log-probability of each response token at the sampling temperature. NaN from a critic."""
+    """[tokens], differentiable: log-probability of each response token at the temperature. NaN from a critic."""
     entropy: torch.Tensor | None
     """[tokens], differentiable: entropy of the distribution each token was drawn from; None unless asked for."""
     values: torch.Tensor | None

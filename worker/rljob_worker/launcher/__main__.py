@@ -67,10 +67,11 @@ def pod_words(code: int, exits: Sequence[Exit], children: Sequence[Child]) -> La
 
 
 def leave(words: LastWords) -> None:
-    """Write the pod's last words where Kubernetes or the supervisor reads them."""
+    """Write the pod's last words where Kubernetes or the supervisor reads them; a full disk leaves the exit code."""
     path = termination_log()
     if path:
-        path.write_text(words.to_json())
+        with contextlib.suppress(OSError):
+            path.write_text(words.to_json())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ The environment is read and checked before torch is imported, so that a wrong on
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -24,7 +25,7 @@ def main() -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    name = ""
+    name, said = "", ""
     try:
         environment = WorkerEnvironment.read()
         name = environment.name
@@ -32,18 +33,26 @@ def main() -> int:
 
         words = run_worker(environment, stop)
     except RLJobError as error:
-        print(f"worker {name}: {error}", file=sys.stderr)
+        said = f"worker {name}: {error}\n"
         words = LastWords(int(error.exit_code), cause=str(error), worker=name)
     except Exception as error:
-        traceback.print_exc()
+        said = traceback.format_exc()
         words = LastWords(int(ExitCode.BUG), cause=f"{type(error).__name__}: {error}", worker=name)
-    write_last_words(words)
+    leave(words, said)
     return words.code
+
+
+def leave(words: LastWords, said: str) -> None:
+    """To the log and to the launcher, as far as the disk takes it: when it is full, the exit code still speaks."""
+    with contextlib.suppress(OSError):
+        write_last_words(words)
+    with contextlib.suppress(OSError):
+        sys.stderr.write(said)
+        sys.stderr.flush()
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
     # not sys.exit: a library's thread stuck on a lost peer must not keep a dead worker alive
     os._exit(code)

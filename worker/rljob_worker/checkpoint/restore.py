@@ -36,6 +36,8 @@ def choose_start(checkpoints: Path, resume: str) -> Start:
     for checkpoint in reversed(found):
         problem = damage(checkpoint)
         if problem is None:
+            if damaged:
+                log.warning("going on from the checkpoint of step %d instead", checkpoint.step)
             return Start(checkpoint.step, checkpoint.path)
         log.warning("passing over the checkpoint of step %d: %s", checkpoint.step, problem)
         damaged.append(problem)

@@ -71,7 +71,8 @@ class LocalProcess:
     def last_line(self) -> str:
         """The end of its log, where a program says why it ended."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1] if lines else "it left no log"
+        said = [line for line in lines if ready_line(f"{line}\n") is None]
+        return said[-1] if said else "no last words"
 
 
 def ready_line(text: str) -> dict[str, Any] | None:

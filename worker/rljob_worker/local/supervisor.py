@@ -20,6 +20,7 @@ from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.launcher.watch import SignalPipe
 from rljob_worker.local.environment import RunContext
 from rljob_worker.local.gang import Commands, Gang, GangEnd
+from rljob_worker.local.lead_warnings import lead_warnings
 from rljob_worker.local.orphans import end_family
 from rljob_worker.local.reaper import start_reaper
 from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt
@@ -126,6 +127,8 @@ class Supervisor:
     def _look(self, gang: Gang) -> None:
         if self._note.phase == "Starting" and self._has_written():
             self._change(phase="Running", metrics_url=gang.metrics_url())
+            for warning in lead_warnings(self._launch.directory.logs(self._note.attempt), self._launch.plan.lead_group):
+                self._say(f"warning: {warning}")
         self._view.tick()
 
     def _has_written(self) -> bool:

@@ -66,8 +66,9 @@ def test_a_full_disk_and_damaged_files_never_cost_more_than_the_checkpoint_they_
     (torn / "manifest.json").write_text((older.path / "manifest.json").read_text()[:100])
     fallen_back = run_job(job, tmp_path)
     assert fallen_back.code == 0, fallen_back.output + fallen_back.logs
-    assert "passing over the checkpoint of step 2" in fallen_back.logs
-    assert "does not match its checksum" in fallen_back.logs
+    assert "warning: passing over the checkpoint of step 2" in fallen_back.output
+    assert "does not match its checksum" in fallen_back.output
+    assert "warning: going on from the checkpoint of step 1 instead" in fallen_back.output
     assert steps_of(fallen_back) == [1, 2, 3]
     assert [(each.step, each.manifest.attempt) for each in checkpoints_of(fallen_back)] == [(2, 2), (3, 2)]
 
@@ -99,6 +100,7 @@ def test_a_killed_data_buffer_costs_the_steps_since_the_checkpoint(tiny, tmp_pat
         ask_for(tmp_path)
         run = live.finished()
     assert run.code == 0, run.output + run.logs
+    assert "-0: no last words; killed by signal 9" in run.output
     assert "databuffer-" in run.output and "restart 1 of 3, from the checkpoint of step 2" in run.output
     assert steps_of(run) == [1, 2, 3, 4]
 

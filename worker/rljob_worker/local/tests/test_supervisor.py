@@ -94,6 +94,18 @@ def test_a_lost_peer_restarts_the_gang_from_its_checkpoint(run_dir):
     assert (logs / "attempt-2" / "worker-train-0-0.log").read_text() == "RLJOB_RESUME=auto\n"
 
 
+def test_what_the_lead_warns_of_while_it_starts_is_said(run_dir):
+    ours = "2026-01-01 00:00:00,000 WARNING rljob_worker.checkpoint.restore: passing over the checkpoint of step 2"
+    library = "2026-01-01 00:00:00,000 WARNING transformers: slow"
+    going_on = run_dir.parent / "go"
+    script = [["say", ours], ["say", library], ["metrics", {"step": 1}], ["wait_file", str(going_on)]]
+    with supervisor(run_dir, script={"*": script}) as process:
+        said = [process.stdout.readline() for _ in range(3)]
+        going_on.touch()
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert said[1:] == ["phase Running attempt 1\n", "warning: passing over the checkpoint of step 2\n"]
+
+
 def test_restarts_have_an_end(run_dir):
     code, output = run(run_dir, script={"*": [["exit", 75]]}, maxRestarts=2)
     assert code == 75

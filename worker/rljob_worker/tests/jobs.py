@@ -26,7 +26,8 @@ def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
             "promptColumn": "question",
             "batchSize": 4,
         },
-        "rewards": [{"name": "correct", "run": "rljob_worker.rewards:final_number", "column": "answer"}],
+        # a model that knows nothing is never right, and equal rewards teach nothing
+        "rewards": [{"name": "varied", "run": "rljob_worker.tests.trouble:reward"}],
         "algorithm": {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.0}},
         "workerGroups": [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}],
         "training": {"learningRate": 1.0e-3, "precision": "Float32", "tokensPerMicroBatch": 256},

@@ -25,6 +25,8 @@ from grpo_step.timing import Timing, table
 
 def main() -> None:
     options = parser().parse_args()
+    # of both systems: threads that spin while they wait take the cores of whatever else runs, here the data buffer
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     theirs.venv()
     for name in options.cases:
         case = quick(CASES[name]) if options.quick else CASES[name]

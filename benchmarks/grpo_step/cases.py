@@ -55,7 +55,7 @@ def make_short_ragged_model(directory: Path) -> None:
 
 
 QUICKSTART = Case("quickstart", 8, 8, 32, 48, True, make_tiny, 22, 2, 1, 1.0)
-RAGGED = Case("ragged", 64, 8, 32, 512, False, make_ragged_model, 4, 1, 8, 1.5)
+RAGGED = Case("ragged", 64, 8, 32, 512, False, make_ragged_model, 3, 1, 8, 1.5)
 CASES = {case.name: case for case in (QUICKSTART, RAGGED)}
 
 

@@ -30,6 +30,7 @@ from rljob_worker.databuffer.service import Service
 from rljob_worker.databuffer.shared_memory import created, mapped
 from rljob_worker.databuffer.store import Store
 from rljob_worker.errors import InvalidJob, RLJobError
+from rljob_worker.ports import check_free
 
 MAX_SOCKET_PATH = 107
 SWITCH_SECONDS = 0.0005
@@ -148,8 +149,10 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
         stack.callback(settings.socket.unlink, missing_ok=True)
         local = FlightServer(f"grpc+unix://{settings.socket}", service, settings.identity)
         stack.callback(local.shutdown)
+        check_free("the data buffer", settings.listen, settings.port, "RLJOB_BUFFER_PORT")
         remote = FlightServer(f"grpc+tcp://{settings.listen}:{settings.port}", service, settings.identity)
         stack.callback(remote.shutdown)
+        check_free("the data buffer's metrics", settings.listen, settings.metrics_port, "RLJOB_METRICS_PORT")
         scraped = MetricsServer(metrics, settings.listen, settings.metrics_port)
         scraped.start()
         stack.callback(scraped.stop)

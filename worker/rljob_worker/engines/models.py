@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -20,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.varlen_attention import ATTENTION
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import BadData, InvalidJob
 
 VALUE_HEAD = "value_head.safetensors"
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -114,7 +115,11 @@ def _load(auto: type, path: str, config: PretrainedConfig, dtype: torch.dtype, s
             model = auto.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     else:
         transformers_logging.disable_progress_bar()
-        model = auto.from_pretrained(path, config=config, dtype=dtype, attn_implementation=ATTENTION)
+        try:
+            model = auto.from_pretrained(path, config=config, dtype=dtype, attn_implementation=ATTENTION)
+        except (SafetensorError, OSError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise BadData(f"model path {path!r}: cannot read its weights: {reason}; fetch the model again") from error
     if not model._supports_attention_backend:
         raise InvalidJob(
             f"model path {path!r}: {type(model).__name__} computes its own attention and cannot be packed; use a model "

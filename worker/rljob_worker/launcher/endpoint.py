@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from rljob_worker.launcher.board import Board
 from rljob_worker.metrics.names import prometheus_name
+from rljob_worker.ports import named_port
 
 # field of /progress -> gauge
 _PROGRESS = {
@@ -99,7 +100,8 @@ class Endpoint(ThreadingHTTPServer):
         self.registry.register(BoardCollector(board))
         super().__init__(("", port), _Handler, bind_and_activate=False)
         self.socket.close()
-        self.socket = _listening_socket(port)
+        with named_port("the launcher's metrics", port, "RLJOB_METRICS_PORT"):
+            self.socket = _listening_socket(port)
         self.port: int = self.socket.getsockname()[1]
         self._thread = threading.Thread(target=self.serve_forever, name="endpoint", daemon=True)
         self._thread.start()

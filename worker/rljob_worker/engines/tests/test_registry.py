@@ -17,7 +17,7 @@ from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine, train_settings
 from rljob_worker.engines.tests.builders import write_config
 from rljob_worker.engines.transformers_rollout import TransformersRollout
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import BadData, InvalidJob
 
 CPU = torch.device("cpu")
 
@@ -123,3 +123,13 @@ def test_what_a_library_does_not_do_is_refused(tmp_path: Path) -> None:
         build_train_engine(made, engine.model_copy(update={"library": "Megatron"}), CPU)
     with pytest.raises(InvalidJob, match="tensor 2"):
         build_train_engine(made, engine.model_copy(update={"mesh": engine.mesh.model_copy(update={"tp": 2})}), CPU)
+
+
+def test_weights_that_were_fetched_half_are_bad_data(tmp_path: Path) -> None:
+    made = planned(write_config(tmp_path))
+    engine = next(engine for engine in made.engines if engine.kind == "Train")
+    build_train_engine(made, engine, CPU).export(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    with pytest.raises(BadData, match="cannot read its weights: .*; fetch the model again"):
+        build_train_engine(made, engine, CPU)

@@ -10,7 +10,7 @@ Tuned for TRL, because it is faster here than the default: no gradient checkpoin
 bar; no loader in another process; a DDP that neither broadcasts buffers nor looks for unused parameters. SDPA attention
 and float32 without autocast, as ours. Tried and slower: a static cache (1.4 x the time of generation), eager attention
 (the same), transformers' continuous batching (50 x on a CPU). `micro_batches` cuts the update of a padded batch that
-is too large for memory or cache. TRL computes no old log-probs, as `num_iterations` is 1, and has no reference model, as
+is too large for memory or cache. TRL computes no old log-probs, as `num_iterations` is 1, and no reference model, as
 `beta` is 0.
 """
 

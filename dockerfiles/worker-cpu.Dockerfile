@@ -1,0 +1,65 @@
+# The worker for CPUs, with the examples' model, data and code under /workspace: a first job needs no storage.
+# torch without CUDA's libraries (cuda_stubs.py): it cannot use a device. About 2 GB.
+# From the checkout's root: docker build -f dockerfiles/worker-cpu.Dockerfile -t rljob-worker-cpu .
+ARG BASE_IMAGE=python:3.11-slim
+
+# what to install: every package of the extra at the version that constraints.txt pins. A change of pyproject.toml that
+# changes no pin installs nothing again.
+FROM ${BASE_IMAGE} AS pins
+RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/pip set -e; \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    pip install --disable-pip-version-check --target /tools uv==0.13.9
+WORKDIR /source
+COPY pyproject.toml constraints.txt ./
+COPY dockerfiles/cpu-overrides.txt ./
+RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; \
+    if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \
+    /tools/bin/uv pip compile --quiet --no-header --no-annotate --constraint constraints.txt --extra worker \
+        --override cpu-overrides.txt pyproject.toml --output-file /tools/requirements.txt; \
+    grep '^nvidia-cuda-runtime==' constraints.txt >> /tools/requirements.txt
+FROM pins AS wheel
+COPY README.md ./
+COPY crds crds
+COPY operator operator
+COPY worker worker
+RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; \
+    if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \
+    /tools/bin/uv build --quiet --wheel --out-dir /wheel
+
+FROM ${BASE_IMAGE} AS packages
+RUN --mount=type=bind,from=pins,source=/tools,target=/tools --mount=type=secret,id=ca \
+    --mount=type=cache,target=/root/.cache/uv set -e; \
+    if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \
+    UV_LINK_MODE=copy /tools/bin/uv pip install --quiet --system --compile-bytecode --no-deps \
+        --requirement /tools/requirements.txt
+
+FROM packages AS stubs
+RUN set -e; apt-get update; apt-get install -y --no-install-recommends gcc
+COPY dockerfiles/cuda_stubs.py /
+RUN python /cuda_stubs.py /usr/local/lib/python3*/*-packages/torch/lib /stubs
+
+FROM packages AS runtime
+RUN --mount=type=bind,from=stubs,source=/stubs,target=/stubs cp /stubs/* /usr/local/lib/python3*/*-packages/torch/lib/
+# torch looks its user up by number; relative paths of a job begin in /workspace, where its storage is mounted
+RUN echo 'rljob:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && install -d -o 65532 -g 65532 /workspace
+WORKDIR /workspace
+# a number, so that runAsNonRoot can be checked
+USER 65532:65532
+# threads that spin while they wait starve the other workers of a small machine
+ENV HOME=/tmp HF_HOME=/workspace/.cache/huggingface PYTHONUNBUFFERED=1 OMP_WAIT_POLICY=PASSIVE
+
+# the tiny model learns to read and write; only a change of its own recipe trains it again
+FROM runtime AS examples
+COPY worker/rljob_worker/__init__.py /source/rljob_worker/
+COPY worker/rljob_worker/tiny /source/rljob_worker/tiny
+RUN PYTHONPATH=/source python -m rljob_worker.tiny --out /workspace/arithmetic
+COPY examples/*.py /workspace/
+
+FROM runtime
+COPY --from=examples --chown=65532:65532 /workspace /workspace
+USER root
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
+    pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-index /wheel/*.whl
+USER 65532:65532
+# process 1 of the pod: it starts the workers, forwards signals and reaps what they leave behind
+ENTRYPOINT ["python", "-m", "rljob_worker.launcher"]

@@ -1,0 +1,187 @@
+"""Programs that make images from Dockerfiles: BuildKit, else a docker engine, else buildah."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from e2e.cluster.base_image import PYTHON_IMAGE, python_archive
+from e2e.cluster.commands import CommandFailed, environment, run
+from e2e.cluster.containerd import NAMESPACE, Containerd
+from e2e.cluster.go_programs import program
+from e2e.cluster.image_recipes import CHECKOUT, ImageRecipe
+from e2e.cluster.image_store import ImageStore
+from e2e.cluster.image_transfer import copy_image
+from e2e.cluster.waiting import wait_until
+
+# a machine behind a proxy of its own trusts more than an image does; the files are used while building only
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+class Builder(Protocol):
+    def build(self, recipe: ImageRecipe) -> None: ...
+
+    def deliver(self, recipe: ImageRecipe, destination: Containerd) -> None:
+        """Brings the built image to where nodes are cloned from."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildKit:
+    """A buildkitd whose images and cache live in a store of their own."""
+
+    store: ImageStore
+    containerd: Containerd
+
+    @classmethod
+    @contextmanager
+    def running(cls) -> Iterator["BuildKit"]:
+        store = ImageStore.of("builder")
+        store.folder.mkdir(parents=True, exist_ok=True)
+        with store.running() as containerd:
+            import_base(store, containerd)
+            config = store.folder / "buildkitd.toml"
+            config.write_text(buildkit_config(store, containerd))
+            with (store.folder / "buildkitd.log").open("ab") as log:
+                words = [program("buildkitd"), "--config", config]
+                server = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), start_new_session=True)
+            try:
+                builder = cls(store, containerd)
+                wait_until(builder.answers, "buildkitd", timeout_seconds=60)
+                yield builder
+            finally:
+                server.terminate()
+                server.wait()
+
+    def buildctl(self, *words: str | Path) -> str:
+        return run("nice", "-n", "5", program("buildctl"), "--addr", f"unix://{buildkit_socket(self.store)}", *words)
+
+    def answers(self) -> bool:
+        try:
+            self.buildctl("debug", "workers")
+        except CommandFailed:
+            return False
+        return True
+
+    def build(self, recipe: ImageRecipe) -> None:
+        self.buildctl(
+            *("build", "--progress", "plain", "--frontend", "dockerfile.v0"),
+            *("--local", f"context={CHECKOUT}", "--local", f"dockerfile={recipe.dockerfile.parent}"),
+            *("--opt", f"filename={recipe.dockerfile.name}"),
+            *("--opt", f"build-arg:BASE_IMAGE={PYTHON_IMAGE}", "--opt", "image-resolve-mode=local"),
+            *("--secret", f"id=ca,src={CERTIFICATES}"),
+            *("--output", f"type=image,name={recipe.image},compression=uncompressed,unpack=false"),
+        )
+
+    def deliver(self, recipe: ImageRecipe, destination: Containerd) -> None:
+        copy_image(self.store, self.containerd.images()[recipe.image], destination)
+
+
+def buildkit_socket(store: ImageStore) -> Path:
+    return store.folder / "buildkitd.sock"
+
+
+def buildkit_config(store: ImageStore, containerd: Containerd) -> str:
+    return f"""root = "{store.folder / "buildkit"}"
+[grpc]
+  address = ["unix://{buildkit_socket(store)}"]
+[worker.oci]
+  enabled = false
+[worker.containerd]
+  enabled = true
+  address = "{containerd.socket}"
+  namespace = "{NAMESPACE}"
+  snapshotter = "overlayfs"
+  networkMode = "host"
+  gc = true
+  [[worker.containerd.gcpolicy]]
+    all = true
+    maxUsedSpace = "30GB"
+"""
+
+
+def import_base(store: ImageStore, containerd: Containerd) -> None:
+    archive = python_archive()
+    if store.keys().get(PYTHON_IMAGE) != archive.parent.name:
+        containerd.import_archive(archive)
+        store.set_key(PYTHON_IMAGE, archive.parent.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Docker:
+    """A docker engine, which gets the real python:3.11-slim."""
+
+    @classmethod
+    @contextmanager
+    def running(cls) -> Iterator["Docker"]:
+        yield cls()
+
+    def build(self, recipe: ImageRecipe) -> None:
+        secret = ("--secret", f"id=ca,src={CERTIFICATES}") if CERTIFICATES.exists() else ()
+        words = ("docker", "build", "--file", recipe.dockerfile, "--tag", recipe.image, *secret, CHECKOUT)
+        run(*words, env={"DOCKER_BUILDKIT": "1"})
+
+    def deliver(self, recipe: ImageRecipe, destination: Containerd) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            archive = Path(scratch) / "image.tar"
+            run("docker", "save", "--output", archive, recipe.image)
+            destination.import_archive(archive)
+
+
+@dataclass(frozen=True, slots=True)
+class Buildah:
+    """No daemon; slower than BuildKit, and every delivery is a whole image."""
+
+    folder: Path
+
+    @classmethod
+    @contextmanager
+    def running(cls) -> Iterator["Buildah"]:
+        builder = cls(ImageStore.of("buildah").folder)
+        builder.folder.mkdir(parents=True, exist_ok=True)
+        builder.buildah("pull", f"docker-archive:{python_archive()}")
+        yield builder
+
+    def buildah(self, *words: str | Path) -> str:
+        storage = ("--root", self.folder / "root", "--runroot", self.folder / "run", "--storage-driver", "overlay")
+        return run("nice", "-n", "5", "buildah", *storage, *words)
+
+    def build(self, recipe: ImageRecipe) -> None:
+        self.buildah(
+            *("build", "--isolation", "chroot", "--network", "host", "--layers"),
+            *("--secret", f"id=ca,src={CERTIFICATES}", "--build-arg", f"BASE_IMAGE={PYTHON_IMAGE}"),
+            *("--file", recipe.dockerfile, "--tag", recipe.image, CHECKOUT),
+        )
+
+    def deliver(self, recipe: ImageRecipe, destination: Containerd) -> None:
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            archive = Path(scratch) / "image.tar"
+            self.buildah("push", recipe.image, f"docker-archive:{archive}:{recipe.image}")
+            destination.import_archive(archive)
+
+
+def has_docker_engine() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+
+
+CAN_BUILD: dict[str, Callable[[], bool]] = {
+    "buildkit": lambda: shutil.which("go") is not None,
+    "docker": has_docker_engine,
+    "buildah": lambda: shutil.which("buildah") is not None,
+}
+BUILDERS = {"buildkit": BuildKit.running, "docker": Docker.running, "buildah": Buildah.running}
+
+
+def choose_builder(asked_for: str | None) -> str:
+    """The builder of that name, else the first that can work here."""
+    if asked_for is not None and asked_for not in BUILDERS:
+        raise ValueError(f"IMAGE_BUILDER={asked_for}: the builders are {', '.join(BUILDERS)}")
+    for name in [asked_for] if asked_for else CAN_BUILD:
+        if CAN_BUILD[name]():
+            return name
+    raise RuntimeError("nothing here builds images: install Go (for BuildKit), a docker engine, or the package buildah")

@@ -1,0 +1,139 @@
+"""The programs of a Kubernetes cluster, built from their Go modules and kept by version."""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from e2e.cluster.cache import build_once, cache_root, digest
+from e2e.cluster.commands import run
+
+KUBERNETES_VERSION = "v1.34.2"
+KUBERNETES_PROGRAMS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+)
+ETCD_VERSION = "v3.6.5"
+COREDNS_VERSION = "v1.15.0"
+BUILDKIT_VERSION = "v0.23.2"
+HELM_VERSION = "v3.22.0"
+KWOK_VERSION = "v0.8.0"
+KUBECONFORM_VERSION = "v0.8.0"
+KUEUE_VERSION = "v0.15.0"
+
+
+@dataclass(frozen=True, slots=True)
+class GoProgram:
+    """One executable: its file name, the package that is its main, and the module that holds it."""
+
+    name: str
+    package: str
+    module: str
+    version: str
+    linker_flags: tuple[str, ...] = field(default=())
+
+    def key(self) -> str:
+        return f"{self.name}-{self.version}-{digest(self.package, *self.linker_flags)}"
+
+
+def kubernetes_program(name: str) -> GoProgram:
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    stamps = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor}
+    return GoProgram(
+        name,
+        f"k8s.io/kubernetes/cmd/{name}",
+        "k8s.io/kubernetes",
+        KUBERNETES_VERSION,
+        tuple(f"-X k8s.io/component-base/version.{variable}={value}" for variable, value in stamps.items()),
+    )
+
+
+GO_PROGRAMS = {
+    program.name: program
+    for program in (
+        *map(kubernetes_program, KUBERNETES_PROGRAMS),
+        GoProgram("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", ETCD_VERSION),
+        GoProgram("coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", COREDNS_VERSION),
+        GoProgram("buildkitd", "github.com/moby/buildkit/cmd/buildkitd", "github.com/moby/buildkit", BUILDKIT_VERSION),
+        GoProgram("buildctl", "github.com/moby/buildkit/cmd/buildctl", "github.com/moby/buildkit", BUILDKIT_VERSION),
+        GoProgram("helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3", HELM_VERSION),
+        GoProgram("kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", KWOK_VERSION),
+        GoProgram(
+            "kubeconform",
+            "github.com/yannh/kubeconform/cmd/kubeconform",
+            "github.com/yannh/kubeconform",
+            KUBECONFORM_VERSION,
+        ),
+        GoProgram("kueue", "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", KUEUE_VERSION),
+    )
+}
+
+CLUSTER_PROGRAMS = (*KUBERNETES_PROGRAMS, "etcd", "coredns", "helm")
+BUILD_PROGRAMS = ("buildkitd", "buildctl")
+
+
+def program(name: str) -> Path:
+    """The executable, built now if this machine has none of that version."""
+    wanted = GO_PROGRAMS[name]
+    folder = build_once(cache_root() / "bin" / wanted.key(), lambda fresh: build(wanted, fresh))
+    return folder / name
+
+
+def build(wanted: GoProgram, folder: Path) -> None:
+    require_go()
+    workspace = folder / "module"
+    workspace.mkdir()
+    prepare_module(wanted, workspace)
+    flags = " ".join(("-s", "-w", *wanted.linker_flags))
+    argv = (
+        "nice",
+        "-n",
+        "5",
+        "go",
+        "build",
+        "-trimpath",
+        "-ldflags",
+        flags,
+        "-o",
+        folder / wanted.name,
+        wanted.package,
+    )
+    run(*argv, cwd=workspace, env={"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"})
+    shutil.rmtree(workspace)
+
+
+def prepare_module(wanted: GoProgram, workspace: Path) -> None:
+    """A module of our own that requires the program's, as a replace in a go.mod counts in the main module only."""
+    run("go", "mod", "init", "rljob.dev/build", cwd=workspace)
+    source = json.loads(run("go", "mod", "download", "-json", f"{wanted.module}@{wanted.version}", cwd=workspace))
+    edits = [f"-require={wanted.module}@{wanted.version}", *replacements(source["GoMod"], wanted.version)]
+    run("go", "mod", "edit", *edits, cwd=workspace)
+    run("go", "get", f"{wanted.package}@{wanted.version}", cwd=workspace)
+
+
+def replacements(go_mod: str, version: str) -> list[str]:
+    """The sibling modules that a release requires at a placeholder, at the versions that they are published as.
+
+    Kubernetes v1.34.2 requires `k8s.io/api v0.0.0`, replaced by a folder; that folder is published as v0.34.2.
+    """
+    required = json.loads(run("go", "mod", "edit", "-json", go_mod))["Require"]
+    siblings = [entry["Path"] for entry in required if entry["Version"] == "v0.0.0"]
+    return [f"-replace={path}={path}@{version.replace('v1.', 'v0.', 1)}" for path in siblings]
+
+
+def require_go() -> None:
+    if shutil.which("go") is None:
+        raise RuntimeError(
+            "no `go` on PATH: the cluster's programs are built from their Go modules; install Go 1.25 or newer"
+        )
+
+
+def module_folder(name: str) -> Path:
+    """Where the Go client keeps the source of a program's module, fetched now if it is not there."""
+    wanted = GO_PROGRAMS[name]
+    found = json.loads(run("go", "mod", "download", "-json", f"{wanted.module}@{wanted.version}", cwd=cache_root()))
+    return Path(found["Dir"])

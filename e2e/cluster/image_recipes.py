@@ -1,0 +1,54 @@
+"""The project's own images: their Dockerfiles, and a key that changes with anything they are built from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster.cache import digest
+
+CHECKOUT = Path(__file__).parents[2]
+SOURCES = (
+    "README.md",
+    "constraints.txt",
+    "crds/rljob_api",
+    "operator/rljob_operator",
+    "pyproject.toml",
+    "worker/rljob_worker",
+)
+EXAMPLES = ("dockerfiles/cpu-overrides.txt", "dockerfiles/cuda_stubs.py", "examples")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecipe:
+    """One Dockerfile, and the files and folders of the checkout that it copies."""
+
+    image: str
+    dockerfile: Path
+    sources: tuple[str, ...] = SOURCES
+
+    def key(self, base: str, checkout: Path = CHECKOUT) -> str:
+        """`base` says what the base image is."""
+        files = [checkout / ".dockerignore", *self.files(checkout)]
+        contents = [part for path in files for part in (str(path.relative_to(checkout)), path.read_bytes())]
+        return digest(base, self.dockerfile.read_bytes(), *contents)
+
+    def files(self, checkout: Path) -> list[Path]:
+        """What the image can hold, in a fixed order: not what .dockerignore leaves out."""
+        found = [path for source in self.sources for path in (checkout / source, *(checkout / source).rglob("*"))]
+        return sorted(path for path in found if path.is_file() and not is_ignored(path.relative_to(checkout)))
+
+
+def is_ignored(path: Path) -> bool:
+    """Compiled files and tests, which no image holds."""
+    return (
+        not {"__pycache__", "tests"}.isdisjoint(path.parts)
+        or path.name == "conftest.py"
+        or path.name.startswith("test_")
+    )
+
+
+def recipe(name: str, sources: tuple[str, ...] = SOURCES) -> ImageRecipe:
+    return ImageRecipe(f"localhost/rljob-{name}:dev", CHECKOUT / f"dockerfiles/{name}.Dockerfile", sources)
+
+
+# the worker for NVIDIA devices is not among them: nodes of a test cluster have none
+RECIPES = (recipe("operator"), recipe("databuffer"), recipe("worker-cpu", (*SOURCES, *EXAMPLES)))

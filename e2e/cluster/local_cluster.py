@@ -1,0 +1,179 @@
+"""A Kubernetes cluster of this machine's own processes: a control plane, and nodes that are sets of namespaces."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster import access, control_plane, images, kwok
+from e2e.cluster.cache import locked
+from e2e.cluster.commands import CommandFailed, run
+from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
+from e2e.cluster.image_transfer import copy_image
+from e2e.cluster.node import LocalNode
+from e2e.cluster.spec import ClusterSpec, RunDir
+from e2e.cluster.system_packages import RUNTIME, ensure_installed
+from e2e.cluster.waiting import wait_until
+
+FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    spec: ClusterSpec
+    run_dir: RunDir
+
+    @classmethod
+    def up(cls, spec: ClusterSpec) -> "LocalCluster":
+        """A cluster whose nodes are all Ready; nothing is left of one that fails to come up."""
+        require_root()
+        ensure_installed(RUNTIME)
+        for name in CLUSTER_PROGRAMS:
+            program(name)
+        store = images.ensure_images()
+        folder = RunDir.of(spec.index)
+        if folder.root.exists():
+            raise RuntimeError(
+                f"cluster {spec.index} is up, or was not taken down ({folder.root}): "
+                f"`python -m e2e.cluster --index {spec.index} down`, or take another --index"
+            )
+        folder.root.mkdir(parents=True)
+        folder.spec.write_text(spec.to_json())
+        cluster = cls(spec, folder)
+        try:
+            cluster.start(store)
+        except BaseException:
+            if not os.environ.get("KEEP_FAILED_CLUSTER"):
+                cluster.down()
+            raise
+        return cluster
+
+    @classmethod
+    def attach(cls, index: int = 0) -> "LocalCluster":
+        """The cluster that is up."""
+        folder = RunDir.of(index)
+        if not folder.spec.exists():
+            raise RuntimeError(f"no cluster {index} is up: `python -m e2e.cluster --index {index} up` starts one")
+        return cls(ClusterSpec.from_json(folder.spec.read_text()), folder)
+
+    def start(self, store: images.ImageStore) -> None:
+        self.lay_bridge()
+        with ThreadPoolExecutor() as pool:
+            disks = [pool.submit(node.create, store) for node in self.nodes()]
+            control_plane.start(self.spec, self.run_dir)
+            for disk in disks:
+                disk.result()
+        for node in self.nodes():
+            node.start()
+            self.start_device_plugin(node)
+        names = {node.name for node in self.nodes()}
+        wait_until(lambda: self.ready_nodes() >= names, f"{len(names)} nodes to be Ready", timeout_seconds=120)
+        wait_until(self.has_default_account, "the default service account", timeout_seconds=60)
+        if self.spec.num_kwok_nodes:
+            kwok.start(self.spec, self.run_dir, self.kubectl)
+
+    def lay_bridge(self) -> None:
+        network = self.spec.network
+        run("ip", "link", "add", network.bridge, "type", "bridge")
+        run("ip", "addr", "add", f"{network.host_address}/24", "dev", network.bridge)
+        run("ip", "link", "set", network.bridge, "up")
+        FORWARDING.write_text("1")
+
+    def start_device_plugin(self, node: LocalNode) -> None:
+        devices = self.spec.devices.get(node.name)
+        if devices:
+            counts = [f"{resource}={count}" for resource, count in devices.items()]
+            folder = self.run_dir.device_plugins(node.name)
+            argv = [sys.executable, "-m", "e2e.cluster.device_plugin", folder, *counts]
+            checkout = Path(__file__).parents[2]
+            self.run_dir.processes.start(f"{node.name}-devices", argv, {"PYTHONPATH": str(checkout)})
+
+    def nodes(self) -> list[LocalNode]:
+        return [LocalNode(self.spec, self.run_dir, number) for number in self.spec.nodes]
+
+    def node(self, number: int) -> LocalNode:
+        if number not in self.spec.nodes:
+            raise ValueError(f"node {number}: the cluster has nodes 1 to {self.spec.num_nodes}")
+        return LocalNode(self.spec, self.run_dir, number)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.run_dir.kubeconfig(access.ADMIN)
+
+    def kubectl(self, *words: str | Path, input: str | None = None) -> str:
+        return run(program("kubectl"), "--kubeconfig", self.kubeconfig, *words, input=input)
+
+    def helm(self, *words: str | Path) -> str:
+        return run(program("helm"), "--kubeconfig", self.kubeconfig, *words)
+
+    def ready_nodes(self) -> set[str]:
+        ready = '{range .items[?(@.status.conditions[-1].status=="True")]}{.metadata.name} {end}'
+        return set(self.kubectl("get", "nodes", "-o", f"jsonpath={ready}").split())
+
+    def has_default_account(self) -> bool:
+        with suppress(CommandFailed):
+            return bool(self.kubectl("-n", "default", "get", "serviceaccount", "default", "-o", "name"))
+        return False
+
+    def load_images(self) -> Mapping[str, int]:
+        """Rebuilds what changed and brings it to the running nodes; image name to bytes sent."""
+        store = images.ensure_images()
+        sent: dict[str, int] = {}
+        with store.running() as source:
+            wanted = [image for name, image in source.images().items() if name in images.NAMES]
+        for node in self.nodes():
+            destination = node.containerd()
+            for image in wanted:
+                sent[image.name] = sent.get(image.name, 0) + copy_image(store, image, destination)
+        return sent
+
+    def kill_node(self, number: int) -> None:
+        """Power off."""
+        self.node(number).kill()
+
+    def restart_node(self, number: int) -> None:
+        """Power off, if it is on, and power on; its disk is as it was."""
+        node = self.node(number)
+        node.kill()
+        node.start()
+        wait_until(lambda: node.name in self.ready_nodes(), f"{node.name} to be Ready", timeout_seconds=120)
+
+    def kill_kubelet(self, number: int) -> None:
+        self.node(number).kill_kubelet()
+
+    def start_kubelet(self, number: int) -> None:
+        self.node(number).start_kubelet()
+
+    def pod_netns_exec(self, namespace: str, pod: str, *argv: str) -> str:
+        """Runs a program of this machine in the network namespace of a running pod."""
+        found = json.loads(self.kubectl("-n", namespace, "get", "pod", pod, "-o", "json"))
+        number = int(found["spec"]["nodeName"].removeprefix("node"))
+        return self.node(number).pod_execute(found["metadata"]["uid"], *argv)
+
+    def down(self) -> None:
+        """Leaves nothing: no process, mount, namespace, link, route, control group or file."""
+        if not self.run_dir.root.exists():
+            return
+        processes = self.run_dir.processes
+        with locked(self.run_dir.root.with_suffix(".lock")):
+            for node in self.nodes():
+                processes.stop(f"{node.name}-devices")
+                node.remove()
+            # state is thrown away, so nothing needs to end in order; an API server takes 10 s to say goodbye
+            for name in control_plane.PROCESSES:
+                processes.stop(name)
+            with suppress(CommandFailed):
+                run("ip", "link", "del", self.spec.network.bridge)
+            shutil.rmtree(self.run_dir.root)
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise RuntimeError(
+            "a cluster on this machine needs root; with a docker engine, `make e2e CLUSTER=kind` does not"
+        )

@@ -1,0 +1,21 @@
+"""Waiting for a cluster, which answers when it can."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+
+def wait_until(
+    question: Callable[[], Answer], what: str, timeout_seconds: float, interval_seconds: float = 0.1
+) -> Answer:
+    """The first answer that is true; a TimeoutError that says what was waited for, and the last answer."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        answer = question()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout_seconds:.0f} s for {what}; the last answer was {answer!r}")
+        time.sleep(interval_seconds)

@@ -12,7 +12,7 @@ setup: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[worker,dev]'
+	$(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[operator,worker,dev]'
 	touch $@
 
 quickstart: setup  ## a tiny model learns arithmetic word problems, in minutes
@@ -43,7 +43,7 @@ docs: setup  ## regenerates docs/rljob-reference.md from the types
 
 constraints: setup  ## pins everything that .[worker,dev] installs
 	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --upgrade \
-		--extra worker --extra dev pyproject.toml --output-file constraints.txt
+		--extra operator --extra worker --extra dev pyproject.toml --output-file constraints.txt
 
 clean:
 	rm -rf .venv runs examples/arithmetic

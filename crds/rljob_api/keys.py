@@ -22,6 +22,21 @@ ENV_TOKEN_FILE = "RLJOB_TOKEN_FILE"
 ENV_RUN_DIR = "RLJOB_RUN_DIR"
 ENV_LOCAL_RANK = "RLJOB_LOCAL_RANK"
 ENV_METRICS_PORT = "RLJOB_METRICS_PORT"
+ENV_BUFFER_PORT = "RLJOB_BUFFER_PORT"
+ENV_ARENA_DIR = "RLJOB_ARENA_DIR"
+ENV_RESUME = "RLJOB_RESUME"
+
+# Ports of a pod. Locally the system chooses them.
+PORT_BUFFER = 8815
+PORT_WORKER_METRICS = 9400
+PORT_BUFFER_METRICS = 9401
+
+# Containers of a pod.
+CONTAINER_WORKER = "worker"
+CONTAINER_BUFFER = "data-buffer"
+
+WORKSPACE = "/workspace"
+"""Where a pod keeps data and results, and where relative paths of a job begin."""
 
 # Labels of every child of a job.
 LABEL_JOB = f"{GROUP}/job"
@@ -29,6 +44,8 @@ LABEL_GROUP = f"{GROUP}/group"
 LABEL_HOST_INDEX = f"{GROUP}/host-index"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 LABEL_COMPONENT = f"{GROUP}/component"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY_VALUE = "rljob-operator"
 ANNOTATION_PLAN_HASH = f"{GROUP}/plan-hash"
 
 # Edges that every plan has besides its own.

@@ -25,6 +25,14 @@ from rljob_api.v1alpha1.infrastructure import (
     WorkerGroupSpec,
 )
 from rljob_api.v1alpha1.job import Metadata, RLJob, RLJobSpec
+from rljob_api.v1alpha1.status import (
+    Condition,
+    FailureStatus,
+    MetricStatus,
+    ProgressStatus,
+    RLJobStatus,
+    WorkerGroupStatus,
+)
 from rljob_api.v1alpha1.training import (
     CheckpointSpec,
     RolloutParallelism,
@@ -36,6 +44,12 @@ from rljob_api.v1alpha1.training import (
 )
 
 __all__ = [
+    "WorkerGroupStatus",
+    "RLJobStatus",
+    "ProgressStatus",
+    "MetricStatus",
+    "FailureStatus",
+    "Condition",
     "AcceleratorSpec",
     "AdvantageSpec",
     "AlgorithmSpec",

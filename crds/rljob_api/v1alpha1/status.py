@@ -1,0 +1,182 @@
+"""`RLJob.status`: what the operator reports.  Everything but `attempt`, the counters and the plan follows from what it
+sees."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rljob_api.model import ApiModel, Items
+
+Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspending", "Suspended", "Succeeded", "Failed"]
+
+ConditionType = Literal[
+    "Accepted",
+    "Suspended",
+    "QuotaReserved",
+    "Scheduled",
+    "Ready",
+    "Progressing",
+    "Degraded",
+    "Complete",
+    "Failed",
+]
+
+MAX_PROGRESS_METRICS = 32
+
+
+class Condition(ApiModel):
+    """One thing that is true, false or unknown of a job, as in every Kubernetes object."""
+
+    type: ConditionType
+    """What is said."""
+
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+
+    reason: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=128)
+    """Why, as one word; docs/conditions.md lists them all."""
+
+    message: str = Field(default="", max_length=4096)
+    """Why, in a sentence."""
+
+    last_transition_time: str
+    """When `status` last changed."""
+
+    observed_generation: int = 0
+    """The generation of the spec it was said of."""
+
+
+class WorkerGroupStatus(ApiModel):
+    """Pods of one worker group, of the current attempt."""
+
+    name: str
+    """The group."""
+
+    desired: int = 0
+    """Pods that the spec asks for."""
+
+    scheduled: int = 0
+    """Pods that have a node."""
+
+    ready: int = 0
+    """Pods whose containers are ready."""
+
+    failed: int = 0
+    """Pods that failed."""
+
+    buffer_restarts: int = 0
+    """Restarts of data buffers, which lose their rows."""
+
+
+class MetricStatus(ApiModel):
+    """One metric of the last step, as text: the API has no floating-point numbers that survive a round trip."""
+
+    name: str
+    """As in metrics.jsonl: `reward/mean`."""
+
+    value: str
+    """Four significant digits."""
+
+
+class ProgressStatus(ApiModel):
+    """How far training is, as the lead worker says."""
+
+    step: int = 0
+    """The last finished step."""
+
+    total_steps: int = 0
+    """stop.steps."""
+
+    percent: int = Field(default=0, ge=0, le=100)
+    """Steps done, of all steps."""
+
+    estimated_remaining_seconds: int | None = None
+    """Remaining steps at the pace of the recent ones. Unset: not known yet."""
+
+    reward: str | None = None
+    """Mean reward of the last step."""
+
+    metrics: Items[MetricStatus] = Field(default=(), max_length=MAX_PROGRESS_METRICS)
+    """The most telling metrics of the last step."""
+
+    checkpoint_step: int | None = None
+    """Step of the last committed checkpoint."""
+
+    last_step_time: str | None = None
+    """When `step` last grew."""
+
+
+class FailureStatus(ApiModel):
+    """The failure that ended an attempt."""
+
+    attempt: int
+    """Which attempt."""
+
+    pod: str = ""
+    """The pod that explains it."""
+
+    container: str = ""
+    """The container of that pod."""
+
+    exit_code: int | None = None
+    """Its exit code; docs/conditions.md says what each means."""
+
+    reason: str = ""
+    """As Kubernetes says it: OOMKilled, Error, DeadlineExceeded."""
+
+    message: str = Field(default="", max_length=4096)
+    """Last words of the worker."""
+
+    time: str = ""
+    """When it was noticed."""
+
+
+class RLJobStatus(ApiModel):
+    """What the operator reports of a job."""
+
+    observed_generation: int = 0
+    """The generation of the spec that the rest speaks of."""
+
+    phase: Phase = "Pending"
+    """Everything below in one word, for people."""
+
+    attempt: int = 0
+    """The current life of the gang; 0 before the first."""
+
+    restarts: int = 0
+    """Attempts that failed and were followed by another."""
+
+    counted_restarts: int = 0
+    """Those of them that count against failurePolicy.maxRestarts."""
+
+    plan_hash: str | None = None
+    """SHA-256 of the Plan that runs."""
+
+    plan_config_map: str | None = None
+    """The ConfigMap that holds it."""
+
+    ready: str = "0/0"
+    """Ready pods, of all."""
+
+    start_time: str | None = None
+    """When pods were first created."""
+
+    completion_time: str | None = None
+    """When the job ended."""
+
+    active_seconds: int = 0
+    """Seconds with all pods ready, over all attempts."""
+
+    conditions: Items[Condition] = ()
+    """What is true of the job now."""
+
+    worker_groups: Items[WorkerGroupStatus] = ()
+    """Pods by group."""
+
+    progress: ProgressStatus | None = None
+    """How far training is. Unset: the lead worker has not answered yet."""
+
+    last_failure: FailureStatus | None = None
+    """Why the last attempt that failed did."""

@@ -4,11 +4,9 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from e2e.cluster import control_plane
+from e2e.cluster import Cluster, control_plane
 from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
 from e2e.cluster.images import ensure_images
-from e2e.cluster.local_cluster import LocalCluster
-from e2e.cluster.spec import ClusterSpec
 
 
 def build(options: argparse.Namespace) -> None:
@@ -21,16 +19,16 @@ def up(options: argparse.Namespace) -> None:
     devices: dict[str, dict[str, int]] = {}
     for node, resource, count in options.device:
         devices.setdefault(node, {})[resource] = int(count)
-    cluster = LocalCluster.up(ClusterSpec(options.index, options.nodes, devices, options.kwok))
+    cluster = Cluster.up(options.nodes, devices, options.kwok, options.index, not options.old_images)
     print(f"{options.nodes} nodes Ready: export KUBECONFIG={cluster.kubeconfig}")
 
 
 def down(options: argparse.Namespace) -> None:
-    LocalCluster.attach(options.index).down()
+    Cluster.attach(options.index).down()
 
 
 def status(options: argparse.Namespace) -> None:
-    cluster = LocalCluster.attach(options.index)
+    cluster = Cluster.attach(options.index)
     processes = cluster.run_dir.processes
     for name in processes.names():
         pid = processes.pid(name)
@@ -39,37 +37,37 @@ def status(options: argparse.Namespace) -> None:
 
 
 def kubeconfig(options: argparse.Namespace) -> None:
-    print(LocalCluster.attach(options.index).kubeconfig)
+    print(Cluster.attach(options.index).kubeconfig)
 
 
 def load(options: argparse.Namespace) -> None:
-    for image, num_bytes in LocalCluster.attach(options.index).load_images().items():
+    for image, num_bytes in Cluster.attach(options.index).load_images().items():
         print(f"{image}  {num_bytes / 1e6:.1f} MB sent")
 
 
 def kubectl(options: argparse.Namespace) -> None:
-    print(LocalCluster.attach(options.index).kubectl(*options.words), end="")
+    print(Cluster.attach(options.index).kubectl(*options.words), end="")
 
 
 def node_kill(options: argparse.Namespace) -> None:
-    LocalCluster.attach(options.index).kill_node(options.node)
+    Cluster.attach(options.index).kill_node(options.node)
 
 
 def node_restart(options: argparse.Namespace) -> None:
-    LocalCluster.attach(options.index).restart_node(options.node)
+    Cluster.attach(options.index).restart_node(options.node)
 
 
 def kubelet_kill(options: argparse.Namespace) -> None:
-    LocalCluster.attach(options.index).kill_kubelet(options.node)
+    Cluster.attach(options.index).kill_kubelet(options.node)
 
 
 def kubelet_start(options: argparse.Namespace) -> None:
-    LocalCluster.attach(options.index).start_kubelet(options.node)
+    Cluster.attach(options.index).start_kubelet(options.node)
 
 
 def logs(options: argparse.Namespace) -> None:
     """The end of every component's log, or of one."""
-    cluster = LocalCluster.attach(options.index)
+    cluster = Cluster.attach(options.index)
     for name in [options.name] if options.name else [*control_plane.PROCESSES]:
         print(f"==> {name} <==\n{cluster.run_dir.processes.log_tail(name)}")
 
@@ -104,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
     starting.add_argument("--nodes", type=int, default=2)
     starting.add_argument("--kwok", type=int, default=0, help="simulated nodes beside them")
     starting.add_argument("--device", nargs=3, action="append", default=[], metavar=("NODE", "RESOURCE", "COUNT"))
+    starting.add_argument("--old-images", action="store_true", help="take the images as they were built last")
     starting.set_defaults(command=up)
     logging = commands.add_parser("logs", help="the end of the components' logs")
     logging.add_argument("name", nargs="?", help="one component, such as kube-scheduler")

@@ -85,7 +85,9 @@ def controller_flags(spec: ClusterSpec, folder: RunDir) -> list[str]:
         "--leader-elect=false",
         f"--bind-address={spec.network.loopback}",
         "--node-monitor-period=1s",
-        f"--node-monitor-grace-period={spec.grace_seconds}s",
+        f"--node-monitor-grace-period={spec.effective_grace_seconds}s",
+        # a claim made a moment after its volume is bound at the next look
+        "--pvclaimbinder-sync-period=2s",
         *CLIENT_RATE,
     ]
 

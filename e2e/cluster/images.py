@@ -7,24 +7,34 @@ from pathlib import Path
 
 from e2e.cluster import builders
 from e2e.cluster.base_image import BUSYBOX_IMAGE, PAUSE_IMAGE, busybox_archive, pause_archive, python_archive
+from e2e.cluster.commands import CommandFailed
 from e2e.cluster.image_recipes import RECIPES, ImageRecipe
 from e2e.cluster.image_store import ImageStore
 
 NAMES = (PAUSE_IMAGE, BUSYBOX_IMAGE, *(recipe.image for recipe in RECIPES))
 
 
-def ensure_images() -> ImageStore:
-    """The store that nodes are cloned from, up to date."""
+def node_images() -> ImageStore:
+    """The store that nodes are cloned from, as it is."""
     store = ImageStore.of("nodes")
     store.folder.mkdir(parents=True, exist_ok=True)
+    return store
+
+
+def ensure_images() -> ImageStore:
+    """The store that nodes are cloned from, up to date."""
+    store = node_images()
     import_archives(store, {PAUSE_IMAGE: pause_archive(), BUSYBOX_IMAGE: busybox_archive()})
     base = python_archive().parent.name
-    keys = {recipe.image: recipe.key(base) for recipe in RECIPES}
-    stale = [recipe for recipe in RECIPES if store.keys().get(recipe.image) != keys[recipe.image]]
+    keys = {recipe: recipe.key(base) for recipe in RECIPES}
+    stale = [recipe for recipe, key in keys.items() if store.keys().get(recipe.image) != key]
     if stale:
-        build(stale, store)
+        failures = build(stale, store)
         for recipe in stale:
-            store.set_key(recipe.image, keys[recipe.image])
+            if recipe not in failures:
+                store.set_key(recipe.image, keys[recipe])
+        if failures:
+            raise CommandFailed("\n\n".join(f"{recipe.image}: {error}" for recipe, error in failures.items()))
     return store
 
 
@@ -37,11 +47,21 @@ def import_archives(store: ImageStore, archives: Mapping[str, Path]) -> None:
                 store.set_key(name, path.parent.name)
 
 
-def build(recipes: list[ImageRecipe], store: ImageStore) -> None:
+def build(recipes: list[ImageRecipe], store: ImageStore) -> dict[ImageRecipe, CommandFailed]:
+    """Builds and stores what can be built; one image that cannot does not hold up the others."""
     start_builder = builders.BUILDERS[builders.choose_builder(os.environ.get("IMAGE_BUILDER"))]
-    with start_builder() as builder, store.running() as destination:
+    with start_builder() as builder:
         # mostly downloads and disk, so that one fills what another leaves
         with ThreadPoolExecutor() as pool:
-            list(pool.map(builder.build, recipes))
-        for recipe in recipes:
-            builder.deliver(recipe, destination)
+            running = {recipe: pool.submit(builder.build, recipe) for recipe in recipes}
+        failures: dict[ImageRecipe, CommandFailed] = {}
+        with store.running() as destination:
+            for recipe, build in running.items():
+                error = build.exception()
+                if error is None:
+                    builder.deliver(recipe, destination)
+                elif isinstance(error, CommandFailed):
+                    failures[recipe] = error
+                else:
+                    raise error
+    return failures

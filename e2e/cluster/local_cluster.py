@@ -12,8 +12,10 @@ from pathlib import Path
 
 from e2e.cluster import access, control_plane, images, kwok
 from e2e.cluster.cache import locked
+from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
+from e2e.cluster.image_store import ImageStore
 from e2e.cluster.image_transfer import copy_image
 from e2e.cluster.node import LocalNode
 from e2e.cluster.spec import ClusterSpec, RunDir
@@ -24,29 +26,21 @@ FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 @dataclass(frozen=True, slots=True)
-class LocalCluster:
+class LocalCluster(Cluster):
     spec: ClusterSpec
     run_dir: RunDir
 
     @classmethod
-    def up(cls, spec: ClusterSpec) -> "LocalCluster":
-        """A cluster whose nodes are all Ready; nothing is left of one that fails to come up."""
+    def start(cls, spec: ClusterSpec, build_images: bool) -> "LocalCluster":
+        """Nothing is left of a cluster that fails to come up, unless KEEP_FAILED_CLUSTER is set."""
         require_root()
         ensure_installed(RUNTIME)
         for name in CLUSTER_PROGRAMS:
             program(name)
-        store = images.ensure_images()
-        folder = RunDir.of(spec.index)
-        if folder.root.exists():
-            raise RuntimeError(
-                f"cluster {spec.index} is up, or was not taken down ({folder.root}): "
-                f"`python -m e2e.cluster --index {spec.index} down`, or take another --index"
-            )
-        folder.root.mkdir(parents=True)
-        folder.spec.write_text(spec.to_json())
-        cluster = cls(spec, folder)
+        store = images.ensure_images() if build_images else images.node_images()
+        cluster = cls(spec, claim(spec))
         try:
-            cluster.start(store)
+            cluster.start_all(store)
         except BaseException:
             if not os.environ.get("KEEP_FAILED_CLUSTER"):
                 cluster.down()
@@ -54,14 +48,13 @@ class LocalCluster:
         return cluster
 
     @classmethod
-    def attach(cls, index: int = 0) -> "LocalCluster":
-        """The cluster that is up."""
+    def running(cls, index: int) -> "LocalCluster":
         folder = RunDir.of(index)
         if not folder.spec.exists():
             raise RuntimeError(f"no cluster {index} is up: `python -m e2e.cluster --index {index} up` starts one")
         return cls(ClusterSpec.from_json(folder.spec.read_text()), folder)
 
-    def start(self, store: images.ImageStore) -> None:
+    def start_all(self, store: ImageStore) -> None:
         self.lay_bridge()
         with ThreadPoolExecutor() as pool:
             disks = [pool.submit(node.create, store) for node in self.nodes()]
@@ -105,23 +98,7 @@ class LocalCluster:
     def kubeconfig(self) -> Path:
         return self.run_dir.kubeconfig(access.ADMIN)
 
-    def kubectl(self, *words: str | Path, input: str | None = None) -> str:
-        return run(program("kubectl"), "--kubeconfig", self.kubeconfig, *words, input=input)
-
-    def helm(self, *words: str | Path) -> str:
-        return run(program("helm"), "--kubeconfig", self.kubeconfig, *words)
-
-    def ready_nodes(self) -> set[str]:
-        ready = '{range .items[?(@.status.conditions[-1].status=="True")]}{.metadata.name} {end}'
-        return set(self.kubectl("get", "nodes", "-o", f"jsonpath={ready}").split())
-
-    def has_default_account(self) -> bool:
-        with suppress(CommandFailed):
-            return bool(self.kubectl("-n", "default", "get", "serviceaccount", "default", "-o", "name"))
-        return False
-
     def load_images(self) -> Mapping[str, int]:
-        """Rebuilds what changed and brings it to the running nodes; image name to bytes sent."""
         store = images.ensure_images()
         sent: dict[str, int] = {}
         with store.running() as source:
@@ -133,15 +110,20 @@ class LocalCluster:
         return sent
 
     def kill_node(self, number: int) -> None:
-        """Power off."""
         self.node(number).kill()
 
     def restart_node(self, number: int) -> None:
-        """Power off, if it is on, and power on; its disk is as it was."""
         node = self.node(number)
         node.kill()
+        before = self.last_report(node.name)
         node.start()
-        wait_until(lambda: node.name in self.ready_nodes(), f"{node.name} to be Ready", timeout_seconds=120)
+        is_back = f"{node.name} to report itself Ready"
+        wait_until(lambda: self.last_report(node.name) != before, is_back, timeout_seconds=120)
+        wait_until(lambda: node.name in self.ready_nodes(), is_back, timeout_seconds=120)
+
+    def last_report(self, node: str) -> str:
+        """When its kubelet last renewed its lease."""
+        return self.kubectl("-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
 
     def kill_kubelet(self, number: int) -> None:
         self.node(number).kill_kubelet()
@@ -150,7 +132,6 @@ class LocalCluster:
         self.node(number).start_kubelet()
 
     def pod_netns_exec(self, namespace: str, pod: str, *argv: str) -> str:
-        """Runs a program of this machine in the network namespace of a running pod."""
         found = json.loads(self.kubectl("-n", namespace, "get", "pod", pod, "-o", "json"))
         number = int(found["spec"]["nodeName"].removeprefix("node"))
         return self.node(number).pod_execute(found["metadata"]["uid"], *argv)
@@ -170,6 +151,20 @@ class LocalCluster:
             with suppress(CommandFailed):
                 run("ip", "link", "del", self.spec.network.bridge)
             shutil.rmtree(self.run_dir.root)
+
+
+def claim(spec: ClusterSpec) -> RunDir:
+    """The cluster's folder, which only one can have."""
+    folder = RunDir.of(spec.index)
+    try:
+        folder.root.mkdir(parents=True)
+    except FileExistsError:
+        raise RuntimeError(
+            f"cluster {spec.index} is up, or was not taken down: `python -m e2e.cluster --index {spec.index} down` "
+            "does that; another --index starts one beside it"
+        ) from None
+    folder.spec.write_text(spec.to_json())
+    return folder
 
 
 def require_root() -> None:

@@ -40,6 +40,11 @@ class ClusterSpec:
         return Network(self.index)
 
     @property
+    def effective_grace_seconds(self) -> int:
+        """kwok renews a 40 s lease every 10 s, and later when it has a thousand of them."""
+        return max(self.grace_seconds, 40) if self.num_kwok_nodes else self.grace_seconds
+
+    @property
     def nodes(self) -> range:
         return range(1, self.num_nodes + 1)
 

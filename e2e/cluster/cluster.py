@@ -1,0 +1,106 @@
+"""What a test may ask of a cluster, whichever way it runs."""
+
+import importlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from e2e.cluster.commands import CommandFailed, run
+from e2e.cluster.go_programs import program
+from e2e.cluster.spec import ClusterSpec
+
+BACKENDS = {"local": "e2e.cluster.local_cluster:LocalCluster", "kind": "e2e.cluster.kind_cluster:KindCluster"}
+
+
+class Cluster(ABC):
+    """A running cluster; `Cluster.up()` starts one of this machine's processes, or with CLUSTER=kind of containers."""
+
+    spec: ClusterSpec
+
+    @staticmethod
+    def up(
+        nodes: int = 2,
+        devices: Mapping[str, Mapping[str, int]] | None = None,
+        kwok: int = 0,
+        index: int = 0,
+        build_images: bool = True,
+    ) -> "Cluster":
+        """A cluster with all nodes Ready and the images of this checkout on them.
+
+        `devices` is node name to resource to count, such as `{"node2": {"nvidia.com/gpu": 2}}`; `kwok` counts
+        simulated nodes; clusters of different `index` are up at once. Without `build_images` the nodes get the images
+        as they were built last.
+        """
+        return backend().start(ClusterSpec(index, nodes, devices or {}, kwok), build_images)
+
+    @staticmethod
+    def attach(index: int = 0) -> "Cluster":
+        """The cluster that is up."""
+        return backend().running(index)
+
+    @classmethod
+    @abstractmethod
+    def start(cls, spec: ClusterSpec, build_images: bool) -> "Cluster": ...
+
+    @classmethod
+    @abstractmethod
+    def running(cls, index: int) -> "Cluster": ...
+
+    @property
+    @abstractmethod
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+
+    @abstractmethod
+    def load_images(self) -> Mapping[str, int]:
+        """Rebuilds what changed and brings it to the running nodes; image to bytes sent. Pods need a restart."""
+
+    @abstractmethod
+    def kill_node(self, number: int) -> None:
+        """Power off: nothing in the node gets to say goodbye."""
+
+    @abstractmethod
+    def restart_node(self, number: int) -> None:
+        """Power off, if it is on, and on; returns when it is Ready. Its disk is as it was."""
+
+    @abstractmethod
+    def kill_kubelet(self, number: int) -> None:
+        """The node falls silent; its containers run on."""
+
+    @abstractmethod
+    def start_kubelet(self, number: int) -> None: ...
+
+    @abstractmethod
+    def pod_netns_exec(self, namespace: str, pod: str, *argv: str) -> str:
+        """Runs a program of the node, such as `ip` or `tc`, in the network namespace of a running pod."""
+
+    @abstractmethod
+    def down(self) -> None:
+        """Leaves nothing behind."""
+
+    def kubectl(self, *words: str | Path, input: str | None = None) -> str:
+        """What kubectl prints; a CommandFailed with its words otherwise."""
+        return run(program("kubectl"), "--kubeconfig", self.kubeconfig, *words, input=input)
+
+    def helm(self, *words: str | Path) -> str:
+        return run(program("helm"), "--kubeconfig", self.kubeconfig, *words)
+
+    def ready_nodes(self) -> set[str]:
+        ready = '{range .items[?(@.status.conditions[-1].status=="True")]}{.metadata.name} {end}'
+        return set(self.kubectl("get", "nodes", "-o", f"jsonpath={ready}").split())
+
+    def has_default_account(self) -> bool:
+        with suppress(CommandFailed):
+            return bool(self.kubectl("-n", "default", "get", "serviceaccount", "default", "-o", "name"))
+        return False
+
+
+def backend() -> type[Cluster]:
+    asked_for = os.environ.get("CLUSTER") or "local"
+    if asked_for not in BACKENDS:
+        raise ValueError(f"CLUSTER={asked_for}: the kinds of cluster are {', '.join(BACKENDS)}")
+    module, _, name = BACKENDS[asked_for].partition(":")
+    found: type[Cluster] = getattr(importlib.import_module(module), name)
+    return found

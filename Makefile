@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn test lint format bench docs clean constraints
+.PHONY: setup quickstart learn test lint format bench docs dashboards clean constraints
 
 setup: .venv/installed
 
@@ -40,6 +40,9 @@ bench: setup
 
 docs: setup  ## regenerates docs/rljob-reference.md from the types
 	$(BIN)/python -m rljob_api.reference > docs/rljob-reference.md
+
+dashboards: setup  ## regenerates the chart's dashboards and alert rules
+	$(BIN)/python -m charts.dashboards
 
 constraints: setup  ## pins everything that .[worker,dev] installs
 	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --upgrade \

@@ -1,0 +1,101 @@
+"""Is the job learning, and what is it spending its time on?"""
+
+from __future__ import annotations
+
+from charts.dashboards.board import JOB, Board, Panel, Query, Row, gauge
+
+_LEARNING = Row(
+    "Learning",
+    (
+        gauge("Reward", "Mean reward of the step's rows.", "rljob_reward_mean"),
+        gauge(
+            "Validation accuracy",
+            "Mean reward of the held-out problems, greedy unless the job says otherwise.",
+            "rljob_validation_accuracy_ratio",
+            "percentunit",
+            maximum=1.0,
+        ),
+        gauge("Reward by function", "Each reward function before weights.", "rljob_reward_component_mean", by="reward"),
+        Panel(
+            "Steps",
+            "Finished steps, and steps that the last checkpoint holds.",
+            "short",
+            (
+                Query(f"max by (rljob) (rljob_step{{{JOB}}})", "{{rljob}} done"),
+                Query(f"max by (rljob) (rljob_checkpoint_step{{{JOB}}})", "{{rljob}} saved"),
+                Query(f"max by (rljob) (rljob_total_steps{{{JOB}}})", "{{rljob}} planned"),
+            ),
+            minimum=0,
+        ),
+    ),
+)
+
+_POLICY = Row(
+    "Policy",
+    (
+        gauge(
+            "KL to the reference", "Nats per token; a sudden rise is a policy that leaves.", "rljob_kl_reference_nats"
+        ),
+        gauge("KL to the old policy", "Nats per token within one step: how far an update goes.", "rljob_kl_old_nats"),
+        gauge("Entropy", "Nats per token; towards 0 the policy stops exploring.", "rljob_policy_entropy_nats"),
+        Panel(
+            "Clipped tokens",
+            "Share of tokens whose ratio left the trust region, below and above.",
+            "percentunit",
+            (
+                Query(f"max by (rljob) (rljob_policy_clip_fraction_low{{{JOB}}})", "{{rljob}} low"),
+                Query(f"max by (rljob) (rljob_policy_clip_fraction_high{{{JOB}}})", "{{rljob}} high"),
+            ),
+            minimum=0,
+        ),
+        gauge("Gradient norm", "Before clipping.", "rljob_gradient_norm"),
+        gauge("Policy loss", "Of the last optimizer step of the step.", "rljob_policy_loss"),
+        gauge("Learning rate", "Of the last optimizer step.", "rljob_learning_rate"),
+        Panel(
+            "Response length",
+            "Tokens per response; at the limit, answers are cut off.",
+            "short",
+            (
+                Query(f"max by (rljob) (rljob_response_length_mean_tokens{{{JOB}}})", "{{rljob}} mean"),
+                Query(f"max by (rljob) (rljob_response_length_max_tokens{{{JOB}}})", "{{rljob}} longest"),
+            ),
+            minimum=0,
+        ),
+    ),
+)
+
+_CRITIC = Row(
+    "Critic (PPO)",
+    (
+        gauge("Value loss", "Squared error of the critic.", "rljob_value_loss"),
+        gauge(
+            "Explained variance",
+            "1: the critic foresees returns; 0: a constant would do as well.",
+            "rljob_value_explained_variance",
+            "percentunit",
+        ),
+    ),
+)
+
+_SPEED = Row(
+    "Speed",
+    (
+        gauge("Tokens per second", "Prompt and response tokens of a step over its time.", "rljob_tokens_per_second"),
+        gauge("Step time", "Without validation and checkpoints.", "rljob_step_seconds", "s"),
+        gauge("Time per stage", "The slowest worker of each stage.", "rljob_stage_seconds", "s", by="stage"),
+        gauge(
+            "Waiting for rows",
+            "How long each stage waited for what it reads.",
+            "rljob_stage_wait_seconds",
+            "s",
+            by="stage",
+        ),
+    ),
+)
+
+TRAINING = Board(
+    "rljob-training",
+    "rljob / training",
+    "Reward, policy and speed of RLJobs.",
+    (_LEARNING, _POLICY, _CRITIC, _SPEED),
+)

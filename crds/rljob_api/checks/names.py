@@ -70,6 +70,10 @@ def check_references(subject: Subject) -> Iterator[Problem]:
                 "a stage of the catalogue writes a column of this name",
                 "Call the data's column something else.",
             )
+    for i, name in enumerate(subject.spec.success_policy.groups):
+        if name not in subject.group_names:
+            fix = suggestion(name, subject.group_names, "worker group")
+            yield problem(f"spec.successPolicy.groups[{i}]", name, "there is no such worker group", fix)
     if subject.spec.dag is not None:
         for stage in subject.spec.dag.stages:
             yield from _stage_references(subject, stage)

@@ -133,6 +133,12 @@ def check_one_of(subject: Subject) -> Iterator[Problem]:
         if (variable.value is None) == (variable.value_from is None):
             message = "a variable has exactly one of value and valueFrom"
             yield problem(f"spec.env[{i}]", variable.name, message, "Keep one of the two.")
+        elif variable.value_from is not None:
+            given = [place for place, value in variable.value_from.to_json().items() if value is not None]
+            if len(given) != 1:
+                message = "a value comes from exactly one place"
+                fix = "Keep one of secretKeyRef, configMapKeyRef, fieldRef and resourceFieldRef."
+                yield problem(f"spec.env[{i}].valueFrom", given, message, fix)
 
 
 def check_failure_rules(subject: Subject) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from rljob_api.tests.builders import (
     REFERENCE,
     REWARD,
     ROLLOUT,
+    SMALL,
     TWO_GROUPS,
     UPDATE,
     dag,
@@ -219,14 +220,36 @@ def test_a_reward_that_no_stage_calls():
 def test_cluster_only_fields_are_accepted():
     assert (
         problems(
-            "scheduling={provider: Kueue, queue: gpus, priorityClassName: high}",
-            "lifecycle={stallSeconds: 60, cleanPodPolicy: All}",
+            "scheduling={provider: Kueue, queue: gpus, priorityClassName: high, timeoutSeconds: 60}",
+            "lifecycle={stallSeconds: 60, activeSeconds: 3600, terminationGraceSeconds: 30, cleanPodPolicy: All}",
+            "successPolicy={groups: [a]}",
+            "imagePullSecrets=[registry]",
+            "podSecurity=Baseline",
             "env=[{name: TOKEN, valueFrom: {secretKeyRef: {name: hf, key: token}}}]",
             "code={configMap: mine}",
             "storage={persistentVolumeClaim: team}",
-            "workerGroups=[{name: a, topology: {required: zone}, template: {spec: {hostNetwork: true}}}]",
+            "workerGroups=[{name: a, topology: {required: zone}, rdma: {resource: rdma/hca, count: 2}, "
+            "template: {spec: {hostNetwork: true}}}]",
             "monitoring={podMonitor: true}",
             "suspend=true",
         )
         == []
     )
+
+
+def test_a_success_policy_names_worker_groups():
+    (problem,) = problems("successPolicy={groups: [trains]}")
+    assert problem.path == "spec.successPolicy.groups[0]"
+    assert "Did you mean train?" in problem.fix
+
+
+@pytest.mark.parametrize(
+    "source", ["{}", "{secretKeyRef: {name: hf, key: token}, fieldRef: {fieldPath: spec.nodeName}}"]
+)
+def test_a_value_from_one_place(source):
+    (problem,) = problems(f"env=[{{name: TOKEN, valueFrom: {source}}}]")
+    assert (problem.path, problem.message) == ("spec.env[0].valueFrom", "a value comes from exactly one place")
+
+
+def test_a_status_in_a_file_is_of_no_account():
+    assert problems(text=SMALL + "status: {phase: Running, attempt: 2}\n") == []

@@ -9,6 +9,7 @@ from pydantic import Field
 from rljob_api.model import ApiModel, Items
 
 GROUP_NAME = r"^[a-z][a-z0-9]{0,11}$"
+EXTENDED_RESOURCE = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 
 
@@ -35,6 +36,16 @@ class TopologySpec(ApiModel):
     """Start only when all pods fit under one value of this label. Unset: no demand."""
 
 
+class RDMASpec(ApiModel):
+    """The RDMA devices of one pod. Only a cluster looks at it."""
+
+    resource: str = Field(pattern=EXTENDED_RESOURCE, max_length=253)
+    """The extended resource that the device plugin advertises, such as `rdma/hca_shared_devices_a`."""
+
+    count: int = Field(default=1, ge=1, le=64)
+    """How many of them a pod asks for. Default 1."""
+
+
 class WorkerGroupSpec(ApiModel):
     """Identical pods, one per host."""
 
@@ -49,6 +60,9 @@ class WorkerGroupSpec(ApiModel):
 
     topology: TopologySpec | None = None
     """Node labels that the pods should share. Unset: no wish."""
+
+    rdma: RDMASpec | None = None
+    """RDMA devices for collectives between hosts. Unset: none."""
 
     template: dict[str, Any] = Field(default_factory=dict)
     """A pod template merged over the generated one: images, resources, volumes, selectors. Only a cluster
@@ -73,18 +87,69 @@ class StorageSpec(ApiModel):
     YAML file locally."""
 
 
+class KeySelector(ApiModel):
+    """One entry of a Secret or a ConfigMap."""
+
+    name: str = Field(min_length=1, max_length=253)
+    """The object, in the job's namespace."""
+
+    key: str = Field(min_length=1, max_length=253)
+    """Its entry."""
+
+    optional: bool = False
+    """Whether a pod starts, without the variable, when there is no such entry. Default false."""
+
+
+class FieldSelector(ApiModel):
+    """A field of the pod."""
+
+    field_path: str = Field(min_length=1, max_length=316)
+    """The field, such as `spec.nodeName`."""
+
+    api_version: str | None = Field(default=None, max_length=64)
+    """The version of the pod's schema that the path is written in. Unset: v1."""
+
+
+class ResourceFieldSelector(ApiModel):
+    """A resource of a container of the pod."""
+
+    resource: str = Field(min_length=1, max_length=253)
+    """The resource, such as `limits.memory`."""
+
+    container_name: str | None = Field(default=None, max_length=63)
+    """The container. Unset: the worker."""
+
+    divisor: str | None = Field(default=None, pattern=QUANTITY)
+    """The unit of the value, such as `1Mi`. Unset: 1."""
+
+
+class EnvVarSource(ApiModel):
+    """Where the value of a variable comes from; exactly one of the four."""
+
+    secret_key_ref: KeySelector | None = None
+    """An entry of a Secret."""
+
+    config_map_key_ref: KeySelector | None = None
+    """An entry of a ConfigMap."""
+
+    field_ref: FieldSelector | None = None
+    """A field of the pod."""
+
+    resource_field_ref: ResourceFieldSelector | None = None
+    """A resource of a container of the pod."""
+
+
 class EnvVar(ApiModel):
     """An environment variable of every worker, as in a pod's container."""
 
-    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)
     """The variable."""
 
-    value: str | None = None
+    value: str | None = Field(default=None, max_length=32768)
     """Its value. Unset: valueFrom says it."""
 
-    value_from: dict[str, Any] | None = None
-    """Where its value comes from, as in Kubernetes: secretKeyRef, configMapKeyRef, fieldRef. Only a
-    cluster looks at it."""
+    value_from: EnvVarSource | None = None
+    """Where its value comes from, as in Kubernetes. Only a cluster looks at it."""
 
 
 class DataBufferSpec(ApiModel):
@@ -133,14 +198,32 @@ class FailurePolicySpec(ApiModel):
     """Exceptions, first match first. Default: a disrupted pod restarts the gang and is not counted."""
 
 
+class SuccessPolicySpec(ApiModel):
+    """Whose end is the end of the job. Only a cluster looks at it."""
+
+    groups: Items[str] = Field(default=(), max_length=8)
+    """The worker groups that must all have ended well. Empty: every group."""
+
+
 class LifecycleSpec(ApiModel):
     """Deadlines and cleaning up. Only a cluster looks at it."""
 
     pending_seconds: int = Field(default=7200, ge=1)
     """How long pods may wait for a place before the job fails. Default 7200."""
 
+    active_seconds: int | None = Field(default=None, ge=1)
+    """How long the job may run, over all attempts, before it fails; stop.activeSeconds ends it well instead.
+    Unset: for ever."""
+
     stall_seconds: int = Field(default=3600, ge=1)
     """How long the step may stand still before the gang restarts. Default 3600."""
+
+    force_delete_seconds: int = Field(default=120, ge=1)
+    """How long after its grace period a pod on a dead node may go on terminating before it is deleted by force.
+    Default 120."""
+
+    termination_grace_seconds: int = Field(default=600, ge=1)
+    """How long a pod has for its checkpoint when the job is suspended or the node is drained. Default 600."""
 
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0)
     """When a finished job is deleted, in seconds after its end. Unset: never."""
@@ -152,14 +235,20 @@ class LifecycleSpec(ApiModel):
 class SchedulingSpec(ApiModel):
     """How pods find their hosts. Only a cluster looks at it."""
 
-    provider: Literal["Auto", "None", "Kueue", "Volcano", "Koordinator"] = "Auto"
-    """Who starts the pods all together or not at all. `Auto` takes what the cluster has. Default Auto."""
+    provider: Literal["Auto", "None", "Kueue", "Volcano", "Coscheduling", "Native"] = "Auto"
+    """Who starts the pods all together or not at all: `Kueue`, `Volcano`, `Coscheduling` (the scheduler plugin),
+    `Native` (the workload API of Kubernetes), or `None`: the operator itself deletes a gang that does not find
+    all its places in time. `Auto` takes what the cluster has. Default Auto."""
 
-    queue: str | None = None
+    queue: str | None = Field(default=None, max_length=253)
     """The queue to wait in. Unset: the provider's default."""
 
-    priority_class_name: str | None = None
+    priority_class_name: str | None = Field(default=None, max_length=253)
     """The pods' priority class. Unset: the cluster's default."""
+
+    timeout_seconds: int = Field(default=600, ge=1)
+    """How long a gang of which some pods have a place may wait for the others before all give theirs back and
+    try again. Default 600."""
 
 
 class MonitoringSpec(ApiModel):

@@ -20,8 +20,10 @@ from rljob_api.v1alpha1.infrastructure import (
     MonitoringSpec,
     SchedulingSpec,
     StorageSpec,
+    SuccessPolicySpec,
     WorkerGroupSpec,
 )
+from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_api.v1alpha1.training import CheckpointSpec, RolloutSpec, StopSpec, TrainingSpec, ValidationSpec
 
 
@@ -81,11 +83,22 @@ class RLJobSpec(ApiModel):
     failure_policy: FailurePolicySpec = FailurePolicySpec()
     """When a gang that failed starts again."""
 
+    success_policy: SuccessPolicySpec = SuccessPolicySpec()
+    """Whose end is the end of the job."""
+
     lifecycle: LifecycleSpec = LifecycleSpec()
     """Deadlines and cleaning up."""
 
     scheduling: SchedulingSpec = SchedulingSpec()
     """How pods find their hosts."""
+
+    image_pull_secrets: Items[str] = Field(default=(), max_length=16)
+    """Names of Secrets with which images are pulled, besides those of the operator's configuration. Only a
+    cluster looks at it."""
+
+    pod_security: Literal["Restricted", "Baseline", "Privileged"] = "Restricted"
+    """The Pod Security Standard that the pods are made to meet. What the accelerator needs beyond it is refused
+    before any pod is made. Only a cluster looks at it. Default Restricted."""
 
     monitoring: MonitoringSpec = MonitoringSpec()
     """Where metrics go."""
@@ -158,6 +171,9 @@ class RLJob(ApiModel):
 
     spec: RLJobSpec
     """What is to be trained, on what, how and where."""
+
+    status: RLJobStatus | None = Field(default=None, exclude=True)
+    """What the operator reports. In a file it is of no account."""
 
     @property
     def name(self) -> str:

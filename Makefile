@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn test lint format bench docs dashboards clean constraints
+.PHONY: setup quickstart learn test images cluster-up cluster-down e2e lint format bench docs dashboards clean constraints
 
 setup: .venv/installed
 
@@ -24,6 +24,22 @@ learn: setup  ## GRPO with three seeds, PPO and the disaggregated job, each to i
 
 test: setup
 	$(BIN)/python -m pytest
+
+# CLUSTER=local runs Kubernetes as processes of this machine (Linux, root), CLUSTER=kind in a docker engine
+CLUSTER ?= local
+export CLUSTER
+
+images: setup  ## programs and images of the test cluster that are absent or whose sources changed
+	$(BIN)/python -m e2e.cluster build
+
+cluster-up: setup  ## a Kubernetes to try things on; UP="--nodes 3 --device node2 nvidia.com/gpu 2"
+	$(BIN)/python -m e2e.cluster up $(UP)
+
+cluster-down: setup
+	$(BIN)/python -m e2e.cluster down
+
+e2e: images  ## the operator, the chart and whole jobs on a real cluster
+	$(BIN)/python -m pytest e2e
 
 lint: setup
 	$(BIN)/ruff check .

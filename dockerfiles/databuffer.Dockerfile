@@ -31,7 +31,8 @@ RUN --mount=type=bind,from=pins,source=/tools,target=/tools --mount=type=secret,
     UV_LINK_MODE=copy /tools/bin/uv pip install --quiet --system --compile-bytecode --no-deps \
         --requirement /tools/requirements.txt
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
-    pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-index /wheel/*.whl
+    PYTHONDONTWRITEBYTECODE=1 pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+        --no-deps --no-index /wheel/*.whl
 # a number, so that runAsNonRoot can be checked
 USER 65532:65532
 ENV HOME=/tmp PYTHONUNBUFFERED=1

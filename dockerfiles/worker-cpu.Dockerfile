@@ -59,7 +59,8 @@ FROM runtime
 COPY --from=examples --chown=65532:65532 /workspace /workspace
 USER root
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
-    pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-index /wheel/*.whl
+    PYTHONDONTWRITEBYTECODE=1 pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+        --no-deps --no-index /wheel/*.whl
 USER 65532:65532
 # process 1 of the pod: it starts the workers, forwards signals and reaps what they leave behind
 ENTRYPOINT ["python", "-m", "rljob_worker.launcher"]

@@ -31,7 +31,8 @@ RUN --mount=type=bind,from=pins,source=/tools,target=/tools --mount=type=secret,
     UV_LINK_MODE=copy /tools/bin/uv pip install --quiet --system --compile-bytecode --no-deps \
         --requirement /tools/requirements.txt
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
-    pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-index /wheel/*.whl
+    PYTHONDONTWRITEBYTECODE=1 pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+        --no-deps --no-index /wheel/*.whl
 # torch looks its user up by number; relative paths of a job begin in /workspace, where its storage is mounted
 RUN echo 'rljob:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && install -d -o 65532 -g 65532 /workspace
 WORKDIR /workspace

@@ -5,14 +5,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from e2e.cluster import Cluster, control_plane
-from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
-from e2e.cluster.images import ensure_images
+from e2e.cluster.cluster import backend
 
 
 def build(options: argparse.Namespace) -> None:
-    for name in CLUSTER_PROGRAMS:
-        print(program(name))
-    print(ensure_images().folder)
+    backend().build()
 
 
 def up(options: argparse.Namespace) -> None:

@@ -155,5 +155,5 @@ def mirror_in(sources: str) -> str | None:
     for paragraph in re.split(r"\n\s*\n", sources):
         fields = dict(re.findall(r"^(URIs|Suites):\s*(.+)$", paragraph, re.M))
         if RELEASE in fields.get("Suites", "").split():
-            return fields["URIs"].split()[0]
+            return str(fields["URIs"]).split()[0]
     return None

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -46,7 +46,7 @@ class BuildKit:
             config = store.folder / "buildkitd.toml"
             config.write_text(buildkit_config(store, containerd))
             with (store.folder / "buildkitd.log").open("ab") as log:
-                words = [program("buildkitd"), "--config", config]
+                words = [str(program("buildkitd")), "--config", str(config)]
                 server = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), start_new_session=True)
             try:
                 builder = cls(store, containerd)
@@ -174,7 +174,11 @@ CAN_BUILD: dict[str, Callable[[], bool]] = {
     "docker": has_docker_engine,
     "buildah": lambda: shutil.which("buildah") is not None,
 }
-BUILDERS = {"buildkit": BuildKit.running, "docker": Docker.running, "buildah": Buildah.running}
+BUILDERS: dict[str, Callable[[], AbstractContextManager[Builder]]] = {
+    "buildkit": BuildKit.running,
+    "docker": Docker.running,
+    "buildah": Buildah.running,
+}
 
 
 def choose_builder(asked_for: str | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import program
-from e2e.cluster.spec import ClusterSpec
+from e2e.cluster.spec import ClusterSpec, RunDir
 
 BACKENDS = {"local": "e2e.cluster.local_cluster:LocalCluster", "kind": "e2e.cluster.kind_cluster:KindCluster"}
 
@@ -18,6 +18,7 @@ class Cluster(ABC):
     """A running cluster; `Cluster.up()` starts one of this machine's processes, or with CLUSTER=kind of containers."""
 
     spec: ClusterSpec
+    run_dir: RunDir
 
     @staticmethod
     def up(
@@ -42,6 +43,11 @@ class Cluster(ABC):
 
     @classmethod
     @abstractmethod
+    def build(cls) -> None:
+        """Builds and keeps the programs and images that are absent or whose sources changed."""
+
+    @classmethod
+    @abstractmethod
     def start(cls, spec: ClusterSpec, build_images: bool) -> "Cluster": ...
 
     @classmethod
@@ -52,6 +58,14 @@ class Cluster(ABC):
     @abstractmethod
     def kubeconfig(self) -> Path:
         """The administrator's."""
+
+    @property
+    @abstractmethod
+    def shared_folder(self) -> Path:
+        """For volumes of type hostPath: every node sees it at this path."""
+
+    @abstractmethod
+    def node_name(self, number: int) -> str: ...
 
     @abstractmethod
     def load_images(self) -> Mapping[str, int]:

@@ -42,7 +42,7 @@ def visible_devices(resource: str, devices: Sequence[str]) -> dict[str, str]:
     return {VISIBLE_DEVICES.get(resource, "VISIBLE_DEVICES"): ",".join(map(str, numbers))}
 
 
-class DevicePlugin(services.DevicePluginServicer):  # type: ignore[misc]
+class DevicePlugin(services.DevicePluginServicer):  # type: ignore[misc, name-defined]
     """Serves one resource; the methods in capitals are kubelet's interface."""
 
     def __init__(self, resource: str, count: int) -> None:

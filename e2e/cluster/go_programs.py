@@ -24,6 +24,7 @@ HELM_VERSION = "v3.22.0"
 KWOK_VERSION = "v0.8.0"
 KUBECONFORM_VERSION = "v0.8.0"
 KUEUE_VERSION = "v0.15.0"
+KIND_VERSION = "v0.33.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ GO_PROGRAMS = {
             "github.com/yannh/kubeconform",
             KUBECONFORM_VERSION,
         ),
+        GoProgram("kind", "sigs.k8s.io/kind", "sigs.k8s.io/kind", KIND_VERSION),
         GoProgram("kueue", "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", KUEUE_VERSION),
     )
 }

@@ -6,7 +6,7 @@ import subprocess
 import tarfile
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from e2e.cluster.commands import CommandFailed, environment, failure
 from e2e.cluster.containerd import NAMESPACE, Containerd, StoredImage
@@ -69,16 +69,16 @@ def send(store: ImageStore, destination: Containerd, index: bytes, blobs: list[B
         raise CommandFailed(failure(words, receiver.returncode, said, b""))
 
 
-def write_layout(store: ImageStore, output: BinaryIO, index: bytes, blobs: list[Blob]) -> None:
+def write_layout(store: ImageStore, output: IO[bytes], index: bytes, blobs: list[Blob]) -> None:
     with tarfile.open(fileobj=output, mode="w|", bufsize=1 << 20) as layout:
         for name, content in (("oci-layout", LAYOUT), ("index.json", index)):
             add_entry(layout, name, len(content), io.BytesIO(content))
         for blob in blobs:
-            with store.open_blob(blob.digest) as content:
-                add_entry(layout, f"blobs/{blob.digest.replace(':', '/')}", blob.num_bytes, content)
+            with store.open_blob(blob.digest) as file:
+                add_entry(layout, f"blobs/{blob.digest.replace(':', '/')}", blob.num_bytes, file)
 
 
-def add_entry(layout: tarfile.TarFile, name: str, num_bytes: int, content: BinaryIO) -> None:
+def add_entry(layout: tarfile.TarFile, name: str, num_bytes: int, content: IO[bytes]) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = num_bytes
     layout.addfile(entry, content)

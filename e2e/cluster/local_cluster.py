@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import access, control_plane, images, kwok
+from e2e.cluster import access, control_plane, device_processes, images, kwok
 from e2e.cluster.cache import locked
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import CommandFailed, run
@@ -18,7 +17,7 @@ from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
 from e2e.cluster.image_store import ImageStore
 from e2e.cluster.image_transfer import copy_image
 from e2e.cluster.node import LocalNode
-from e2e.cluster.spec import ClusterSpec, RunDir
+from e2e.cluster.spec import ClusterSpec, RunDir, claim
 from e2e.cluster.system_packages import RUNTIME, ensure_installed
 from e2e.cluster.waiting import wait_until
 
@@ -31,16 +30,25 @@ class LocalCluster(Cluster):
     run_dir: RunDir
 
     @classmethod
+    def build(cls) -> None:
+        require_root()
+        ensure_installed(RUNTIME)
+        # images are mostly downloads and disk, programs mostly compiling
+        with ThreadPoolExecutor() as pool:
+            building_images = pool.submit(images.ensure_images)
+            for name in CLUSTER_PROGRAMS:
+                program(name)
+            building_images.result()
+
+    @classmethod
     def start(cls, spec: ClusterSpec, build_images: bool) -> "LocalCluster":
         """Nothing is left of a cluster that fails to come up, unless KEEP_FAILED_CLUSTER is set."""
         require_root()
-        ensure_installed(RUNTIME)
-        for name in CLUSTER_PROGRAMS:
-            program(name)
-        store = images.ensure_images() if build_images else images.node_images()
+        if build_images:
+            cls.build()
         cluster = cls(spec, claim(spec))
         try:
-            cluster.start_all(store)
+            cluster.start_all(images.node_images())
         except BaseException:
             if not os.environ.get("KEEP_FAILED_CLUSTER"):
                 cluster.down()
@@ -49,9 +57,7 @@ class LocalCluster(Cluster):
 
     @classmethod
     def running(cls, index: int) -> "LocalCluster":
-        folder = RunDir.of(index)
-        if not folder.spec.exists():
-            raise RuntimeError(f"no cluster {index} is up: `python -m e2e.cluster --index {index} up` starts one")
+        folder = RunDir.of_running(index)
         return cls(ClusterSpec.from_json(folder.spec.read_text()), folder)
 
     def start_all(self, store: ImageStore) -> None:
@@ -63,7 +69,7 @@ class LocalCluster(Cluster):
                 disk.result()
         for node in self.nodes():
             node.start()
-            self.start_device_plugin(node)
+        device_processes.start(self.spec, self.run_dir)
         names = {node.name for node in self.nodes()}
         wait_until(lambda: self.ready_nodes() >= names, f"{len(names)} nodes to be Ready", timeout_seconds=120)
         wait_until(self.has_default_account, "the default service account", timeout_seconds=60)
@@ -77,15 +83,6 @@ class LocalCluster(Cluster):
         run("ip", "link", "set", network.bridge, "up")
         FORWARDING.write_text("1")
 
-    def start_device_plugin(self, node: LocalNode) -> None:
-        devices = self.spec.devices.get(node.name)
-        if devices:
-            counts = [f"{resource}={count}" for resource, count in devices.items()]
-            folder = self.run_dir.device_plugins(node.name)
-            argv = [sys.executable, "-m", "e2e.cluster.device_plugin", folder, *counts]
-            checkout = Path(__file__).parents[2]
-            self.run_dir.processes.start(f"{node.name}-devices", argv, {"PYTHONPATH": str(checkout)})
-
     def nodes(self) -> list[LocalNode]:
         return [LocalNode(self.spec, self.run_dir, number) for number in self.spec.nodes]
 
@@ -97,6 +94,14 @@ class LocalCluster(Cluster):
     @property
     def kubeconfig(self) -> Path:
         return self.run_dir.kubeconfig(access.ADMIN)
+
+    @property
+    def shared_folder(self) -> Path:
+        self.run_dir.shared.mkdir(exist_ok=True)
+        return self.run_dir.shared
+
+    def node_name(self, number: int) -> str:
+        return self.node(number).name
 
     def load_images(self) -> Mapping[str, int]:
         store = images.ensure_images()
@@ -143,7 +148,7 @@ class LocalCluster(Cluster):
         processes = self.run_dir.processes
         with locked(self.run_dir.root.with_suffix(".lock")):
             for node in self.nodes():
-                processes.stop(f"{node.name}-devices")
+                processes.stop(device_processes.process_name(node.name))
                 node.remove()
             # state is thrown away, so nothing needs to end in order; an API server takes 10 s to say goodbye
             for name in control_plane.PROCESSES:
@@ -151,20 +156,6 @@ class LocalCluster(Cluster):
             with suppress(CommandFailed):
                 run("ip", "link", "del", self.spec.network.bridge)
             shutil.rmtree(self.run_dir.root)
-
-
-def claim(spec: ClusterSpec) -> RunDir:
-    """The cluster's folder, which only one can have."""
-    folder = RunDir.of(spec.index)
-    try:
-        folder.root.mkdir(parents=True)
-    except FileExistsError:
-        raise RuntimeError(
-            f"cluster {spec.index} is up, or was not taken down: `python -m e2e.cluster --index {spec.index} down` "
-            "does that; another --index starts one beside it"
-        ) from None
-    folder.spec.write_text(spec.to_json())
-    return folder
 
 
 def require_root() -> None:

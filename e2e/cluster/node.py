@@ -60,7 +60,7 @@ class LocalNode:
     def start(self) -> None:
         """Power on. The process that is recorded is the node's power switch: everything in it ends with it."""
         cgroups.create(self.network.cgroup(self.number))
-        command = ["unshare", *NAMESPACES, "--fork", "--kill-child", "bash", INIT]
+        command: list[str | Path] = ["unshare", *NAMESPACES, "--fork", "--kill-child", "bash", INIT]
         switch = self.run_dir.processes.start(self.name, command, self.init_environment())
         init = wait_until(lambda: only_child(switch), f"the first process of {self.name}", timeout_seconds=10)
         cgroups.add(self.network.cgroup(self.number), init)

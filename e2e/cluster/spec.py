@@ -70,6 +70,13 @@ class RunDir:
     def of(cls, index: int) -> "RunDir":
         return cls(cache_root() / "clusters" / str(index))
 
+    @classmethod
+    def of_running(cls, index: int) -> "RunDir":
+        folder = cls.of(index)
+        if not folder.spec.exists():
+            raise RuntimeError(f"no cluster {index} is up: `python -m e2e.cluster --index {index} up` starts one")
+        return folder
+
     @property
     def spec(self) -> Path:
         return self.root / "cluster.json"
@@ -77,6 +84,11 @@ class RunDir:
     @property
     def pki(self) -> Path:
         return self.root / "pki"
+
+    @property
+    def shared(self) -> Path:
+        """Seen by every node at the same path."""
+        return self.root / "shared"
 
     @property
     def certificate_authority(self) -> Path:
@@ -95,3 +107,17 @@ class RunDir:
 
     def device_plugins(self, node: str) -> Path:
         return self.node(node) / "var/lib/kubelet/device-plugins"
+
+
+def claim(spec: ClusterSpec) -> RunDir:
+    """The cluster's folder, which only one can have."""
+    folder = RunDir.of(spec.index)
+    try:
+        folder.root.mkdir(parents=True)
+    except FileExistsError:
+        raise RuntimeError(
+            f"cluster {spec.index} is up, or was not taken down: `python -m e2e.cluster --index {spec.index} down` "
+            "does that; another --index starts one beside it"
+        ) from None
+    folder.spec.write_text(spec.to_json())
+    return folder

@@ -8,7 +8,7 @@ Answer = TypeVar("Answer")
 
 
 def wait_until(
-    question: Callable[[], Answer], what: str, timeout_seconds: float, interval_seconds: float = 0.1
+    question: Callable[[], Answer | None], what: str, timeout_seconds: float, interval_seconds: float = 0.1
 ) -> Answer:
     """The first answer that is true; a TimeoutError that says what was waited for, and the last answer."""
     deadline = time.monotonic() + timeout_seconds

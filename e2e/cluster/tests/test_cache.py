@@ -1,0 +1,63 @@
+"""What is built once."""
+
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster.cache import build_once, digest
+from e2e.cluster.commands import CommandFailed, run
+from e2e.cluster.go_programs import GO_PROGRAMS, replacements
+from e2e.cluster.waiting import wait_until
+
+
+def test_a_thing_is_built_once(tmp_path: Path) -> None:
+    built: list[Path] = []
+    for _ in range(2):
+        assert build_once(tmp_path / "thing-1", built.append) == tmp_path / "thing-1"
+    assert len(built) == 1
+
+
+def test_a_build_that_fails_is_built_again(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "half").touch()
+        raise CommandFailed("no space")
+
+    with pytest.raises(CommandFailed):
+        build_once(tmp_path / "thing-1", fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["thing-1.lock"]
+    assert build_once(tmp_path / "thing-1", lambda folder: (folder / "whole").touch()).joinpath("whole").exists()
+
+
+def test_parts_that_run_together_the_same_way_have_different_digests() -> None:
+    assert digest("ab", "c") != digest("a", "bc")
+
+
+def test_every_program_has_a_folder_of_its_own() -> None:
+    assert len({program.key() for program in GO_PROGRAMS.values()}) == len(GO_PROGRAMS)
+    assert all(program.key().startswith(f"{name}-v") for name, program in GO_PROGRAMS.items())
+
+
+def test_a_failed_command_shows_what_it_said() -> None:
+    with pytest.raises(CommandFailed, match=r"exited with 3:\nno such thing"):
+        run("sh", "-c", "echo no such thing >&2; exit 3")
+
+
+def test_waiting_in_vain_says_for_what_and_what_there_was() -> None:
+    with pytest.raises(TimeoutError, match=r"for two nodes; the last answer was \[\]"):
+        wait_until(list, "two nodes", timeout_seconds=0)
+
+
+GO_MOD = """module k8s.io/kubernetes
+
+require (
+	k8s.io/api v0.0.0
+	sigs.k8s.io/yaml v1.4.0
+)
+
+replace k8s.io/api => ./staging/src/k8s.io/api
+"""
+
+
+def test_siblings_at_a_placeholder_get_the_version_they_are_published_as(tmp_path: Path) -> None:
+    (tmp_path / "go.mod").write_text(GO_MOD)
+    assert replacements(str(tmp_path / "go.mod"), "v1.34.2") == ["-replace=k8s.io/api=k8s.io/api@v0.34.2"]

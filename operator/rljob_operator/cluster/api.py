@@ -1,0 +1,72 @@
+"""`Cluster`: what the rest of the operator may ask of an API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rljob_operator.cluster.kinds import Kind
+
+Object = dict[str, Any]
+"""An object of the API as JSON."""
+
+FIELD_MANAGER = "rljob-operator"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a list."""
+
+    items: tuple[Object, ...]
+    resource_version: str
+    """From where a watch continues."""
+    continue_: str | None = None
+    """Asks for the next page. None: this was the last."""
+
+
+class Cluster(Protocol):
+    """Six verbs, each of which may raise any `ClusterError` of errors.py."""
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        """The object, or None when there is none."""
+        ...
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        limit: int = 500,
+        continue_: str | None = None,
+    ) -> Page:
+        """One page; all namespaces when `namespace` is None."""
+        ...
+
+    def watch(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", resource_version: str
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """ADDED, MODIFIED, DELETED and BOOKMARK after `resource_version`, until the server ends the stream.
+
+        Raises `Gone` when that version is too old, `Unavailable` when the connection breaks or falls silent.
+        """
+        ...
+
+    async def create(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        """The object as stored."""
+        ...
+
+    async def apply(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        """Server-side apply as `FIELD_MANAGER`, by force; the object as stored."""
+        ...
+
+    async def apply_status(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        """As `apply`, of the status subresource; `NotFound` when the object is gone."""
+        ...
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
+    ) -> bool:
+        """Whether there was such an object; with `uid`, only that very one is deleted."""
+        ...

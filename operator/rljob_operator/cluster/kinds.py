@@ -1,0 +1,81 @@
+"""The kinds of objects that the operator reads or writes, and where the API server keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rljob_api import keys
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of object.  `group` is empty for the core API; `plural` is the kind's spelling in paths and in RBAC."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """As in a manifest: `v1`, `coordination.k8s.io/v1`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """As in an RBAC message: `pods`, `rljobs.rljob.dev`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of one object, or of the collection when `name` is None, over all namespaces when `namespace`
+        is."""
+        parts = [f"/apis/{self.group}" if self.group else "/api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/".join(parts)
+
+
+RLJOB = Kind(keys.GROUP, keys.VERSION, keys.KIND, keys.PLURAL)
+POD = Kind("", "v1", "Pod", "pods")
+SERVICE = Kind("", "v1", "Service", "services")
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SECRET = Kind("", "v1", "Secret", "secrets")
+PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+NODE = Kind("", "v1", "Node", "nodes", namespaced=False)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events")
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+POD_GROUP_VOLCANO = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
+POD_GROUP_COSCHEDULING = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+WORKLOAD_KUEUE = Kind("kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
+WORKLOAD_NATIVE = Kind("scheduling.k8s.io", "v1alpha1", "Workload", "workloads")
+
+ALL: tuple[Kind, ...] = (
+    RLJOB,
+    POD,
+    SERVICE,
+    CONFIG_MAP,
+    SECRET,
+    PERSISTENT_VOLUME_CLAIM,
+    NAMESPACE,
+    NODE,
+    EVENT,
+    LEASE,
+    NETWORK_POLICY,
+    POD_MONITOR,
+    POD_GROUP_VOLCANO,
+    POD_GROUP_COSCHEDULING,
+    WORKLOAD_KUEUE,
+    WORKLOAD_NATIVE,
+)
+
+_BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}
+
+
+def kind_of(manifest: dict[str, object]) -> Kind:
+    """The kind that `apiVersion` and `kind` of a manifest name; a KeyError for one that is not listed here."""
+    return _BY_NAME[str(manifest["apiVersion"]), str(manifest["kind"])]

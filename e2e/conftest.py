@@ -1,0 +1,87 @@
+"""One cluster and one installed chart for the whole run; a namespace and storage for every test."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import Cluster
+from e2e.jobs import Jobs
+from e2e.operator import Operator
+from e2e.prometheus import Prometheus
+from e2e.storage import Storage
+
+DEVICES = {"node2": {"huawei.com/Ascend910": 8, "nvidia.com/gpu": 2}}
+"""What the fake device plugin advertises."""
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two real kubelets. RLJOB_E2E_KEEP=1 leaves them running afterwards, for a look."""
+    index = int(os.environ.get("RLJOB_E2E_CLUSTER", "0"))
+    if os.environ.get("RLJOB_E2E_ATTACH"):
+        yield Cluster.attach(index)
+        return
+    running = Cluster.up(nodes=2, devices=DEVICES, index=index)
+    yield running
+    if not os.environ.get("RLJOB_E2E_KEEP"):
+        running.down()
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster) -> Operator:
+    """The chart, installed as the README says."""
+    installed = Operator(cluster)
+    installed.install()
+    return installed
+
+
+@pytest.fixture(scope="session")
+def seed(cluster: Cluster) -> Path:
+    """The examples' model and data, as the worker image carries them."""
+    return Storage(cluster).seed()
+
+
+@pytest.fixture(scope="session")
+def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Scrapes from here on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    running = Prometheus(cluster, tmp_path_factory.mktemp("prometheus"), port)
+    running.until_ready()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def jobs(cluster: Cluster, operator: Operator, request: pytest.FixtureRequest) -> Iterator[Jobs]:
+    """A namespace that enforces the restricted Pod Security Standard; gone afterwards."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
+    jobs = Jobs(cluster, name)
+    jobs.create_namespace()
+    yield jobs
+    jobs.delete_namespace()
+
+
+@pytest.fixture
+def storage(cluster: Cluster, jobs: Jobs, seed: Path) -> Iterator[Path]:
+    """A claim `storage` in the test's namespace, with model and data; the folder behind it."""
+    yield Storage(cluster).claim(jobs.namespace, seed)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failed test shows what the cluster and the operator say."""
+    report = yield
+    fixtures = getattr(item, "funcargs", {})
+    if report.when == "call" and report.failed and "jobs" in fixtures:
+        report.sections.append(("cluster", fixtures["jobs"].story()))
+        if "operator" in fixtures:
+            report.sections.append(("operator", fixtures["operator"].logs()))
+    return report

@@ -1,0 +1,253 @@
+"""RLJobs on the cluster, as a user sees them: apply, watch, describe, patch, delete."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.cluster import Cluster
+from e2e.cluster.commands import CommandFailed
+from e2e.cluster.waiting import wait_until
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+TIMES = ("time/", "throughput/", "data/")
+"""Metrics that no two runs share."""
+
+
+def small_spec(**fields: Any) -> dict[str, Any]:
+    """A GRPO job of seconds: 4 problems x 4 answers, one worker; `fields` replace top-level ones."""
+    spec: dict[str, Any] = {
+        "models": [{"name": "actor", "path": "arithmetic/model"}],
+        "data": {
+            "train": [{"path": "arithmetic/train.parquet", "name": "arithmetic"}],
+            "promptColumn": "question",
+            "applyChatTemplate": True,
+            "batchSize": 4,
+            "maxPromptTokens": 32,
+        },
+        "rewards": [{"name": "correct", "run": "rljob_worker.rewards:final_number", "column": "answer"}],
+        "algorithm": {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.0}},
+        "workerGroups": [{"name": "train", "accelerator": {"profile": "cpu", "count": 1}}],
+        "training": {"learningRate": 1.0e-4, "precision": "Float32"},
+        "rollout": {"maxResponseTokens": 20},
+        "checkpoint": {"everySteps": 2},
+        "stop": {"steps": 4},
+        "dataBuffer": {"memory": "32Mi", "deadlineSeconds": 60},
+        "lifecycle": {"terminationGraceSeconds": 60},
+    }
+    return spec | fields
+
+
+ON_STORAGE = {"storage": {"persistentVolumeClaim": "storage"}}
+
+
+def example(name: str, **fields: Any) -> dict[str, Any]:
+    """The spec of a shipped example, with top-level fields replaced."""
+    spec: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]
+    return spec | fields
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod as the API server shows it."""
+
+    body: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def node(self) -> str:
+        return str(self.body["spec"].get("nodeName", ""))
+
+    @property
+    def attempt(self) -> int:
+        return int(self.body["metadata"]["labels"]["rljob.dev/attempt"])
+
+    @property
+    def is_running(self) -> bool:
+        return self.body["status"].get("phase") == "Running" and "deletionTimestamp" not in self.body["metadata"]
+
+    def processes(self, module: str) -> list[int]:
+        """Host pids of the pod's processes that run `python -m module`."""
+        uid = self.body["metadata"]["uid"]
+        return [pid for pid in _pids() if _is_of_pod(pid, uid) and module in _words(pid)]
+
+    def kill(self, module: str) -> None:
+        """SIGKILL to the pod's processes that run `module`."""
+        found = self.processes(module)
+        assert found, f"no process of {self.name} runs {module}"
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
+
+class Job:
+    """One RLJob."""
+
+    def __init__(self, jobs: Jobs, name: str) -> None:
+        self._jobs = jobs
+        self.name = name
+
+    @property
+    def body(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._jobs.kubectl("get", "rlj", self.name, "-o", "json"))
+        return found
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.body.get("status", {})
+        return found
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase", ""))
+
+    @property
+    def step(self) -> int:
+        return int((self.status.get("progress") or {}).get("step", 0))
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        """The condition of this type; empty when the job has none."""
+        return next((each for each in self.status.get("conditions", []) if each["type"] == kind), {})
+
+    def pods(self) -> list[Pod]:
+        listed = self._jobs.kubectl("get", "pods", "-l", f"rljob.dev/job={self.name}", "-o", "json")
+        return [Pod(body) for body in json.loads(listed)["items"]]
+
+    def patch(self, **spec: Any) -> None:
+        self._jobs.kubectl("patch", "rlj", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def delete(self) -> None:
+        self._jobs.kubectl("delete", "rlj", self.name, "--timeout=60s")
+
+    def until(self, what: str, is_true: Callable[[], Any], timeout_seconds: float = 120) -> None:
+        """Wait; a job that failed meanwhile is shown at once."""
+
+        def ask() -> bool:
+            if is_true():
+                return True
+            failed = self.condition("Failed")
+            assert failed.get("status") != "True", f"{self.name} failed while waiting for {what}: {failed}"
+            return False
+
+        wait_until(ask, f"{self.name}: {what}", timeout_seconds, interval_seconds=0.3)
+
+    def until_phase(self, phase: str, timeout_seconds: float = 120) -> None:
+        if phase == "Failed":
+            wait_until(lambda: self.phase == phase, f"{self.name}: phase {phase}", timeout_seconds, 0.3)
+        else:
+            self.until(f"phase {phase}", lambda: self.phase == phase, timeout_seconds)
+
+    def until_step(self, step: int, timeout_seconds: float = 120) -> None:
+        self.until(f"step {step}", lambda: self.step >= step, timeout_seconds)
+
+    def until_gone(self, timeout_seconds: float = 60) -> None:
+        """Nothing that names the job is left: pods, services, secrets, config maps."""
+        wait_until(lambda: not self.children(), f"{self.name}: nothing left", timeout_seconds, 0.5)
+
+    def children(self) -> list[str]:
+        kinds = "pods,services,secrets,configmaps"
+        return self._jobs.kubectl("get", kinds, "-l", f"rljob.dev/job={self.name}", "-o", "name").split()
+
+
+class Jobs:
+    """The RLJobs of one namespace."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    def create_namespace(self) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        metadata = {"name": self.namespace, "labels": labels}
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump(manifest))
+
+    def delete_namespace(self) -> None:
+        self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
+        self.cluster.kubectl("delete", "pv", "-l", f"rljob.dev/e2e={self.namespace}", "--wait=false")
+
+    def apply(self, name: str, spec: dict[str, Any], **metadata: Any) -> Job:
+        """`kubectl apply` of an RLJob."""
+        meta = {"name": name, **metadata}
+        body = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": meta, "spec": spec}
+        self.kubectl("apply", "-f", "-", input=yaml.safe_dump(body))
+        return Job(self, name)
+
+    def apply_file(self, path: Path) -> Job:
+        """`kubectl apply -f FILE`, the file as it is."""
+        self.kubectl("apply", "-f", str(path))
+        return Job(self, yaml.safe_load(path.read_text())["metadata"]["name"])
+
+    def refused(self, name: str, spec: dict[str, Any]) -> str:
+        """What kubectl says when the API server refuses the job."""
+        try:
+            self.apply(name, spec)
+        except CommandFailed as error:
+            return str(error)
+        raise AssertionError(f"the API server took {name}")
+
+    def events(self, name: str) -> list[str]:
+        """Reasons of the job's events, oldest first."""
+        listed = json.loads(self.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+        about = [each for each in listed if each.get("regarding", {}).get("name") == name]
+        return [each["reason"] for each in sorted(about, key=lambda each: each["metadata"]["creationTimestamp"])]
+
+    def story(self) -> str:
+        """Everything a person would ask for."""
+        parts = [
+            ("get", "rlj", "-o", "wide"),
+            ("get", "pods", "-o", "wide"),
+            ("describe", "rlj"),
+            ("get", "events", "--sort-by=.lastTimestamp"),
+            ("logs", "-l", "rljob.dev/job", "--all-containers", "--tail=15", "--prefix"),
+        ]
+        return "\n".join(self._try(*words) for words in parts)
+
+    def kubectl(self, *words: str, input: str | None = None) -> str:
+        return self.cluster.kubectl("-n", self.namespace, *words, input=input)
+
+    def _try(self, *words: str) -> str:
+        try:
+            return f"$ kubectl {' '.join(words)}\n{self.kubectl(*words)}"
+        except CommandFailed as error:
+            return str(error)
+
+
+def metrics(storage: Path, job: str) -> list[dict[str, float]]:
+    """metrics.jsonl of a job on shared storage."""
+    path = storage / "runs" / job / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def without_times(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """What two runs of the same job must agree on."""
+    return [{name: value for name, value in row.items() if not name.startswith(TIMES)} for row in rows]
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _is_of_pod(pid: int, uid: str) -> bool:
+    groups = _read(pid, "cgroup")
+    return f"pod{uid}" in groups or f"pod{uid.replace('-', '_')}" in groups
+
+
+def _words(pid: int) -> list[str]:
+    return _read(pid, "cmdline").split("\0")
+
+
+def _read(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,66 @@
+"""The installed chart: install, kill, stop, start, uninstall."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from e2e.cluster import Cluster
+from e2e.cluster.waiting import wait_until
+
+CHART = Path(__file__).parent.parent / "charts" / "rljob"
+VALUES = Path(__file__).parent / "values.yaml"
+NAMESPACE = "rljob-system"
+RELEASE = "rljob"
+
+
+class Operator:
+    """The operator as helm runs it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def install(self) -> None:
+        """`helm upgrade --install`, then wait until it is ready."""
+        self._cluster.helm(
+            "upgrade", "--install", RELEASE, CHART, "-n", NAMESPACE, "--create-namespace", "--values", VALUES,
+            "--wait", "--timeout", "3m",
+        )  # fmt: skip
+
+    def uninstall(self) -> None:
+        self._cluster.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "2m")
+
+    def pods(self) -> list[str]:
+        """Names of the operator's pods that are not on their way out."""
+        found = self._kubectl(
+            "get", "pods", "-l", "app.kubernetes.io/name=rljob",
+            "-o", "jsonpath={range .items[?(!@.metadata.deletionTimestamp)]}{.metadata.name} {end}",
+        )  # fmt: skip
+        return found.split()
+
+    def kill(self) -> None:
+        """SIGKILL, with nothing said; the Deployment makes another, which is not waited for."""
+        for pod in self.pods():
+            self._kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+
+    def stop(self) -> None:
+        """No operator until `start`."""
+        self._scale(0)
+        wait_until(lambda: not self.pods(), "the operator to be gone", 60)
+
+    def start(self) -> None:
+        self._scale(1)
+        self._kubectl("rollout", "status", f"deployment/{self._deployment()}", "--timeout=120s")
+
+    def logs(self) -> str:
+        """The end of what it wrote."""
+        return self._kubectl("logs", "-l", "app.kubernetes.io/name=rljob", "--tail=80", "--prefix")
+
+    def _scale(self, replicas: int) -> None:
+        self._kubectl("scale", f"deployment/{self._deployment()}", f"--replicas={replicas}")
+
+    def _deployment(self) -> str:
+        selector = ("-l", "app.kubernetes.io/name=rljob")
+        return self._kubectl("get", "deployments", *selector, "-o", "jsonpath={.items[0].metadata.name}")
+
+    def _kubectl(self, *words: str) -> str:
+        return self._cluster.kubectl("-n", NAMESPACE, *words)

@@ -1,0 +1,89 @@
+"""Whatever dies, the gang goes on from its last checkpoint, and ends where an undisturbed run ends."""
+
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import Cluster
+from e2e.jobs import ON_STORAGE, Job, Jobs, metrics, small_spec, without_times
+from e2e.operator import Operator
+
+STEPS = 12
+WORKER, BUFFER = "rljob_worker.runtime", "rljob_worker.databuffer"
+
+
+def spec(**fields: object) -> dict[str, object]:
+    return small_spec(**{"stop": {"steps": STEPS}, **ON_STORAGE, **fields})
+
+
+def assert_resumed(job: Job, attempt: int = 2) -> None:
+    status = job.status
+    assert status["attempt"] == attempt
+    assert status["progress"]["step"] == STEPS
+
+
+def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Jobs, storage: Path) -> None:
+    """Also two jobs at once: the undisturbed one runs beside it."""
+    undisturbed = jobs.apply("undisturbed", spec())
+    killed = jobs.apply("killed", spec())
+    killed.until_step(5)
+    killed.pods()[0].kill(WORKER)
+    killed.until("a second attempt", lambda: killed.status.get("attempt") == 2)
+    failure = killed.status["lastFailure"]
+    assert failure["container"] == "worker" and failure["attempt"] == 1
+    killed.until_phase("Succeeded")
+    undisturbed.until_phase("Succeeded")
+    assert_resumed(killed)
+    assert killed.status["countedRestarts"] == 1
+    assert without_times(metrics(storage, "killed")) == without_times(metrics(storage, "undisturbed"))
+
+
+def test_killed_data_buffer_is_noticed(jobs: Jobs, storage: Path) -> None:
+    job = jobs.apply("buffer", spec())
+    job.until_step(3)
+    job.pods()[0].kill(BUFFER)
+    job.until("a second attempt", lambda: job.status.get("attempt") == 2)
+    job.until_phase("Succeeded")
+    assert_resumed(job)
+
+
+def test_pod_deleted_while_the_operator_is_down(jobs: Jobs, storage: Path, operator: Operator) -> None:
+    job = jobs.apply("deleted", spec(stop={"steps": 40}))
+    job.until_step(3)
+    operator.stop()
+    jobs.kubectl("delete", "pod", job.pods()[0].name, "--force", "--grace-period=0")
+    operator.start()
+    job.until("a second attempt", lambda: job.status.get("attempt") == 2)
+    job.until_step(4)
+
+
+def test_node_that_falls_silent_loses_the_job_to_another(jobs: Jobs, storage: Path, cluster: Cluster) -> None:
+    """Its kubelet is killed, so its pods cannot even end; they are given up after forceDeleteSeconds."""
+    job = jobs.apply("silent", spec(stop={"steps": 400}, lifecycle={"forceDeleteSeconds": 5}))
+    job.until_step(3)
+    lost = job.pods()[0]
+    number = int(lost.node.removeprefix("node"))
+    cluster.kill_kubelet(number)
+    try:
+        job.until("an attempt on another node", lambda: _runs_elsewhere(job, lost.node), timeout_seconds=120)
+        job.until_step(4)
+        assert job.status["countedRestarts"] == 0, "a lost node is nobody's fault"
+    finally:
+        cluster.restart_node(number)
+
+
+def _runs_elsewhere(job: Job, node: str) -> bool:
+    return any(pod.is_running and pod.node != node and pod.attempt > 1 for pod in job.pods())
+
+
+@pytest.mark.parametrize("policy", ["restarts used up"])
+def test_job_that_always_fails_stops_after_its_restarts(jobs: Jobs, policy: str) -> None:
+    code = "def broken(response, **_):\n    import os\n    os.kill(os.getppid(), 9)\n    return 0.0\n"
+    jobs.kubectl("create", "configmap", "broken-code", f"--from-literal=broken.py={code}")
+    rewards = [{"name": "broken", "run": "broken:broken"}]
+    job = jobs.apply(
+        "broken", small_spec(code={"configMap": "broken-code"}, rewards=rewards, failurePolicy={"maxRestarts": 1})
+    )
+    job.until_phase("Failed", 180)
+    assert job.status["attempt"] == 2 and job.status["countedRestarts"] == 1
+    assert job.condition("Failed")["message"]

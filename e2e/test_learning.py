@@ -1,0 +1,53 @@
+"""The shipped examples learn on a cluster; every panel of every dashboard shows them."""
+
+from pathlib import Path
+
+from e2e.jobs import EXAMPLES, ON_STORAGE, Jobs, example, metrics
+from e2e.prometheus import Prometheus, empty_panels
+
+ONE_POD_A_NODE = {
+    "spec": {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/managed-by": "rljob-operator"}},
+            }
+        ]
+    }
+}
+
+
+def test_shipped_example_learns_as_it_is(jobs: Jobs) -> None:
+    """`kubectl apply -f examples/arithmetic-grpo.yaml`, with no storage at hand."""
+    job = jobs.apply_file(EXAMPLES / "arithmetic-grpo.yaml")
+    job.until_phase("Succeeded", 300)
+    assert job.status["progress"]["step"] == 40
+    table = jobs.kubectl("get", "rlj")
+    assert table.splitlines()[0].split() == ["NAME", "PHASE", "STEP", "REWARD", "READY", "RESTARTS", "AGE"]
+    assert float(job.status["progress"]["reward"]) > 0.7
+    assert "Running" in jobs.events(job.name)
+
+
+def test_jobs_learn_over_two_nodes_and_fill_every_panel(jobs: Jobs, storage: Path, prometheus: Prometheus) -> None:
+    """GRPO over two pods on two nodes; PPO generates on one node and trains on the other, sidecar to sidecar."""
+    group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}, "template": ONE_POD_A_NODE}
+    grpo = jobs.apply("grpo", example("arithmetic-grpo", workerGroups=[group], **ON_STORAGE))
+    grpo.until("two pods", lambda: len(grpo.pods()) == 2 and all(pod.node for pod in grpo.pods()))
+    assert {pod.node for pod in grpo.pods()} == {"node1", "node2"}
+    grpo.until_phase("Succeeded", 300)
+    rows = metrics(storage, "grpo")
+    accuracy = [row["validation/accuracy"] for row in rows if "validation/accuracy" in row]
+    assert accuracy[0] < 0.4 and accuracy[-1] > 0.8, accuracy
+
+    groups = [
+        {"name": "rollout", "accelerator": {"profile": "cpu", "count": 1}, "template": ONE_POD_A_NODE},
+        {"name": "train", "accelerator": {"profile": "cpu", "count": 1}, "template": ONE_POD_A_NODE},
+    ]
+    ppo = jobs.apply("ppo", example("arithmetic-ppo", workerGroups=groups, stop={"steps": 8}, **ON_STORAGE))
+    ppo.until_step(3, 180)
+    assert {pod.node for pod in ppo.pods()} == {"node1", "node2"}
+    ppo.until_phase("Succeeded", 180)
+    assert metrics(storage, "ppo")[-1]["data/bytes_total"] > 0
+    assert empty_panels(prometheus) == []

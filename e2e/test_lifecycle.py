@@ -1,0 +1,78 @@
+"""Suspend, resume, delete, expire; and an operator that dies at every turn."""
+
+from pathlib import Path
+
+from e2e.cluster.waiting import wait_until
+from e2e.jobs import ON_STORAGE, Jobs, metrics, small_spec, without_times
+from e2e.operator import Operator
+
+WORKER = "rljob_worker.runtime"
+
+
+def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, storage: Path) -> None:
+    undisturbed = jobs.apply("straight", small_spec(stop={"steps": 30}, **ON_STORAGE))
+    job = jobs.apply("paused", small_spec(stop={"steps": 30}, **ON_STORAGE))
+    job.until_step(5)
+    job.patch(suspend=True)
+    job.until_phase("Suspended")
+    assert not job.pods()
+    assert job.condition("Suspended")["status"] == "True"
+    stopped_at = len(metrics(storage, "paused"))
+    job.patch(suspend=False)
+    job.until_phase("Succeeded")
+    undisturbed.until_phase("Succeeded")
+    assert job.status["attempt"] == 2 and job.status.get("restarts", 0) == 0
+    assert 5 <= stopped_at < 30
+    assert without_times(metrics(storage, "paused")) == without_times(metrics(storage, "straight"))
+
+
+def test_deleted_job_leaves_nothing_but_checkpoints(jobs: Jobs, storage: Path) -> None:
+    job = jobs.apply("gone", small_spec(stop={"steps": 500}, **ON_STORAGE))
+    job.until("a checkpoint", lambda: (job.status.get("progress") or {}).get("checkpointStep"))
+    job.delete()
+    job.until_gone()
+    assert list((storage / "runs" / "gone" / "checkpoints").glob("step-*"))
+
+
+def test_job_of_the_same_name_starts_afresh_on_its_own_storage(jobs: Jobs) -> None:
+    first = jobs.apply("again", small_spec(stop={"steps": 2}))
+    first.until_phase("Succeeded")
+    first.delete()
+    first.until_gone()
+    second = jobs.apply("again", small_spec(stop={"steps": 3}))
+    second.until_phase("Succeeded")
+    assert second.status["attempt"] == 1
+
+
+def test_finished_job_expires(jobs: Jobs) -> None:
+    lifecycle = {"ttlSecondsAfterFinished": 1, "cleanPodPolicy": "None"}
+    jobs.apply("brief", small_spec(stop={"steps": 1}, lifecycle=lifecycle))
+    names = lambda: jobs.kubectl("get", "rlj", "-o", "name")  # noqa: E731
+    wait_until(lambda: not names(), "the job to expire", 120, 0.5)
+
+
+def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator: Operator) -> None:
+    """At every change of phase the operator is killed; counters and metrics end as if it had lived."""
+    undisturbed = jobs.apply("calm", small_spec(stop={"steps": 12}, **ON_STORAGE))
+    undisturbed.until_phase("Succeeded")
+    job = jobs.apply("hunted", small_spec(stop={"steps": 12}, **ON_STORAGE))
+    operator.kill()
+    job.until_phase("Running")
+    operator.kill()
+    job.until_step(3)
+    job.pods()[0].kill(WORKER)
+    operator.kill()
+    job.until("a second attempt", lambda: job.status.get("attempt") == 2)
+    operator.kill()
+    job.until_phase("Running")
+    job.patch(suspend=True)
+    operator.kill()
+    job.until("suspending", lambda: job.phase in ("Suspending", "Suspended"))
+    operator.kill()
+    job.until_phase("Suspended")
+    job.patch(suspend=False)
+    operator.kill()
+    job.until_phase("Succeeded", 180)
+    operator.kill()
+    assert (job.status["attempt"], job.status["restarts"]) == (3, 1)
+    assert without_times(metrics(storage, "hunted")) == without_times(metrics(storage, "calm"))

@@ -1,0 +1,16 @@
+"""The last test: `helm uninstall` leaves nothing of ours."""
+
+from e2e.cluster import Cluster
+from e2e.operator import NAMESPACE, Operator
+
+
+def test_uninstall_leaves_nothing(cluster: Cluster, operator: Operator) -> None:
+    """RLJobs and their CRD stay until somebody deletes them; everything else of the chart goes."""
+    operator.uninstall()
+    kinds = "deployments,services,configmaps,secrets,serviceaccounts,roles,rolebindings"
+    left = cluster.kubectl("-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/name=rljob", "-o", "name")
+    everywhere = "clusterroles,clusterrolebindings"
+    left += cluster.kubectl("get", everywhere, "-l", "app.kubernetes.io/name=rljob", "-o", "name")
+    assert left == ""
+    cluster.kubectl("delete", "crd", "rljobs.rljob.dev", "--ignore-not-found")
+    assert "rljob" not in cluster.kubectl("get", "crd", "-o", "name")

@@ -1,0 +1,1 @@
+"""Children of a job as plain data.  Pure: nothing here speaks to a cluster."""

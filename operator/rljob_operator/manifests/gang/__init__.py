@@ -1,0 +1,1 @@
+"""Gang schedulers and queues, one file each."""

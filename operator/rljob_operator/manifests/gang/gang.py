@@ -1,0 +1,79 @@
+"""`Gang`: how all pods of a job come to start together, as pure renderings and readings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from rljob_operator.manifests.context import JobContext, Manifest, Placement
+
+
+class AdmissionState(StrEnum):
+    """What a queue says of a job."""
+
+    ADMITTED = "Admitted"
+    WAITING = "Waiting"
+    EVICTED = "Evicted"
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Whether pods may be made, why not, and where they may run."""
+
+    state: AdmissionState
+    message: str = ""
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    """By worker group; groups that may run anywhere are left out."""
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """How far a gang is, as a queue wants to hear it."""
+
+    pods_ready: bool
+    """Whether every pod of the attempt is ready or has ended well."""
+    finished_pods: Mapping[str, int]
+    """Pods of each worker group that ended well and will not come back."""
+
+
+class Gang(Protocol):
+    """One way to start a gang.  Every method is pure; what it returns is applied by the reconciler.
+
+    `objects` that a method takes are the live ones of `kinds` that belong to the job; a method ignores others.
+    """
+
+    @property
+    def provider(self) -> str:
+        """As in `scheduling.provider`, without `Auto`."""
+        ...
+
+    @property
+    def kinds(self) -> tuple[tuple[str, str], ...]:
+        """(apiVersion, kind) of the objects that it makes and reads."""
+        ...
+
+    def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
+        """What must be there before the pods of an attempt; applied, then read back."""
+        ...
+
+    def shape(self, context: JobContext, pod: Manifest) -> Manifest:
+        """The pod with what the scheduler looks at: labels, annotations, schedulerName."""
+        ...
+
+    def admission(self, objects: Sequence[Manifest]) -> Admission:
+        """Whether the pods may be made; no object yet: Waiting where one is needed."""
+        ...
+
+    def report(self, objects: Sequence[Manifest], readiness: Readiness) -> list[Manifest]:
+        """Status to apply while the gang runs; empty when nothing is news."""
+        ...
+
+    def release(self, objects: Sequence[Manifest]) -> list[Manifest]:
+        """Status to apply after an eviction once no pod is left, so that the job can be queued again."""
+        ...
+
+    def finish(self, objects: Sequence[Manifest], message: str) -> list[Manifest]:
+        """Status to apply when the job has ended in any way, so that its quota goes back."""
+        ...

@@ -1,0 +1,43 @@
+"""Names of a job's children.  Pure; every name begins with the job's, and none can be taken for another job's."""
+
+from __future__ import annotations
+
+
+def plan_config_map_name(job: str, plan_hash: str) -> str:
+    """The ConfigMap of one plan: another plan is another object."""
+    return f"{job}-plan-{plan_hash[:10]}"
+
+
+def token_secret_name(job: str) -> str:
+    """The Secret that data buffers know each other by."""
+    return f"{job}-token"
+
+
+def service_name(job: str) -> str:
+    """The headless Service, which is the domain of the pods' host names."""
+    return job
+
+
+def host_name(job: str, group: str, host: int) -> str:
+    """What a pod is called inside the job: the same in every attempt."""
+    return f"{job}-{group}-{host}"
+
+
+def pod_name(job: str, group: str, host: int, attempt: int) -> str:
+    """What a pod is called in the cluster: another one in every attempt."""
+    return f"{host_name(job, group, host)}-a{attempt}"
+
+
+def pod_group_name(job: str, attempt: int) -> str:
+    """The gang of one attempt."""
+    return f"{job}-a{attempt}"
+
+
+def workload_name(job: str) -> str:
+    """Kueue's Workload, which outlives attempts: quota is held while the gang restarts."""
+    return f"rljob-{job}"
+
+
+def peers_template(job: str, namespace: str, port: int) -> str:
+    """Where data buffers are, as a str.format template over `job`, `group` and `host`."""
+    return f"{{job}}-{{group}}-{{host}}.{service_name(job)}.{namespace}.svc:{port}"

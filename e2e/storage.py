@@ -9,7 +9,6 @@ from pathlib import Path
 import yaml
 
 from e2e.cluster import Cluster
-from e2e.cluster.cache import cache_root
 from e2e.cluster.waiting import wait_until
 
 USER = 65532
@@ -23,7 +22,7 @@ class Storage:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._root = cache_root() / "e2e-storage" / str(cluster.spec.index)
+        self._root = cluster.shared_folder / "storage"
 
     def seed(self) -> Path:
         """Take model and data out of the worker image."""

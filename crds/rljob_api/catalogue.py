@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rljob_api.keys import ACTOR, CRITIC
+from rljob_api.presets import CRITIC_ESTIMATORS, PRESETS, Preset
 from rljob_api.v1alpha1 import RLJobSpec
 
 Use = Literal["Generates", "Trains", "Scores", "None"]
@@ -61,17 +62,41 @@ class BuiltInStage:
 
 
 @dataclass(frozen=True)
-class Algorithm:
-    """An algorithm of the catalogue, with the options that mean something to it only."""
+class Estimator:
+    """An advantage estimator of the catalogue."""
 
     name: str
     purpose: str
-    paper: str
-    has_critic: bool
-    compares_groups: bool
-    """Whether advantages compare the responses of one prompt, so that one response says nothing."""
-    advantage_options: tuple[str, ...]
+    options: tuple[str, ...]
     """Fields of `algorithm.advantage` that it looks at."""
+    reads: tuple[str, ...] = ()
+    """Columns besides rewards and mask."""
+    min_group_size: int = 1
+    """Fewer responses to a prompt tell it nothing."""
+
+    @property
+    def compares_groups(self) -> bool:
+        """Whether it compares the responses of one prompt."""
+        return self.min_group_size > 1
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether it compares with the values of a critic."""
+        return self.name in CRITIC_ESTIMATORS
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A policy loss of the catalogue."""
+
+    name: str
+    purpose: str
+    options: tuple[str, ...] = ("clip_low", "clip_high")
+    """Fields of `algorithm.loss` that it looks at, besides name, aggregation and entropyCoefficient."""
+    is_sequence_level: bool = False
+    """Whether it has one ratio per row, so that only a mean over rows weighs rows alike."""
+    has_ratio: bool = True
+    """Whether it compares with the policy from before the update."""
 
 
 def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
@@ -103,21 +128,39 @@ def _values(_spec: RLJobSpec, _trained: bool) -> Columns:
     return Columns(reads=_TOKENS, writes=("values",))
 
 
+def estimator_reads(spec: RLJobSpec) -> tuple[str, ...]:
+    """Columns that the job's estimator reads besides rewards and mask."""
+    advantage = spec.algorithm.advantage
+    known = ESTIMATORS.get(advantage.estimator)
+    return known.reads if known is not None else advantage.reads
+
+
+def corrects(spec: RLJobSpec) -> bool:
+    """Whether the difference between rollout and training log-probabilities is corrected."""
+    return spec.algorithm.correction is not None
+
+
+def full_kl(spec: RLJobSpec) -> bool:
+    """Whether the update computes the reference's distributions itself."""
+    return spec.algorithm.kl.estimator == "Full" and spec.algorithm.kl.coefficient > 0
+
+
 def _advantage(spec: RLJobSpec, _trained: bool) -> Columns:
-    has_critic = ALGORITHMS[spec.algorithm.name].has_critic
-    reads = ["rewards", "response_mask"]
-    reads += ["values"] * has_critic
+    reads = ["rewards", "response_mask", *estimator_reads(spec)]
     reads += ["old_log_probs", "ref_log_probs"] * kl_in(spec, "Reward")
     reads += ["truncated"] * spec.algorithm.mask_truncated
-    writes = ["advantages"] + ["returns"] * has_critic + ["loss_mask"] * spec.algorithm.mask_truncated
-    return Columns(reads=tuple(reads), writes=tuple(writes))
+    writes = ["advantages"] + ["returns"] * (spec.algorithm.critic is not None)
+    writes += ["loss_mask"] * spec.algorithm.mask_truncated
+    return Columns(reads=tuple(dict.fromkeys(reads)), writes=tuple(writes))
 
 
 def _update_policy(spec: RLJobSpec, _trained: bool) -> Columns:
-    reads = [*_TOKENS, "response_mask", "advantages"]
-    reads += ["ref_log_probs"] * kl_in(spec, "Loss")
+    reads = [*_TOKENS, "response_mask", "advantages", *spec.algorithm.loss.reads]
+    reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated
-    return Columns(reads=tuple(reads), optional=("old_log_probs",))
+    reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)
+    optional = () if corrects(spec) else ("old_log_probs",)
+    return Columns(reads=tuple(dict.fromkeys(reads)), optional=optional)
 
 
 def _update_critic(spec: RLJobSpec, _trained: bool) -> Columns:
@@ -159,37 +202,75 @@ STAGES: Mapping[str, BuiltInStage] = {
     )
 }
 
-ALGORITHMS: Mapping[str, Algorithm] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        Algorithm(
-            "GRPO",
-            "compares the responses to one prompt with each other",
-            "https://arxiv.org/abs/2402.03300",
-            has_critic=False,
-            compares_groups=True,
-            advantage_options=("normalize_std", "whiten"),
-        ),
-        Algorithm(
-            "PPO",
-            "compares each token with the value that a critic expects",
-            "https://arxiv.org/abs/1707.06347",
-            has_critic=True,
-            compares_groups=False,
-            advantage_options=("gamma", "lambda_", "whiten"),
+ALGORITHMS: Mapping[str, Preset] = PRESETS
+"""Algorithms, by name."""
+
+ESTIMATORS: Mapping[str, Estimator] = {
+    estimator.name: estimator
+    for estimator in (
+        Estimator("GAE", "rewards compared with a critic", ("gamma", "lambda_"), reads=("values",)),
+        Estimator("GRPO", "rewards compared within the group", ("normalize_std",), min_group_size=2),
+        Estimator("RLOO", "rewards compared with the mean of the others in the group", (), min_group_size=2),
+        Estimator("ReinforcePlusPlus", "discounted returns", ("gamma",)),
+        Estimator("ReinforcePlusPlusBaseline", "rewards minus the mean of the group", (), min_group_size=2),
+        Estimator("ReMax", "rewards minus that of the greedy response", (), reads=("baseline_rewards",)),
+        Estimator("OPO", "rewards minus the mean of the group weighted by length", (), min_group_size=2),
+        Estimator("GRPOPassK", "the best of a group minus the second best", ("normalize_std",), min_group_size=2),
+        Estimator("CPGD", "rewards compared within the group, weighted per prompt", ("weighting",), min_group_size=2),
+        Estimator(
+            "MARFT",
+            "GAE along the tokens, agents and turns of a row",
+            ("gamma", "lambda_"),
+            reads=("values", "agent_ids", "turn_ids"),
         ),
     )
 }
+"""Advantage estimators, by name."""
 
-LOSSES: Mapping[str, str] = {
-    "PPOClip": "clipped probability ratio, with separate bounds below and above",
+LOSSES: Mapping[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss(
+            "PPOClip",
+            "clipped probability ratio, with separate bounds below and above",
+            ("clip_low", "clip_high", "dual_clip"),
+        ),
+        Loss("GSPO", "clipped ratio of whole rows", is_sequence_level=True),
+        Loss("GSPOToken", "the value of GSPO, with a gradient per token", is_sequence_level=True),
+        Loss(
+            "CPGD",
+            "clipped log-ratio, and a term against drift",
+            ("clip_low", "clip_high", "drift_coefficient", "drift_clip"),
+        ),
+        Loss("CISPO", "log-probability weighted by the ratio, which is cut above and detached", ("clip_high",)),
+        Loss("GPG", "log-probability weighted by the advantage", (), has_ratio=False),
+        Loss("GMPO", "geometric mean of a row's clipped ratios", is_sequence_level=True),
+        Loss(
+            "ClipCov",
+            "PPOClip, and no gradient for a few tokens of high covariance",
+            ("clip_low", "clip_high", "covariance_fraction", "covariance_low", "covariance_high"),
+        ),
+        Loss(
+            "KLCov",
+            "ratio, with a penalty on the tokens of highest covariance",
+            ("covariance_fraction", "kl_coefficient"),
+        ),
+        Loss("SAPO", "a smooth gate around ratio 1", ("temperature_positive", "temperature_negative")),
+        Loss("DPPOTV", "ratio, within a bound on total variation", ("divergence_threshold",)),
+        Loss("DPPOKL", "ratio, within a bound on the KL divergence", ("divergence_threshold",)),
+        Loss("Reinforce", "log-probability weighted by the advantage: REINFORCE", (), has_ratio=False),
+    )
 }
 """Policy losses, by name."""
 
 KL_ESTIMATORS: Mapping[str, str] = {
     "K1": "difference of log-probabilities; unbiased, high variance, and as a loss its gradient is 0 on average",
+    "AbsK1": "its magnitude; biased, never negative",
     "K2": "half the squared difference; biased, its gradient is right",
     "K3": "exp(d) - d - 1 with d = reference - current; unbiased and never negative, its gradient is biased",
+    "Full": "summed over the whole vocabulary; no sampling error, and the reference runs inside the update",
+    "K1Straight": "the value of K1 with the gradient of K2",
+    "K3Straight": "the value of K3 with the gradient of K2",
     "K3Weighted": "K3 times the importance ratio; value and gradient unbiased off policy too",
 }
 """KL estimators, by name."""
@@ -201,3 +282,11 @@ AGGREGATIONS: Mapping[str, str] = {
     "SequenceMeanTokenSumNorm": "sum per row, mean over rows, divided by maxResponseTokens",
 }
 """Ways to turn token losses into one number, by name."""
+
+CORRECTIONS: Mapping[str, str] = {
+    "TruncatedImportance": "weighs by the ratio of training to rollout probabilities, cut to the bounds",
+    "MaskedImportance": "weighs by it, and leaves out what lies outside the bounds",
+    "ICEPOP": "weighs tokens by it, and gives none to those outside the bounds",
+    "SequenceRejection": "leaves out rows outside the bounds, and weighs nothing",
+}
+"""Corrections between rollout and training log-probabilities, by method."""

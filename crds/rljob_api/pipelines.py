@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob_api.catalogue import ALGORITHMS, kl_in
+from rljob_api.catalogue import corrects, full_kl, kl_in
 from rljob_api.keys import ACTOR, CRITIC, REFERENCE
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
 
@@ -14,7 +14,6 @@ def stages_of(spec: RLJobSpec) -> tuple[StageSpec, ...]:
 
 def default_stages(spec: RLJobSpec) -> tuple[StageSpec, ...]:
     """The algorithm's pipeline, with only the stages that this job's options need."""
-    has_critic = ALGORITHMS[spec.algorithm.name].has_critic
     scores = _scoring_stages(spec)
     early = [stage.name for stage in scores if stage.models == (CRITIC,) or kl_in(spec, "Reward")]
     late = [stage.name for stage in scores if stage.models != (CRITIC,)]
@@ -25,7 +24,7 @@ def default_stages(spec: RLJobSpec) -> tuple[StageSpec, ...]:
         StageSpec(name="advantage", run="Advantage", after=("reward", *early)),
         StageSpec(name="update", run="UpdatePolicy", models=(ACTOR,), after=("advantage", *late), balance="Tokens"),
     ]
-    if has_critic:
+    if spec.algorithm.critic is not None:
         after = ("advantage", "values")
         stages.append(
             StageSpec(name="update_critic", run="UpdateCritic", models=(CRITIC,), after=after, balance="Tokens")
@@ -37,17 +36,18 @@ def needs_old_log_probs(spec: RLJobSpec) -> bool:
     """Whether the log-probabilities from before the update must be kept.
 
     With one optimizer step per step the update's own log-probabilities are the old ones; but a penalty in the reward
-    is computed before there is an update, and from the training engine's numbers on both sides.
+    is computed before there is an update, and from the training engine's numbers on both sides; and a correction
+    compares them with the rollout engine's.
     """
-    return spec.num_optimizer_steps > 1 or kl_in(spec, "Reward")
+    return spec.num_optimizer_steps > 1 or kl_in(spec, "Reward") or corrects(spec)
 
 
 def _scoring_stages(spec: RLJobSpec) -> list[StageSpec]:
     stages = []
-    if spec.algorithm.kl.coefficient > 0:
+    if spec.algorithm.kl.coefficient > 0 and not full_kl(spec):
         stages.append(StageSpec(name="reference", run="LogProbs", models=(REFERENCE,), after=("rollout",)))
     if needs_old_log_probs(spec):
         stages.append(StageSpec(name="old_log_probs", run="LogProbs", models=(ACTOR,), after=("rollout",)))
-    if ALGORITHMS[spec.algorithm.name].has_critic:
+    if spec.algorithm.critic is not None:
         stages.append(StageSpec(name="values", run="Values", models=(CRITIC,), after=("rollout",)))
     return stages

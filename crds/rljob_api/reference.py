@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from rljob_api.catalogue import AGGREGATIONS, ALGORITHMS, KL_ESTIMATORS, LOSSES, STAGES
+from rljob_api.catalogue import ALGORITHMS, STAGES
 from rljob_api.exit_codes import ExitCode
 from rljob_api.keys import API_VERSION
 from rljob_api.model import ApiModel, field_descriptions
 from rljob_api.profiles import DEFAULT
 from rljob_api.structure import model_in
-from rljob_api.v1alpha1 import AdvantageSpec, Metadata, RLJobSpec
+from rljob_api.v1alpha1 import Metadata, RLJobSpec
 
 HEADER = f"""\
 # RLJob reference
@@ -29,8 +29,7 @@ A field without a default must be given. A misspelt field is an error that names
 def reference_text() -> str:
     """The whole page, in Markdown."""
     sections = [HEADER, *_sections("metadata", Metadata), *_sections("spec", RLJobSpec)]
-    sections += [_stages(), _algorithms(), _names("Policy losses", LOSSES), _names("KL estimators", KL_ESTIMATORS)]
-    sections += [_names("Aggregations", AGGREGATIONS), _profiles(), _exit_codes()]
+    sections += [_stages(), _algorithms(), _profiles(), _exit_codes()]
     return "\n".join(sections)
 
 
@@ -105,19 +104,12 @@ def _stages() -> str:
 
 
 def _algorithms() -> str:
-    lines = ["## Algorithms", "", "| name | what it does | looks at `advantage.` | paper |", "|---|---|---|---|"]
-    for algorithm in ALGORITHMS.values():
-        options = ", ".join(f"`{_yaml_name(name)}`" for name in algorithm.advantage_options)
-        lines.append(f"| `{algorithm.name}` | {algorithm.purpose} | {options} | {algorithm.paper} |")
+    lines = ["## Algorithms", "", "| name | what it does | estimator | loss | paper |", "|---|---|---|---|---|"]
+    for preset in ALGORITHMS.values():
+        lines.append(
+            f"| `{preset.name}` | {preset.purpose} | `{preset.estimator}` | `{preset.loss}` | {preset.paper} |"
+        )
     return "\n".join([*lines, ""])
-
-
-def _yaml_name(field: str) -> str:
-    return AdvantageSpec.model_fields[field].alias or field
-
-
-def _names(title: str, entries: Any) -> str:
-    return "\n".join([f"## {title}", "", *(f"- `{name}`: {text}" for name, text in entries.items()), ""])
 
 
 def _profiles() -> str:

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue import ALGORITHMS, STAGES
+from rljob_api.catalogue import ESTIMATORS, STAGES
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.exit_codes import ExitCode
 from rljob_api.problem import Problem
-from rljob_api.v1alpha1 import AdvantageSpec
 
 NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
 
 
 def check_algorithm(subject: Subject) -> Iterator[Problem]:
-    """Options that the algorithm does not look at."""
+    """Options that the estimator does not look at."""
     algorithm = subject.spec.algorithm
-    entry = ALGORITHMS[algorithm.name]
-    if entry.compares_groups and algorithm.group_size == 1:
+    estimator = ESTIMATORS.get(algorithm.advantage.estimator)
+    if estimator is None:
+        return
+    if algorithm.group_size < estimator.min_group_size:
         message = (
-            f"{entry.name} compares the responses to one prompt, so one response says nothing: every advantage is 0"
+            f"{estimator.name} compares the responses to one prompt, so one response says nothing: every advantage is 0"
         )
-        yield problem("spec.algorithm.groupSize", 1, message, "Write 2 or more, or use PPO.")
-    if algorithm.critic is not None and not entry.has_critic:
-        found, fix = algorithm.critic.to_json(), "Leave critic out, or use PPO."
-        yield problem("spec.algorithm.critic", found, f"{entry.name} has no critic", fix)
-    for name, field in AdvantageSpec.model_fields.items():
-        value = getattr(algorithm.advantage, name)
-        if name not in entry.advantage_options and value != field.default:
-            path = f"spec.algorithm.advantage.{field.alias}"
-            yield problem(path, value, f"{entry.name} does not look at it", "Leave it out.")
+        yield problem(
+            "spec.algorithm.groupSize", algorithm.group_size, message, "Write 2 or more, or use the estimator GAE."
+        )
+    if algorithm.critic is not None and not estimator.has_critic:
+        found, fix = algorithm.critic.to_json(), "Leave critic out, or use the estimator GAE."
+        yield problem("spec.algorithm.critic", found, f"the estimator {estimator.name} has no critic", fix)
 
 
 def check_loss(subject: Subject) -> Iterator[Problem]:

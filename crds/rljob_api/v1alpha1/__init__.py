@@ -3,10 +3,13 @@
 from rljob_api.v1alpha1.algorithm import (
     AdvantageSpec,
     AlgorithmSpec,
+    CorrectionSpec,
     CriticSpec,
     KLSpec,
     LossSpec,
     OverlongSpec,
+    ResamplingSpec,
+    SamplingSpec,
 )
 from rljob_api.v1alpha1.dag import Balance, DagSpec, StageSpec
 from rljob_api.v1alpha1.data import DatasetSpec, DataSpec, ModelSpec, RewardSpec
@@ -56,6 +59,7 @@ __all__ = [
     "Balance",
     "CheckpointSpec",
     "CodeSpec",
+    "CorrectionSpec",
     "Condition",
     "CriticSpec",
     "DagSpec",
@@ -81,11 +85,13 @@ __all__ = [
     "RDMASpec",
     "RLJob",
     "RLJobSpec",
+    "ResamplingSpec",
     "RLJobStatus",
     "ResourceFieldSelector",
     "RewardSpec",
     "RolloutParallelism",
     "RolloutSpec",
+    "SamplingSpec",
     "SchedulingSpec",
     "StageSpec",
     "StopSpec",

@@ -64,8 +64,8 @@ def grpo(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages
     return Advantages(torch.where(samples.mask, by_row[samples.row], 0.0))
 
 
-@ADVANTAGES.register("PPO", reads=("values",))
-def ppo(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
+@ADVANTAGES.register("GAE", reads=("values",))
+def gae_of_critic(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
     """`gae`; a truncated row ends where it was cut, because its reward judges it as it stands."""
     advantages, returns = gae(
         samples.token_level_rewards,
@@ -100,7 +100,7 @@ def estimate_advantages(
     """
     tally = Tally()
     samples = _samples(batch, algorithm, max_response_tokens, kl_coefficient, tally)
-    found = resolve(ADVANTAGES, algorithm.name)(samples, algorithm.advantage, reduce)
+    found = resolve(ADVANTAGES, algorithm.advantage.estimator)(samples, algorithm.advantage, reduce)
     if algorithm.advantage.whiten:
         found = replace(found, advantages=whiten(found.advantages, samples.mask, reduce))
     returns = None if found.returns is None else found.returns.float()
@@ -127,7 +127,7 @@ def _samples(
         group_ids=group_ids,
         row=row,
         mask=mask,
-        columns={name: tensor_of(batch[name]) for name in ADVANTAGES.reads(algorithm.name)},
+        columns={name: tensor_of(batch[name]) for name in ADVANTAGES.reads(algorithm.advantage.estimator)},
     )
 
 

@@ -18,7 +18,7 @@ def test_every_stage_of_the_catalogue_has_a_class_and_no_other():
 @pytest.mark.parametrize(
     "promised, registry",
     [
-        (catalogue.ALGORITHMS, registries.ADVANTAGES),
+        (catalogue.ESTIMATORS, registries.ADVANTAGES),
         (catalogue.LOSSES, registries.POLICY_LOSSES),
         (catalogue.KL_ESTIMATORS, registries.KL_ESTIMATORS),
         (catalogue.AGGREGATIONS, registries.AGGREGATIONS),

@@ -72,6 +72,10 @@ class Cluster(ABC):
         """Rebuilds what changed and brings it to the running nodes; image to bytes sent. Pods need a restart."""
 
     @abstractmethod
+    def load_archive(self, archive: Path) -> None:
+        """Brings an image in docker's archive form to the running nodes."""
+
+    @abstractmethod
     def kill_node(self, number: int) -> None:
         """Power off: nothing in the node gets to say goodbye."""
 
@@ -102,8 +106,9 @@ class Cluster(ABC):
         return run(program("helm"), "--kubeconfig", self.kubeconfig, *words)
 
     def ready_nodes(self) -> set[str]:
-        ready = '{range .items[?(@.status.conditions[-1].status=="True")]}{.metadata.name} {end}'
-        return set(self.kubectl("get", "nodes", "-o", f"jsonpath={ready}").split())
+        template = '{range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {end}'
+        nodes = self.kubectl("get", "nodes", "-o", f"jsonpath={template}").split()
+        return {node.removesuffix("=True") for node in nodes if node.endswith("=True")}
 
     def has_default_account(self) -> bool:
         with suppress(CommandFailed):

@@ -87,6 +87,9 @@ class KindCluster(Cluster):
             run(program("kind"), "load", "docker-image", "--name", self.name, recipe.image)
         return {}
 
+    def load_archive(self, archive: Path) -> None:
+        run(program("kind"), "load", "image-archive", "--name", self.name, archive)
+
     def kill_node(self, number: int) -> None:
         run("docker", "kill", self.node_name(number))
 

@@ -34,12 +34,13 @@ def start(spec: ClusterSpec, run_dir: RunDir, kubectl: Kubectl) -> None:
             f"--manage-nodes-with-annotation-selector={ANNOTATION}=fake",
             f"--node-lease-duration-seconds={LEASE_SECONDS}",
             f"--cidr={spec.network.fake_pod_subnet}",
+            "--v=WARN",
         ],
     )
     nodes = [simulated_node(number) for number in range(spec.num_kwok_nodes)]
     kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
     all_ready = f"{spec.num_kwok_nodes} simulated nodes to be Ready"
-    wait_until(lambda: num_ready(kubectl) == spec.num_kwok_nodes, all_ready, READY_SECONDS, interval_seconds=2)
+    wait_until(lambda: num_ready(kubectl) == spec.num_kwok_nodes, all_ready, READY_SECONDS, interval_seconds=3)
 
 
 def stage_documents() -> str:
@@ -66,5 +67,5 @@ def simulated_node(number: int) -> dict[str, Any]:
 
 
 def num_ready(kubectl: Kubectl) -> int:
-    ready = '{range .items[?(@.status.conditions[-1].status=="True")]}.{end}'
-    return len(kubectl("get", "nodes", "-l", "type=kwok", "-o", f"jsonpath={ready}"))
+    ready = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
+    return kubectl("get", "nodes", "-l", "type=kwok", "-o", f"jsonpath={ready}").split().count("True")

@@ -114,6 +114,10 @@ class LocalCluster(Cluster):
                 sent[image.name] = sent.get(image.name, 0) + copy_image(store, image, destination)
         return sent
 
+    def load_archive(self, archive: Path) -> None:
+        for node in self.nodes():
+            node.containerd().import_archive(archive)
+
     def kill_node(self, number: int) -> None:
         self.node(number).kill()
 

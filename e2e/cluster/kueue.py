@@ -18,7 +18,8 @@ def install(cluster: Cluster) -> None:
     image = {"repository": REPOSITORY, "tag": TAG, "pullPolicy": "Never"}
     settings = [f"--set=controllerManager.manager.image.{key}={value}" for key, value in image.items()]
     chart = module_folder("kueue") / "charts/kueue"
-    cluster.helm("install", "kueue", chart, "-n", NAMESPACE, "--create-namespace", *settings, "--wait", "--timeout=180s")
+    where = ("-n", NAMESPACE, "--create-namespace", "--wait", "--timeout=180s")
+    cluster.helm("install", "kueue", chart, *where, *settings)
 
 
 def uninstall(cluster: Cluster) -> None:

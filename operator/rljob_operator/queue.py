@@ -6,31 +6,19 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.errors import ClusterError
 from rljob_operator.key import Key
 from rljob_operator.logs import speaking_of
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_BACKOFF = Backoff(0.5, 120.0)
+
 Result = Literal["Ok", "Error", "Crash"]
 """How a reconcile went: `Error` is the cluster's (a ClusterError), `Crash` our own; both are tried again."""
-
-
-@dataclass(frozen=True)
-class RetryPause:
-    """Pause after failures in a row: first · 2^(failures - 1), at most `last_seconds`, shortened at random by up to
-    half."""
-
-    first_seconds: float = 0.5
-    last_seconds: float = 120.0
-
-    def seconds(self, num_failures: int, chance: float) -> float:
-        """The pause after the `num_failures`-th failure, counted from 1; `chance` is in [0, 1)."""
-        doublings = min(num_failures - 1, 32)
-        return min(self.first_seconds * 2.0**doublings, self.last_seconds) * (1.0 - chance / 2)
 
 
 class QueueObserver(Protocol):
@@ -52,13 +40,13 @@ class WorkQueue:
         reconcile: Callable[[Key], Awaitable[float | None]],
         num_workers: int = 10,
         *,
-        pause: RetryPause | None = None,
+        backoff: Backoff = DEFAULT_BACKOFF,
         observer: QueueObserver | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._reconcile = reconcile
         self._num_workers = num_workers
-        self._pause = pause or RetryPause()
+        self._backoff = backoff
         self._observer = observer
         self._chance = chance
         self._waiting: dict[Key, float] = {}  # in the order of arrival; value: when it arrived
@@ -150,7 +138,7 @@ class WorkQueue:
 
     def _next_pause(self, key: Key) -> float:
         self._num_failures[key] = self._num_failures.get(key, 0) + 1
-        return self._pause.seconds(self._num_failures[key], self._chance())
+        return self._backoff.seconds(self._num_failures[key], self._chance())
 
     def _finish(self, key: Key) -> None:
         del self._active[key]

@@ -9,6 +9,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from rljob_api.model import ApiModel, Items
+from rljob_operator.manifests.context import PodSettings
 
 
 class ApiSettings(ApiModel):
@@ -121,6 +122,9 @@ class Settings(ApiModel):
     probes: ProbeSettings = ProbeSettings()
     """The operator's own health."""
 
+    bind_address: str = ""
+    """Address of both ports below. Empty: every one of the pod."""
+
     probe_port: int = Field(default=8080, ge=0, le=65535)
     """Serves /healthz and /readyz. 0: the system chooses."""
 
@@ -132,6 +136,9 @@ class Settings(ApiModel):
 
     log_level: Literal["Debug", "Info", "Warning", "Error"] = "Info"
     """The least important records that are written."""
+
+    pods: PodSettings = PodSettings()
+    """What the pods of every job are like."""
 
     profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Accelerator profiles, by name: new ones, or fields to change in those that come with rljob."""

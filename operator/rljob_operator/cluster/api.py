@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,7 +46,7 @@ class Cluster(Protocol):
 
     def watch(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", resource_version: str
-    ) -> AsyncIterator[tuple[str, Object]]:
+    ) -> AsyncGenerator[tuple[str, Object], None]:
         """ADDED, MODIFIED, DELETED and BOOKMARK after `resource_version`, until the server ends the stream.
 
         Raises `Gone` when that version is too old, `Unavailable` when the connection breaks or falls silent.
@@ -70,3 +70,14 @@ class Cluster(Protocol):
     ) -> bool:
         """Whether there was such an object; with `uid`, only that very one is deleted."""
         ...
+
+
+async def pages(
+    cluster: Cluster, kind: Kind, namespace: str | None = None, *, labels: str = ""
+) -> AsyncGenerator[Page, None]:
+    """Every page of a list; all are of one version."""
+    page = await cluster.list(kind, namespace, labels=labels)
+    yield page
+    while page.continue_:
+        page = await cluster.list(kind, namespace, labels=labels, continue_=page.continue_)
+        yield page

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 
-from rljob_operator.cluster.api import Cluster, Object
+from rljob_operator.backoff import Backoff
+from rljob_operator.cluster.api import Cluster, Object, pages
+from rljob_operator.cluster.children import Children
+from rljob_operator.cluster.errors import ClusterError, Gone
 from rljob_operator.cluster.kinds import Kind
 from rljob_operator.key import Key
 
+logger = logging.getLogger(__name__)
+
+_BACKOFF = Backoff(0.5, 30.0)
+_SHORTEST_WATCH_SECONDS = 1.0
+
 
 class Reflector:
-    """LIST in pages and replace the cache → WATCH with bookmarks → LIST again every `relist_seconds` and when the watch
-    is too old.
+    """LIST in pages and replace the cache → WATCH with bookmarks → LIST again every `relist_seconds`, and whenever the
+    watch fails.
 
-    Call `run` as a task.  `on_change` is called with the job whose children changed: those named by the label
-    `rljob.dev/job` in the child's namespace.
+    Call `run` as a task.  `on_change` is called with each job whose children changed: those that carry its name in
+    the label `rljob.dev/job`, in its namespace.  No namespaces: all of them.
     """
 
     def __init__(
@@ -27,30 +38,126 @@ class Reflector:
         on_change: Callable[[Key], None],
         *,
         relist_seconds: float = 300.0,
-    ) -> None: ...
+        on_activity: Callable[[Kind], None] = lambda kind: None,
+    ) -> None:
+        self.kind = kind
+        self._feeds = {
+            namespace: _Feed(cluster, kind, namespace, labels, on_change, relist_seconds, on_activity)
+            for namespace in namespaces or (None,)
+        }
 
     def of(self, key: Key) -> tuple[Object, ...]:
         """The children of a job, by name.  Do not change them: they are the cache's own."""
-        raise NotImplementedError
+        feed = self._feed(key.namespace)
+        return feed.children.of(key) if feed else ()
 
     def note(self, child: Object) -> None:
-        """Take the answer of a create into the cache, ahead of the watch, so that the next reconcile sees it."""
-        raise NotImplementedError
+        """Take the answer of a create, ahead of the watch, so that the next reconcile knows of it."""
+        feed = self._feed(child["metadata"]["namespace"])
+        if feed is not None:
+            feed.children.note(child)
 
     @property
     def synced(self) -> bool:
-        """Whether the first LIST is done; until then `of` knows nothing."""
-        raise NotImplementedError
+        """Whether the first LIST is done everywhere; until then `of` knows nothing."""
+        return all(feed.synced.is_set() for feed in self._feeds.values())
 
     async def wait_synced(self) -> None:
         """Return once `synced`."""
-        raise NotImplementedError
+        for feed in self._feeds.values():
+            await feed.synced.wait()
 
     @property
     def last_activity(self) -> float:
-        """When anything, bookmarks included, last arrived, on the event loop's clock."""
-        raise NotImplementedError
+        """When the quietest watch last said anything, bookmarks included, on the event loop's clock."""
+        return min(feed.last_activity for feed in self._feeds.values())
 
     async def run(self) -> None:
         """Reflect until cancelled."""
-        await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as feeds:
+            for feed in self._feeds.values():
+                feeds.create_task(feed.run())
+
+    def _feed(self, namespace: str) -> _Feed | None:
+        return self._feeds.get(None) or self._feeds.get(namespace)
+
+
+class _Feed:
+    """One watch: of one namespace, or of all."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: Kind,
+        namespace: str | None,
+        labels: str,
+        on_change: Callable[[Key], None],
+        relist_seconds: float,
+        on_activity: Callable[[Kind], None],
+    ) -> None:
+        self.children = Children()
+        self.synced = asyncio.Event()
+        self.last_activity = float("-inf")
+        self._cluster = cluster
+        self._kind = kind
+        self._namespace = namespace
+        self._labels = labels
+        self._on_change = on_change
+        self._relist_seconds = relist_seconds
+        self._on_activity = on_activity
+
+    async def run(self) -> None:
+        num_failures = 0
+        while True:
+            began = _now()
+            try:
+                await self._list()
+                await self._watch(until=_now() + self._relist_seconds * random.uniform(0.9, 1.1))
+                num_failures = 0
+            except ClusterError as error:
+                # A failure after a long good time is a fresh one, not one more in a row.
+                num_failures = 1 if _now() - began > _BACKOFF.last_seconds else num_failures + 1
+                await self._pause(error, num_failures)
+
+    async def _list(self) -> None:
+        items: list[Object] = []
+        version = "0"
+        async for page in pages(self._cluster, self._kind, self._namespace, labels=self._labels):
+            items += page.items
+            version = page.resource_version
+        changed = self.children.replace(items, version)
+        self._active()
+        self.synced.set()
+        for key in changed:
+            self._on_change(key)
+
+    async def _watch(self, until: float) -> None:
+        while (began := _now()) < until:
+            stream = self._cluster.watch(
+                self._kind, self._namespace, labels=self._labels, resource_version=str(self.children.version)
+            )
+            async with aclosing(stream):
+                async for type_, item in stream:
+                    self._active()
+                    key = self.children.update(type_, item)
+                    if key is not None:
+                        self._on_change(key)
+                    if _now() >= until:
+                        return
+            if _now() - began < _SHORTEST_WATCH_SECONDS:
+                await asyncio.sleep(_SHORTEST_WATCH_SECONDS)  # a proxy that ends watches at once must not make us spin
+
+    async def _pause(self, error: ClusterError, num_failures: int) -> None:
+        seconds = _BACKOFF.seconds(num_failures, random.random())
+        # That a watch is too old is everyday; that the cluster cannot be reached is not.
+        level = logging.DEBUG if isinstance(error, Gone) else logging.WARNING
+        logger.log(level, "%s; listing again in %.1f s", error, seconds)
+        await asyncio.sleep(seconds)
+
+    def _active(self) -> None:
+        self.last_activity = _now()
+        self._on_activity(self._kind)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,97 @@
+"""`Children`: what is known of the jobs' children in one scope; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rljob_api import keys
+from rljob_operator.cluster.api import Object
+from rljob_operator.key import Key
+
+
+class Children:
+    """Objects by job, fed by lists, watch events, and the answers of creates.
+
+    Versions are compared as numbers, which Kubernetes guarantees within one resource (KEP-5504) and etcd has
+    always given.
+    """
+
+    def __init__(self) -> None:
+        self._by_job: dict[Key, dict[str, Object]] = {}
+        self.version = 0
+        """The version up to which everything is known."""
+
+    def of(self, key: Key) -> tuple[Object, ...]:
+        """The children of a job, by name."""
+        children = self._by_job.get(key, {})
+        return tuple(children[name] for name in sorted(children))
+
+    def replace(self, items: Iterable[Object], version: str) -> set[Key]:
+        """Take a whole list; the jobs with a child that came, changed, or went unnoticed.
+
+        A child noted after the list was made stays.
+        """
+        before, self.version = self._by_job, int(version)
+        self._by_job = {}
+        for item in items:
+            self._put(item)
+        for children in before.values():
+            for child in children.values():
+                if _version(child) > self.version:
+                    self._put(child)
+        return {key for key in before.keys() | self._by_job.keys() if self._differ(key, before)}
+
+    def update(self, type_: str, item: Object) -> Key | None:
+        """Take a watch event; the job whose child it is about, or None when there is nothing new about one."""
+        self.version = max(self.version, _version(item))
+        if type_ == "BOOKMARK":
+            return None
+        key = job_of(item)
+        if key is None:
+            return None
+        known = self._by_job.get(key, {}).get(item["metadata"]["name"])
+        if type_ == "DELETED":
+            if known is None or _version(known) > _version(item):
+                return None  # another of this name was noted since
+            self._drop(key, item["metadata"]["name"])
+        else:
+            if known is not None and _version(known) >= _version(item):
+                return None  # noted before the watch told
+            self._put(item)
+        return key
+
+    def note(self, item: Object) -> None:
+        """Take the answer of a create, unless the watch is already past it: then it may even be deleted again."""
+        if _version(item) > self.version:
+            self._put(item)
+
+    def _put(self, item: Object) -> None:
+        key = job_of(item)
+        if key is not None:
+            # The bookkeeping of server-side apply can be half of an object, and nobody reads it.
+            item["metadata"].pop("managedFields", None)
+            self._by_job.setdefault(key, {})[item["metadata"]["name"]] = item
+
+    def _drop(self, key: Key, name: str) -> None:
+        children = self._by_job.get(key, {})
+        children.pop(name, None)
+        if not children:
+            self._by_job.pop(key, None)
+
+    def _differ(self, key: Key, before: dict[Key, dict[str, Object]]) -> bool:
+        return _versions(before.get(key, {})) != _versions(self._by_job.get(key, {}))
+
+
+def job_of(item: Object) -> Key | None:
+    """The job that an object is a child of, by its label."""
+    metadata = item["metadata"]
+    name = (metadata.get("labels") or {}).get(keys.LABEL_JOB)
+    return Key(metadata["namespace"], name) if name else None
+
+
+def _version(item: Object) -> int:
+    return int(item["metadata"]["resourceVersion"])
+
+
+def _versions(children: dict[str, Object]) -> set[int]:
+    return {_version(child) for child in children.values()}

@@ -1,0 +1,148 @@
+"""`ApiCluster`: the six verbs over HTTP, with rate limit, retries and typed errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from rljob_operator.cluster.answers import error_of
+from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
+from rljob_operator.cluster.connection import Connection, Request
+from rljob_operator.cluster.errors import Conflict, NotFound, Unavailable
+from rljob_operator.cluster.kinds import Kind
+from rljob_operator.cluster.rate_limit import RateLimit
+from rljob_operator.cluster.retry import Answer, RetryPolicy
+
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML
+
+# The server ends a watch after so long; it is opened again from where it was, which spreads load and ends silence.
+_WATCH_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class ApiCluster:
+    """Implements `rljob_operator.cluster.api.Cluster`.  Watches are not rate limited."""
+
+    connection: Connection
+    rate_limit: RateLimit
+    retry: RetryPolicy = field(default=RetryPolicy())
+    watch_silence_seconds: float = 90.0
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        request = Request("get", "GET", kind.path(namespace, name))
+        try:
+            return await self._object(request, kind, namespace)
+        except NotFound:
+            return None
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        limit: int = 500,
+        continue_: str | None = None,
+    ) -> Page:
+        query = (("labelSelector", labels), ("limit", str(limit)), ("continue", continue_ or ""))
+        request = Request("list", "GET", kind.path(namespace), query=_without_empty(query))
+        answer = await self._object(request, kind, namespace)
+        metadata = answer["metadata"]
+        return Page(tuple(answer["items"] or ()), metadata["resourceVersion"], metadata.get("continue") or None)
+
+    async def watch(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", resource_version: str
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        query = (
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("labelSelector", labels),
+            ("resourceVersion", resource_version),
+            ("timeoutSeconds", str(_WATCH_SECONDS)),
+        )
+        request = Request("watch", "GET", kind.path(namespace), query=_without_empty(query))
+        async for part in self.connection.stream(request, self.watch_silence_seconds):
+            if isinstance(part, bytes):
+                yield _event(part, kind, namespace)
+            elif not part.is_success:
+                raise error_of(part, "watch", kind, namespace)
+
+    async def create(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        query = (("fieldManager", FIELD_MANAGER),)
+        return await self._object(
+            Request("create", "POST", kind.path(namespace), query=query, body=_complete(kind, body)), kind, namespace
+        )
+
+    async def apply(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        return await self._apply(kind, namespace, body, subresource=None)
+
+    async def apply_status(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        return await self._apply(kind, namespace, body, subresource="status")
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
+    ) -> bool:
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        try:
+            await self._object(Request("delete", "DELETE", kind.path(namespace, name), body=options), kind, namespace)
+        except NotFound:
+            return False
+        except Conflict:
+            if uid is None:
+                raise
+            return False  # another object bears the name by now
+        return True
+
+    async def _apply(self, kind: Kind, namespace: str | None, body: Object, subresource: str | None) -> Object:
+        path = kind.path(namespace, body["metadata"]["name"], subresource)
+        query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
+        request = Request("patch", "PATCH", path, query=query, body=_complete(kind, body), content_type=_APPLY)
+        return await self._object(request, kind, namespace)
+
+    async def _object(self, request: Request, kind: Kind, namespace: str | None) -> Object:
+        answer = await self._send(request)
+        if not answer.is_success:
+            raise error_of(answer, request.verb, kind, namespace)
+        try:
+            loaded: Object = json.loads(answer.body)
+        except ValueError as error:
+            raise Unavailable(request.verb, kind, namespace, f"the answer is no JSON: {error}") from error
+        return loaded
+
+    async def _send(self, request: Request) -> Answer:
+        num_sent = 0
+        while True:
+            await self.rate_limit.wait()
+            answer = await self.connection.send(request)
+            num_sent += 1
+            pause = self.retry.pause_seconds(answer, num_sent, random.random())
+            if pause is None:
+                return answer
+            await asyncio.sleep(pause)
+
+
+def _complete(kind: Kind, body: Object) -> Object:
+    """A server-side apply must say apiVersion and kind; items of a list do not."""
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+
+
+def _without_empty(query: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in query if value)
+
+
+def _event(line: bytes, kind: Kind, namespace: str | None) -> tuple[str, Object]:
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        raise Unavailable("watch", kind, namespace, f"an event is no JSON: {error}") from error
+    if event["type"] == "ERROR":
+        status = event["object"]
+        raise error_of(Answer(status.get("code"), json.dumps(status).encode()), "watch", kind, namespace)
+    return event["type"], event["object"]

@@ -1,0 +1,143 @@
+"""`Connection`: one HTTP session with an API server; sends one request at a time, and knows no verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from kubernetes.aio.client import ApiClient, Configuration
+
+from rljob_operator.cluster.login import Login, NoLogin
+from rljob_operator.cluster.retry import Answer
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 10.0
+_UNAUTHORIZED = 401
+
+RequestObserver = Callable[[str, str], None]
+"""Told verb and code of every request that was answered, or was not (`error`)."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request to the API server."""
+
+    verb: str
+    """As RBAC says it: get, list, watch, create, patch, delete."""
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: Any = None
+    content_type: str = "application/json"
+
+
+@dataclass
+class Connection:
+    """Use as a context manager.
+
+    The official client does what is delicate: TLS, kubeconfig with its plug-ins, and the token that the kubelet
+    rotates.  Of it only `call_api` is used.  Its dynamic client asks for the whole API's resources first, wraps every
+    object twice, and reads a watch without noticing silence, while the kinds are known here and JSON is all we want.
+    """
+
+    login: Login
+    on_request: RequestObserver
+    timeout_seconds: float = 30.0
+    _client: ApiClient = field(init=False)
+    _num_logins: int = field(init=False, default=0)
+    _login_lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+
+    async def __aenter__(self) -> Self:
+        configuration = Configuration()
+        await self.login.configure(configuration)
+        # Every watch holds a connection for its whole life; the rest is bounded by the rate limit.
+        configuration.connection_pool_maxsize = 0
+        self._client = ApiClient(configuration)
+        self._client.user_agent = "rljob-operator"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    @property
+    def configuration(self) -> Configuration:
+        """Server and credentials, as of the last login."""
+        return self._client.configuration
+
+    async def send(self, request: Request) -> Answer:
+        """The answer; one with status None when there was none."""
+        timeout = aiohttp.ClientTimeout(total=self.timeout_seconds, sock_connect=_CONNECT_SECONDS)
+        num_logins = self._num_logins
+        answer = await self._send_once(request, timeout)
+        if answer.status == _UNAUTHORIZED:
+            await self._login_again(num_logins)
+            answer = await self._send_once(request, timeout)
+        return answer
+
+    async def _send_once(self, request: Request, timeout: aiohttp.ClientTimeout) -> Answer:
+        try:
+            response = await self._call(request, timeout)
+            async with response:
+                body = await response.read()
+            answer = Answer(response.status, body, response.headers.get("Retry-After"))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            answer = Answer(None, _words(error, f"no answer within {timeout.total:g} s").encode())
+        self.on_request(request.verb, answer.code)
+        return answer
+
+    async def stream(self, request: Request, silence_seconds: float) -> AsyncGenerator[Answer | bytes, None]:
+        """First the answer's head, whose body is read only if it is no success, then line by line what follows.
+
+        Last comes an Answer with status None when the connection broke or nothing came for `silence_seconds`.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds)
+        num_logins = self._num_logins
+        try:
+            async with await self._call(request, timeout) as response:
+                self.on_request(request.verb, str(response.status))
+                if response.status == _UNAUTHORIZED:
+                    await self._login_again(num_logins)
+                is_success = 200 <= response.status < 300
+                yield Answer(response.status, b"" if is_success else await response.read())
+                if is_success:
+                    async for line in response.content:
+                        yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            yield Answer(None, _words(error, f"silent for {silence_seconds:g} s").encode())
+
+    async def _call(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        serialized = await self._client.param_serialize(
+            request.method,
+            request.path,
+            query_params=list(request.query),
+            header_params={"Accept": "application/json", "Content-Type": request.content_type},
+            body=request.body,
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._client.call_api(*serialized, _request_timeout=timeout)
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    async def _login_again(self, num_logins: int) -> None:
+        """Read the credentials afresh, once for all requests that were refused with the old ones."""
+        async with self._login_lock:
+            if self._num_logins != num_logins:
+                return
+            logger.info("the API server no longer takes our credentials; reading them again")
+            self._num_logins += 1
+            try:
+                await self.login.configure(self._client.configuration)
+            except NoLogin as error:
+                logger.warning("%s", error)
+
+
+def _words(error: Exception, if_timeout: str) -> str:
+    return if_timeout if isinstance(error, TimeoutError) else str(error) or type(error).__name__

@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from rljob_worker.checkpoint.manifest import (
     to_delete,
 )
 from rljob_worker.checkpoint.restore import delete, owner_attempt, write_atomically
+from rljob_worker.checkpoint.rows import HeldRows, write_rows
 from rljob_worker.errors import DeadlineExceeded, StorageError
 
 if TYPE_CHECKING:
@@ -40,8 +41,17 @@ class RankFiles:
     group: str
     rank: int
 
-    def save(self, step: int, engines: Mapping[str, TrainEngine], state: Mapping[str, Any]) -> None:
-        """Engines (collective), the group's stage state (rank 0 only), then the done file. Raises StorageError."""
+    def save(
+        self,
+        step: int,
+        engines: Mapping[str, TrainEngine],
+        state: Mapping[str, Any],
+        rows: Sequence[HeldRows] = (),
+    ) -> None:
+        """Engines (collective), the group's stage state (rank 0 only), rows that stages hold, then the done file.
+
+        Raises StorageError.
+        """
         directory = self.run_dir / "checkpoints" / directory_name(step, self.attempt)
         with storage_errors(directory):
             for name, engine in engines.items():
@@ -51,6 +61,8 @@ class RankFiles:
             directory.mkdir(parents=True, exist_ok=True)
             if self.rank == 0:
                 write_atomically(directory / f"state-{self.group}.json", json.dumps(state, sort_keys=True))
+            for held in rows:
+                write_rows(directory, held)
             write_atomically(
                 directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, engines))
             )

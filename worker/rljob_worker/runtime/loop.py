@@ -45,6 +45,8 @@ class Parts:
     """Puts this worker's own metrics on its pod's metrics port."""
     post: Callable[[dict[str, Any]], None]
     """Tells the own sidecar what this worker is doing, for whoever waits for it."""
+    policy_version: Callable[[int], int]
+    """The version of the policy after a step: an earlier one's where the step leaves the policy as it is."""
     total_steps: int
     validate_every: int
 
@@ -65,7 +67,7 @@ class Loop:
         step, verdict = opening.step, Verdict(last=opening.step >= self.parts.total_steps, cause="already finished")
         if verdict.last:
             return step, verdict
-        self.metrics.append(self.parts.weights.sync(step))
+        self.metrics.append(self.parts.weights.sync(self.parts.policy_version(step)))
         if self.parts.validates and is_due(0, every_steps=0, is_last=False, first_step=step):
             verdict = self.end_step(0)
         self.step_started = time.perf_counter()
@@ -86,7 +88,8 @@ class Loop:
             self.metrics.append({f"time/{plan.name}_seconds": mean(time.perf_counter() - started), **result.metrics})
             self.samples.extend(result.samples)
             self.parts.handover.give(plan, step, result.batch)
-        self.metrics.append(self.parts.weights.sync(step))
+        if self.parts.policy_version(step) == step:
+            self.metrics.append(self.parts.weights.sync(step))
         self.metrics.append(self.parts.handover.end_step())
 
     def end_step(self, step: int) -> Verdict:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rljob_api.catalogue import data_columns
+from rljob_api.catalogue import STAGES, data_columns
 from rljob_api.keys import ACTOR
 from rljob_api.plan import GroupPlan, Plan, StagePlan
 from rljob_worker.data.dataset import PromptDataset
@@ -19,12 +19,15 @@ from rljob_worker.rewards.pool import RewardRunner
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
 
+GENERATING = {name for name, stage in STAGES.items() if stage.use == "Generates"}
+"""Stages that read prompts and make rows of them."""
+
 
 def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.device, cache_dir: Path) -> Resources:
-    """Engines of this group, and what its Rollout and Reward stages read with. Collective over the group."""
+    """Engines of this group, and what its Rollout, Sample and Reward stages read with. Collective over the group."""
     engines = [engine for engine in plan.engines if engine.group == group.name]
     runs = {plan.stage(name).run for name in group.schedule}
-    uses_text = bool(runs & {"Rollout", "Reward"}) or any(":" in run for run in runs)
+    uses_text = bool(runs & {*GENERATING, "Reward"}) or any(":" in run for run in runs)
     tokenizer = load_tokenizer(plan) if uses_text else None
     train = {e.model: build_train_engine(plan, e, device) for e in engines if e.kind == "Train"}
     resources = Resources(
@@ -34,7 +37,7 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
             e.model: build_rollout_engine(plan, e, device, train.get(e.model)) for e in engines if e.kind == "Rollout"
         },
         tokenizer=tokenizer,
-        dataset=train_dataset(plan, tokenizer, cache_dir) if "Rollout" in runs else None,
+        dataset=train_dataset(plan, tokenizer, cache_dir) if runs & GENERATING else None,
         rewards=reward_runner(plan, group) if needs_rewards(plan, runs) else None,
     )
     if resources.rewards is not None:
@@ -43,9 +46,10 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
 
 
 def needs_rewards(plan: Plan, runs: Iterable[str]) -> bool:
-    """Reward functions run where the Reward stage is, and where validation generates."""
+    """Reward functions run where responses are rewarded, and where validation generates."""
     runs = set(runs)
-    return bool(plan.spec.rewards) and ("Reward" in runs or ("Rollout" in runs and bool(plan.spec.data.validation)))
+    here = bool(runs & {"Reward", "Sample"}) or (bool(runs & GENERATING) and bool(plan.spec.data.validation))
+    return bool(plan.spec.rewards) and here
 
 
 def load_tokenizer(plan: Plan) -> Any:
@@ -97,7 +101,7 @@ def build_validation(
 ) -> Validation | None:
     """This rank's share of validation; None where the job has no validation data or this group does not generate."""
     data = plan.spec.data
-    rollout = next((stage for stage in schedule if stage.run == "Rollout"), None)
+    rollout = next((stage for stage in schedule if stage.run in GENERATING), None)
     if not data.validation or rollout is None or resources.rewards is None:
         return None
     dataset = PromptDataset(

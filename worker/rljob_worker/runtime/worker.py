@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from rljob_api.exit_codes import ExitCode
 from rljob_api.plan import StagePlan
 from rljob_worker.checkpoint.restore import choose_start, claim_run, discard_after
+from rljob_worker.checkpoint.rows import HeldRows, read_rows
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import RankFiles, engine_folder
 from rljob_worker.databuffer.client import BufferClient, Identity
@@ -33,7 +35,8 @@ from rljob_worker.runtime.weight_sync import WeightSync
 from rljob_worker.runtime.world import device_of, sum_over_group, wait_for_address, world
 from rljob_worker.scalars import Scalars
 from rljob_worker.stages import build_stage
-from rljob_worker.stages.stage import Reduce, Resources, Stage, StageContext
+from rljob_worker.stages.stage import Reduce, Resources, RowKeepingStage, Stage, StageContext
+from rljob_worker.stages.warm_up import policy_version
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +143,9 @@ class Worker:
         for plan, stage in self.schedule:
             if plan.name in state.stages:
                 stage.load_state(state.stages[plan.name])  # type: ignore[attr-defined]
+            if isinstance(stage, RowKeepingStage):
+                dp_rank = plan.mesh.dp_rank(self.environment.rank)
+                stage.load_rows(read_rows(checkpoint, plan.name, dp_rank, plan.mesh.dp))
         log.info("resumed from step %d (%s)", opening.step, checkpoint)
         return state
 
@@ -175,6 +181,7 @@ class Worker:
             stop_requested=self.stop.is_set,
             show=self._show,
             post=self.status,
+            policy_version=partial(policy_version, plan.spec),
             total_steps=plan.spec.stop.steps,
             validate_every=plan.spec.validation.every_steps,
         )
@@ -200,13 +207,22 @@ class Worker:
         files = RankFiles(environment.run_dir, environment.attempt, environment.group, environment.rank)
 
         def save(step: int) -> None:
-            files.save(step, self.trainable, self._state(lead).to_json())
+            files.save(step, self.trainable, self._state(lead).to_json(), list(self._held_rows()))
 
         return save
 
     def _state(self, lead: Lead | None) -> GroupState:
         stages = {plan.name: stage.state() for plan, stage in self.schedule if hasattr(stage, "state")}
         return GroupState(stages, self._fingerprint(), 0.0 if lead is None else lead.recorder.active_seconds)
+
+    def _held_rows(self) -> Iterator[HeldRows]:
+        """Rows that stages hold; of tensor-parallel peers one writes."""
+        rank = self.environment.rank
+        for plan, stage in self.schedule:
+            if isinstance(stage, RowKeepingStage) and plan.mesh.is_row_leader(rank):
+                rows = stage.rows()
+                if rows is not None:
+                    yield HeldRows(plan.name, plan.mesh.dp_rank(rank), rows)
 
     def _fingerprint(self) -> str | None:
         return None if self.resources.dataset is None else self.resources.dataset.fingerprint

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rljob_worker.stages.advantage import Advantage
 from rljob_worker.stages.reward import Reward
 from rljob_worker.stages.rollout import Rollout
+from rljob_worker.stages.sample import Sample
 from rljob_worker.stages.scoring import LogProbs, Values
 from rljob_worker.stages.stage import BuildStage, Resources, Stage
 from rljob_worker.stages.update import UpdateCritic, UpdatePolicy
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 STAGES: dict[str, BuildStage] = {
     "Rollout": Rollout,
+    "Sample": Sample,
     "Reward": Reward,
     "LogProbs": LogProbs,
     "Values": Values,

@@ -29,14 +29,18 @@ class Reward:
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
-        rows = reward_rows(batch, context.decode)
+        result, samples = self.score(batch, context.decode, first_group=(context.step - 1) * self._batch_size)
+        out = batch.select([]).with_columns({"rewards": Column.fixed(result.total)})
+        return StageResult(out, reward_metrics(result.total) | result.metrics, samples)
+
+    def score(
+        self, batch: Batch, decode: Callable[[np.ndarray], str], *, first_group: int
+    ) -> tuple[RewardResult, list[dict[str, Any]]]:
+        """Rewards of a batch with the columns that the Reward stage reads, and its rows of the step's first groups."""
+        rows = reward_rows(batch, decode)
         result = self._runner.score(rows)
-        rewards = result.total
-        out = batch.select([]).with_columns({"rewards": Column.fixed(rewards)})
-        first = (context.step - 1) * self._batch_size
-        shown = np.flatnonzero(batch.group_ids - first < NUM_SAMPLED_GROUPS)
-        samples = [self._sample(rows[i], result, i) for i in shown]
-        return StageResult(out, reward_metrics(rewards) | result.metrics, samples)
+        shown = np.flatnonzero(batch.group_ids - first_group < NUM_SAMPLED_GROUPS)
+        return result, [self._sample(rows[i], result, i) for i in shown]
 
     def _sample(self, row: dict[str, Any], result: RewardResult, index: int) -> dict[str, Any]:
         """One row for a person to read."""

@@ -12,6 +12,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling
 from rljob_worker.scalars import Scalars, maximum, mean, total
+from rljob_worker.stages.filling import share_of_rank
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 
@@ -31,7 +32,13 @@ class Rollout:
         )
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
-        ordinals = ordinals_of_rank(context.step, self._batch_size, context.dp_rank, context.dp_size)
+        first = (context.step - 1) * self._batch_size
+        step = np.arange(first, first + self._batch_size, dtype=np.int64)
+        batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size))
+        return StageResult(batch.select(name for name in batch.columns if name in self._writes), metrics)
+
+    def draw(self, ordinals: np.ndarray) -> tuple[Batch, Scalars]:
+        """`groupSize` responses to each of some prompts, with every column there is, and figures of the rows."""
         prompts = self._dataset.fetch(ordinals)
         row_ids = rows_of_groups(ordinals, self._group_size)
         started = time.perf_counter()
@@ -40,13 +47,16 @@ class Rollout:
         batch = rollout_batch(prompts, responses, row_ids, ordinals, self._group_size, self._engine.version)
         metrics = rollout_metrics(batch) | generation
         metrics["data/filtered_prompts"] = maximum(float(self._dataset.num_filtered))
-        return StageResult(batch.select(name for name in batch.columns if name in self._writes), metrics)
+        return batch, metrics
 
-
-def ordinals_of_rank(step: int, batch_size: int, dp_rank: int, dp_size: int) -> np.ndarray:
-    """Group ids of a step that belong to one data-parallel rank: index i goes to rank i * dp_size // batch_size."""
-    index = np.arange(batch_size, dtype=np.int64)
-    return index[index * dp_size // batch_size == dp_rank] + (step - 1) * batch_size
+    def greedy(self, batch: Batch) -> tuple[Batch, Scalars]:
+        """The most likely response to each prompt of a drawn batch, in the first row of its group."""
+        first = batch.take(np.arange(0, len(batch), self._group_size))
+        started = time.perf_counter()
+        sampling = replace(self._sampling, temperature=0.0)
+        responses = self._engine.generate(first["prompt_ids"].to_list(), sampling, first.row_ids, 1)
+        metrics = {"time/generation_seconds": mean(time.perf_counter() - started)}
+        return first.with_columns({"response_ids": responses.response_ids}), metrics
 
 
 def rows_of_groups(group_ids: np.ndarray, group_size: int) -> np.ndarray:

@@ -6,9 +6,9 @@ A stage sees only the rows its rank holds and never a process group: what it mus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -68,6 +68,19 @@ class StatefulStage(Stage, Protocol):
     def state(self) -> dict[str, Any]: ...
 
     def load_state(self, state: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class RowKeepingStage(Stage, Protocol):
+    """A stage that holds rows between steps; every rank's are part of every checkpoint."""
+
+    def rows(self) -> Batch | None:
+        """This rank's rows; None when no rank holds any."""
+        ...
+
+    def load_rows(self, parts: Sequence[Batch]) -> None:
+        """What `rows` gave on one or several ranks, possibly on none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

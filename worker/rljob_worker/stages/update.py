@@ -17,6 +17,7 @@ from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.scalars import Scalars, mean, merge_all
 from rljob_worker.stages.advantage import kl_controller, updated
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
+from rljob_worker.stages.warm_up import is_warm_up
 
 
 class UpdatePolicy:
@@ -30,8 +31,7 @@ class UpdatePolicy:
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
-        critic = self._spec.algorithm.critic
-        if critic is not None and context.step <= critic.warmup_steps:
+        if is_warm_up(self._spec, context.step):
             return StageResult(batch.select([]), {"update/warmup_total": mean(1.0)})
         objective = policy_objective(
             self._spec.algorithm,

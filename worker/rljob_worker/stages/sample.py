@@ -1,0 +1,195 @@
+"""Sample: rollout and reward in rounds, until the step has a full batch of groups that teach something.
+
+DAPO's dynamic sampling (https://arxiv.org/abs/2503.14476) inside one stage. What else needs rollout and reward together
+is here too: ReMax's greedy baseline and PF-PPO's resampling.
+
+Prompts are drawn by ordinal, and their random numbers go with the ordinal. A group that is kept takes the next number
+of the batch: step s has the groups [(s - 1) * batchSize, s * batchSize) whatever was dropped, so that everything after
+this stage, mini-batches above all, is as it is without it. Rows leave on the rank that drew them; the edges from here
+are routed by layout, which deals groups out evenly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rljob_api.catalogue import STAGES
+from rljob_api.plan import StagePlan
+from rljob_worker.algorithms.resampling import row_weights
+from rljob_worker.batch import Batch, Column
+from rljob_worker.errors import BadData
+from rljob_worker.scalars import Scalars, mean, merge_all
+from rljob_worker.stages.filling import DROPPED, Filling, Int64, Outcome, outcomes_of, share_of_rank
+from rljob_worker.stages.reward import Reward, reward_metrics
+from rljob_worker.stages.rollout import Rollout
+from rljob_worker.stages.stage import Resources, StageContext, StageResult
+from rljob_worker.stages.warm_up import is_warm_up
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """This rank's rows of some drawn groups, with rewards, and what became of each group."""
+
+    batch: Batch
+    outcomes: Int64
+    metrics: Scalars
+    samples: list[dict[str, Any]]
+
+
+class Sample:
+    """Remembers the next ordinal, and surplus groups for as long as the policy that made them is the current one."""
+
+    def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        self._spec = resources.plan.spec
+        self._sampling = self._spec.algorithm.sampling
+        self._group_size = self._spec.algorithm.group_size
+        self._rollout, self._reward = Rollout(stage, resources), Reward(stage, resources)
+        self._reward_reads = STAGES["Reward"].columns(self._spec, False).reads
+        self._writes = frozenset(stage.writes)
+        self._ranks_per_copy = stage.mesh.ranks_per_copy
+        self._next_ordinal: int | None = None
+        self._carried: Int64 = np.empty(0, np.int64)
+        """Ordinals of the surplus, on whatever rank."""
+        self._rows: list[Batch] = []
+        """This rank's rows of it."""
+
+    def run(self, batch: Batch | None, context: StageContext) -> StageResult:
+        first = self._first_ordinal(context.step)
+        filling = Filling(self._spec.data.batch_size, first, self._carried)
+        rounds: list[_Drawn] = []
+        while filling.num_missing:
+            if filling.num_rounds == self._sampling.max_rounds:
+                raise BadData(filling.explain(context.step))
+            ordinals = filling.draw(self._sampling.oversampling if self._sampling.dynamic else 1.0)
+            found = self._draw(share_of_rank(ordinals, context.dp_rank, context.dp_size), first, context)
+            filling = filling.after(self._everyone(ordinals, found, context))
+            rounds.append(found)
+        held = self._held(rounds, first, context)
+        metrics = sampling_metrics(filling, num_before=len(self._carried))
+        metrics |= self._keep_surplus(filling, held, context.step)
+        first_group = (context.step - 1) * filling.batch_size
+        out = numbered(held, filling.batch, first_group=first_group, group_size=self._group_size)
+        if "row_weights" in self._writes:
+            out = out.with_columns({"row_weights": self._row_weights(out, context)})
+        samples = [sample for found in rounds for sample in found.samples]
+        metrics |= merge_all([found.metrics for found in rounds])
+        return StageResult(out.select(name for name in out.columns if name in self._writes), metrics, samples)
+
+    # ---- one round
+
+    def _draw(self, ordinals: Int64, first: int, context: StageContext) -> _Drawn:
+        """Responses and rewards of some prompts."""
+        batch, metrics = self._rollout.draw(ordinals)
+        started = time.perf_counter()
+        result, samples = self._reward.score(batch.select(self._reward_reads), context.decode, first_group=first)
+        metrics |= reward_metrics(result.total) | result.metrics
+        metrics["time/reward_seconds"] = mean(time.perf_counter() - started)
+        outcomes = self._outcomes(batch, result.total, result.rewards[:, 0])
+        columns = {"rewards": Column.fixed(result.total)}
+        if "baseline_rewards" in self._writes:
+            columns["baseline_rewards"], found = self._baseline(batch, context)
+            metrics = merge_all([metrics, found])
+        return _Drawn(batch.with_columns(columns), outcomes, metrics, samples)
+
+    def _outcomes(self, batch: Batch, rewards: np.ndarray, correct: np.ndarray) -> Int64:
+        if not self._sampling.dynamic:
+            return np.full(len(batch) // self._group_size, Outcome.KEPT, np.int64)
+        shape = (-1, self._group_size)
+        return outcomes_of(
+            rewards.reshape(shape),
+            correct.reshape(shape),
+            batch["truncated"].values.reshape(shape),
+            mask_truncated=self._spec.algorithm.mask_truncated,
+        )
+
+    def _baseline(self, batch: Batch, context: StageContext) -> tuple[Column, Scalars]:
+        """The reward of the greedy response to each row's prompt; it is no row of the batch, and in no other figure."""
+        greedy, metrics = self._rollout.greedy(batch)
+        result, _ = self._reward.score(greedy.select(self._reward_reads), context.decode, first_group=0)
+        metrics["reward/baseline"] = mean(float(result.total.sum()), len(greedy))
+        return Column.fixed(np.repeat(result.total, self._group_size)), metrics
+
+    def _everyone(self, ordinals: Int64, mine: _Drawn, context: StageContext) -> Int64:
+        """Outcomes of a round's groups on all ranks, by one small sum."""
+        known = np.zeros(len(ordinals))
+        own = share_of_rank(np.arange(len(ordinals)), context.dp_rank, context.dp_size)
+        known[own] = mine.outcomes / self._ranks_per_copy
+        return np.rint(context.reduce(torch.from_numpy(known)).numpy()).astype(np.int64)
+
+    # ---- the end of a step
+
+    def _held(self, rounds: Sequence[_Drawn], first: int, context: StageContext) -> Batch:
+        """This rank's rows of all groups that were kept, in the order of their ordinals."""
+        parts = [*self._rows, *(kept_rows(found, self._group_size) for found in rounds)]
+        # a rank that held nothing back and drew nothing still says which columns there are
+        return Batch.concat(parts or [self._draw(np.empty(0, np.int64), first, context).batch])
+
+    def _keep_surplus(self, filling: Filling, held: Batch, step: int) -> Scalars:
+        """Hold back what is too much if the step leaves the policy as it is; otherwise it is off-policy, and goes."""
+        self._next_ordinal = filling.next_ordinal
+        self._carried = filling.surplus if is_warm_up(self._spec, step) else filling.surplus[:0]
+        self._rows = [held.take(np.flatnonzero(np.isin(held.group_ids, self._carried)))]
+        return {
+            "sampling/groups_carried_on": mean(len(self._carried)),
+            "sampling/groups_surplus": mean(len(filling.surplus) - len(self._carried)),
+        }
+
+    def _row_weights(self, batch: Batch, context: StageContext) -> Column:
+        """How often PF-PPO's draw takes each row; all ranks draw from the rewards of the whole batch."""
+        assert self._sampling.resampling is not None
+        num_rows = self._spec.num_rows
+        number = batch.row_ids - (context.step - 1) * num_rows
+        rewards = np.zeros(num_rows)
+        rewards[number] = batch["rewards"].values / self._ranks_per_copy
+        everyones = context.reduce(torch.from_numpy(rewards))
+        weights = row_weights(everyones, self._sampling.resampling, seed=context.seed, step=context.step)
+        return Column.fixed(weights.numpy()[number])
+
+    def _first_ordinal(self, step: int) -> int:
+        """Where this step goes on; a run that had no Sample before has drawn a batch each step."""
+        return (step - 1) * self._spec.data.batch_size if self._next_ordinal is None else self._next_ordinal
+
+    # ---- between two steps
+
+    def state(self) -> dict[str, Any]:
+        return {"next_ordinal": self._next_ordinal, "carried": self._carried.tolist()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._next_ordinal = state["next_ordinal"]
+        self._carried = np.array(state["carried"], np.int64)
+
+    def rows(self) -> Batch | None:
+        return self._rows[0] if len(self._carried) else None
+
+    def load_rows(self, parts: Sequence[Batch]) -> None:
+        self._rows = list(parts)
+
+
+def kept_rows(drawn: _Drawn, group_size: int) -> Batch:
+    """The rows of the groups that were kept."""
+    return drawn.batch.take(np.flatnonzero(np.repeat(drawn.outcomes == Outcome.KEPT, group_size)))
+
+
+def numbered(held: Batch, ordinals: Int64, *, first_group: int, group_size: int) -> Batch:
+    """The rows of the batch's groups under their numbers in the job: the i-th ordinal is group `first_group` + i."""
+    batch = held.take(np.flatnonzero(np.isin(held.group_ids, ordinals)))
+    group_ids = first_group + np.searchsorted(ordinals, batch.group_ids)
+    row_ids = batch.row_ids + (group_ids - batch.group_ids) * group_size
+    return Batch(row_ids, group_ids, batch.num_tokens, batch.columns)
+
+
+def sampling_metrics(filling: Filling, *, num_before: int) -> Scalars:
+    """What the rounds came to, equal on all ranks; counts are of groups."""
+    metrics = {
+        "sampling/rounds": mean(filling.num_rounds),
+        "sampling/groups_drawn": mean(filling.num_drawn),
+        "sampling/groups_carried_in": mean(num_before),
+        "sampling/acceptance": mean(filling.num_kept, filling.num_drawn),
+    }
+    return metrics | {f"sampling/groups_{cause.name.lower()}": mean(filling.num_dropped[cause]) for cause in DROPPED}

@@ -31,6 +31,10 @@ ROLLOUT_COLUMNS = (
 """What Rollout always writes.  What its plan writes besides are columns of the data, as text."""
 
 
+BASELINE_REWARDS = "baseline_rewards"
+"""The reward of the greedy response to a row's prompt, which Sample writes for ReMax."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """What a stage reads and writes in one particular job."""
@@ -103,7 +107,7 @@ def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
     """Columns of the data that are carried along: those that rewards need, and those a Rollout lists in `writes`."""
     for_rewards = [reward.column for reward in spec.rewards if reward.column is not None]
     stages = spec.dag.stages if spec.dag is not None else ()
-    listed = [column for stage in stages if stage.run == "Rollout" for column in stage.writes]
+    listed = [column for stage in stages if stage.run in ("Rollout", "Sample") for column in stage.writes]
     return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in ROLLOUT_COLUMNS)
 
 
@@ -120,12 +124,28 @@ def _reward(spec: RLJobSpec, _trained: bool) -> Columns:
     return Columns(reads=("prompt_ids", "response_ids", "source", *data_columns(spec)), writes=("rewards",))
 
 
+def _sample(spec: RLJobSpec, _trained: bool) -> Columns:
+    baseline = (BASELINE_REWARDS,) * needs_baseline(spec)
+    return Columns(writes=(*ROLLOUT_COLUMNS, *data_columns(spec), "rewards", *baseline))
+
+
 def _log_probs(_spec: RLJobSpec, trained: bool) -> Columns:
     return Columns(reads=_TOKENS, writes=("old_log_probs" if trained else "ref_log_probs",))
 
 
 def _values(_spec: RLJobSpec, _trained: bool) -> Columns:
     return Columns(reads=_TOKENS, writes=("values",))
+
+
+def needs_baseline(spec: RLJobSpec) -> bool:
+    """Whether advantages need the reward of the greedy response to each prompt."""
+    return BASELINE_REWARDS in estimator_reads(spec)
+
+
+def needs_sample(spec: RLJobSpec) -> bool:
+    """Whether generating and rewarding a step's rows takes more than doing each once."""
+    sampling = spec.algorithm.sampling
+    return sampling.dynamic or sampling.resampling is not None or needs_baseline(spec)
 
 
 def estimator_reads(spec: RLJobSpec) -> tuple[str, ...]:
@@ -182,6 +202,15 @@ STAGES: Mapping[str, BuiltInStage] = {
             default_model=ACTOR,
             can_balance=False,
         ),
+        BuiltInStage(
+            "Sample",
+            "Rollout and Reward in rounds, until the step has the rows that `algorithm.sampling` asks for; for ReMax "
+            "also the reward of each prompt's greedy response",
+            "Generates",
+            _sample,
+            default_model=ACTOR,
+            can_balance=False,
+        ),
         BuiltInStage("Reward", "calls the reward functions on every response", "None", _reward),
         BuiltInStage(
             "LogProbs",
@@ -213,7 +242,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
         Estimator("RLOO", "rewards compared with the mean of the others in the group", (), min_group_size=2),
         Estimator("ReinforcePlusPlus", "discounted returns", ("gamma",)),
         Estimator("ReinforcePlusPlusBaseline", "rewards minus the mean of the group", (), min_group_size=2),
-        Estimator("ReMax", "rewards minus that of the greedy response", (), reads=("baseline_rewards",)),
+        Estimator("ReMax", "rewards minus that of the greedy response", (), reads=(BASELINE_REWARDS,)),
         Estimator("OPO", "rewards minus the mean of the group weighted by length", (), min_group_size=2),
         Estimator("GRPOPassK", "the best of a group minus the second best", ("normalize_std",), min_group_size=2),
         Estimator("CPGD", "rewards compared within the group, weighted per prompt", ("weighting",), min_group_size=2),

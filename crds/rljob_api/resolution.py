@@ -99,8 +99,8 @@ def place(resolution: Resolution) -> Mapping[str, str | None]:
     """The worker group of every stage; None where neither the job nor a rule says it.
 
     In this order: the group that the stage names; the only group there is; the group where another stage uses the
-    same model in the same way; the group `rollout` for Rollout and Reward; the only other group for stages with a model
-    and for Advantage; the group of the stages before it.
+    same model in the same way; the group `rollout` for Rollout, Sample and Reward; the only other group for stages with
+    a model and for Advantage; the group of the stages before it.
     """
     groups = [group.name for group in resolution.spec.worker_groups]
     if len(set(groups)) == 1:
@@ -136,7 +136,7 @@ def _by_rule(stage: ResolvedStage, groups: list[str]) -> str | None:
     others = [group for group in groups if group != ROLLOUT_GROUP]
     if len(others) == len(groups) or stage.built_in is None:
         return None
-    if stage.spec.run in ("Rollout", "Reward"):
+    if stage.spec.run in ("Rollout", "Sample", "Reward"):
         return ROLLOUT_GROUP
     return others[0] if len(others) == 1 else None
 

@@ -30,8 +30,10 @@ _RESPONSE_WIDTHS = {
     "token_level_rewards": 4,
     "advantages": 4,
     "returns": 4,
+    "agent_ids": 8,
+    "turn_ids": 8,
 }
-_ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8}
+_ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8, "baseline_rewards": 8}
 _USER_ROW_WIDTH = 8
 
 
@@ -122,9 +124,10 @@ def memory_warnings(plan: Plan) -> list[str]:
 
 
 def _text_columns(plan: Plan) -> frozenset[str]:
-    """Text that a Rollout carries from the data to the rewards."""
+    """Text that the source of the rows carries from the data to the rewards."""
     typed = {*_PROMPT_WIDTHS, *_RESPONSE_WIDTHS, *_ROW_WIDTHS}
-    return frozenset(c for stage in plan.stages if stage.run == "Rollout" for c in stage.writes if c not in typed)
+    written = (c for stage in plan.stages if stage.run in ("Rollout", "Sample") for c in stage.writes)
+    return frozenset(c for c in written if c not in typed)
 
 
 def _share(parts: list[Traffic], num_hosts: int) -> Traffic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rljob_api import profiles as built_in_profiles
-from rljob_api.checks import columns, names, options, sizes, stages
+from rljob_api.checks import algorithm, columns, names, options, penalty, sampling, sizes, stages
 from rljob_api.checks.subject import Subject, corrected
 from rljob_api.checks.unbuilt import check_unbuilt
 from rljob_api.problem import Problem
@@ -20,10 +20,15 @@ _CORRECTED = (
     stages.check_models,
     stages.check_fields,
     stages.check_placement,
-    options.check_algorithm,
-    options.check_loss,
-    options.check_kl,
-    options.check_sampling,
+    algorithm.check_parts,
+    algorithm.check_estimator,
+    algorithm.check_loss,
+    penalty.check_kl,
+    penalty.check_correction,
+    sampling.check_distribution,
+    sampling.check_dynamic,
+    sampling.check_resampling,
+    sampling.check_source,
     options.check_optimizer,
     options.check_validation,
     options.check_rewards,

@@ -4,75 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue import ESTIMATORS, STAGES
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.exit_codes import ExitCode
 from rljob_api.problem import Problem
 
 NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
-
-
-def check_algorithm(subject: Subject) -> Iterator[Problem]:
-    """Options that the estimator does not look at."""
-    algorithm = subject.spec.algorithm
-    estimator = ESTIMATORS.get(algorithm.advantage.estimator)
-    if estimator is None:
-        return
-    if algorithm.group_size < estimator.min_group_size:
-        message = (
-            f"{estimator.name} compares the responses to one prompt, so one response says nothing: every advantage is 0"
-        )
-        yield problem(
-            "spec.algorithm.groupSize", algorithm.group_size, message, "Write 2 or more, or use the estimator GAE."
-        )
-    if algorithm.critic is not None and not estimator.has_critic:
-        found, fix = algorithm.critic.to_json(), "Leave critic out, or use the estimator GAE."
-        yield problem("spec.algorithm.critic", found, f"the estimator {estimator.name} has no critic", fix)
-
-
-def check_loss(subject: Subject) -> Iterator[Problem]:
-    """Bounds of the policy loss."""
-    loss = subject.spec.algorithm.loss
-    if loss.clip_high < loss.clip_low:
-        message = f"the upper bound is tighter than clipLow {loss.clip_low}, which lets the policy only forget"
-        yield problem("spec.algorithm.loss.clipHigh", loss.clip_high, message, f"Write {loss.clip_low} or more.")
-    if loss.dual_clip is not None and loss.dual_clip <= 1:
-        message = "the bound must be above 1, or it replaces the loss of tokens that are not clipped at all"
-        yield problem("spec.algorithm.loss.dualClip", loss.dual_clip, message, "Write 3.0, or leave it out.")
-
-
-def check_kl(subject: Subject) -> Iterator[Problem]:
-    """The KL penalty and the stages that feed it."""
-    kl = subject.spec.algorithm.kl
-    if kl.target is not None and kl.coefficient == 0:
-        message = "a coefficient that starts at 0 stays 0, so it cannot adapt"
-        yield problem("spec.algorithm.kl.target", kl.target, message, "Set coefficient above 0, or leave target out.")
-    if kl.placement == "Reward" and kl.estimator == "K3Weighted":
-        message = "the weight corrects the gradient of a loss, and a penalty in the reward has none"
-        yield problem("spec.algorithm.kl.estimator", kl.estimator, message, "Write K1.")
-    for stage in subject.resolution.stages.values():
-        if kl.coefficient == 0 and "ref_log_probs" in stage.columns.writes and stage.built_in is not None:
-            yield problem(
-                subject.stage_path(stage.name),
-                stage.name,
-                "the stage computes reference log-probabilities, but kl.coefficient is 0, so nothing uses them",
-                "Leave the stage out, or set kl.coefficient above 0.",
-            )
-
-
-def check_sampling(subject: Subject) -> Iterator[Problem]:
-    """Training needs samples from the full distribution, whose log-probabilities the loss corrects for."""
-    rollout = subject.spec.rollout
-    if rollout.temperature == 0:
-        message = "training needs sampled responses; at temperature 0 a group is one response many times"
-        yield problem("spec.rollout.temperature", 0, message, "Write 1.0. validation.temperature may be 0.")
-    if rollout.top_p < 1:
-        yield problem("spec.rollout.topP", rollout.top_p, _TRUNCATED, "Write 1.0.")
-    if rollout.top_k > 0:
-        yield problem("spec.rollout.topK", rollout.top_k, _TRUNCATED, "Write 0.")
-
-
-_TRUNCATED = "log-probabilities of the full distribution would not be those the tokens were sampled with"
 
 
 def check_optimizer(subject: Subject) -> Iterator[Problem]:
@@ -104,11 +40,12 @@ def check_validation(subject: Subject) -> Iterator[Problem]:
 
 def check_rewards(subject: Subject) -> Iterator[Problem]:
     """Reward functions and the stage that calls them come together."""
-    runs = {stage.spec.run: stage for stage in subject.resolution.stages.values()}
-    if "Reward" in runs and not subject.spec.rewards:
-        message = f"stage {runs['Reward'].name} has no reward function to call"
+    stages = subject.resolution.stages.values()
+    callers = [stage.name for stage in stages if stage.spec.run in ("Reward", "Sample")]
+    if callers and not subject.spec.rewards:
+        message = f"stage {callers[0]} has no reward function to call"
         yield problem("spec.rewards", None, message, "Add one, such as {name: correct, run: my_rewards:correct}.")
-    if "Reward" not in runs and subject.spec.rewards and any(run in STAGES for run in runs):
+    if not callers and subject.spec.rewards and any(stage.built_in is not None for stage in stages):
         message = "no stage calls the reward functions"
         yield problem(
             "spec.rewards", [reward.name for reward in subject.spec.rewards], message, "Add a Reward stage to the dag."

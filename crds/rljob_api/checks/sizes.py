@@ -64,10 +64,10 @@ def check_accelerators(subject: Subject) -> Iterator[Problem]:
 def check_lengths(subject: Subject) -> Iterator[Problem]:
     """The overlong stretch lies inside the response."""
     overlong, longest = subject.spec.algorithm.overlong, subject.spec.rollout.max_response_tokens
-    if overlong is not None and overlong.buffer_tokens > longest:
-        message = f"the stretch is longer than a response of rollout.maxResponseTokens {longest}"
+    if overlong is not None and overlong.buffer_tokens >= longest:
+        message = f"no length is without penalty: the longest response has rollout.maxResponseTokens {longest}"
         path = "spec.algorithm.overlong.bufferTokens"
-        yield problem(path, overlong.buffer_tokens, message, f"Write at most {longest}.")
+        yield problem(path, overlong.buffer_tokens, message, f"Write less than {longest}.")
 
 
 def _engines(subject: Subject) -> list[tuple[str, Kind | None]]:

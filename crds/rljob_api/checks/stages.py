@@ -10,6 +10,8 @@ from rljob_api.keys import ACTOR, REFERENCE, ROLLOUT_GROUP
 from rljob_api.problem import Problem, suggestion
 from rljob_api.resolution import ResolvedStage
 
+_SOURCES = ("Rollout", "Sample")
+
 
 def check_cycle(subject: Subject) -> Iterator[Problem]:
     """A DAG has no cycle."""
@@ -21,12 +23,12 @@ def check_cycle(subject: Subject) -> Iterator[Problem]:
 
 
 def check_reachable(subject: Subject) -> Iterator[Problem]:
-    """A step begins in Rollout; what is not downstream of one never gets a row."""
+    """A step begins in Rollout or Sample; what is not downstream of one never gets a row."""
     graph, stages = subject.resolution.graph, subject.resolution.stages
     sources = {name for name, stage in stages.items() if stage.generates}
     for name, stage in stages.items():
         if stage.generates and stage.spec.after:
-            message = "a step begins in Rollout, so nothing comes before it"
+            message = f"a step begins in {stage.spec.run}, so nothing comes before it"
             yield problem(subject.stage_path(name, "after"), list(stage.spec.after), message, "Leave after out.")
         elif not stage.generates and not sources.intersection(graph.ancestors(name)):
             message = "unreachable: the stage is not downstream of any Rollout, so no row ever gets to it"
@@ -35,10 +37,10 @@ def check_reachable(subject: Subject) -> Iterator[Problem]:
 
 def check_purpose(subject: Subject) -> Iterator[Problem]:
     """A job makes rows and updates a policy."""
-    runs = [stage.run for stage in subject.resolution.declared]
-    for needed, message in (("Rollout", "no stage makes rows"), ("UpdatePolicy", "no stage updates a policy")):
-        if needed not in runs:
-            yield problem("spec.dag.stages", None, message, f"Add a stage with run: {needed}.")
+    runs = {stage.run for stage in subject.resolution.declared}
+    for needed, message in ((_SOURCES, "no stage makes rows"), (("UpdatePolicy",), "no stage updates a policy")):
+        if runs.isdisjoint(needed):
+            yield problem("spec.dag.stages", None, message, f"Add a stage with run: {needed[0]}.")
 
 
 def check_models(subject: Subject) -> Iterator[Problem]:

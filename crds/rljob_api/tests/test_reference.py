@@ -8,7 +8,7 @@ TEXT = reference_text()
 
 def test_the_reference_tells_type_default_and_meaning_of_a_field():
     assert "## `spec.algorithm.kl`" in TEXT
-    assert "- **`coefficient`** (number, default `0.001`)\n  Weight of the penalty." in TEXT
+    assert "- **`horizon`** (whole number, default `10000`)\n  Over how many rows" in TEXT
     assert "- **`batchSize`** (whole number, required)" in TEXT
     assert '- **`schedule`** (`Constant` or `Linear` or `Cosine`, default `"Constant"`)' in TEXT
     assert "- **`betas`** (list of number, default `[0.9, 0.999]`)" in TEXT

@@ -79,7 +79,7 @@ def test_the_full_example_is_only_ahead_of_the_code():
             "spec.workerGroups[0].accelerator.count",
             "1, 2, 4, 8, 16",
         ),
-        ("algorithm.overlong={bufferTokens: 33}", "spec.algorithm.overlong.bufferTokens", "at most 32"),
+        ("algorithm.overlong={bufferTokens: 33}", "spec.algorithm.overlong.bufferTokens", "less than 32"),
         # options
         ("algorithm.groupSize=1", "spec.algorithm.groupSize", "every advantage is 0"),
         ("algorithm.critic={}", "spec.algorithm.critic", "GRPO has no critic"),

@@ -1,0 +1,74 @@
+"""Can the rows that a step asks for exist, and does the pipeline ask for them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob_api.catalogue import ESTIMATORS, needs_baseline
+from rljob_api.checks.algorithm import unseen
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.problem import Problem
+
+_PATH = "spec.algorithm.sampling"
+
+
+def check_distribution(subject: Subject) -> Iterator[Problem]:
+    """Training needs samples from the full distribution, whose log-probabilities the loss corrects for."""
+    rollout = subject.spec.rollout
+    if rollout.temperature == 0:
+        if needs_baseline(subject.spec):
+            message = "the baseline is the greedy response, so at temperature 0 every advantage is 0"
+        else:
+            message = "training needs sampled responses; at temperature 0 all responses to a prompt are one"
+        yield problem("spec.rollout.temperature", 0, message, "Write 1.0. validation.temperature may be 0.")
+    if rollout.top_p < 1:
+        yield problem("spec.rollout.topP", rollout.top_p, _TRUNCATED, "Write 1.0.")
+    if rollout.top_k > 0:
+        yield problem("spec.rollout.topK", rollout.top_k, _TRUNCATED, "Write 0.")
+
+
+_TRUNCATED = "log-probabilities of the full distribution would not be those the tokens were sampled with"
+
+
+def check_dynamic(subject: Subject) -> Iterator[Problem]:
+    """Groups whose rewards can differ, and options that mean something only when groups are dropped."""
+    algorithm, sampling = subject.spec.algorithm, subject.spec.algorithm.sampling
+    if not sampling.dynamic:
+        seen = ("dynamic", "resampling")
+        yield from unseen("sampling", "a job without sampling.dynamic drops no group, so it", sampling, {}, seen)
+        return
+    if algorithm.group_size == 1:
+        message = "the rewards of one response never vary, so every group would be dropped"
+        yield problem(f"{_PATH}.dynamic", True, message, "Write groupSize: 2 or more, or dynamic: false.")
+    rewards = subject.spec.rewards
+    if rewards and all(reward.weight == 0 for reward in rewards):
+        message = "every reward has weight 0, so rewards never vary and every group would be dropped"
+        yield problem(f"{_PATH}.dynamic", True, message, "Give one a weight other than 0, or write dynamic: false.")
+
+
+def check_resampling(subject: Subject) -> Iterator[Problem]:
+    """Drawing rows anew breaks groups up."""
+    resampling = subject.spec.algorithm.sampling.resampling
+    if resampling is None:
+        return
+    estimator = ESTIMATORS.get(subject.spec.algorithm.advantage.estimator)
+    if estimator is not None and estimator.compares_groups:
+        message = f"{estimator.name} compares the responses to one prompt, and rows drawn anew are no whole groups"
+        fix = "Leave resampling out, or use an estimator such as GAE or ReinforcePlusPlus."
+        yield problem(f"{_PATH}.resampling", resampling.method, message, fix)
+    if resampling.weighting != "Power" and resampling.power != 2.0:
+        message = f"{resampling.weighting} draws by rank, so it does not look at it"
+        yield problem(
+            f"{_PATH}.resampling.power", resampling.power, message, "Leave it out, or write weighting: Power."
+        )
+
+
+def check_source(subject: Subject) -> Iterator[Problem]:
+    """A dag of one's own has the stage that does what `sampling` asks for."""
+    sampling = subject.spec.algorithm.sampling
+    asked = {"dynamic": sampling.dynamic, "resampling": sampling.resampling is not None}
+    runs = {stage.run: stage.name for stage in subject.resolution.declared}
+    for field, wanted in asked.items():
+        if wanted and "Rollout" in runs and "Sample" not in runs:
+            message = f"stage {runs['Rollout']} generates once, so nothing would do this"
+            yield problem(f"{_PATH}.{field}", True, message, "Write one stage with run: Sample for Rollout and Reward.")

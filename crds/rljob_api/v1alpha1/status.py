@@ -1,5 +1,5 @@
-"""`RLJob.status`: what the operator reports.  Everything but `attempt`, the counters and the plan follows from what it
-sees."""
+"""`RLJob.status`: what the operator reports, and all that it remembers: an operator that starts afresh knows the attempt,
+the counters, the clocks and the plan from here, and the rest from what it sees."""
 
 from __future__ import annotations
 
@@ -130,7 +130,11 @@ class FailureStatus(ApiModel):
     """Last words of the worker."""
 
     time: str = ""
-    """When it was noticed."""
+    """When it was noticed. While the attempt is the current one, its pods are given a moment to say more."""
+
+    disruption: str = ""
+    """What happened to the pod from outside: EvictionByEvictionAPI, PreemptionByScheduler, PodDeleted. Empty: nothing,
+    the pod failed by itself."""
 
 
 class RLJobStatus(ApiModel):
@@ -167,12 +171,28 @@ class RLJobStatus(ApiModel):
     """When the job ended."""
 
     active_seconds: int = 0
-    """Seconds with all pods ready, over all attempts."""
+    """Seconds with all pods ready, over all attempts; the stretch that began at readyTime is added when it ends."""
 
-    conditions: Items[Condition] = ()
+    pods_created_time: str | None = None
+    """When every pod of the attempt had been made. Unset: they are being made, or there is no attempt."""
+
+    pending_time: str | None = None
+    """Since when the job waits for all its pods to be ready, which lifecycle.pendingSeconds limits. Unset: it does
+    not wait, or it waits in a queue."""
+
+    ready_time: str | None = None
+    """Since when all pods of the attempt are ready. Unset: they have not been yet."""
+
+    next_attempt_time: str | None = None
+    """Before then no attempt begins. Unset: one may begin at once."""
+
+    futile_attempts: int = Field(default=0, ge=0)
+    """Attempts in a row that ended before all their pods were ready; each doubles the pause before the next."""
+
+    conditions: Items[Condition] = Field(default=(), max_length=32)
     """What is true of the job now."""
 
-    worker_groups: Items[WorkerGroupStatus] = ()
+    worker_groups: Items[WorkerGroupStatus] = Field(default=(), max_length=8)
     """Pods by group."""
 
     progress: ProgressStatus | None = None

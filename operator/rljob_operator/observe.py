@@ -1,0 +1,209 @@
+"""From pods as the API server shows them to what a decision needs to know of them.  Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rljob_api import keys
+from rljob_api.exit_codes import ExitCode
+from rljob_api.failure_policy import describe
+
+from rljob_operator.timestamps import seconds_of
+
+Object = Mapping[str, Any]
+
+REFUSED_BY_KUBELET = frozenset(
+    ("NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity", "NodePorts")
+    + ("OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage")
+    + ("UnexpectedAdmissionError", "TopologyAffinityError")
+)
+"""Reasons of a pod's failure that are the node's, not the pod's.  Evicted is not among them: an eviction that the node
+caused sets DisruptionTarget, one that the pod's own use of its disk caused does not."""
+
+STUCK = {
+    "ErrImagePull": "ImagePullFailed",
+    "ImagePullBackOff": "ImagePullFailed",
+    "ErrImageNeverPull": "ImagePullFailed",
+    "InvalidImageName": "ImagePullFailed",
+    "ImageInspectError": "ImagePullFailed",
+    "CreateContainerConfigError": "ContainerConfigInvalid",
+    "CreateContainerError": "ContainerConfigInvalid",
+    "RunContainerError": "ContainerConfigInvalid",
+}
+"""What a container waits for that seldom comes by itself, and the condition's reason for it."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A container that ended."""
+
+    container: str
+    """Empty: the pod ended without any of its containers having run."""
+    exit_code: int
+    reason: str
+    """As Kubernetes says it: OOMKilled, Error, Evicted."""
+    message: str
+    """Last words."""
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A container that cannot start."""
+
+    container: str
+    reason: str
+    """Of a condition."""
+    message: str
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """One pod of the job."""
+
+    name: str
+    uid: str
+    group: str
+    attempt: int
+    node: str = ""
+    address: str = ""
+    """The pod's IP address."""
+    is_ready: bool = False
+    is_cut_off: bool = False
+    """Whether its node no longer speaks for it: unready though its containers were last seen ready."""
+    is_over: bool = False
+    """Whether it is Succeeded or Failed: nothing of it runs any more."""
+    ends_at: float | None = None
+    """When its grace period is over.  None: nobody deletes it."""
+    ended: Ended | None = None
+    """How its worker ended, or whatever else ended the pod."""
+    num_buffer_restarts: int = 0
+    buffer_ended: Ended | None = None
+    """How its data buffer last ended, when that was started again."""
+    stuck: Stuck | None = None
+    unschedulable: str = ""
+    """Why the scheduler has no node for it."""
+    disruption: str = ""
+    """What the cluster does to it: PreemptionByScheduler, EvictionByEvictionAPI.  Empty: nothing."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its work is done."""
+        return self.ended is not None and self.ended.exit_code == ExitCode.DONE
+
+
+def pod_facts(pod: Object) -> PodFacts:
+    """The facts of one pod of ours."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    labels = metadata.get("labels") or {}
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    ends_at = metadata.get("deletionTimestamp")
+    buffer = _named(status.get("initContainerStatuses"), keys.CONTAINER_BUFFER)
+    return PodFacts(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        group=labels.get(keys.LABEL_GROUP, ""),
+        attempt=_number(labels.get(keys.LABEL_ATTEMPT)),
+        node=(pod.get("spec") or {}).get("nodeName") or "",
+        address=status.get("podIP") or "",
+        is_ready=_holds(conditions, "Ready"),
+        is_cut_off=_holds(conditions, "ContainersReady") and not _holds(conditions, "Ready"),
+        is_over=status.get("phase") in ("Succeeded", "Failed"),
+        ends_at=seconds_of(ends_at) if ends_at else None,
+        ended=_ended(status),
+        num_buffer_restarts=buffer.get("restartCount", 0),
+        buffer_ended=_terminated(buffer, "lastState"),
+        stuck=_stuck(status),
+        unschedulable=_unschedulable(conditions.get("PodScheduled")),
+        disruption=_disruption(status, conditions.get("DisruptionTarget")),
+    )
+
+
+def controller(child: Object) -> Object:
+    """The owner reference that controls the child; empty when nobody does."""
+    owners = child["metadata"].get("ownerReferences") or ()
+    return next((each for each in owners if each.get("controller")), {})
+
+
+def is_child_of(child: Object, job_uid: str) -> bool:
+    """Whether the job of this uid controls the object."""
+    return controller(child).get("uid") == job_uid
+
+
+def is_of_predecessor(child: Object, job: str, job_uid: str) -> bool:
+    """Whether an earlier job of the same name controls it; garbage collection is about to delete it."""
+    owner = controller(child)
+    return owner.get("kind") == keys.KIND and owner.get("name") == job and owner.get("uid") != job_uid
+
+
+def last_words(message: str) -> str:
+    """The cause in a launcher's termination message; any other text as it is."""
+    try:
+        found = json.loads(message)
+    except ValueError:
+        return message.strip()
+    if not isinstance(found, dict) or not found.get("cause"):
+        return ""
+    worker = f"{found['worker']}: " if found.get("worker") else ""
+    return f"{worker}{found['cause']}"
+
+
+def _ended(status: Object) -> Ended | None:
+    worker = _named(status.get("containerStatuses"), keys.CONTAINER_WORKER)
+    if (ended := _terminated(worker, "state")) is not None:
+        return ended
+    if status.get("phase") == "Failed":
+        return _first_failure(status) or Ended(
+            "", int(ExitCode.RETRY), status.get("reason") or "Failed", status.get("message") or ""
+        )
+    return Ended(keys.CONTAINER_WORKER, 0, "Completed", "") if status.get("phase") == "Succeeded" else None
+
+
+def _first_failure(status: Object) -> Ended | None:
+    containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    ends = (_terminated(each, "state") for each in containers)
+    return next((each for each in ends if each is not None and each.exit_code != 0), None)
+
+
+def _terminated(container: Object, state: str) -> Ended | None:
+    found = (container.get(state) or {}).get("terminated")
+    if not found:
+        return None
+    code, message = int(found.get("exitCode", 0)), last_words(found.get("message") or "")
+    return Ended(container["name"], code, found.get("reason") or "", message or (describe(code) if code else ""))
+
+
+def _stuck(status: Object) -> Stuck | None:
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if (reason := STUCK.get(waiting.get("reason", ""))) is not None:
+            message = f"{waiting['reason']}, image {each.get('image', '')}: {waiting.get('message') or ''}"
+            return Stuck(each["name"], reason, message)
+    return None
+
+
+def _disruption(status: Object, condition: Object | None) -> str:
+    if condition is not None and condition.get("status") == "True":
+        return str(condition.get("reason") or "DisruptionTarget")
+    reason = str(status.get("reason") or "")
+    return reason if status.get("phase") == "Failed" and reason in REFUSED_BY_KUBELET else ""
+
+
+def _unschedulable(condition: Object | None) -> str:
+    if condition is None or condition.get("status") == "True":
+        return ""
+    return str(condition.get("message") or condition.get("reason") or "")
+
+
+def _holds(conditions: Mapping[str, Object], name: str) -> bool:
+    return conditions.get(name, {}).get("status") == "True"
+
+
+def _named(containers: Iterable[Object] | None, name: str) -> Object:
+    return next((each for each in containers or () if each.get("name") == name), {})
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0

@@ -25,6 +25,13 @@ ENV_METRICS_PORT = "RLJOB_METRICS_PORT"
 ENV_BUFFER_PORT = "RLJOB_BUFFER_PORT"
 ENV_ARENA_DIR = "RLJOB_ARENA_DIR"
 ENV_RESUME = "RLJOB_RESUME"
+ENV_RUN_ID = "RLJOB_RUN_ID"
+"""Which object owns the run directory: the job's uid. Unset on one machine, where a lock decides."""
+ENV_CHECKPOINTS = "RLJOB_CHECKPOINTS"
+"""`off` where the ranks' parts of a checkpoint would lie on different disks."""
+ENV_RANK_TABLE = "RLJOB_RANK_TABLE"
+"""A file that must say `"status": "completed"` before workers start."""
+ENV_RANK_TABLE_SECONDS = "RLJOB_RANK_TABLE_SECONDS"
 
 # Ports of a pod. Locally the system chooses them.
 PORT_BUFFER = 8815

@@ -1,1 +1,20 @@
 """Children of a job as plain data.  Pure: nothing here speaks to a cluster."""
+
+from rljob_operator.manifests.children import child_problems, pod_security_problem, static_children
+from rljob_operator.manifests.configmaps import rank_tables
+from rljob_operator.manifests.context import JobContext, Manifest, Placement, PodSettings
+from rljob_operator.manifests.pods import pods
+from rljob_operator.manifests.secrets import token_secret
+
+__all__ = [
+    "JobContext",
+    "Manifest",
+    "Placement",
+    "PodSettings",
+    "child_problems",
+    "pod_security_problem",
+    "pods",
+    "rank_tables",
+    "static_children",
+    "token_secret",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field
@@ -156,6 +157,11 @@ class JobContext:
     @property
     def spec(self) -> RLJobSpec:
         return self.job.spec
+
+    @cached_property
+    def plan_hash(self) -> str:
+        """Kept, because a thousand pods carry it."""
+        return self.plan.hash()
 
     def group(self, name: str) -> WorkerGroupSpec:
         """The worker group of this name; KeyError when there is none."""

@@ -1,0 +1,68 @@
+"""Children that last as long as the job, and what stands in the way of any child."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.monitoring import pod_monitor
+from rljob_operator.manifests.network_policy import network_policy
+from rljob_operator.manifests.pods import pod
+from rljob_operator.manifests.security import ENFORCE_LABEL, admits, violations
+from rljob_operator.manifests.services import service
+
+
+def static_children(context: JobContext) -> list[Manifest]:
+    """Plan, Service, and what monitoring and the network ask for; applied whenever they differ."""
+    children = [plan_config_map(context), service(context)]
+    if context.pods.network_policy.enabled:
+        children.append(network_policy(context))
+    if context.spec.monitoring.pod_monitor:
+        children.append(pod_monitor(context))
+    return children
+
+
+def child_problems(context: JobContext) -> list[str]:
+    """Why children of this job cannot be made, whatever the cluster looks like; empty when they can."""
+    size = plan_size_problem(context)
+    return [*([size] if size else []), *_image_problems(context)]
+
+
+def pod_security_problem(context: JobContext, namespace_labels: Mapping[str, str]) -> str | None:
+    """Why the namespace, or the job itself, would not admit the job's pods; None when both do."""
+    for index, group in enumerate(context.plan.groups):
+        rendered = pod(context, group, 0, 1)
+        place = f"workerGroups[{index}] {group.name} with profile {group.profile}"
+        wished = context.spec.pod_security
+        if found := violations(rendered, wished.lower()):
+            return (
+                f"{place} needs what spec.podSecurity {wished} forbids: {', '.join(found)}; "
+                f"set spec.podSecurity to {_level_for(rendered)}"
+            )
+        enforced = admits(namespace_labels)
+        if found := violations(rendered, enforced):
+            return (
+                f"{place} needs what namespace {context.namespace} forbids ({ENFORCE_LABEL}={enforced}): "
+                f"{', '.join(found)}; run the job in a namespace that enforces {_level_for(rendered).lower()}"
+            )
+    return None
+
+
+def _level_for(rendered: Manifest) -> str:
+    """The strictest level that admits the pod."""
+    return next(level for level in ("Restricted", "Baseline", "Privileged") if not violations(rendered, level.lower()))
+
+
+def _image_problems(context: JobContext) -> Iterator[str]:
+    """Images of ours run on CPUs and under CUDA; for other devices the site names one."""
+    for index, group in enumerate(context.plan.groups):
+        template = context.group(group.name).template
+        containers = template.get("spec", {}).get("containers", ())
+        named = any(each.get("name") == "worker" and each.get("image") for each in containers)
+        if context.profile(group).image is None and group.device not in ("cpu", "cuda") and not named:
+            yield (
+                f"spec.workerGroups[{index}].accelerator.profile {group.profile}: no worker image for {group.device}; "
+                f"set profiles.{group.profile}.image in the chart's values, or image of container worker in the "
+                "group's template"
+            )

@@ -1,0 +1,149 @@
+"""Environment of a pod's containers.  `worker/rljob_worker/local/environment.py` is the same on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rljob_api import keys
+from rljob_api.plan import GroupPlan
+from rljob_api.profiles import AcceleratorProfile
+from rljob_api.v1alpha1.infrastructure import EnvVar
+from rljob_operator import names
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.paths import ARENA, CODE, PLAN_FILE, RUNS, SCRATCH, SOCKET, TOKEN_FILE, rank_table_path
+from rljob_operator.manifests.resources import threads_per_worker
+
+EnvList = list[Manifest]
+
+MALLOC_KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
+"""glibc gives large blocks back at every free and faults them in again at the next forward pass."""
+
+
+def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
+    """Environment of the workers: the operator's, the site's, the profile's, the job's; later ones win, but for ours
+    that say who the pod is."""
+    profile = context.profile(group)
+    plain = {
+        **_python(),
+        **_home(context),
+        **_threads(threads_per_worker(context, group)),
+        **context.pods.env,
+        **profile.env,
+    }
+    variables = _as_list(plain)
+    variables += [_from_field(name, path) for name, path in profile.env_from_fields.items()]
+    variables += [_job_variable(variable) for variable in context.spec.env]
+    own = {**identity(context, group, host, attempt), **_run(context, attempt), **_rank_table(context, profile)}
+    own[keys.ENV_METRICS_PORT] = str(keys.PORT_WORKER_METRICS)
+    return by_name(variables + _as_list(own))
+
+
+def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
+    """Environment of the data buffer."""
+    own = {
+        **identity(context, group, host, attempt),
+        keys.ENV_METRICS_PORT: str(keys.PORT_BUFFER_METRICS),
+        keys.ENV_BUFFER_PORT: str(keys.PORT_BUFFER),
+        keys.ENV_ARENA_DIR: ARENA,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return _as_list(own)
+
+
+def identity(context: JobContext, group: GroupPlan, host: int, attempt: int) -> dict[str, str]:
+    """Who a pod is; the same for both containers."""
+    return {
+        keys.ENV_PLAN: PLAN_FILE,
+        keys.ENV_GROUP: group.name,
+        keys.ENV_HOST_INDEX: str(host),
+        keys.ENV_ATTEMPT: str(attempt),
+        keys.ENV_PEERS: names.peers_template(context.name, context.namespace, keys.PORT_BUFFER),
+        keys.ENV_BUFFER: SOCKET,
+        keys.ENV_TOKEN_FILE: TOKEN_FILE,
+    }
+
+
+def by_name(variables: EnvList) -> EnvList:
+    """Each variable once, the last one given."""
+    return list({variable["name"]: variable for variable in variables}.values())
+
+
+def _run(context: JobContext, attempt: int) -> dict[str, str]:
+    first = attempt == 1
+    checkpoint = context.spec.checkpoint
+    return {
+        keys.ENV_RUN_DIR: f"{RUNS}/{context.name}",
+        keys.ENV_RUN_ID: context.uid,
+        keys.ENV_RESUME: "never" if first and checkpoint.resume == "Never" else "auto",
+        keys.ENV_CHECKPOINTS: "on" if keeps_checkpoints(context) else "off",
+    }
+
+
+def keeps_checkpoints(context: JobContext) -> bool:
+    """Whether the parts of a checkpoint come together: on shared storage, or on the disk of a single pod."""
+    num_pods = sum(group.replicas for group in context.plan.groups)
+    return context.spec.storage is not None or num_pods == 1
+
+
+def _python() -> dict[str, str]:
+    return {"PYTHONPATH": f"{CODE}:{keys.WORKSPACE}", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _home(context: JobContext) -> dict[str, str]:
+    """Everything that libraries like to write goes to volumes: the image's file system is read-only, and its user may
+    have no entry in /etc/passwd, where getpass would look."""
+    shared = context.spec.storage is not None
+    return {
+        "HOME": SCRATCH,
+        "TMPDIR": SCRATCH,
+        "USER": "rljob",
+        "LOGNAME": "rljob",
+        "XDG_CACHE_HOME": f"{SCRATCH}/.cache",
+        "HF_HOME": f"{keys.WORKSPACE if shared else SCRATCH}/.cache/huggingface",
+        "MPLCONFIGDIR": f"{SCRATCH}/.config/matplotlib",
+        "TORCHINDUCTOR_CACHE_DIR": f"{SCRATCH}/.cache/torchinductor",
+        "TRITON_CACHE_DIR": f"{SCRATCH}/.cache/triton",
+    }
+
+
+def _threads(num_threads: int) -> dict[str, str]:
+    """Without it each of n workers starts as many threads as the node has cores, and they all get slower."""
+    return {
+        "OMP_NUM_THREADS": str(num_threads),
+        "MKL_NUM_THREADS": str(num_threads),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        **MALLOC_KEEPS_MEMORY,
+    }
+
+
+def _rank_table(context: JobContext, profile: AcceleratorProfile) -> dict[str, str]:
+    table = profile.rank_table
+    if table is None:
+        return {}
+    path = rank_table_path(table)
+    awaited = {keys.ENV_RANK_TABLE: path, keys.ENV_RANK_TABLE_SECONDS: str(table.timeout_seconds)}
+    return {**awaited, table.env: path} if len(context.plan.groups) == 1 else awaited
+
+
+def _job_variable(variable: EnvVar) -> Manifest:
+    entry: Manifest = {"name": variable.name}
+    if variable.value_from is not None:
+        entry["valueFrom"] = _without_none(variable.value_from.to_json())
+    else:
+        entry["value"] = variable.value or ""
+    return entry
+
+
+def _from_field(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _as_list(variables: Mapping[str, str]) -> EnvList:
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _without_none(value: Manifest) -> Manifest:
+    return {
+        key: _without_none(each) if isinstance(each, dict) else each for key, each in value.items() if each is not None
+    }

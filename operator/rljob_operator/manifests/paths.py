@@ -1,0 +1,24 @@
+"""Where things are inside a pod."""
+
+from __future__ import annotations
+
+from rljob_api import keys
+from rljob_api.profiles import RankTableSettings
+
+PLAN_DIRECTORY = "/etc/rljob/plan"
+PLAN_KEY = "plan.json"
+PLAN_FILE = f"{PLAN_DIRECTORY}/{PLAN_KEY}"
+TOKEN_DIRECTORY = "/etc/rljob/token"
+TOKEN_KEY = "token"
+TOKEN_FILE = f"{TOKEN_DIRECTORY}/{TOKEN_KEY}"
+SOCKET_DIRECTORY = "/run/rljob"
+SOCKET = f"{SOCKET_DIRECTORY}/buffer.sock"
+ARENA = "/arena"
+CODE = "/code"
+SCRATCH = "/tmp"
+RUNS = f"{keys.WORKSPACE}/runs"
+
+
+def rank_table_path(table: RankTableSettings) -> str:
+    """The file that the vendor's stack fills."""
+    return f"{table.mount_path}/{table.key}"

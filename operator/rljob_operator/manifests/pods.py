@@ -1,0 +1,107 @@
+"""The pods of an attempt: one per host of each worker group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rljob_api import keys
+from rljob_api.plan import GroupPlan
+from rljob_operator import names
+from rljob_operator.manifests.containers import data_buffer, worker
+from rljob_operator.manifests.context import JobContext, Manifest, Placement
+from rljob_operator.manifests.merge import merge
+from rljob_operator.manifests.metadata import metadata
+from rljob_operator.manifests.security import pod_security_context
+from rljob_operator.manifests.topology import affinity, spread
+from rljob_operator.manifests.volumes import mounted_volumes
+
+ANYWHERE = Placement(node_selector={})
+
+
+def pods(context: JobContext, attempt: int, *, placements: Mapping[str, Placement] | None = None) -> list[Manifest]:
+    """Every pod of the attempt, groups in the plan's order; `placements` is where a queue wants them."""
+    where = placements or {}
+    return [
+        pod(context, group, host, attempt, where.get(group.name, ANYWHERE))
+        for group in context.plan.groups
+        for host in range(group.replicas)
+    ]
+
+
+def pod(context: JobContext, group: GroupPlan, host: int, attempt: int, placement: Placement = ANYWHERE) -> Manifest:
+    """One pod: ours, the user's template over it, and over both what a queue decided."""
+    profile = context.profile(group)
+    labels = {
+        keys.LABEL_GROUP: group.name,
+        keys.LABEL_HOST_INDEX: str(host),
+        keys.LABEL_ATTEMPT: str(attempt),
+        **profile.labels,
+    }
+    name = names.pod_name(context.name, group.name, host, attempt)
+    ours = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **metadata(context, name, keys.CONTAINER_WORKER, labels),
+            "annotations": {**profile.annotations, keys.ANNOTATION_PLAN_HASH: context.plan_hash},
+        },
+        "spec": _spec(context, group, host, attempt),
+    }
+    template = context.group(group.name).template
+    users = {"metadata": template.get("metadata", {}), "spec": template.get("spec", {})}
+    return _placed(merge(ours, users), placement)
+
+
+def _spec(context: JobContext, group: GroupPlan, host: int, attempt: int) -> Manifest:
+    profile, volumes = context.profile(group), mounted_volumes(context, group, attempt)
+    optional = {
+        "affinity": affinity(context, group, attempt),
+        "imagePullSecrets": _pull_secrets(context),
+        "nodeSelector": dict(profile.node_selector),
+        "priorityClassName": context.spec.scheduling.priority_class_name,
+        "runtimeClassName": profile.runtime_class,
+        "hostIPC": profile.host_ipc,
+        "hostNetwork": profile.host_network,
+        "dnsPolicy": "ClusterFirstWithHostNet" if profile.host_network else None,
+    }
+    return {
+        "hostname": names.host_name(context.name, group.name, host),
+        "subdomain": names.service_name(context.name),
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": context.spec.lifecycle.termination_grace_seconds,
+        "securityContext": pod_security_context(context, group),
+        "initContainers": [data_buffer(context, group, host, attempt, volumes)],
+        "containers": [worker(context, group, host, attempt, volumes)],
+        "volumes": [each.volume for each in volumes],
+        "tolerations": [*profile.tolerations, *_node_failure_tolerations(context)],
+        "topologySpreadConstraints": [spread(context, group, attempt)],
+        **{field: value for field, value in optional.items() if value},
+    }
+
+
+def _node_failure_tolerations(context: JobContext) -> list[Manifest]:
+    """Kubernetes' own default is five minutes, in which the whole gang would wait for one dead node."""
+    return [
+        {
+            "key": f"node.kubernetes.io/{trouble}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": context.pods.node_failure_seconds,
+        }
+        for trouble in ("not-ready", "unreachable")
+    ]
+
+
+def _pull_secrets(context: JobContext) -> list[Manifest]:
+    secrets = (*context.pods.images.pull_secrets, *context.spec.image_pull_secrets)
+    return [{"name": name} for name in dict.fromkeys(secrets)]
+
+
+def _placed(pod: Manifest, placement: Placement) -> Manifest:
+    spec = pod["spec"]
+    if placement.node_selector:
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **placement.node_selector}
+    spec["tolerations"] = [*spec.get("tolerations", []), *(dict(each) for each in placement.tolerations)]
+    return pod

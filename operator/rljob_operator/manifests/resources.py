@@ -1,0 +1,70 @@
+"""What the containers of a pod ask for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rljob_api import keys
+from rljob_api.plan import GroupPlan
+from rljob_api.quantity import parse_quantity
+from rljob_operator.manifests.context import JobContext, Manifest
+
+
+def worker_resources(context: JobContext, group: GroupPlan) -> Manifest:
+    """CPUs and memory for every worker process; devices, which are always limits; what else the profile needs."""
+    settings, profile, rdma = context.pods.worker, context.profile(group), context.group(group.name).rdma
+    num_workers = group.workers_per_host
+    devices = dict(profile.resources)
+    if profile.resource is not None:
+        devices[profile.resource] = str(num_workers)
+    if rdma is not None:
+        devices[rdma.resource] = str(rdma.count)
+    requests = {
+        "cpu": times(settings.cpu, num_workers),
+        "memory": mebibytes(parse_quantity(settings.memory) * num_workers),
+        **devices,
+    }
+    return {"requests": requests, "limits": devices} if devices else {"requests": requests}
+
+
+def buffer_resources(context: JobContext) -> Manifest:
+    """The arena lies in a memory volume that is charged to the container that writes it, which is this one."""
+    settings = context.pods.data_buffer
+    arena = parse_quantity(context.spec.data_buffer.memory)
+    memory = mebibytes(arena + parse_quantity(settings.memory_overhead))
+    return {"requests": {"cpu": settings.cpu, "memory": memory}, "limits": {"memory": memory}}
+
+
+def threads_per_worker(context: JobContext, group: GroupPlan) -> int:
+    """The workers' share of the CPUs that their container asks for, in the template or by default; at least one."""
+    requested = template_cpu(context.group(group.name).template)
+    cores_per_worker = (
+        cores(context.pods.worker.cpu) if requested is None else cores(requested) / group.workers_per_host
+    )
+    return max(1, math.floor(cores_per_worker))
+
+
+def template_cpu(template: dict[str, Any]) -> str | None:
+    """The CPU request of the worker's container in a user's template."""
+    for container in template.get("spec", {}).get("containers", ()):
+        if container.get("name") == keys.CONTAINER_WORKER:
+            resources = container.get("resources", {})
+            found = resources.get("requests", {}).get("cpu", resources.get("limits", {}).get("cpu"))
+            return None if found is None else str(found)
+    return None
+
+
+def cores(quantity: str) -> float:
+    """`500m` is 0.5."""
+    return int(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def times(quantity: str, factor: int) -> str:
+    """A CPU quantity for several workers: `500m` times 3 is `1500m`."""
+    return f"{round(cores(quantity) * 1000) * factor}m"
+
+
+def mebibytes(num_bytes: int) -> str:
+    """A quantity of memory, rounded up to whole MiB."""
+    return f"{-(-num_bytes // (1 << 20))}Mi"

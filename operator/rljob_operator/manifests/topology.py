@@ -1,0 +1,48 @@
+"""Which nodes a worker group's pods should, or must, share."""
+
+from __future__ import annotations
+
+from rljob_api import keys
+from rljob_api.plan import GroupPlan
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.metadata import selector
+
+HOST_NAME = "kubernetes.io/hostname"
+
+
+def affinity(context: JobContext, group: GroupPlan, attempt: int) -> Manifest:
+    """Pods of a group near each other, as `topology` says; empty when it says nothing.
+
+    Only pods of the same attempt attract: those that are still leaving would hold the new ones to their nodes.
+    """
+    topology = context.group(group.name).topology
+    if topology is None:
+        return {}
+    labels = _pods_of(context, group, attempt)
+    if topology.required is not None:
+        term = {"topologyKey": label_key(context, topology.required), "labelSelector": {"matchLabels": labels}}
+        return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if topology.preferred is not None:
+        term = {"topologyKey": label_key(context, topology.preferred), "labelSelector": {"matchLabels": labels}}
+        weighted = {"weight": 100, "podAffinityTerm": term}
+        return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}}
+    return {}
+
+
+def spread(context: JobContext, group: GroupPlan, attempt: int) -> Manifest:
+    """One pod per host where there are enough hosts."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": HOST_NAME,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": _pods_of(context, group, attempt)},
+    }
+
+
+def label_key(context: JobContext, name: str) -> str:
+    """A node label, or what an administrator's alias stands for."""
+    return context.pods.topology_aliases.get(name, name)
+
+
+def _pods_of(context: JobContext, group: GroupPlan, attempt: int) -> dict[str, str]:
+    return selector(context, **{keys.LABEL_GROUP: group.name, keys.LABEL_ATTEMPT: str(attempt)})

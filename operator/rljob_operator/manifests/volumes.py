@@ -1,0 +1,113 @@
+"""The volumes of a pod, and where its containers see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rljob_api import keys
+from rljob_api.plan import GroupPlan
+from rljob_operator import names
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.paths import (
+    ARENA,
+    CODE,
+    PLAN_DIRECTORY,
+    PLAN_KEY,
+    RUNS,
+    SCRATCH,
+    SOCKET_DIRECTORY,
+    TOKEN_DIRECTORY,
+    TOKEN_KEY,
+)
+
+READABLE = 0o440
+"""For the owner and for fsGroup."""
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A volume and its place in the containers that see it."""
+
+    volume: Manifest
+    mount: Manifest
+    buffer: bool
+    """Whether the data buffer sees it too; the workers see all."""
+
+
+def mounted_volumes(context: JobContext, group: GroupPlan, attempt: int) -> list[Mounted]:
+    """Every volume of a pod of `group`."""
+    return [
+        *_shared(context),
+        *_workers_own(context),
+        *_users(context),
+        *_vendors(context, group, attempt),
+    ]
+
+
+def _shared(context: JobContext) -> list[Mounted]:
+    """What both containers see: who they are, and how they meet."""
+    plan_name = names.plan_config_map_name(context.name, context.plan_hash)
+    plan = {"configMap": {"name": plan_name, "items": [{"key": PLAN_KEY, "path": PLAN_KEY}]}}
+    token = {
+        "secret": {
+            "secretName": names.token_secret_name(context.name),
+            "defaultMode": READABLE,
+            "items": [{"key": TOKEN_KEY, "path": TOKEN_KEY}],
+        }
+    }
+    arena = {"emptyDir": {"medium": "Memory", "sizeLimit": context.spec.data_buffer.memory}}
+    return [
+        _mounted("plan", plan, PLAN_DIRECTORY, buffer=True, read_only=True),
+        _mounted("token", token, TOKEN_DIRECTORY, buffer=True, read_only=True),
+        _mounted("socket", {"emptyDir": {}}, SOCKET_DIRECTORY, buffer=True),
+        _mounted("arena", arena, ARENA, buffer=True),
+    ]
+
+
+def _workers_own(context: JobContext) -> list[Mounted]:
+    shared_memory = {"emptyDir": {"medium": "Memory", "sizeLimit": context.pods.worker.shared_memory}}
+    return [
+        _mounted("shared-memory", shared_memory, "/dev/shm"),
+        _mounted("scratch", {"emptyDir": {}}, SCRATCH),
+    ]
+
+
+def _users(context: JobContext) -> list[Mounted]:
+    """Storage and code. Without storage, results go beside what the image carries under /workspace, on the node."""
+    spec, found = context.spec, []
+    if spec.storage is not None:
+        claim = {"persistentVolumeClaim": {"claimName": spec.storage.persistent_volume_claim}}
+        found.append(_mounted("workspace", claim, keys.WORKSPACE))
+    else:
+        found.append(_mounted("runs", {"emptyDir": {}}, RUNS))
+    if spec.code is not None and spec.code.config_map is not None:
+        found.append(_mounted("code", {"configMap": {"name": spec.code.config_map}}, CODE, read_only=True))
+    elif spec.code is not None and spec.code.persistent_volume_claim is not None:
+        claim = {"persistentVolumeClaim": {"claimName": spec.code.persistent_volume_claim}}
+        found.append(_mounted("code", claim, CODE, read_only=True))
+    return found
+
+
+def _vendors(context: JobContext, group: GroupPlan, attempt: int) -> list[Mounted]:
+    profile, found = context.profile(group), []
+    for host in profile.host_paths:
+        source = {"hostPath": {"path": host.path, "type": host.type}}
+        found.append(_mounted(host.name, source, host.mount_path or host.path, read_only=host.read_only))
+    if profile.rank_table is not None:
+        name = rank_table_name(context, profile.rank_table.config_map, attempt)
+        found.append(
+            _mounted("rank-table", {"configMap": {"name": name}}, profile.rank_table.mount_path, read_only=True)
+        )
+    return found
+
+
+def rank_table_name(context: JobContext, pattern: str, attempt: int) -> str:
+    """A ConfigMap of each attempt: the table of the one before must not be taken for this one's."""
+    return pattern.format(gang=names.pod_group_name(context.name, attempt))
+
+
+def _mounted(name: str, source: Manifest, path: str, *, buffer: bool = False, read_only: bool = False) -> Mounted:
+    mount: Manifest = {"name": name, "mountPath": path}
+    if read_only:
+        mount["readOnly"] = True
+    return Mounted({"name": name, **source}, mount, buffer)

@@ -18,6 +18,10 @@ Items = Annotated[tuple[T, ...], Strict(False)]
 """A list in YAML that is a tuple in Python, so that a frozen model is frozen all the way down."""
 
 
+MAX_TEXT_LENGTH = 1024
+"""Characters of a text that has no bound of its own.  An API server runs rules only over what is bounded."""
+
+
 class ApiModel(BaseModel):
     """Base of every API type: camelCase outside, snake_case inside, frozen, and closed to unknown fields.
 
@@ -34,6 +38,7 @@ class ApiModel(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
+        str_max_length=MAX_TEXT_LENGTH,
         protected_namespaces=(),
     )
 

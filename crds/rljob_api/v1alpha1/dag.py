@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rljob_api.model import ApiModel, Items
-from rljob_api.v1alpha1.data import NAME
+from rljob_api.v1alpha1.data import Name
 
 Balance = Literal["None", "Tokens", "Attention"]
 
@@ -15,29 +15,29 @@ Balance = Literal["None", "Tokens", "Attention"]
 class StageSpec(ApiModel):
     """A vertex of the DAG."""
 
-    name: str = Field(pattern=NAME)
+    name: Name
     """The name that `after`, metrics and edges use."""
 
     run: str = Field(min_length=1)
     """A stage of the catalogue, such as `Rollout`, or the user's own as `module:function`."""
 
-    models: Items[str] = ()
+    models: Items[str] = Field(default=(), max_length=16)
     """The models it uses. Unset: `actor` for Rollout and UpdatePolicy, `critic` for Values and
     UpdateCritic, none for others."""
 
     group: str | None = None
     """The worker group it runs in. Unset: the group of its models."""
 
-    after: Items[str] = ()
+    after: Items[str] = Field(default=(), max_length=32)
     """The stages that come before it. Empty only for a Rollout, where a step begins."""
 
-    reads: Items[str] = ()
+    reads: Items[str] = Field(default=(), max_length=64)
     """Columns that a user's stage reads. Built-in stages know theirs."""
 
-    writes: Items[str] = ()
+    writes: Items[str] = Field(default=(), max_length=64)
     """Columns that a user's stage writes. Built-in stages know theirs."""
 
-    rename: dict[str, str] = Field(default_factory=dict)
+    rename: dict[str, str] = Field(default_factory=dict, max_length=64)
     """For each column a built-in stage reads, the column it is to read in its place."""
 
     balance: Balance = "None"

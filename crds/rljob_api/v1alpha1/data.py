@@ -9,13 +9,15 @@ from pydantic import Field
 from rljob_api.model import ApiModel, Items
 
 NAME = r"^[a-z][a-z0-9_]{0,31}$"
-"""The form of names of models, rewards and stages."""
+
+Name = Annotated[str, Field(pattern=NAME, json_schema_extra={"maxLength": 32})]
+"""The form of names of models, rewards and stages.  The length repeats the pattern for rules that look for a bound."""
 
 
 class ModelSpec(ApiModel):
     """A named set of weights."""
 
-    name: str = Field(pattern=NAME)
+    name: Name
     """The name that stages use. `actor` is the policy; `reference` and `critic` start as copies of `actor`
     when they are not listed."""
 
@@ -39,10 +41,10 @@ class DatasetSpec(ApiModel):
 class DataSpec(ApiModel):
     """Prompts, and how many of them a step takes."""
 
-    train: Items[DatasetSpec] = Field(min_length=1)
+    train: Items[DatasetSpec] = Field(min_length=1, max_length=64)
     """Data sets to train on, read as one long list."""
 
-    validation: Items[DatasetSpec] = ()
+    validation: Items[DatasetSpec] = Field(default=(), max_length=64)
     """Data sets to validate on. Empty: no validation."""
 
     prompt_column: str = Field(default="prompt", min_length=1)
@@ -62,14 +64,14 @@ class DataSpec(ApiModel):
     """Whether a text prompt is wrapped as one user message. Chat messages always go through the chat
     template. Default false."""
 
-    system_prompt: str | None = None
+    system_prompt: str | None = Field(default=None, max_length=65536)
     """A system message put before every prompt. It needs chat messages or applyChatTemplate. Unset: none."""
 
 
 class RewardSpec(ApiModel):
     """One reward function; the reward of a row is the weighted sum over all of them."""
 
-    name: str = Field(pattern=NAME)
+    name: Name
     """What metrics call it."""
 
     run: str = Field(min_length=1)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rljob_api.model import ApiModel, Items
 
 GROUP_NAME = r"^[a-z][a-z0-9]{0,11}$"
 EXTENDED_RESOURCE = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Quantity = Annotated[
+    str, Field(pattern=QUANTITY, json_schema_extra={"x-kubernetes-int-or-string": True}), BeforeValidator(_as_text)
+]
+"""A number of bytes, as a text such as `16Gi` or a whole number; always a text in Python."""
 
 
 class AcceleratorSpec(ApiModel):
@@ -49,7 +59,7 @@ class RDMASpec(ApiModel):
 class WorkerGroupSpec(ApiModel):
     """Identical pods, one per host."""
 
-    name: str = Field(pattern=GROUP_NAME)
+    name: str = Field(pattern=GROUP_NAME, json_schema_extra={"maxLength": 12})
     """The name that stages use; part of the pods' names. Lower-case letters and digits, at most 12."""
 
     replicas: int = Field(default=1, ge=1, le=16384)
@@ -119,7 +129,7 @@ class ResourceFieldSelector(ApiModel):
     container_name: str | None = Field(default=None, max_length=63)
     """The container. Unset: the worker."""
 
-    divisor: str | None = Field(default=None, pattern=QUANTITY)
+    divisor: Quantity | None = None
     """The unit of the value, such as `1Mi`. Unset: 1."""
 
 
@@ -155,7 +165,7 @@ class EnvVar(ApiModel):
 class DataBufferSpec(ApiModel):
     """The sidecar that exchanges rows between pods."""
 
-    memory: str = Field(default="1Gi", pattern=QUANTITY)
+    memory: Quantity = "1Gi"
     """Shared memory per host, such as `16Gi`; reserved at start. Default 1Gi."""
 
     spill: str | None = None
@@ -172,10 +182,10 @@ class DataBufferSpec(ApiModel):
 class FailureRule(ApiModel):
     """What to do about one kind of failure; the first rule that matches decides."""
 
-    on_pod_conditions: Items[str] = ()
+    on_pod_conditions: Items[str] = Field(default=(), max_length=16)
     """Matches a pod that failed with one of these conditions set, such as DisruptionTarget. Empty: any."""
 
-    on_exit_codes: Items[int] = ()
+    on_exit_codes: Items[int] = Field(default=(), max_length=64)
     """Matches when the gang's exit code is one of these. Empty: any."""
 
     action: Literal["Restart", "Stop"]
@@ -194,7 +204,7 @@ class FailurePolicySpec(ApiModel):
     max_restarts: int = Field(default=3, ge=0)
     """Restarts before the job fails. Default 3."""
 
-    rules: Items[FailureRule] = (DISRUPTION,)
+    rules: Items[FailureRule] = Field(default=(DISRUPTION,), max_length=32)
     """Exceptions, first match first. Default: a disrupted pod restarts the gang and is not counted."""
 
 
@@ -257,5 +267,5 @@ class MonitoringSpec(ApiModel):
     pod_monitor: bool = False
     """Whether a PodMonitor is made for the pods. Only a cluster looks at it. Default false."""
 
-    trackers: Items[Literal["TensorBoard", "WandB", "MLflow"]] = ()
+    trackers: Items[Literal["TensorBoard", "WandB", "MLflow"]] = Field(default=(), max_length=8)
     """Trackers that get every metric. Default: none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from rljob_api.keys import ACTOR, CRITIC, MANAGED_BY, REFERENCE
 from rljob_api.model import ApiModel, Items
@@ -68,7 +68,7 @@ class RLJobSpec(ApiModel):
     storage: StorageSpec | None = None
     """Where data is read and results are written. Unset: the pod's own disk."""
 
-    env: Items[EnvVar] = ()
+    env: Items[EnvVar] = Field(default=(), max_length=256)
     """Environment variables of every worker."""
 
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -143,6 +143,8 @@ class RLJobSpec(ApiModel):
 
 class Metadata(ApiModel):
     """The part of a Kubernetes object's metadata that a user writes."""
+
+    model_config = ConfigDict(str_max_length=None)  # the API server bounds it; kubectl keeps the whole object in here
 
     name: str
     """The job's name: a DNS label of at most 40 characters."""

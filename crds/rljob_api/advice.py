@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rljob_api.catalogue import ESTIMATORS, LOSSES
 from rljob_api.plan import Plan
 from rljob_api.traffic import memory_warnings
 
 
 def warnings_of(plan: Plan) -> list[str]:
     """Every warning about a plan, none of which keeps it from running."""
-    return [*memory_warnings(plan), *_off_policy(plan), *_kl(plan), *_unused(plan), *_critic(plan), *_schedule(plan)]
+    return [
+        *memory_warnings(plan),
+        *_off_policy(plan),
+        *_kl(plan),
+        *_sampling(plan),
+        *_unused(plan),
+        *_critic(plan),
+        *_schedule(plan),
+    ]
 
 
 def _off_policy(plan: Plan) -> Iterator[str]:
-    steps = plan.spec.num_optimizer_steps
+    steps, loss = plan.spec.num_optimizer_steps, plan.spec.algorithm.loss.name
+    if steps == 1:
+        return
+    if loss in LOSSES and not LOSSES[loss].has_ratio:
+        yield (
+            f"a step makes {steps} optimizer steps, and the loss {loss} has no probability ratio: from the second "
+            "on it learns from rows of a policy that is gone; leave training.miniBatchRows out, or use PPOClip"
+        )
+        return
     for stage in plan.stages:
-        if stage.run == "UpdatePolicy" and steps > 1 and "old_log_probs" not in stage.reads:
+        if stage.run == "UpdatePolicy" and "old_log_probs" not in stage.reads:
             yield (
                 f"a step makes {steps} optimizer steps, but no stage writes old_log_probs before {stage.name}: every "
                 "probability ratio is exactly 1 and clipping does nothing; add a LogProbs stage on the policy"
@@ -27,6 +44,17 @@ def _kl(plan: Plan) -> Iterator[str]:
     kl = plan.spec.algorithm.kl
     if kl.coefficient > 0 and kl.placement == "Loss" and kl.estimator == "K1":
         yield "kl.estimator K1 in the loss has a gradient of 0 on average; K3Weighted is the unbiased choice"
+    elif kl.coefficient > 0 and kl.placement == "Loss" and kl.estimator == "AbsK1":
+        yield "kl.estimator AbsK1 in the loss has a gradient that does not grow with the distance; K2's does"
+
+
+def _sampling(plan: Plan) -> Iterator[str]:
+    algorithm = plan.spec.algorithm
+    estimator = ESTIMATORS.get(algorithm.advantage.estimator)
+    if algorithm.sampling.dynamic and estimator is not None and not estimator.compares_groups:
+        yield (
+            f"sampling.dynamic drops groups of equal rewards, from which the estimator {estimator.name} would learn too"
+        )
 
 
 def _unused(plan: Plan) -> Iterator[str]:

@@ -34,6 +34,9 @@ ROLLOUT_COLUMNS = (
 BASELINE_REWARDS = "baseline_rewards"
 """The reward of the greedy response to a row's prompt, which Sample writes for ReMax."""
 
+ROW_WEIGHTS = "row_weights"
+"""How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -58,6 +61,8 @@ class BuiltInStage:
     default_model: str | None = None
     needs_groups: bool = False
     can_balance: bool = True
+    scatters_rows: bool = False
+    """Whether its rows lie on whatever worker made them, and not where their numbers say."""
 
     @property
     def num_models(self) -> int:
@@ -125,8 +130,9 @@ def _reward(spec: RLJobSpec, _trained: bool) -> Columns:
 
 
 def _sample(spec: RLJobSpec, _trained: bool) -> Columns:
-    baseline = (BASELINE_REWARDS,) * needs_baseline(spec)
-    return Columns(writes=(*ROLLOUT_COLUMNS, *data_columns(spec), "rewards", *baseline))
+    writes = [*ROLLOUT_COLUMNS, *data_columns(spec), "rewards"]
+    writes += [BASELINE_REWARDS] * needs_baseline(spec) + [ROW_WEIGHTS] * resamples(spec)
+    return Columns(writes=tuple(writes))
 
 
 def _log_probs(_spec: RLJobSpec, trained: bool) -> Columns:
@@ -144,8 +150,12 @@ def needs_baseline(spec: RLJobSpec) -> bool:
 
 def needs_sample(spec: RLJobSpec) -> bool:
     """Whether generating and rewarding a step's rows takes more than doing each once."""
-    sampling = spec.algorithm.sampling
-    return sampling.dynamic or sampling.resampling is not None or needs_baseline(spec)
+    return spec.algorithm.sampling.dynamic or resamples(spec) or needs_baseline(spec)
+
+
+def resamples(spec: RLJobSpec) -> bool:
+    """Whether the rows of a step are drawn anew by their rewards."""
+    return spec.algorithm.sampling.resampling is not None
 
 
 def estimator_reads(spec: RLJobSpec) -> tuple[str, ...]:
@@ -160,6 +170,13 @@ def corrects(spec: RLJobSpec) -> bool:
     return spec.algorithm.correction is not None
 
 
+def compares_with_old(spec: RLJobSpec) -> bool:
+    """Whether the update means something else by the policy from before it than the policy as it is."""
+    algorithm = spec.algorithm
+    entry = LOSSES.get(algorithm.loss.name)
+    return entry is None or entry.has_ratio or (kl_in(spec, "Loss") and algorithm.kl.estimator == "K3Weighted")
+
+
 def full_kl(spec: RLJobSpec) -> bool:
     """Whether the update computes the reference's distributions itself."""
     return spec.algorithm.kl.estimator == "Full" and spec.algorithm.kl.coefficient > 0
@@ -169,6 +186,7 @@ def _advantage(spec: RLJobSpec, _trained: bool) -> Columns:
     reads = ["rewards", "response_mask", *estimator_reads(spec)]
     reads += ["old_log_probs", "ref_log_probs"] * kl_in(spec, "Reward")
     reads += ["truncated"] * spec.algorithm.mask_truncated
+    reads += ["values"] * (spec.algorithm.critic is not None)
     writes = ["advantages"] + ["returns"] * (spec.algorithm.critic is not None)
     writes += ["loss_mask"] * spec.algorithm.mask_truncated
     return Columns(reads=tuple(dict.fromkeys(reads)), writes=tuple(writes))
@@ -177,7 +195,7 @@ def _advantage(spec: RLJobSpec, _trained: bool) -> Columns:
 def _update_policy(spec: RLJobSpec, _trained: bool) -> Columns:
     reads = [*_TOKENS, "response_mask", "advantages", *spec.algorithm.loss.reads]
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
-    reads += ["loss_mask"] * spec.algorithm.mask_truncated
+    reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)
     optional = () if corrects(spec) else ("old_log_probs",)
     return Columns(reads=tuple(dict.fromkeys(reads)), optional=optional)
@@ -185,7 +203,7 @@ def _update_policy(spec: RLJobSpec, _trained: bool) -> Columns:
 
 def _update_critic(spec: RLJobSpec, _trained: bool) -> Columns:
     reads = [*_TOKENS, "response_mask", "values", "returns"]
-    reads += ["loss_mask"] * spec.algorithm.mask_truncated
+    reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     return Columns(reads=tuple(reads))
 
 
@@ -210,6 +228,7 @@ STAGES: Mapping[str, BuiltInStage] = {
             _sample,
             default_model=ACTOR,
             can_balance=False,
+            scatters_rows=True,
         ),
         BuiltInStage("Reward", "calls the reward functions on every response", "None", _reward),
         BuiltInStage(

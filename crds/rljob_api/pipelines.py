@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob_api.catalogue import corrects, full_kl, kl_in, needs_sample
+from rljob_api.catalogue import STAGES, compares_with_old, needs_sample
 from rljob_api.keys import ACTOR, CRITIC, REFERENCE
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
 
@@ -15,31 +15,43 @@ def stages_of(spec: RLJobSpec) -> tuple[StageSpec, ...]:
 def default_stages(spec: RLJobSpec) -> tuple[StageSpec, ...]:
     """The algorithm's pipeline, with only the stages that this job's options need."""
     sources = _source_stages(spec)
-    scores = _scoring_stages(spec, after=(sources[0].name,))
-    early = [stage.name for stage in scores if stage.models == (CRITIC,) or kl_in(spec, "Reward")]
-    late = [stage.name for stage in scores if stage.models != (CRITIC,)]
+    for_advantage = set(STAGES["Advantage"].columns(spec, False).reads)
+    for_update = set(STAGES["UpdatePolicy"].columns(spec, True).reads)
+    # With one optimizer step per step the update's own log-probabilities are the old ones.
+    if spec.num_optimizer_steps > 1 and compares_with_old(spec):
+        for_update.add("old_log_probs")
+    needed = [score for score in _SCORES if score[2] in for_advantage | for_update]
+    early = [name for name, _, column in needed if column in for_advantage]
+    late = [name for name, _, column in needed if column in for_update]
     stages = [
         *sources,
-        *scores,
+        *(_scoring(name, model, after=sources[0].name) for name, model, _ in needed),
         StageSpec(name="advantage", run="Advantage", after=(sources[-1].name, *early)),
         StageSpec(name="update", run="UpdatePolicy", models=(ACTOR,), after=("advantage", *late), balance="Tokens"),
     ]
     if spec.algorithm.critic is not None:
-        after = ("advantage", "values")
         stages.append(
-            StageSpec(name="update_critic", run="UpdateCritic", models=(CRITIC,), after=after, balance="Tokens")
+            StageSpec(
+                name="update_critic",
+                run="UpdateCritic",
+                models=(CRITIC,),
+                after=("advantage", "values"),
+                balance="Tokens",
+            )
         )
     return tuple(stages)
 
 
-def needs_old_log_probs(spec: RLJobSpec) -> bool:
-    """Whether the log-probabilities from before the update must be kept.
+_SCORES = (
+    ("reference", REFERENCE, "ref_log_probs"),
+    ("old_log_probs", ACTOR, "old_log_probs"),
+    ("values", CRITIC, "values"),
+)
+"""(name, model, column) of the stages that score rows."""
 
-    With one optimizer step per step the update's own log-probabilities are the old ones; but a penalty in the reward
-    is computed before there is an update, and from the training engine's numbers on both sides; and a correction
-    compares them with the rollout engine's.
-    """
-    return spec.num_optimizer_steps > 1 or kl_in(spec, "Reward") or corrects(spec)
+
+def _scoring(name: str, model: str, after: str) -> StageSpec:
+    return StageSpec(name=name, run="Values" if model == CRITIC else "LogProbs", models=(model,), after=(after,))
 
 
 def _source_stages(spec: RLJobSpec) -> list[StageSpec]:
@@ -50,14 +62,3 @@ def _source_stages(spec: RLJobSpec) -> list[StageSpec]:
         StageSpec(name="rollout", run="Rollout", models=(ACTOR,)),
         StageSpec(name="reward", run="Reward", after=("rollout",)),
     ]
-
-
-def _scoring_stages(spec: RLJobSpec, after: tuple[str, ...]) -> list[StageSpec]:
-    stages = []
-    if spec.algorithm.kl.coefficient > 0 and not full_kl(spec):
-        stages.append(StageSpec(name="reference", run="LogProbs", models=(REFERENCE,), after=after))
-    if needs_old_log_probs(spec):
-        stages.append(StageSpec(name="old_log_probs", run="LogProbs", models=(ACTOR,), after=after))
-    if spec.algorithm.critic is not None:
-        stages.append(StageSpec(name="values", run="Values", models=(CRITIC,), after=after))
-    return stages

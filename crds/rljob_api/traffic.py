@@ -33,7 +33,7 @@ _RESPONSE_WIDTHS = {
     "agent_ids": 8,
     "turn_ids": 8,
 }
-_ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8, "baseline_rewards": 8}
+_ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8, "baseline_rewards": 8, "row_weights": 8}
 _USER_ROW_WIDTH = 8
 
 

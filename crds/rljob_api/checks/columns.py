@@ -60,6 +60,7 @@ _MAKERS = {
     "values": "run: Values",
     "returns": "run: Advantage and an estimator with a critic",
     "baseline_rewards": "run: Sample in place of Rollout and Reward",
+    "row_weights": "run: Sample in place of Rollout and Reward",
     "agent_ids": "your own code that writes, for every response token, which agent wrote it",
     "turn_ids": "your own code that writes, for every response token, in which turn it was written",
     "ref_log_probs": "run: LogProbs and models: [reference], or set kl.coefficient to 0",

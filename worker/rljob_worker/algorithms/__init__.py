@@ -2,7 +2,7 @@
 
     segments     sums and scans over rows of packed tokens
     masking      which tokens are actions; everything below sees only those
-    advantages   GRPO, GAE, whitening
+    advantages   estimators by family, whitening
     estimation   what the advantage stage computes, from rewards on
     policy_losses, value_losses, kl, entropy     one number per token
     aggregation  per token -> per optimizer step
@@ -11,8 +11,9 @@
 Importing the package files every part in its registry. A new part is a new module, listed here.
 """
 
-from . import aggregation, estimation, kl, policy_losses, value_losses
-from .estimation import Advantages, estimate_advantages
+from . import advantages, aggregation, estimation, kl, policy_losses, value_losses
+from .advantages import Advantages
+from .estimation import estimate_advantages
 from .kl import KLController
 from .objectives import (
     PolicyObjective,
@@ -33,6 +34,7 @@ __all__ = [
     "KLController",
     "PolicyObjective",
     "ValueObjective",
+    "advantages",
     "aggregation",
     "estimate_advantages",
     "estimation",

@@ -5,14 +5,13 @@ rewards of rows  ->  + overlong penalty  ->  - KL penalty per token  ->  estimat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .advantages import Reduce, gae, group_spread, grpo_advantages, no_reduce, whiten
+from .advantages import Advantages, Reduce, Samples, group_spread, no_reduce, whiten
 from .kl import tally_reference_kl
 from .masking import row_of, tensor_of
 from .overlong import soft_overlong_penalty
@@ -22,61 +21,9 @@ from .tally import Tally
 from .token_rewards import token_level_rewards
 
 if TYPE_CHECKING:
-    from rljob_api.v1alpha1.algorithm import AdvantageSpec, AlgorithmSpec
+    from rljob_api.v1alpha1.algorithm import AlgorithmSpec
     from rljob_worker.batch import Batch
     from rljob_worker.scalars import Scalar
-
-
-@dataclass(frozen=True)
-class Samples:
-    """The rows of one rank with their response tokens, packed; the rows of a prompt are together."""
-
-    rewards: Tensor  # float64 [rows]: with every penalty, the KL summed over the row included
-    token_level_rewards: Tensor  # float64 [tokens]: the same, spread over the actions
-    group_ids: Tensor  # int64 [rows]
-    row: Tensor  # int64 [tokens], ascending
-    mask: Tensor  # bool [tokens]: actions
-    columns: Mapping[str, Tensor]  # what the estimator registered as `reads`
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.rewards)
-
-
-@dataclass(frozen=True)
-class Advantages:
-    """Per response token, 0 at observations."""
-
-    advantages: Tensor  # [tokens]
-    returns: Tensor | None = None  # [tokens]: what the critic is fitted to, where there is one
-
-
-class AdvantageEstimator(Protocol):
-    """An estimator as the catalogue and `module:function` know it. `reduce` sums over ranks."""
-
-    def __call__(self, samples: Samples, options: AdvantageSpec, reduce: Reduce, /) -> Advantages: ...
-
-
-@ADVANTAGES.register("GRPO")
-def grpo(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
-    """`grpo_advantages` of each row on all its actions."""
-    by_row = grpo_advantages(samples.rewards, samples.group_ids, normalize_std=options.normalize_std)
-    return Advantages(torch.where(samples.mask, by_row[samples.row], 0.0))
-
-
-@ADVANTAGES.register("GAE", reads=("values",))
-def gae_of_critic(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
-    """`gae`; a truncated row ends where it was cut, because its reward judges it as it stands."""
-    advantages, returns = gae(
-        samples.token_level_rewards,
-        samples.columns["values"].double(),
-        samples.row,
-        samples.mask,
-        num_rows=samples.num_rows,
-        gamma=options.gamma,
-        lam=options.lambda_,
-    )
-    return Advantages(advantages, returns)
 
 
 def has_reward_kl(algorithm: AlgorithmSpec) -> bool:
@@ -102,7 +49,7 @@ def estimate_advantages(
     samples = _samples(batch, algorithm, max_response_tokens, kl_coefficient, tally)
     found = resolve(ADVANTAGES, algorithm.advantage.estimator)(samples, algorithm.advantage, reduce)
     if algorithm.advantage.whiten:
-        found = replace(found, advantages=whiten(found.advantages, samples.mask, reduce))
+        found = replace(found, advantages=whiten(found.advantages, samples.mask, reduce, kinds=found.kinds))
     returns = None if found.returns is None else found.returns.float()
     return Advantages(found.advantages.float(), returns), tally.scalars()
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from rljob_worker.errors import InvalidJob
 
 if TYPE_CHECKING:
+    from .advantages import AdvantageEstimator
     from .aggregation import AggregationFactory
-    from .estimation import AdvantageEstimator
     from .kl import KLEstimator
     from .policy_losses import PolicyLoss
     from .value_losses import ValueLoss

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rljob_api import profiles as built_in_profiles
-from rljob_api.checks import algorithm, columns, names, options, penalty, sampling, sizes, stages
+from rljob_api.checks import algorithm, columns, names, options, penalty, sampling, sizes, stages, templates
 from rljob_api.checks.subject import Subject, corrected
 from rljob_api.checks.unbuilt import check_unbuilt
 from rljob_api.problem import Problem
 from rljob_api.profiles import AcceleratorProfile
 from rljob_api.v1alpha1 import RLJob
 
-_AS_WRITTEN = (names.check_unique, names.check_references, check_unbuilt)
+_AS_WRITTEN = (
+    names.check_unique,
+    names.check_references,
+    templates.check_templates,
+    templates.check_own_variables,
+    check_unbuilt,
+)
 
 _CORRECTED = (
     stages.check_cycle,

@@ -48,7 +48,7 @@ def pod(context: JobContext, group: GroupPlan, host: int, attempt: int, placemen
         "spec": _spec(context, group, host, attempt),
     }
     template = context.group(group.name).template
-    users = {"metadata": template.get("metadata", {}), "spec": template.get("spec", {})}
+    users = {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     return _placed(merge(ours, users), placement)
 
 

@@ -1,0 +1,113 @@
+"""Does a pod template leave alone what makes the pods a gang?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rljob_api import keys
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.problem import Problem, suggestion
+
+OWN_LABEL_PREFIX = f"{keys.GROUP}/"
+OWN_ENV = frozenset(value for name, value in vars(keys).items() if name.startswith("ENV_"))
+OWN_VOLUMES = frozenset({"plan", "token", "socket", "arena"})
+
+_OWN_FIELDS: Mapping[str, tuple[str, str]] = {
+    "hostname": ("pods find each other by it", "Leave it out."),
+    "subdomain": ("pods find each other by it", "Leave it out."),
+    "restartPolicy": ("the operator restarts pods, all of them together", "Write spec.failurePolicy instead."),
+    "terminationGracePeriodSeconds": (
+        "the operator counts with it",
+        "Write spec.lifecycle.terminationGraceSeconds instead.",
+    ),
+    "priorityClassName": ("the whole gang has one", "Write spec.scheduling.priorityClassName instead."),
+}
+"""Fields of a pod that the operator must be sure of: why, and what to write."""
+
+_FIELDS = ("metadata", "spec")
+_LISTS = ("containers", "initContainers", "volumes")
+
+
+def check_templates(subject: Subject) -> Iterator[Problem]:
+    """What a user's template may not override."""
+    for i, group in enumerate(subject.spec.worker_groups):
+        yield from template_problems(group.template, f"spec.workerGroups[{i}].template")
+
+
+def check_own_variables(subject: Subject) -> Iterator[Problem]:
+    """Variables that say who a pod is."""
+    for i, variable in enumerate(subject.spec.env):
+        if variable.name in OWN_ENV:
+            yield _own_variable(f"spec.env[{i}].name", variable.name)
+
+
+def template_problems(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Every problem of one template, which stands at `path`."""
+    for name in template:
+        if name not in _FIELDS:
+            message = "a pod template has metadata and spec"
+            yield problem(f"{path}.{name}", None, message, suggestion(name, _FIELDS, "field"))
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    for name, found in (("metadata", metadata), ("spec", spec)):
+        if not isinstance(found, Mapping):
+            yield problem(f"{path}.{name}", found, "this is not a mapping", "Write it as in a Pod.")
+    if isinstance(metadata, Mapping):
+        yield from _metadata(metadata, f"{path}.metadata")
+    if isinstance(spec, Mapping):
+        yield from _spec(spec, f"{path}.spec")
+
+
+def _metadata(metadata: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for name in metadata:
+        if name not in ("labels", "annotations"):
+            fix = "Write labels and annotations only."
+            yield problem(f"{path}.{name}", metadata[name], "the operator gives pods their names and owners", fix)
+    labels = metadata.get("labels") or {}
+    for label in labels if isinstance(labels, Mapping) else ():
+        if label.startswith(OWN_LABEL_PREFIX) or label == keys.LABEL_MANAGED_BY:
+            yield problem(f"{path}.labels", label, "the operator finds its pods by this label", "Choose another label.")
+
+
+def _spec(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for name, (why, fix) in _OWN_FIELDS.items():
+        if name in spec:
+            yield problem(f"{path}.{name}", spec[name], f"a template cannot set this: {why}", fix)
+    for name in _LISTS:
+        for i, entry in enumerate(_entries(spec, name)):
+            place = f"{path}.{name}[{i}]"
+            if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+                yield problem(place, entry, "an entry of this list has a name, by which it is merged", "Give it one.")
+            elif name == "volumes":
+                yield from _volume(entry, place)
+            else:
+                yield from _container(entry, name, place)
+
+
+def _volume(volume: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    if volume["name"] in OWN_VOLUMES:
+        message = "workers and data buffer meet on the volume of this name"
+        yield problem(f"{path}.name", volume["name"], message, "Choose another name.")
+
+
+def _container(container: Mapping[str, Any], field: str, path: str) -> Iterator[Problem]:
+    name = container["name"]
+    if (field, name) in (("containers", keys.CONTAINER_BUFFER), ("initContainers", keys.CONTAINER_WORKER)):
+        right = "initContainers" if field == "containers" else "containers"
+        yield problem(f"{path}.name", name, f"this container is one of {right}", f"Move the entry to {right}.")
+    if name == keys.CONTAINER_BUFFER and "restartPolicy" in container:
+        message = "the data buffer is a sidecar because of its restart policy"
+        yield problem(f"{path}.restartPolicy", container["restartPolicy"], message, "Leave it out.")
+    if name in (keys.CONTAINER_BUFFER, keys.CONTAINER_WORKER):
+        for i, variable in enumerate(_entries(container, "env")):
+            if isinstance(variable, Mapping) and variable.get("name") in OWN_ENV:
+                yield _own_variable(f"{path}.env[{i}].name", variable["name"])
+
+
+def _own_variable(path: str, name: str) -> Problem:
+    return problem(path, name, "the operator tells a pod by this variable who it is", "Choose another name.")
+
+
+def _entries(mapping: Mapping[str, Any], name: str) -> list[Any]:
+    found = mapping.get(name)
+    return found if isinstance(found, list) else []

@@ -1,0 +1,57 @@
+import json
+
+import pytest
+
+from rljob_api.tests.builders import problems
+
+
+def template(value):
+    return f"workerGroups=[{{name: train, template: {json.dumps(value)}}}]"
+
+
+def worker(**fields):
+    return {"spec": {"containers": [{"name": "worker", **fields}]}}
+
+
+ALLOWED = [
+    {},
+    {"metadata": {"labels": {"team": "rl"}, "annotations": {"sidecar.istio.io/inject": "false"}}},
+    worker(image="mine:1", resources={"requests": {"cpu": "4"}}, env=[{"name": "NCCL_DEBUG", "value": "INFO"}]),
+    {"spec": {"containers": [{"name": "profiler", "image": "nsys:1"}], "nodeSelector": {"pool": "a"}}},
+    {"spec": {"initContainers": [{"name": "data-buffer", "image": "mine:1"}], "hostNetwork": True}},
+    {"spec": {"volumes": [{"name": "runs", "emptyDir": {"sizeLimit": "10Gi"}}]}},
+]
+
+REFUSED = [
+    ({"spec": {"hostname": "me"}}, ".spec.hostname", "pods find each other by it"),
+    ({"spec": {"restartPolicy": "Always"}}, ".spec.restartPolicy", "spec.failurePolicy"),
+    ({"spec": {"terminationGracePeriodSeconds": 5}}, ".terminationGracePeriodSeconds", "terminationGraceSeconds"),
+    ({"spec": {"priorityClassName": "high"}}, ".spec.priorityClassName", "spec.scheduling.priorityClassName"),
+    ({"metadata": {"name": "me"}}, ".metadata.name", "labels and annotations only"),
+    ({"metadata": {"labels": {"rljob.dev/job": "x"}}}, ".metadata.labels", "Choose another label"),
+    (worker(env=[{"name": "RLJOB_PLAN", "value": "x"}]), ".containers[0].env[0].name", "who it is"),
+    ({"spec": {"containers": [{"image": "x"}]}}, ".containers[0]", "has a name"),
+    ({"spec": {"containers": [{"name": "data-buffer"}]}}, ".containers[0].name", "initContainers"),
+    ({"spec": {"initContainers": [{"name": "data-buffer", "restartPolicy": "Never"}]}}, ".restartPolicy", "sidecar"),
+    ({"spec": {"volumes": [{"name": "arena", "emptyDir": {}}]}}, ".volumes[0].name", "meet on the volume"),
+    ({"sepc": {}}, ".sepc", "Did you mean spec?"),
+    ({"spec": "x"}, ".spec", "not a mapping"),
+]
+
+
+@pytest.mark.parametrize("value", ALLOWED)
+def test_a_template_may_change_what_does_not_make_the_gang(value):
+    assert problems(template(value)) == []
+
+
+@pytest.mark.parametrize(("value", "path", "words"), REFUSED)
+def test_a_template_may_not_change_what_makes_the_gang(value, path, words):
+    (problem,) = problems(template(value))
+    assert problem.path.startswith("spec.workerGroups[0].template")
+    assert problem.path.endswith(path)
+    assert words in str(problem)
+
+
+def test_a_job_may_not_say_who_its_pods_are():
+    (problem,) = problems("env=[{name: RLJOB_ATTEMPT, value: '7'}]")
+    assert problem.path == "spec.env[0].name"

@@ -193,7 +193,8 @@ def _advantage(spec: RLJobSpec, _trained: bool) -> Columns:
 
 
 def _update_policy(spec: RLJobSpec, _trained: bool) -> Columns:
-    reads = [*_TOKENS, "response_mask", "advantages", *spec.algorithm.loss.reads]
+    loss = spec.algorithm.loss
+    reads = [*_TOKENS, "response_mask", "advantages", *(() if loss.name in LOSSES else loss.reads)]
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)

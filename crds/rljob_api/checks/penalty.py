@@ -32,15 +32,16 @@ def check_kl(subject: Subject) -> Iterator[Problem]:
 
 def _unused_reference(subject: Subject) -> Iterator[Problem]:
     """A reference stage whose numbers nothing reads."""
-    if subject.spec.algorithm.kl.coefficient == 0:
-        message = "the stage computes reference log-probabilities, but kl.coefficient is 0, so nothing uses them"
-        fix = "Leave the stage out, or set kl.coefficient above 0."
-    elif full_kl(subject.spec):
+    stages = subject.resolution.stages.values()
+    if any("ref_log_probs" in stage.columns.reads for stage in stages):
+        return
+    if full_kl(subject.spec):
         message = "with the KL estimator Full the update runs the reference itself, so nothing uses these numbers"
         fix = "Leave the stage out, or write another kl.estimator."
     else:
-        return
-    for stage in subject.resolution.stages.values():
+        message = "the stage computes reference log-probabilities, but kl.coefficient is 0, so nothing uses them"
+        fix = "Leave the stage out, or set kl.coefficient above 0."
+    for stage in stages:
         if "ref_log_probs" in stage.columns.writes and stage.built_in is not None:
             yield problem(subject.stage_path(stage.name), stage.name, message, fix)
 

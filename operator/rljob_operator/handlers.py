@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -40,7 +41,7 @@ def kopf_registry(login: Login, on_event: OnEvent) -> kopf.OperatorRegistry:
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """What reference measurements of kopf's limits and defects call for."""
+    """No state in the cluster, no silent watch, no giving up."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
@@ -61,10 +62,11 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 async def run_kopf(login: Login, namespaces: Sequence[str], on_event: OnEvent, started: Callable[[], None]) -> None:
-    """Run until cancelled; `started` is called once kopf's tasks exist.
+    """Run until cancelled; `started` is called once kopf's tasks exist and it has taken over the signals.
 
-    When kopf ends, it cancels every task that did not exist before it began.
+    When kopf ends, it cancels every task that was born after it began.
     """
+    ours = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
         registry=kopf_registry(login, on_event),
         settings=kopf_settings(),
@@ -73,7 +75,7 @@ async def run_kopf(login: Login, namespaces: Sequence[str], on_event: OnEvent, s
         namespaces=namespaces,
     )
     started()
-    await kopf.run_tasks(tasks)
+    await kopf.run_tasks(tasks, ignored=ours)
 
 
 def _connection_info(found: Credentials) -> kopf.ConnectionInfo:

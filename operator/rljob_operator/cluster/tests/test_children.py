@@ -1,0 +1,126 @@
+"""The cache of children: whatever is lost on the way, it ends as the server is."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_operator.cluster.children import Children
+from rljob_operator.key import Key
+
+JOB = Key("default", "job")
+
+
+def pod(name: str, version: int, job: str | None = "job", **metadata: Any) -> dict[str, Any]:
+    labels = {"rljob.dev/job": job} if job else {}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": labels,
+            "resourceVersion": str(version),
+            **metadata,
+        }
+    }
+
+
+def names(children: Children, key: Key = JOB) -> list[str]:
+    return [child["metadata"]["name"] for child in children.of(key)]
+
+
+def test_a_list_replaces_everything_and_names_the_jobs_that_changed() -> None:
+    children = Children()
+    assert children.replace([pod("a", 1), pod("b", 2), pod("x", 3, job="other")], "3") == {JOB, Key("default", "other")}
+    assert names(children) == ["a", "b"]
+    assert children.replace([pod("a", 1), pod("x", 3, job="other")], "9") == {JOB}, "b was deleted unseen"
+    assert names(children) == ["a"]
+    assert children.replace([pod("a", 1), pod("x", 3, job="other")], "12") == set()
+
+
+def test_events_change_one_child() -> None:
+    children = Children()
+    children.replace([], "1")
+    assert children.update("ADDED", pod("a", 2)) == JOB
+    assert children.update("MODIFIED", pod("a", 3)) == JOB
+    assert children.update("DELETED", pod("a", 4)) == JOB
+    assert (names(children), children.version) == ([], 4)
+
+
+def test_bookmarks_and_strangers_move_the_version_only() -> None:
+    children = Children()
+    assert children.update("BOOKMARK", {"metadata": {"resourceVersion": "7"}}) is None
+    assert children.update("ADDED", pod("stranger", 8, job=None)) is None
+    assert children.version == 8
+
+
+def test_what_was_created_is_known_before_the_watch_tells_and_told_only_once() -> None:
+    children = Children()
+    children.replace([], "5")
+    children.note(pod("a", 6))
+    assert names(children) == ["a"]
+    assert children.update("ADDED", pod("a", 6)) is None
+    assert children.update("MODIFIED", pod("a", 7)) == JOB
+
+
+def test_an_answer_that_comes_after_the_watch_is_past_it_leaves_no_ghost() -> None:
+    children = Children()
+    children.replace([], "5")
+    children.update("ADDED", pod("a", 6))
+    children.update("DELETED", pod("a", 8))
+    children.note(pod("a", 6))
+    assert names(children) == []
+
+
+def test_a_list_older_than_a_create_does_not_lose_it() -> None:
+    children = Children()
+    children.replace([], "5")
+    children.note(pod("a", 9))
+    children.replace([pod("b", 4)], "7")
+    assert names(children) == ["a", "b"]
+    children.replace([pod("b", 4)], "10")
+    assert names(children) == ["b"], "by then it was deleted"
+
+
+def test_a_deletion_of_the_former_bearer_of_a_name_does_not_take_the_new_one() -> None:
+    children = Children()
+    children.replace([pod("a", 3)], "5")
+    children.note(pod("a", 9))
+    assert children.update("DELETED", pod("a", 8)) is None
+    assert names(children) == ["a"]
+
+
+def test_the_bookkeeping_of_apply_is_not_kept() -> None:
+    children = Children()
+    children.replace([pod("a", 1, managedFields=[{"manager": "kubelet"}])], "1")
+    assert "managedFields" not in children.of(JOB)[0]["metadata"]
+
+
+# A history of the server: each step creates, changes or deletes one of three pods.
+HISTORIES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "delete"])), max_size=30)
+
+
+@given(HISTORIES, st.data())
+def test_after_any_gap_the_cache_is_as_the_server(history: list[tuple[str, str]], data: st.DataObject) -> None:
+    """Some events reach the cache late by a list, which shows the server at that moment."""
+    server: dict[str, int] = {}
+    children = Children()
+    children.replace([], "0")
+    for version, (name, act) in enumerate(history, start=1):
+        existed = name in server
+        if act == "put":
+            server[name] = version
+            if not existed and data.draw(st.booleans(), "the answer comes before the event"):
+                children.note(pod(name, version))
+            type_ = "MODIFIED" if existed else "ADDED"
+        elif existed:
+            del server[name]
+            type_ = "DELETED"
+        else:
+            continue
+        if data.draw(st.booleans(), "the watch is down: list instead"):
+            children.replace([pod(name, version) for name, version in server.items()], str(version))
+        else:
+            children.update(type_, pod(name, version))
+        assert {child["metadata"]["name"]: int(child["metadata"]["resourceVersion"]) for child in children.of(JOB)} == (
+            server
+        )

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from rljob_api.exit_codes import ExitCode
 from rljob_api.v1alpha1 import FailurePolicySpec, FailureRule
+from rljob_api.v1alpha1.infrastructure import DISRUPTION
+
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition that Kubernetes sets on a pod before it takes its node away."""
+
+Because = Literal["ExitCode", "Rule", "Restarts"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,8 @@ class Stop:
 
     code: ExitCode
     reason: str
+    because: Because = "ExitCode"
+    """What ends the job: the exit code alone, a rule of the policy, or that all restarts are used up."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +70,17 @@ def decide(
     cause = describe(code)
     if code in _NEVER_RETRIED:
         return Stop(as_exit_code(code), cause)
-    rule = _matching(policy.rules, code, frozenset(pod_conditions))
+    # What the cluster does to a job is not charged to it, also where the user's own rules do not speak of it.
+    rule = _matching((*policy.rules, DISRUPTION), code, frozenset(pod_conditions))
     if rule is not None and rule.action == "Stop":
-        return Stop(as_exit_code(code), f"{cause}; a rule of failurePolicy stops the job")
+        return Stop(as_exit_code(code), f"{cause}; a rule of failurePolicy stops the job", "Rule")
     if rule is not None and not rule.counted:
-        return Restart(f"{cause}; not counted, by a rule of failurePolicy", counted=False)
+        return Restart(f"{cause}; not counted, as failurePolicy says", counted=False)
     if rule is None and code in _FINAL:
         return Stop(as_exit_code(code), cause)
     if restarts >= policy.max_restarts:
-        return Stop(as_exit_code(code), f"{cause}; all {policy.max_restarts} restarts of failurePolicy are used up")
+        used_up = f"all {policy.max_restarts} restarts of failurePolicy are used up"
+        return Stop(as_exit_code(code), f"{cause}; {used_up}", "Restarts")
     return Restart(f"{cause}; restart {restarts + 1} of {policy.max_restarts}")
 
 

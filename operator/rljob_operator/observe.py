@@ -10,7 +10,6 @@ from typing import Any
 from rljob_api import keys
 from rljob_api.exit_codes import ExitCode
 from rljob_api.failure_policy import describe
-
 from rljob_operator.timestamps import seconds_of
 
 Object = Mapping[str, Any]
@@ -47,6 +46,10 @@ class Ended:
     """As Kubernetes says it: OOMKilled, Error, Evicted."""
     message: str
     """Last words."""
+    step: int | None = None
+    """The last step it finished, where it says so."""
+    checkpoint: int | None = None
+    """The step of the last checkpoint, where it says so."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class PodFacts:
     uid: str
     group: str
     attempt: int
+    plan_hash: str = ""
     node: str = ""
     address: str = ""
     """The pod's IP address."""
@@ -106,6 +110,7 @@ def pod_facts(pod: Object) -> PodFacts:
         uid=metadata["uid"],
         group=labels.get(keys.LABEL_GROUP, ""),
         attempt=_number(labels.get(keys.LABEL_ATTEMPT)),
+        plan_hash=(metadata.get("annotations") or {}).get(keys.ANNOTATION_PLAN_HASH, ""),
         node=(pod.get("spec") or {}).get("nodeName") or "",
         address=status.get("podIP") or "",
         is_ready=_holds(conditions, "Ready"),
@@ -138,18 +143,6 @@ def is_of_predecessor(child: Object, job: str, job_uid: str) -> bool:
     return owner.get("kind") == keys.KIND and owner.get("name") == job and owner.get("uid") != job_uid
 
 
-def last_words(message: str) -> str:
-    """The cause in a launcher's termination message; any other text as it is."""
-    try:
-        found = json.loads(message)
-    except ValueError:
-        return message.strip()
-    if not isinstance(found, dict) or not found.get("cause"):
-        return ""
-    worker = f"{found['worker']}: " if found.get("worker") else ""
-    return f"{worker}{found['cause']}"
-
-
 def _ended(status: Object) -> Ended | None:
     worker = _named(status.get("containerStatuses"), keys.CONTAINER_WORKER)
     if (ended := _terminated(worker, "state")) is not None:
@@ -171,8 +164,29 @@ def _terminated(container: Object, state: str) -> Ended | None:
     found = (container.get(state) or {}).get("terminated")
     if not found:
         return None
-    code, message = int(found.get("exitCode", 0)), last_words(found.get("message") or "")
-    return Ended(container["name"], code, found.get("reason") or "", message or (describe(code) if code else ""))
+    code, words = int(found.get("exitCode", 0)), _last_words(found.get("message") or "")
+    return Ended(
+        container=container["name"],
+        exit_code=code,
+        reason=found.get("reason") or "",
+        message=_cause(words) or (describe(code) if code else ""),
+        step=words.get("step"),
+        checkpoint=words.get("checkpoint"),
+    )
+
+
+def _last_words(message: str) -> Object:
+    """What a launcher left as JSON; any other text is the cause."""
+    try:
+        found = json.loads(message)
+    except ValueError:
+        return {"cause": message.strip()}
+    return found if isinstance(found, dict) else {"cause": message}
+
+
+def _cause(words: Object) -> str:
+    cause, worker = words.get("cause"), words.get("worker")
+    return f"{worker}: {cause}" if cause and worker else str(cause or "")
 
 
 def _stuck(status: Object) -> Stuck | None:

@@ -1,5 +1,5 @@
-"""`RLJob.status`: what the operator reports, and all that it remembers: an operator that starts afresh knows the attempt,
-the counters, the clocks and the plan from here, and the rest from what it sees."""
+"""`RLJob.status`: what the operator reports, and all that it remembers.  An operator that starts afresh knows the
+attempt, the counters, the clocks and the plan from here, and the rest from what it sees."""
 
 from __future__ import annotations
 
@@ -125,6 +125,9 @@ class FailureStatus(ApiModel):
 
     reason: str = ""
     """As Kubernetes says it: OOMKilled, Error, DeadlineExceeded."""
+
+    cause: str = ""
+    """As the conditions say it: PodFailed, DataBufferRestarted, Stalled."""
 
     message: str = Field(default="", max_length=4096)
     """Last words of the worker."""

@@ -1,0 +1,72 @@
+"""What an attempt may not take longer for."""
+
+from __future__ import annotations
+
+from rljob_operator.conditions import Reason, no, yes
+from rljob_operator.states import failing, finished
+from rljob_operator.states.finished import settled_seconds
+from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.timestamps import seconds_since
+
+STUCK_SECONDS = 900
+"""How long an image may not be there, or a container not be made, before the job fails."""
+
+
+def overrun(situation: Situation) -> Decision | None:
+    """The first deadline that has passed decides; None when none has."""
+    decisions = (rule(situation) for rule in (_active, _stuck, _pending, _gang))
+    return next((each for each in decisions if each is not None), None)
+
+
+def next_deadline_seconds(situation: Situation) -> float:
+    """When the next of them may pass."""
+    status, spec = situation.status, situation.spec
+    lefts = []
+    if spec.lifecycle.active_seconds is not None and status.ready_time is not None:
+        lefts.append(spec.lifecycle.active_seconds - settled_seconds(status, situation.now))
+    if status.ready_time is None:
+        lefts.append(spec.lifecycle.pending_seconds - seconds_since(status.pending_time, situation.now))
+        lefts.append(spec.scheduling.timeout_seconds - seconds_since(status.pods_created_time, situation.now))
+    # A deadline that has passed without consequence is not waited for.
+    return min((left for left in lefts if left > 0), default=float("inf"))
+
+
+def _active(situation: Situation) -> Decision | None:
+    limit = situation.spec.lifecycle.active_seconds
+    if limit is None or settled_seconds(situation.status, situation.now) < limit:
+        return None
+    message = f"the job ran for lifecycle.activeSeconds, {limit} s, over all attempts"
+    return finished.fail(situation, Reason.ACTIVE_DEADLINE_EXCEEDED, message)
+
+
+def _stuck(situation: Situation) -> Decision | None:
+    pod = next((pod for pod in situation.current if pod.stuck is not None), None)
+    waited = seconds_since(situation.status.pods_created_time, situation.now)
+    if pod is None or pod.stuck is None or waited < STUCK_SECONDS:
+        return None
+    message = (
+        f"pod {pod.name}, container {pod.stuck.container}, cannot start since {int(waited)} s: {pod.stuck.message}"
+    )
+    return finished.fail(situation, pod.stuck.reason, message)
+
+
+def _pending(situation: Situation) -> Decision | None:
+    status, limit = situation.status, situation.spec.lifecycle.pending_seconds
+    if status.ready_time is not None or seconds_since(status.pending_time, situation.now) < limit:
+        return None
+    unready = sorted(pod.name for pod in situation.current if not pod.is_ready)
+    why = next((f": {pod.unschedulable}" for pod in situation.current if pod.unschedulable), "")
+    message = f"not all pods were ready within lifecycle.pendingSeconds, {limit} s; {len(unready)} are not{why}"
+    return finished.fail(situation, Reason.PENDING_TIMEOUT, message)
+
+
+def _gang(situation: Situation) -> Decision | None:
+    """Two half-placed gangs would hold each other up for ever; each gives its places back, and waits its own time."""
+    placed = sum(bool(pod.node) for pod in situation.current)
+    limit, total = situation.spec.scheduling.timeout_seconds, len(situation.expected)
+    waited = seconds_since(situation.status.pods_created_time, situation.now)
+    if situation.waits_for_all or waited < limit or not 0 < placed < total:
+        return None
+    message = f"only {placed} of {total} pods found a node within scheduling.timeoutSeconds, {limit} s"
+    decision = failing.restart(situation, yes(Reason.GANG_TIMED_OUT, message))
+    return decision.claiming(Scheduled=no(Reason.GANG_TIMED_OUT, message))

@@ -1,0 +1,33 @@
+"""`decide`: from a situation to what is reported and done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rljob_api.v1alpha1.status import Phase
+from rljob_operator.states import ending, finished, living, waiting
+from rljob_operator.states.advance import with_progress
+from rljob_operator.states.healing import healed
+from rljob_operator.states.report import reported
+from rljob_operator.states.situation import Decision, Situation
+
+_PHASES: Mapping[Phase, Callable[[Situation], Decision]] = {
+    "Pending": waiting.pending,
+    "Starting": living.live,
+    "Running": living.live,
+    "Restarting": ending.end,
+    "Suspending": ending.end,
+    "Suspended": waiting.suspended,
+    "Succeeded": finished.finished,
+    "Failed": finished.finished,
+}
+
+
+def decide(situation: Situation) -> Decision:
+    """What to report and do.
+
+    The status is written before anything is done.  So an attempt has its number before it has pods, a failure is
+    counted once, with the pods that show it still there, and whoever finds the written status goes on from it.
+    """
+    seen = with_progress(healed(situation))
+    return reported(seen, _PHASES[seen.status.phase](seen))

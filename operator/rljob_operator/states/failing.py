@@ -1,0 +1,114 @@
+"""An attempt fails: its pods get a moment to say more, then the failure policy decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rljob_api.exit_codes import ExitCode
+from rljob_api.failure_policy import DISRUPTION_TARGET, Because, Restart, Stop, decide
+from rljob_api.v1alpha1.status import FailureStatus
+from rljob_operator.backoff import Backoff
+from rljob_operator.conditions import Claim, Reason, yes
+from rljob_operator.states import ending, finished
+from rljob_operator.states.faults import Fault, cause, faults, noted
+from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.timestamps import seconds_of, timestamp
+
+SETTLE_SECONDS = 2.0
+"""How long after the first failure others are heard: a peer's 75 often comes before its cause."""
+STOPPING_SETTLE_SECONDS = 30.0
+"""The same where a worker stopped on request of its node: its peers are about to stop, too, with a checkpoint."""
+
+_PAUSE = Backoff(5.0, 300.0)
+
+_REASON_OF_CODE: Mapping[ExitCode, Reason] = {
+    ExitCode.INVALID_JOB: Reason.INVALID_JOB,
+    ExitCode.BAD_DATA: Reason.BAD_DATA,
+    ExitCode.STORAGE: Reason.STORAGE_FAILED,
+    ExitCode.INTERRUPTED: Reason.INTERRUPTED,
+}
+_REASON_OF_LIMIT: Mapping[Because, Reason] = {
+    "Restarts": Reason.RESTARTS_EXHAUSTED,
+    "Rule": Reason.STOPPED_BY_RULE,
+}
+
+
+def fail(situation: Situation) -> Decision | None:
+    """What follows from the faults of the current attempt; None when there are none."""
+    found = faults(situation)
+    if not found:
+        return None
+    worst = cause(found)
+    noticed = _noticed(situation)
+    failure = noted(worst, situation.status.attempt, noticed or situation.timestamp)
+    status = situation.with_status(last_failure=failure)
+    left = seconds_of(failure.time) + _settle_seconds(situation, found) - situation.now
+    if noticed is None or left > 0:
+        return Decision(status.status, look_again_seconds=max(left, 0.0)).claiming(Degraded=_claim(worst))
+    return _decided(status, found, worst)
+
+
+def restart(situation: Situation, claim: Claim, **changes: Any) -> Decision:
+    """Give up the attempt; another follows when its pods are gone and the pause is over."""
+    return ending.end(_given_up(situation, **changes)).claiming(Degraded=claim)
+
+
+def _given_up(situation: Situation, **changes: Any) -> Situation:
+    status = situation.status
+    is_futile = status.ready_time is None
+    num_futile = status.futile_attempts + 1 if is_futile else 0
+    pause_seconds = _PAUSE.seconds(num_futile, situation.chance) if num_futile else 0.0
+    return situation.with_status(
+        phase="Restarting",
+        active_seconds=finished.settled_seconds(status, situation.now),
+        ready_time=None,
+        pending_time=status.pending_time or situation.timestamp,
+        futile_attempts=num_futile,
+        # Rounded up: a time is written in whole seconds, and a pause is a promise.
+        next_attempt_time=timestamp(situation.now + pause_seconds + 1) if num_futile else None,
+        **changes,
+    )
+
+
+def _decided(situation: Situation, found: Sequence[Fault], worst: Fault) -> Decision:
+    status, policy = situation.status, situation.spec.failure_policy
+    conditions = [DISRUPTION_TARGET] if any(fault.disruption for fault in found) else []
+    decision = decide([fault.weight for fault in found], status.counted_restarts, policy, conditions)
+    if isinstance(decision, Stop):
+        reason = _REASON_OF_LIMIT.get(decision.because) or _REASON_OF_CODE.get(decision.code, Reason.POD_FAILED)
+        return finished.fail(situation, reason, f"{_place(worst)}: {worst.message} ({decision.reason})")
+    assert isinstance(decision, Restart), "a gang with a fault is not done"
+    return restart(
+        situation,
+        _claim(worst),
+        restarts=status.restarts + 1,
+        counted_restarts=status.counted_restarts + decision.counted,
+    )
+
+
+def _claim(fault: Fault) -> Claim:
+    return yes(fault.reason, f"{_place(fault)}: {fault.message}")
+
+
+def _place(fault: Fault) -> str:
+    container = f", container {fault.container}" if fault.container else ""
+    code = f", exit code {fault.exit_code}" if fault.container else ""
+    return f"pod {fault.pod}{container}{code}"
+
+
+def _noticed(situation: Situation) -> str | None:
+    failure: FailureStatus | None = situation.status.last_failure
+    return failure.time if failure is not None and failure.attempt == situation.status.attempt else None
+
+
+def _settle_seconds(situation: Situation, found: Sequence[Fault]) -> float:
+    stops = any(fault.exit_code == ExitCode.STOPPED for fault in found)
+    if stops and all(fault.weight == ExitCode.RETRY for fault in found) and _may_say_more(situation):
+        return STOPPING_SETTLE_SECONDS
+    # One more: the time of the first failure is written in whole seconds.
+    return SETTLE_SECONDS + 1.0 if _may_say_more(situation) else 0.0
+
+
+def _may_say_more(situation: Situation) -> bool:
+    return any(pod.ended is None for pod in situation.current)

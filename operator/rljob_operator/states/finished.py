@@ -1,0 +1,76 @@
+"""The job has ended: what is said, and what is cleaned up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rljob_api.v1alpha1.status import RLJobStatus
+from rljob_operator.conditions import Claims, Reason, no, yes
+from rljob_operator.observe import PodFacts
+from rljob_operator.states import ending
+from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation
+from rljob_operator.timestamps import seconds_of, seconds_since
+
+
+def succeed(situation: Situation) -> Decision:
+    """The job is done."""
+    claims: Claims = {
+        "Complete": yes(Reason.ALL_PODS_DONE, _after(situation)),
+        "Failed": no(Reason.ENDED_OTHERWISE),
+    }
+    ended = _ended(situation, phase="Succeeded")
+    return finished(ended).claiming(**claims)
+
+
+def fail(situation: Situation, reason: Reason, message: str) -> Decision:
+    """The job ends here, without having done its work."""
+    claims: Claims = {"Failed": yes(reason, message), "Complete": no(Reason.ENDED_OTHERWISE)}
+    return finished(_ended(situation, phase="Failed")).claiming(**claims)
+
+
+def finished(situation: Situation) -> Decision:
+    """Give quota and pods back, as often as it takes; delete the job when its time has come."""
+    deletions = ending.deletions(situation, _unwanted(situation), END_GRACE_SECONDS)
+    decision = Decision(situation.status, deletions=deletions, queue=QueueAction.FINISH)
+    if deletions or any(pod.ends_at is not None for pod in situation.pods):
+        decision = ending.with_stuck_pods(situation, decision)
+    return _expiring(situation, decision)
+
+
+def settled_seconds(status: RLJobStatus, now: float) -> int:
+    """Seconds with all pods ready, over all attempts, as if the current stretch ended now."""
+    return status.active_seconds + int(seconds_since(status.ready_time, now))
+
+
+def _ended(situation: Situation, **changes: Any) -> Situation:
+    return situation.with_status(
+        completion_time=situation.timestamp,
+        active_seconds=settled_seconds(situation.status, situation.now),
+        ready_time=None,
+        pending_time=None,
+        next_attempt_time=None,
+        **changes,
+    )
+
+
+def _unwanted(situation: Situation) -> tuple[PodFacts, ...]:
+    policy = situation.spec.lifecycle.clean_pod_policy
+    if policy == "None":
+        return ()
+    # A pod whose worker has ended is on its way out with its logs; its data buffer follows.
+    return tuple(pod for pod in situation.pods if policy == "All" or (not pod.is_over and pod.ended is None))
+
+
+def _expiring(situation: Situation, decision: Decision) -> Decision:
+    ttl, completed = situation.spec.lifecycle.ttl_seconds_after_finished, situation.status.completion_time
+    if ttl is None or completed is None:
+        return decision
+    left = seconds_of(completed) + ttl - situation.now
+    if left > 0:
+        return decision.again_within(left)
+    return Decision(decision.status, decision.claims, queue=QueueAction.FINISH, deletes_job=True)
+
+
+def _after(situation: Situation) -> str:
+    progress = situation.status.progress
+    return f"after step {progress.step}" if progress else ""

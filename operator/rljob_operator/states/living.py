@@ -1,0 +1,79 @@
+"""An attempt runs, or is about to."""
+
+from __future__ import annotations
+
+from rljob_operator.conditions import Reason, no, yes
+from rljob_operator.manifests.gang.gang import AdmissionState
+from rljob_operator.states import deadlines, ending, failing, finished
+from rljob_operator.states.situation import Decision, QueueAction, Situation
+
+
+def live(situation: Situation) -> Decision:
+    """The first of these that has something to say decides; when none has, the attempt goes on."""
+    rules = (_succeed, _suspend, _give_quota_back, _obstruct, failing.fail, deadlines.overrun)
+    decisions = (rule(situation) for rule in rules)
+    return next((each for each in decisions if each is not None), None) or _go_on(situation)
+
+
+def _succeed(situation: Situation) -> Decision | None:
+    """Done, when every pod of the groups that count is: also where pods of others failed, as they do without peers."""
+    groups = situation.spec.success_policy.groups or tuple(group.name for group in situation.spec.worker_groups)
+    wanted = {name for name, group in situation.expected.items() if group in groups}
+    done = {pod.name for pod in situation.current if pod.is_done}
+    return finished.succeed(situation) if wanted <= done else None
+
+
+def _suspend(situation: Situation) -> Decision | None:
+    return _checkpointing(situation) if situation.spec.suspend else None
+
+
+def _give_quota_back(situation: Situation) -> Decision | None:
+    if situation.admission.state is not AdmissionState.EVICTED:
+        return None
+    message = situation.admission.message
+    return _checkpointing(situation).claiming(QuotaReserved=no(Reason.EVICTED, message))
+
+
+def _checkpointing(situation: Situation) -> Decision:
+    """Nobody failed, so nothing is counted: the pods get all their grace."""
+    return ending.end(
+        situation.with_status(
+            phase="Suspending",
+            active_seconds=finished.settled_seconds(situation.status, situation.now),
+            ready_time=None,
+            pending_time=None,
+            next_attempt_time=None,
+            futile_attempts=0,
+        )
+    )
+
+
+def _obstruct(situation: Situation) -> Decision | None:
+    """A gang that cannot be made whole is given up; the children of one that is are only healed later."""
+    obstacle = situation.obstacle
+    if obstacle is None:
+        return None
+    claim = no(obstacle.reason, obstacle.message)
+    if situation.status.pods_created_time is not None:
+        return None
+    return failing.restart(situation, yes(obstacle.reason, obstacle.message)).claiming(Scheduled=claim)
+
+
+def _go_on(situation: Situation) -> Decision:
+    status = situation.status
+    if status.pods_created_time is None:
+        if situation.missing:
+            return Decision(status, keeps_children=True, creates_pods=True, queue=QueueAction.HOLD)
+        situation = situation.with_status(pods_created_time=situation.timestamp)
+    if situation.status.ready_time is None and _are_all_ready(situation):
+        situation = situation.with_status(
+            phase="Running", ready_time=situation.timestamp, pending_time=None, futile_attempts=0
+        )
+    elif situation.status.ready_time is not None:
+        situation = situation.with_status(phase="Running")
+    decision = Decision(situation.status, keeps_children=True, queue=QueueAction.HOLD)
+    return decision.again_within(deadlines.next_deadline_seconds(situation))
+
+
+def _are_all_ready(situation: Situation) -> bool:
+    return all(pod.is_ready or pod.is_done for pod in situation.current)

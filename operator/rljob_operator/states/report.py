@@ -1,0 +1,177 @@
+"""What is said of a job: conditions, pods by group, ready pods of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from rljob_api.v1alpha1.status import Phase, WorkerGroupStatus
+from rljob_operator.conditions import Claim, Claims, Reason, condition, merged, no, unknown, yes
+from rljob_operator.progress import Unreachable
+from rljob_operator.states.faults import is_going
+from rljob_operator.states.situation import Decision, Situation
+
+_NAMES_SHOWN = 5
+
+
+def reported(situation: Situation, decision: Decision) -> Decision:
+    """`decision` with a status that says all there is to say."""
+    after = replace(situation, status=decision.status)
+    claims = {**_USUAL[after.status.phase](after), **decision.claims}
+    if situation.spec_changes and claims.get("Degraded", _WELL) == _WELL:
+        claims["Degraded"] = yes(Reason.SPEC_CHANGED, situation.spec_changes)
+    status = after.with_status(
+        observed_generation=situation.generation,
+        conditions=merged(after.status.conditions, claims, situation.now, situation.generation),
+        worker_groups=_groups(after),
+        ready=f"{sum(pod.is_ready for pod in after.current)}/{len(after.expected)}",
+    ).status
+    return replace(decision, status=status, claims=claims)
+
+
+def _groups(situation: Situation) -> tuple[WorkerGroupStatus, ...]:
+    return tuple(_group(situation, group.name, group.replicas) for group in situation.spec.worker_groups)
+
+
+def _group(situation: Situation, name: str, desired: int) -> WorkerGroupStatus:
+    pods = [pod for pod in situation.current if pod.group == name]
+    return WorkerGroupStatus(
+        name=name,
+        desired=desired,
+        scheduled=sum(bool(pod.node) for pod in pods),
+        ready=sum(pod.is_ready for pod in pods),
+        failed=sum(pod.ended is not None and not pod.is_done for pod in pods),
+        buffer_restarts=sum(pod.num_buffer_restarts for pod in pods),
+    )
+
+
+_WELL = no(Reason.AS_EXPECTED)
+
+
+def _waiting(situation: Situation) -> Claims:
+    """Between attempts it stays known why the last one did not get its pods."""
+    claims: dict[str, Claim] = {
+        "Accepted": yes(Reason.VALID),
+        "Suspended": no(Reason.NOT_SUSPENDED),
+        "QuotaReserved": _quota(situation),
+        "Scheduled": no(Reason.NOT_STARTED),
+        "Ready": no(Reason.NO_PODS),
+        "Progressing": no(Reason.NOT_RUNNING),
+        "Complete": no(Reason.NOT_FINISHED),
+        "Failed": no(Reason.NOT_FINISHED),
+    }
+    if situation.status.next_attempt_time is not None and condition(situation.status.conditions, "Scheduled"):
+        del claims["Scheduled"]
+    if situation.status.next_attempt_time is None or condition(situation.status.conditions, "Degraded") is None:
+        claims["Degraded"] = _WELL
+    return claims  # type: ignore[return-value]
+
+
+def _ending(situation: Situation) -> Claims:
+    claims = dict(_waiting(situation))
+    claims.pop("Degraded", None)  # why they go was said when it was decided
+    if "Scheduled" in claims:
+        claims["Scheduled"] = no(
+            Reason.PODS_ENDING, f"{len(situation.pods)} pods of attempt {situation.status.attempt}"
+        )
+    return claims
+
+
+def _suspending(situation: Situation) -> Claims:
+    message = f"{len(situation.pods)} pods have {situation.spec.lifecycle.termination_grace_seconds} s for a checkpoint"
+    suspended = no(Reason.SUSPENDING, message)
+    return {**_ending(situation), "Suspended": suspended, "Degraded": _WELL}
+
+
+def _suspended(situation: Situation) -> Claims:
+    return {
+        **_waiting(situation),
+        "Suspended": yes(Reason.SUSPENDED, "spec.suspend is true; set it to false to go on from the last checkpoint"),
+        "Degraded": _WELL,
+    }
+
+
+def _living(situation: Situation) -> Claims:
+    return {
+        "Accepted": yes(Reason.VALID),
+        "Suspended": no(Reason.NOT_SUSPENDED),
+        "QuotaReserved": _quota(situation),
+        "Scheduled": _scheduled(situation),
+        "Ready": _ready(situation),
+        "Progressing": _progressing(situation),
+        "Degraded": _degraded(situation),
+        "Complete": no(Reason.NOT_FINISHED),
+        "Failed": no(Reason.NOT_FINISHED),
+    }
+
+
+def _ended(situation: Situation) -> Claims:
+    """What is final stays; only what pods are left is news."""
+    return {
+        "Suspended": no(Reason.NOT_SUSPENDED),
+        "Ready": no(Reason.NO_PODS if not situation.pods else Reason.PODS_NOT_READY),
+        "Progressing": no(Reason.NOT_RUNNING),
+        "Degraded": _WELL,
+    }
+
+
+_USUAL: Mapping[Phase, Callable[[Situation], Claims]] = {
+    "Pending": _waiting,
+    "Starting": _living,
+    "Running": _living,
+    "Restarting": _ending,
+    "Suspending": _suspending,
+    "Suspended": _suspended,
+    "Succeeded": _ended,
+    "Failed": _ended,
+}
+
+
+def _quota(situation: Situation) -> Claim:
+    return yes(Reason.QUOTA_RESERVED) if situation.has_queue else yes(Reason.NO_QUEUE)
+
+
+def _scheduled(situation: Situation) -> Claim:
+    if situation.status.pods_created_time is None:
+        return no(Reason.CREATING_PODS, f"{len(situation.expected)} pods of attempt {situation.status.attempt}")
+    unplaced = [pod for pod in situation.current if not pod.node]
+    if not unplaced:
+        return yes(Reason.ALL_PODS_PLACED)
+    why = next((f": {pod.unschedulable}" for pod in unplaced if pod.unschedulable), "")
+    message = f"{len(unplaced)} of {len(situation.expected)} pods have no node{why}"
+    return no(Reason.WAITING_FOR_NODES, message)
+
+
+def _ready(situation: Situation) -> Claim:
+    unready = [pod.name for pod in situation.current if not (pod.is_ready or pod.is_done)]
+    if not unready and not situation.missing:
+        return yes(Reason.ALL_PODS_READY)
+    reason = Reason.PODS_STARTING if situation.status.ready_time is None else Reason.PODS_NOT_READY
+    return no(reason, f"not ready: {_shown(unready) or 'pods that are not made yet'}")
+
+
+def _progressing(situation: Situation) -> Claim:
+    progress, step_of = situation.status.progress, condition(situation.status.conditions, "Progressing")
+    if situation.status.phase != "Running":
+        return no(Reason.NOT_RUNNING)
+    if isinstance(situation.progress, Unreachable):
+        return unknown(Reason.PROGRESS_UNREACHABLE, situation.progress.reason)
+    # Nobody was asked just now, so what the last answer, or its absence, said still holds.
+    if situation.progress is None and step_of is not None and step_of.reason == Reason.PROGRESS_UNREACHABLE:
+        return unknown(Reason.PROGRESS_UNREACHABLE, step_of.message)
+    return yes(Reason.STEP_ADVANCING) if progress and progress.step else unknown(Reason.NO_STEP_YET)
+
+
+def _degraded(situation: Situation) -> Claim:
+    if situation.obstacle is not None:
+        return yes(situation.obstacle.reason, situation.obstacle.message)
+    for pod in situation.current:
+        if pod.stuck is not None:
+            return yes(pod.stuck.reason, f"pod {pod.name}, container {pod.stuck.container}: {pod.stuck.message}")
+    going = [pod.name for pod in situation.current if is_going(situation, pod)]
+    return yes(Reason.POD_TERMINATING, _shown(going)) if going else _WELL
+
+
+def _shown(pods: list[str]) -> str:
+    more = f" and {len(pods) - _NAMES_SHOWN} more" if len(pods) > _NAMES_SHOWN else ""
+    return ", ".join(sorted(pods)[:_NAMES_SHOWN]) + more

@@ -1,0 +1,163 @@
+"""`Situation`: all that a decision follows from.  `Decision`: what is reported, and then done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.v1alpha1.status import RLJobStatus
+from rljob_operator import names
+from rljob_operator.conditions import Claim, Claims, Reason
+from rljob_operator.manifests.gang.gang import Admission, AdmissionState
+from rljob_operator.observe import PodFacts
+from rljob_operator.progress import ProgressAnswer, Unreachable
+from rljob_operator.timestamps import timestamp
+
+END_GRACE_SECONDS = 2
+"""What pods of a gang that failed have to end: it cannot checkpoint any more."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why no pod may be made."""
+
+    reason: Reason
+    message: str
+    is_final: bool = False
+    """Whether only another spec would help."""
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What the cluster answered when it was last asked for this job's children."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class PlanName:
+    """The plan that an attempt beginning now would run."""
+
+    hash: str
+    config_map: str
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A job as it is now."""
+
+    name: str
+    spec: RLJobSpec
+    """As it was accepted, with today's values of the fields that may change."""
+    status: RLJobStatus
+    """As it was last written."""
+    now: float
+    """Seconds since 1970."""
+    pods: tuple[PodFacts, ...] = ()
+    """The job's pods, of every attempt."""
+    generation: int = 1
+    chance: float = 0.5
+    """In [0, 1), the job's own: pauses differ between jobs that failed at once."""
+    lead_group: str = "train"
+    plan: PlanName | None = None
+    """None only where there is a refusal."""
+    refusal: Refusal | None = None
+    obstacle: Obstacle | None = None
+    admission: Admission = Admission(AdmissionState.ADMITTED)
+    has_queue: bool = False
+    waits_for_all: bool = False
+    """Whether the scheduler itself starts all pods or none."""
+    is_predecessor_ending: bool = False
+    progress: ProgressAnswer | Unreachable | None = None
+    """What the lead pod just answered.  None: it was not asked."""
+    spec_changes: str = ""
+    """Changes of fields that do not change."""
+
+    @cached_property
+    def expected(self) -> Mapping[str, str]:
+        """Pod name → worker group, of the current attempt."""
+        return {
+            names.pod_name(self.name, group.name, host, self.status.attempt): group.name
+            for group in self.spec.worker_groups
+            for host in range(group.replicas)
+        }
+
+    @cached_property
+    def current(self) -> tuple[PodFacts, ...]:
+        """Pods of the current attempt."""
+        return tuple(pod for pod in self.pods if pod.name in self.expected)
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """Names of pods of the current attempt that are not there."""
+        found = {pod.name for pod in self.pods}
+        return tuple(name for name in self.expected if name not in found)
+
+    def with_status(self, **changes: Any) -> Situation:
+        """The same, as if this had been written."""
+        return replace(self, status=self.status.model_copy(update=changes))
+
+    @property
+    def timestamp(self) -> str:
+        return timestamp(self.now)
+
+
+class QueueAction(StrEnum):
+    """What is said to the queue that a job waits in."""
+
+    HOLD = "Hold"
+    """The job wants to run, or runs: its objects are kept as they should be."""
+    RELEASE = "Release"
+    """After an eviction no pod is left: the job queues again."""
+    FINISH = "Finish"
+    """The job has ended: its quota goes back."""
+    NONE = "None"
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """One pod to delete."""
+
+    name: str
+    uid: str
+    grace_seconds: int
+    """0: by force, without waiting for its node."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is written first, then done."""
+
+    status: RLJobStatus
+    claims: Claims = field(default_factory=dict)
+    """By then part of `status`; of a phase, what differs from that phase's usual ones."""
+    keeps_children: bool = False
+    """Whether Service, plan and the like are made as they should be."""
+    creates_pods: bool = False
+    """Whether the missing pods of `status.attempt` are made, after everything they need."""
+    deletions: tuple[Deletion, ...] = ()
+    queue: QueueAction = QueueAction.NONE
+    deletes_job: bool = False
+    look_again_seconds: float | None = None
+    """None: when something changes."""
+
+    def claiming(self, **claims: Claim) -> Decision:
+        """The same, with more claims; those made already stay."""
+        return replace(self, claims={**claims, **self.claims})
+
+    def again_within(self, seconds: float | None) -> Decision:
+        """The same, looking again after `seconds` at the latest."""
+        if seconds is None:
+            return self
+        known = self.look_again_seconds
+        return replace(self, look_again_seconds=max(0.0, seconds if known is None else min(known, seconds)))
+
+
+def earliest(times: Iterable[float]) -> float | None:
+    """The first of the times, if there is any."""
+    return min(times, default=None)

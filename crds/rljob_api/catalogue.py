@@ -106,6 +106,8 @@ class Loss:
     """Whether it has one ratio per row, so that only a mean over rows weighs rows alike."""
     has_ratio: bool = True
     """Whether it compares with the policy from before the update."""
+    reads: tuple[str, ...] = ()
+    """Columns that it reads even where a step makes a single optimizer step."""
 
 
 def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
@@ -165,6 +167,12 @@ def estimator_reads(spec: RLJobSpec) -> tuple[str, ...]:
     return known.reads if known is not None else advantage.reads
 
 
+def loss_reads(spec: RLJobSpec) -> tuple[str, ...]:
+    """Columns that the job's policy loss reads besides mask and advantages."""
+    loss = spec.algorithm.loss
+    return LOSSES[loss.name].reads if loss.name in LOSSES else loss.reads
+
+
 def corrects(spec: RLJobSpec) -> bool:
     """Whether the difference between rollout and training log-probabilities is corrected."""
     return spec.algorithm.correction is not None
@@ -193,8 +201,7 @@ def _advantage(spec: RLJobSpec, _trained: bool) -> Columns:
 
 
 def _update_policy(spec: RLJobSpec, _trained: bool) -> Columns:
-    loss = spec.algorithm.loss
-    reads = [*_TOKENS, "response_mask", "advantages", *(() if loss.name in LOSSES else loss.reads)]
+    reads = [*_TOKENS, "response_mask", "advantages", *loss_reads(spec)]
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)
@@ -298,11 +305,13 @@ LOSSES: Mapping[str, Loss] = {
             "ClipCov",
             "PPOClip, and no gradient for a few tokens of high covariance",
             ("clip_low", "clip_high", "covariance_fraction", "covariance_low", "covariance_high"),
+            reads=("old_log_probs",),
         ),
         Loss(
             "KLCov",
             "ratio, with a penalty on the tokens of highest covariance",
             ("covariance_fraction", "kl_coefficient"),
+            reads=("old_log_probs",),
         ),
         Loss("SAPO", "a smooth gate around ratio 1", ("temperature_positive", "temperature_negative")),
         Loss("DPPOTV", "ratio, within a bound on total variation", ("divergence_threshold",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue import ESTIMATORS, needs_baseline
+from rljob_api.catalogue import ESTIMATORS, LOSSES, needs_baseline
 from rljob_api.checks.algorithm import unseen
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.problem import Problem
@@ -56,6 +56,10 @@ def check_resampling(subject: Subject) -> Iterator[Problem]:
         message = f"{estimator.name} compares the responses to one prompt, and rows drawn anew are no whole groups"
         fix = "Leave resampling out, or use an estimator such as GAE or ReinforcePlusPlus."
         yield problem(f"{_PATH}.resampling", resampling.method, message, fix)
+    loss = subject.spec.algorithm.loss.name
+    if loss in LOSSES and "covariance_fraction" in LOSSES[loss].options:
+        message = f"{loss} chooses tokens over the mini-batch as if every row counted once"
+        yield problem(f"{_PATH}.resampling", resampling.method, message, "Leave resampling out, or use PPOClip.")
     if resampling.weighting != "Power" and resampling.power != 2.0:
         message = f"{resampling.weighting} draws by rank, so it does not look at it"
         yield problem(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue import STAGES
+from rljob_api.catalogue import STAGES, full_kl
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.keys import ACTOR, REFERENCE, ROLLOUT_GROUP
 from rljob_api.problem import Problem, suggestion
@@ -53,6 +53,7 @@ def check_models(subject: Subject) -> Iterator[Problem]:
                 message = f"stage {other} updates model {model} already"
                 yield problem(subject.stage_path(stage.name, "models"), model, message, "Keep one of the two stages.")
     used = {model for stage in subject.resolution.stages.values() for model in stage.models}
+    used |= {REFERENCE} if full_kl(subject.spec) else set()
     for i, spec in enumerate(subject.spec.models):
         if spec.name not in used:
             fix = suggestion(spec.name, used, "model that stages use")

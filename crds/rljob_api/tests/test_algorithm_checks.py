@@ -95,6 +95,12 @@ REFERENCE = "name: reference, run: LogProbs, models: [reference], after: [rollou
         ("name: PPO, sampling: {dynamic: true}", "sampling.dynamic", "never vary", "groupSize: 2"),
         ("sampling: {resampling: {method: PFPPO}}", "sampling.resampling", "no whole groups", "GAE"),
         (
+            "name: PPO, loss: {name: KLCov}, sampling: {resampling: {method: PFPPO}}",
+            "sampling.resampling",
+            "as if every row counted once",
+            "PPOClip",
+        ),
+        (
             "name: PPO, sampling: {resampling: {method: PFPPO, weighting: MaxMin, power: 3.0}}",
             "sampling.resampling.power",
             "does not look at it",
@@ -192,6 +198,13 @@ def test_parts_of_ones_own_take_any_option():
         "algorithm.groupSize=1",
     )
     assert problems(*mine) == []
+
+
+def test_the_kl_estimator_full_uses_the_reference_without_a_stage():
+    models = "models=[{name: actor, path: a}, {name: reference, path: b}]"
+    assert problems("algorithm.kl.estimator=Full", models) == []
+    (problem,) = problems("algorithm.kl.coefficient=0", models)
+    assert "no stage uses the model" in problem.message
 
 
 def test_a_critic_goes_with_an_estimator_of_ones_own():

@@ -134,6 +134,7 @@ GRPO = "algorithm={name: GRPO}"
             ["algorithm={name: PPO, sampling: {resampling: {method: PFPPO}}}"],
             "sample reference values advantage update update_critic",
         ),
+        (["algorithm={name: ClipCov}"], "rollout reward old_log_probs advantage update"),
         (["algorithm={name: GRPO, kl: {estimator: Full}}"], "rollout reward advantage update"),
         # what makes the log-probabilities from before the update necessary
         (["algorithm={name: GSPO, updateEpochs: 2}"], "rollout reward old_log_probs advantage update"),

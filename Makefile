@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn test images cluster-up cluster-down e2e lint format bench docs dashboards crds clean constraints
+.PHONY: setup quickstart learn test images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
 
 setup: .venv/installed
 
@@ -64,6 +64,9 @@ crds: setup  ## regenerates the CustomResourceDefinition and the chart's copy of
 	$(BIN)/python -m rljob_api.crd > crds/rljobs.rljob.dev.yaml
 	mkdir -p charts/rljob/templates/crds
 	$(BIN)/python -m rljob_api.crd --chart > charts/rljob/templates/crds/rljobs.rljob.dev.yaml
+
+chart: setup  ## regenerates values.yaml, its schema, the table of the chart's README and the image list
+	$(BIN)/python -m charts.values
 
 constraints: setup  ## pins everything that .[worker,dev] installs
 	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --upgrade \

@@ -64,14 +64,13 @@ def field_descriptions(model: type[ApiModel]) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     for cls in reversed(model.__mro__):
-        texts |= _docstrings_of(cls.__module__).get(cls.__name__, {})
+        if issubclass(cls, ApiModel):
+            texts |= _docstrings_of(cls.__module__).get(cls.__name__, {})
     return {name: text for name, text in texts.items() if name in model.model_fields}
 
 
 @cache
 def _docstrings_of(module: str) -> dict[str, dict[str, str]]:
-    if not module.startswith(__name__.partition(".")[0] + "."):
-        return {}
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {node.name: dict(_attribute_docstrings(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
 

@@ -1,7 +1,8 @@
 """CEL rules: what the API server itself refuses, in the words that `rljob run` uses for the same mistake.
 
 What CEL cannot say at a bounded cost (cycles, columns, whether the plan is possible) the operator says, as
-Accepted=False.  A rule that is about one field of many says which by its field path, a rule about an entry stands at the entry.
+Accepted=False.  A rule that is about one field of many says which by its field path, a rule about an entry stands at
+the entry.
 """
 
 from __future__ import annotations

@@ -8,18 +8,13 @@ import torch
 from rljob_worker.batch import Indices
 from rljob_worker.engines.protocols import Sampling
 from rljob_worker.engines.token_log_probs import at_targets, log_distribution
-
-_GOLDEN = 0x9E3779B97F4A7C15
-_UINT64 = (1 << 64) - 1
+from rljob_worker.random_bits import random_bits
 
 
 def uniforms(seed: int, row_ids: Indices, positions: Indices) -> np.ndarray:
-    """A float64 in [0, 1) per (seed, row_id, position): splitmix64 over the three, 24 bits kept so that float32 holds
-    it exactly and never rounds up to 1. Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-    generators"."""
-    state = np.uint64(_mix_int(seed & _UINT64))
-    rows = _mix(state ^ row_ids.astype(np.uint64))
-    return (_mix(rows ^ positions.astype(np.uint64)) >> np.uint64(40)).astype(np.float64) * 2.0**-24
+    """A float64 in [0, 1) per (seed, row_id, position): 24 of the `random_bits`, so that float32 holds it exactly and
+    never rounds up to 1."""
+    return (random_bits(seed, row_ids, positions) >> np.uint64(40)).astype(np.float64) * 2.0**-24
 
 
 def sample(
@@ -61,15 +56,3 @@ def keep_likely(probabilities: torch.Tensor, top_p: float, top_k: int) -> torch.
         ordered = torch.where(before < top_p * ordered.sum(-1, keepdim=True), ordered, 0.0)
         probabilities = torch.zeros_like(probabilities).scatter_(-1, tokens, ordered)
     return probabilities
-
-
-def _mix(state: np.ndarray) -> np.ndarray:
-    """One splitmix64 output per uint64; arithmetic wraps."""
-    z = state + np.uint64(_GOLDEN)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def _mix_int(value: int) -> int:
-    return int(_mix(np.array([value], np.uint64))[0])

@@ -1,45 +1,18 @@
-"""Policy losses: one number per action token, and indicators of where clipping is active."""
+"""Surrogates bounded in the probability ratio of a token."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .ratios import bounded_exp
-from .registries import POLICY_LOSSES
+from ..ratios import bounded_exp
+from ..registries import POLICY_LOSSES
+from .tokens import PolicyTokenLosses, PolicyTokens
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import LossSpec
-
-
-@dataclass(frozen=True)
-class PolicyTokens:
-    """The action tokens of one micro-batch, packed; observations and masked rows are taken out before."""
-
-    log_probs: Tensor  # [tokens], differentiable: of the current policy
-    old_log_probs: Tensor  # [tokens]: of the policy at the start of the step
-    advantages: Tensor  # [tokens]
-    row: Tensor  # int64 [tokens], ascending
-    num_rows: int  # rows of the micro-batch, rows without an action token included
-    columns: Mapping[str, Tensor] = field(default_factory=dict)  # [tokens] each: what the loss registered as `reads`
-
-
-@dataclass(frozen=True)
-class PolicyTokenLosses:
-    """Losses per action token, and indicators reported as fractions of tokens, `policy/<name>`."""
-
-    losses: Tensor  # [tokens], differentiable
-    indicators: Mapping[str, Tensor]  # bool [tokens] each
-
-
-class PolicyLoss(Protocol):
-    """A policy loss as the catalogue and `module:function` know it."""
-
-    def __call__(self, tokens: PolicyTokens, options: LossSpec, /) -> PolicyTokenLosses: ...
 
 
 def ppo_clip(
@@ -86,4 +59,38 @@ def ppo_clip_loss(tokens: PolicyTokens, options: LossSpec) -> PolicyTokenLosses:
         clip_low=options.clip_low,
         clip_high=options.clip_high,
         dual_clip=options.dual_clip,
+    )
+
+
+def sapo(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    *,
+    temperature_positive: float,
+    temperature_negative: float,
+) -> PolicyTokenLosses:
+    """A gate in place of a clip: smooth, with its full slope at ratio 1.
+
+    L = -A · 4/τ · σ(τ · (ρ - 1)),   τ = temperature_positive where A > 0, else temperature_negative
+
+    SAPO https://arxiv.org/abs/2511.20347
+    log_probs, old_log_probs, advantages: [tokens]; only log_probs carries a gradient, which is -A at ρ = 1.
+    Returns losses [tokens].
+    """
+    ratio = bounded_exp(log_probs - old_log_probs)
+    positive, negative = ratio.new_tensor(temperature_positive), ratio.new_tensor(temperature_negative)
+    temperature = torch.where(advantages > 0, positive, negative)
+    return PolicyTokenLosses(-advantages * torch.sigmoid(temperature * (ratio - 1.0)) * (4.0 / temperature))
+
+
+@POLICY_LOSSES.register("SAPO")
+def sapo_loss(tokens: PolicyTokens, options: LossSpec) -> PolicyTokenLosses:
+    """`sapo` with the temperatures of the job."""
+    return sapo(
+        tokens.log_probs,
+        tokens.old_log_probs,
+        tokens.advantages,
+        temperature_positive=options.temperature_positive,
+        temperature_negative=options.temperature_negative,
     )

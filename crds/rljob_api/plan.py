@@ -110,6 +110,8 @@ class StagePlan(ApiModel):
     needs_groups: bool
     """Whether the rows of one prompt must come together."""
     balance: Balance
+    scatters_rows: bool = False
+    """Whether its rows lie on whatever worker made them: edges from it are routed by what every worker has."""
     options: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -124,6 +124,7 @@ class _Planner:
             rename=stage.spec.rename,
             needs_groups=stage.built_in is not None and stage.built_in.needs_groups,
             balance=stage.spec.balance,
+            scatters_rows=stage.built_in is not None and stage.built_in.scatters_rows,
             options=stage.spec.options,
         )
 
@@ -160,7 +161,8 @@ def _edges(stages: tuple[StagePlan, ...], resolution: Resolution) -> tuple[EdgeP
 def _transport(producer: StagePlan, consumer: StagePlan) -> Transport:
     """Local if and only if every row is on the right worker already."""
     same_layout = producer.group == consumer.group and producer.mesh == consumer.mesh
-    return "Local" if same_layout and producer.balance == consumer.balance == "None" else "Buffer"
+    in_place = producer.mesh.dp == 1 or not producer.scatters_rows
+    return "Local" if same_layout and in_place and producer.balance == consumer.balance == "None" else "Buffer"
 
 
 def _weights(engines: tuple[EnginePlan, ...]) -> tuple[WeightEdge, ...]:

@@ -29,6 +29,17 @@ def test_the_colocated_grpo_pipeline():
     }
 
 
+def test_rows_of_dynamic_sampling_cross_where_another_worker_may_have_them():
+    dapo = "algorithm={name: DAPO, kl: {coefficient: 0.001}}"
+    two_workers = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]"
+    alone, several = make_plan(dapo), make_plan(dapo, two_workers)
+    assert several.group("train").schedule == ("sample", "reference", "advantage", "update")
+    assert edges(alone)["sample->advantage"] == ({"rewards", "response_mask"}, "Local")
+    assert edges(several)["sample->advantage"] == ({"rewards", "response_mask"}, "Buffer")
+    assert edges(several)["sample->reference"] == ({"prompt_ids", "response_ids"}, "Buffer")
+    assert edges(several)["reference->update"] == ({"ref_log_probs"}, "Buffer")
+
+
 def test_without_kl_there_is_no_reference_model():
     plan = make_plan("algorithm.kl.coefficient=0")
     assert plan.group("train").schedule == ("rollout", "reward", "advantage", "update")

@@ -127,7 +127,8 @@ class StageRoute:
 
     @property
     def needs_layouts(self) -> bool:
-        return self.consumer_stage.balance != "None" or self.producer_stage.balance != "None"
+        producer = self.producer_stage
+        return self.consumer_stage.balance != "None" or producer.balance != "None" or producer.scatters_rows
 
     @property
     def num_parts(self) -> int:

@@ -60,11 +60,16 @@ def outcomes_of(
     nothing else teaches nothing however its rewards vary.
     """
     overlong = truncated.all(axis=1)
-    varies = (rewards != rewards[:, :1]).any(axis=1)
-    teaches = varies & ~overlong if mask_truncated else varies
-    reasons = [teaches, overlong, (correct >= 1).all(axis=1), (correct <= 0).all(axis=1)]
-    found = [Outcome.KEPT, Outcome.OVERLONG, Outcome.ALL_RIGHT, Outcome.ALL_WRONG]
-    return np.select(reasons, found, Outcome.ALL_SAME).astype(np.int64)
+    right, wrong = (correct >= 1).all(axis=1), (correct <= 0).all(axis=1)
+    first_that_holds = [
+        (overlong & mask_truncated, Outcome.OVERLONG),
+        ((rewards != rewards[:, :1]).any(axis=1), Outcome.KEPT),
+        (right, Outcome.ALL_RIGHT),
+        (overlong, Outcome.OVERLONG),
+        (wrong, Outcome.ALL_WRONG),
+    ]
+    holds, found = zip(*first_that_holds, strict=True)
+    return np.select(holds, found, Outcome.ALL_SAME).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,21 @@ def test_sources_and_shares_fed_by_mirror_each_other_and_cover_every_row(made, u
         assert set(parts[shares == share].tolist()) <= set(route.sources(share))
 
 
+def test_rows_that_lie_anywhere_are_routed_by_layout_and_dealt_out_by_number():
+    plan = plan_of(
+        [group("train", 1, 2, ["a", "b"])],
+        [stage("a", "train", Mesh(dp=2)).model_copy(update={"scatters_rows": True}), stage("b", "train", Mesh(dp=2))],
+        {"a->b": ["ids"]},
+        batch_size=4,
+    )
+    route = StageRoute.of(plan, "a->b")
+    assert route.needs_layouts
+    # rank 1 of the sampling made groups 0, 1 and 3; all the same the first half goes to rank 0
+    layout = Layout.merge([Layout.of_part(0, *(np.array([2]),) * 3), Layout.of_part(1, *(np.array([0, 1, 3]),) * 3)])
+    shares = route.assign(1, layout.row_ids, layout.group_ids, layout.num_tokens)
+    assert Assignment(layout, shares).sources(0) == [1] and Assignment(layout, shares).sources(1) == [0, 1]
+
+
 def test_metrics_and_verdict_connect_everybody_with_the_lead():
     plan = two_stages((2, 2), (1, 3))
     routes = routes_of(plan)

@@ -1,5 +1,6 @@
 """The cache of children: whatever is lost on the way, it ends as the server is."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given
@@ -24,8 +25,12 @@ def pod(name: str, version: int, job: str | None = "job", **metadata: Any) -> di
     }
 
 
-def names(children: Children, key: Key = JOB) -> list[str]:
-    return [child["metadata"]["name"] for child in children.of(key)]
+def names_of(children: Iterable[dict[str, Any]]) -> list[str]:
+    return [child["metadata"]["name"] for child in children]
+
+
+def names(children: Children) -> list[str]:
+    return names_of(children.of(JOB))
 
 
 def test_a_list_replaces_everything_and_names_the_jobs_that_changed() -> None:

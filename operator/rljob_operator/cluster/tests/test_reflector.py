@@ -1,0 +1,196 @@
+"""The reflector against real HTTP: nothing stays believed that is not so."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from rljob_operator.backoff import Backoff
+from rljob_operator.cluster import reflector as reflector_module
+from rljob_operator.cluster.client import ApiCluster
+from rljob_operator.cluster.kinds import POD
+from rljob_operator.cluster.reflector import Reflector
+from rljob_operator.cluster.tests.test_children import names_of, pod
+from rljob_operator.key import Key
+from rljob_operator.tests.api_server import (
+    ApiServer,
+    api_server,
+    bookmark,
+    cluster_of,
+    page,
+    refuse,
+    too_old,
+    watch,
+)
+
+PODS = "/api/v1/pods"
+JOB = Key("default", "job")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector_module, "_BACKOFF", Backoff(0.01, 0.02))
+    monkeypatch.setattr(reflector_module, "_SHORTEST_WATCH_SECONDS", 0.01)
+
+
+class Play:
+    """A reflector that runs, and the changes that it told of."""
+
+    def __init__(self, server: ApiServer, cluster: ApiCluster, namespaces: tuple[str, ...], relist: float) -> None:
+        self.server = server
+        self.changes: asyncio.Queue[Key] = asyncio.Queue()
+        self.reflector = Reflector(
+            cluster, POD, namespaces, "rljob.dev/job", self.changes.put_nowait, relist_seconds=relist
+        )
+
+    async def until(self, *names: str) -> None:
+        """Wait until the job's children are these."""
+        while names_of(self.reflector.of(JOB)) != list(names) or not self.reflector.synced:
+            await self.changes.get()
+
+
+def play(
+    scene: Callable[[Play], Awaitable[None]],
+    script: Callable[[ApiServer], None],
+    folder: Path,
+    *,
+    namespaces: tuple[str, ...] = (),
+    relist: float = 300.0,
+    silence: float = 30.0,
+) -> None:
+    async def stage() -> None:
+        async with api_server() as server, cluster_of(server, folder, silence_seconds=silence) as cluster:
+            script(server)
+            acting = Play(server, cluster, namespaces, relist)
+            running = asyncio.create_task(acting.reflector.run())
+            try:
+                async with asyncio.timeout(30):
+                    await scene(acting)
+            finally:
+                running.cancel()
+
+    asyncio.run(stage())
+
+
+def test_a_pod_deleted_while_the_watch_was_down_is_noticed(tmp_path: Path) -> None:
+    """The ghost: a list, a watch that is too old, and a list without one of the pods."""
+
+    def script(server: ApiServer) -> None:
+        server.on(
+            "GET",
+            PODS,
+            page(pod("p0", 1), pod("p1", 2), pod("p2", 3), version=5),
+            page(pod("p0", 1), pod("p2", 3), version=9),
+        )
+        server.on("WATCH", PODS, watch(too_old()), watch())
+
+    async def scene(acting: Play) -> None:
+        await acting.until("p0", "p1", "p2")
+        await acting.until("p0", "p2")
+
+    play(scene, script, tmp_path)
+
+
+def test_a_list_is_read_page_by_page_and_the_watch_begins_where_it_ends(tmp_path: Path) -> None:
+    def script(server: ApiServer) -> None:
+        server.on("GET", PODS, page(pod("a", 1), version=5, continue_="more"), page(pod("b", 2), version=5))
+        server.on("WATCH", PODS, watch(("ADDED", pod("c", 6))))
+
+    async def scene(acting: Play) -> None:
+        await acting.until("a", "b", "c")
+        assert acting.server.requests("WATCH", PODS)[0].query["resourceVersion"] == "5"
+
+    play(scene, script, tmp_path)
+
+
+def test_after_a_bookmark_the_next_watch_begins_there(tmp_path: Path) -> None:
+    def script(server: ApiServer) -> None:
+        server.on("GET", PODS, page(version=5))
+        server.on("WATCH", PODS, watch(bookmark(77), then="end"), watch(("ADDED", pod("a", 78))))
+
+    async def scene(acting: Play) -> None:
+        await acting.until("a")
+        assert [seen.query["resourceVersion"] for seen in acting.server.requests("WATCH", PODS)] == ["5", "77"]
+        assert len(acting.server.requests("GET", PODS)) == 1, "a watch that ends calls for no list"
+
+    play(scene, script, tmp_path)
+
+
+def test_a_half_open_watch_is_left_and_everything_listed_again(tmp_path: Path) -> None:
+    def script(server: ApiServer) -> None:
+        server.on("GET", PODS, page(version=5), page(pod("a", 6), version=6))
+        server.on("WATCH", PODS, watch())
+
+    async def scene(acting: Play) -> None:
+        await acting.until("a")
+
+    play(scene, script, tmp_path, silence=0.2)
+
+
+def test_everything_is_listed_again_now_and_then_although_the_watch_speaks(tmp_path: Path) -> None:
+    def script(server: ApiServer) -> None:
+        server.on("GET", PODS, page(pod("a", 1), version=5), page(version=9))
+        server.on("WATCH", PODS, watch(bookmark(6), then="end"))
+
+    async def scene(acting: Play) -> None:
+        await acting.until("a")
+        await acting.until()
+
+    play(scene, script, tmp_path, relist=0.3)
+
+
+def test_refusals_are_outlived(tmp_path: Path) -> None:
+    def script(server: ApiServer) -> None:
+        server.on("GET", PODS, *[refuse(403, "Forbidden", "no")] * 3, page(pod("a", 1), version=5))
+        server.on("WATCH", PODS, watch())
+
+    async def scene(acting: Play) -> None:
+        assert not acting.reflector.synced
+        await acting.until("a")
+
+    play(scene, script, tmp_path)
+
+
+def test_each_namespace_has_its_own_watch_and_others_are_not_asked_for(tmp_path: Path) -> None:
+    def script(server: ApiServer) -> None:
+        for namespace in ("default", "team-a"):
+            server.on("GET", f"/api/v1/namespaces/{namespace}/pods", page(version=5))
+        server.on("WATCH", "/api/v1/namespaces/default/pods", watch(("ADDED", pod("a", 6))))
+        server.on("WATCH", "/api/v1/namespaces/team-a/pods", watch())
+
+    async def scene(acting: Play) -> None:
+        await acting.until("a")
+        await acting.reflector.wait_synced()
+        assert acting.reflector.of(Key("elsewhere", "job")) == ()
+        assert acting.server.requests("GET", PODS) == []
+
+    play(scene, script, tmp_path, namespaces=("default", "team-a"))
+
+
+def test_what_was_created_is_known_at_once(tmp_path: Path) -> None:
+    def script(server: ApiServer) -> None:
+        server.on("GET", PODS, page(version=5))
+        server.on("WATCH", PODS, watch())
+
+    async def scene(acting: Play) -> None:
+        await acting.reflector.wait_synced()
+        acting.reflector.note(pod("a", 6))
+        assert names_of(acting.reflector.of(JOB)) == ["a"]
+
+    play(scene, script, tmp_path)
+
+
+def test_silence_ages_the_last_activity(tmp_path: Path) -> None:
+    def script(server: ApiServer) -> None:
+        server.on("GET", PODS, page(version=5))
+        server.on("WATCH", PODS, watch(("ADDED", pod("a", 6))))
+
+    async def scene(acting: Play) -> None:
+        assert acting.reflector.last_activity == float("-inf")
+        await acting.until("a")
+        spoken = acting.reflector.last_activity
+        await asyncio.sleep(0.1)
+        assert acting.reflector.last_activity == spoken
+
+    play(scene, script, tmp_path)

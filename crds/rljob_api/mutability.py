@@ -28,10 +28,10 @@ def immutable_changes(old: RLJobSpec, new: RLJobSpec) -> list[Problem]:
 
 
 def _changed(old: Any, new: Any, path: str, allowed: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """(path, new value) of what differs, as deep as an allowed path lies below it."""
+    """(path, new value) of what differs; fields beside those that may change one by one, others whole."""
     if path in allowed or old == new:
         return []
-    if not path or any(each.startswith(f"{path}.") for each in allowed):
+    if not path or any(each.startswith(f"{path}.") for each in MUTABLE + MUTABLE_WHILE_SUSPENDED):
         below = ((f"{path}.{name}" if path else name, name) for name in new)
         return [found for place, name in below for found in _changed(old.get(name), new[name], place, allowed)]
     return [(path, new)]

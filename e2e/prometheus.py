@@ -77,7 +77,11 @@ class Prometheus:
 def configuration(kubeconfig: Path, folder: Path) -> dict[str, Any]:
     """What the Prometheus operator would make of the chart's PodMonitors."""
     relabelings = [
-        {"source_labels": [f"{_POD}label_app_kubernetes_io_name"], "regex": "rljob", "action": "keep"},
+        {
+            "source_labels": [f"{_POD}label_app_kubernetes_io_name", f"{_POD}label_app_kubernetes_io_managed_by"],
+            "regex": "rljob;.*|.*;rljob-operator",
+            "action": "keep",
+        },
         {"source_labels": [f"{_POD}container_port_name"], "regex": "(buffer-)?metrics", "action": "keep"},
         {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
         {"source_labels": [f"{_POD}name"], "target_label": "pod"},

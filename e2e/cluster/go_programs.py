@@ -23,6 +23,7 @@ BUILDKIT_VERSION = "v0.23.2"
 HELM_VERSION = "v3.22.0"
 KWOK_VERSION = "v0.8.0"
 KUBECONFORM_VERSION = "v0.8.0"
+HELM_UNITTEST_VERSION = "v1.1.2"
 KUEUE_VERSION = "v0.15.0"
 KIND_VERSION = "v0.33.0"
 
@@ -68,6 +69,12 @@ GO_PROGRAMS = {
             "github.com/yannh/kubeconform/cmd/kubeconform",
             "github.com/yannh/kubeconform",
             KUBECONFORM_VERSION,
+        ),
+        GoProgram(
+            "helm-unittest",
+            "github.com/helm-unittest/helm-unittest/cmd/helm-unittest",
+            "github.com/helm-unittest/helm-unittest",
+            HELM_UNITTEST_VERSION,
         ),
         GoProgram("kind", "sigs.k8s.io/kind", "sigs.k8s.io/kind", KIND_VERSION),
         GoProgram("kueue", "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", KUEUE_VERSION),

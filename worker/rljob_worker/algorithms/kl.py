@@ -1,9 +1,10 @@
-"""Estimates of KL(π ‖ π_ref) from sampled tokens, and the controller of their coefficient.
+"""Estimates of KL(π ‖ π_ref) from sampled tokens, the whole of it, and the controller of their coefficient.
 
-With x = log π - log π_ref on tokens drawn from π. As a *value* all three are estimates of one number (K1 and
+With x = log π - log π_ref on tokens drawn from π. As a *value* K1, K2 and K3 are estimates of one number (K1 and
 K3 unbiased, K2 biased, K3 never negative). As a *loss* they differ: on-policy the gradient of K1 has zero
 mean, K2 has the gradient of the reverse KL, and K3 that of the forward KL unless it carries the ratio π /
-π_old (K3Weighted). https://arxiv.org/abs/2510.01555, https://arxiv.org/abs/2512.21852
+π_old (K3Weighted). K1Straight and K3Straight have the gradient of K2, whatever their value.
+https://arxiv.org/abs/2510.01555, https://arxiv.org/abs/2512.21852
 """
 
 from __future__ import annotations
@@ -39,6 +40,18 @@ def k1(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tenso
     return log_probs - ref_log_probs
 
 
+@KL_ESTIMATORS.register("AbsK1")
+def abs_k1(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """The magnitude of the log-ratio; biased, never negative, and of one slope at any distance.
+
+    |k1| = |log π - log π_ref|
+
+    http://joschu.net/blog/kl-approx.html
+    log_probs, ref_log_probs: [tokens]. old_log_probs: not read. Returns [tokens].
+    """
+    return (log_probs - ref_log_probs).abs()
+
+
 @KL_ESTIMATORS.register("K2")
 def k2(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
     """Half the squared log-ratio; as an on-policy loss it has the gradient of the reverse KL.
@@ -67,6 +80,30 @@ def k3(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tenso
     return torch.where(log_r < 1.0, torch.expm1(log_r.clamp(max=1.0)), bounded_exp(log_r) - 1.0) - log_r
 
 
+@KL_ESTIMATORS.register("K1Straight")
+def k1_straight(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """The value of K1 with the gradient of K2, which is that of the reverse KL on-policy.
+
+    k2 + sg(k1 - k2)
+
+    https://arxiv.org/abs/2510.01555
+    log_probs, ref_log_probs: [tokens]. old_log_probs: not read. Returns [tokens].
+    """
+    return _straight(k1(log_probs, ref_log_probs, old_log_probs), k2(log_probs, ref_log_probs, old_log_probs))
+
+
+@KL_ESTIMATORS.register("K3Straight")
+def k3_straight(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """The value of K3 with the gradient of K2, which is that of the reverse KL on-policy.
+
+    k2 + sg(k3 - k2)
+
+    https://arxiv.org/abs/2510.01555
+    log_probs, ref_log_probs: [tokens]. old_log_probs: not read. Returns [tokens].
+    """
+    return _straight(k3(log_probs, ref_log_probs, old_log_probs), k2(log_probs, ref_log_probs, old_log_probs))
+
+
 @KL_ESTIMATORS.register("K3Weighted")
 def k3_weighted(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
     """K3 times the differentiable importance ratio: unbiased, also off-policy and in its gradient.
@@ -80,9 +117,26 @@ def k3_weighted(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor)
     # The gradient of ρ · (r - 1 - log r) is ρ · log(π / π_ref): the two terms with r cancel. Left to autograd they
     # cancel in floating point, and from about log r = 15 on float32 keeps noise only.
     ratio = bounded_exp(log_probs - old_log_probs).detach()
-    value = ratio * k3(log_probs, ref_log_probs, old_log_probs).detach()
-    slope = ratio * k2(log_probs, ref_log_probs, old_log_probs)
-    return value + slope - slope.detach()
+    value = ratio * k3(log_probs, ref_log_probs, old_log_probs)
+    return _straight(value, ratio * k2(log_probs, ref_log_probs, old_log_probs))
+
+
+@KL_ESTIMATORS.register("Full")
+def full(log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """The divergence itself, over the whole vocabulary: no sampling error in value or gradient.
+
+    KL(π ‖ π_ref) = Σ_v π_v · (log π_v - log π_ref,v)
+
+    https://arxiv.org/abs/2510.01555
+    log_probs, ref_log_probs: [tokens, vocabulary], which only the engine has: in an update the objective asks it
+    for the result, `TokenBatch.full_kl`. old_log_probs: not read. Returns [tokens].
+    """
+    return (log_probs.exp() * (log_probs - ref_log_probs)).sum(-1)
+
+
+def _straight(value: Tensor, slope: Tensor) -> Tensor:
+    """The value of one and the gradient of the other."""
+    return value.detach() + (slope - slope.detach())
 
 
 def k3_unclamped(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
@@ -105,7 +159,11 @@ def tally_reference_kl(tally: Tally, log_probs: Tensor, ref_log_probs: Tensor, l
     http://joschu.net/blog/kl-approx.html
     log_probs, ref_log_probs: [actions]. lengths: actions of each row, int64 [rows].
     """
-    kl = k3_unclamped(log_probs, ref_log_probs)
+    tally_kl(tally, k3_unclamped(log_probs, ref_log_probs), lengths)
+
+
+def tally_kl(tally: Tally, kl: Tensor, lengths: Tensor) -> None:
+    """The same reports of a divergence that is known. kl: [actions]."""
     tally.mean_of("kl/reference", kl)
     tally.mean("kl/reference_row", kl.sum(dtype=torch.float64), (lengths > 0).sum())
 

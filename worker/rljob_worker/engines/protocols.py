@@ -81,6 +81,9 @@ class TokenBatch:
     """Rows of the micro-batch, rows without a response token included."""
     columns: dict[str, torch.Tensor]
     """The objective's columns: ragged ones packed to [tokens], fixed ones [num_rows]."""
+    full_kl: torch.Tensor | None = None
+    """[tokens], differentiable: divergence of the whole distribution each token was drawn from to the reference's, at
+    the temperature; None unless asked for."""
 
 
 @runtime_checkable
@@ -91,7 +94,7 @@ class Objective(Protocol):
     """Columns of the batch it reads, beyond `prompt_ids` and `response_ids`. A ragged one has one value per response
     token."""
     outputs: frozenset[str]
-    """Model outputs it needs, of {"log_probs", "entropy", "values"}."""
+    """Model outputs it needs, of {"log_probs", "entropy", "values", "full_kl"}."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators for one mini-batch. The engine sums them over the data-parallel ranks, once per
@@ -119,10 +122,11 @@ class TrainEngine(Protocol):
         """The critic's value of the state before each response token. Reads and returns as `log_probs`."""
         ...
 
-    def update(self, batch: Batch, objective: Objective) -> dict[str, Scalar]:
+    def update(self, batch: Batch, objective: Objective, *, reference: TrainEngine | None = None) -> dict[str, Scalar]:
         """ONE optimizer step over one mini-batch, of which `batch` holds this rank's rows. The result does not depend
         on how rows are split over ranks or micro-batches. A step whose gradient norm is not finite is skipped on all
-        ranks alike and counted in `update/skipped_total`."""
+        ranks alike and counted in `update/skipped_total`. reference: what `full_kl` compares with; an engine of the
+        same kind, model shape and ranks."""
         ...
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:

@@ -44,7 +44,7 @@ class _TokenLogProbs(torch.autograd.Function):
         ctx: Any, logits: torch.Tensor, targets: torch.Tensor, temperature: float, with_entropy: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         log_probs, entropies = [], []
-        for part, wanted in _chunks(logits, targets):
+        for part, wanted in chunks_of(logits, targets):
             distribution = log_distribution(part, temperature)
             log_probs.append(at_targets(distribution, wanted))
             if with_entropy:
@@ -61,7 +61,7 @@ class _TokenLogProbs(torch.autograd.Function):
         of_log_prob, of_entropy = gradients
         out = torch.empty_like(logits)
         start = 0
-        for part, wanted in _chunks(logits, targets):
+        for part, wanted in chunks_of(logits, targets):
             rows = slice(start, start + len(part))
             distribution = log_distribution(part, ctx.temperature)
             probabilities = distribution.exp()
@@ -75,6 +75,7 @@ class _TokenLogProbs(torch.autograd.Function):
         return out, None, None, None
 
 
-def _chunks(logits: torch.Tensor, targets: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def chunks_of(logits: torch.Tensor, others: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Both [tokens, ...] cut alike, so that a part of the logits has a bounded number of entries."""
     rows = max(1, _CHUNK_ELEMENTS // logits.shape[-1])
-    return list(zip(logits.split(rows), targets.split(rows), strict=True))
+    return list(zip(logits.split(rows), others.split(rows), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,31 @@ from rljob_worker.engines.fsdp.full_tensors import full_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, shard, world_size
-from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs
+from rljob_worker.engines.full_kl import full_kl
+from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs, response_logits
 from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.packing import micro_batches, placeholder
-from rljob_worker.engines.protocols import Objective, TokenBatch
+from rljob_worker.engines.protocols import Objective, TokenBatch, TrainEngine
+from rljob_worker.engines.token_log_probs import token_log_probs
 from rljob_worker.scalars import Scalar, mean, merge_all, total
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """What a forward pass gives of each response token, [tokens]; None is what was not asked for."""
+
+    log_probs: torch.Tensor
+    entropy: torch.Tensor | None = None
+    values: torch.Tensor | None = None
+    full_kl: torch.Tensor | None = None
+
+    def zero(self) -> torch.Tensor:
+        """A zero that a backward pass follows through every output."""
+        outputs = (getattr(self, field.name) for field in fields(self))
+        return sum(
+            (output.sum() * 0.0 for output in outputs if output is not None and output.requires_grad),
+            start=self.log_probs.new_zeros(()),
+        )
 
 
 class FSDPEngine:
@@ -55,8 +76,9 @@ class FSDPEngine:
     def values(self, batch: Batch) -> Column:
         return self._score(batch, self._values)
 
-    def update(self, batch: Batch, objective: Objective) -> dict[str, Scalar]:
+    def update(self, batch: Batch, objective: Objective, *, reference: TrainEngine | None = None) -> dict[str, Scalar]:
         assert self.optimizer is not None, "a model that is not trainable was asked to update"
+        assert reference is None or isinstance(reference, FSDPEngine), "the reference is of another kind of engine"
         watch = Stopwatch()
         runs = self._micro_batches(batch)
         with watch.phase("collectives"):
@@ -67,13 +89,15 @@ class FSDPEngine:
             hold_gradients(self.model, last=index == num_runs - 1, keep_weights=self.device.type == "cpu")
             with watch.phase("forward"):
                 if index < len(runs):
-                    loss, found = self._loss(batch, runs[index], objective, counts)
+                    loss, found = self._loss(batch, runs[index], objective, counts, reference)
                     metrics.append(found)
                     losses.append(loss.detach())
                 else:
-                    loss = self._zero_loss(objective)
+                    loss = self._zero_loss(objective, reference)
             with watch.phase("backward"):
                 loss.backward()
+        if reference is not None:
+            free_gathered_weights(reference.model)
         learning_rate = self.optimizer.learning_rate
         with watch.phase("optimizer"):
             norm, stepped = self.optimizer.step(self.agreement)
@@ -137,32 +161,48 @@ class FSDPEngine:
         return Column.from_lengths(values, batch["response_ids"].lengths)
 
     def _loss(
-        self, batch: Batch, rows: np.ndarray, objective: Objective, counts: dict[str, float]
+        self,
+        batch: Batch,
+        rows: np.ndarray,
+        objective: Objective,
+        counts: dict[str, float],
+        reference: FSDPEngine | None,
     ) -> tuple[torch.Tensor, dict[str, Scalar]]:
         micro_batch = MicroBatch.of(batch, rows, self.device)
         if not micro_batch.targets.numel():
-            return self._zero_loss(objective), {}
-        log_probs, entropy, values = self._outputs(micro_batch, objective.outputs)
-        columns = response_columns(batch, objective.columns, rows, like=log_probs)
-        tokens = TokenBatch(log_probs, entropy, values, micro_batch.row, micro_batch.num_rows, columns)
+            return self._zero_loss(objective, reference), {}
+        found = self._outputs(micro_batch, objective.outputs, reference)
+        columns = response_columns(batch, objective.columns, rows, like=found.log_probs)
+        tokens = TokenBatch(
+            found.log_probs,
+            found.entropy,
+            found.values,
+            micro_batch.row,
+            micro_batch.num_rows,
+            columns,
+            found.full_kl,
+        )
         return objective(tokens, counts)
 
-    def _zero_loss(self, objective: Objective) -> torch.Tensor:
+    def _zero_loss(self, objective: Objective, reference: FSDPEngine | None) -> torch.Tensor:
         """A loss of 0 whose forward and backward run every collective."""
-        rows = MicroBatch.build(placeholder(), self.device)
-        outputs = self._outputs(rows, objective.outputs)
-        return sum(output.sum() * 0.0 for output in outputs if output is not None and output.requires_grad)
+        return self._outputs(MicroBatch.build(placeholder(), self.device), objective.outputs, reference).zero()
 
-    def _outputs(
-        self, rows: MicroBatch, names: frozenset[str]
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """log_probs, entropy, values; of a critic only the values mean anything."""
+    def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: FSDPEngine | None) -> _Outputs:
+        """Of a critic only the values mean anything."""
         if isinstance(self.model, ValueModel):
             values = self._values(rows)
-            return torch.full_like(values.detach(), torch.nan), None, values
+            return _Outputs(torch.full_like(values.detach(), torch.nan), values=values)
         assert "values" not in names, "values were asked of a policy"
-        with_entropy = "entropy" in names
-        return *response_log_probs(self.model, rows, self.settings.temperature, with_entropy=with_entropy), None
+        logits = response_logits(self.model, rows)
+        temperature = self.settings.temperature
+        log_probs, entropy = token_log_probs(logits, rows.targets, temperature, with_entropy="entropy" in names)
+        if "full_kl" not in names:
+            return _Outputs(log_probs, entropy)
+        assert reference is not None, "the whole divergence was asked for without a reference"
+        with torch.no_grad():
+            ref_logits = response_logits(reference.model, rows)
+        return _Outputs(log_probs, entropy, full_kl=full_kl(logits, ref_logits, temperature))
 
     def _values(self, rows: MicroBatch) -> torch.Tensor:
         assert isinstance(self.model, ValueModel), "values were asked of a policy"

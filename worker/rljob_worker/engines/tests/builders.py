@@ -89,6 +89,20 @@ class PolicyGradient:
         return loss, {"entropy": mean(float(tokens.entropy.detach().sum()), len(tokens.row))}
 
 
+class Distillation:
+    """Mean over tokens of the divergence from the reference's distributions."""
+
+    columns = ()
+    outputs = frozenset({"log_probs", "full_kl"})
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"tokens": float(batch["response_ids"].lengths.sum())}
+
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
+        assert tokens.full_kl is not None
+        return tokens.full_kl.sum() / counts["tokens"], {}
+
+
 class ValueRegression:
     """Half the mean squared distance of values to the column `advantages`."""
 

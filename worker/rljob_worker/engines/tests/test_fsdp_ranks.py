@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ import torch.distributed as dist
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import load_policy, load_value_model
-from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, run_ranks, write_config
+from rljob_worker.engines.tests.builders import (
+    Distillation,
+    PolicyGradient,
+    ValueRegression,
+    a_batch,
+    run_ranks,
+    write_config,
+)
 
 CPU = torch.device("cpu")
 EXACT = TrainSettings(
@@ -61,9 +69,12 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
     group = dist.group.WORLD if dist.is_initialized() else None
     engine = FSDPEngine(load_policy(path, settings.master_dtype, 0), settings, CPU, group)
     critic = FSDPEngine(load_value_model(path, settings.master_dtype, 0), settings, CPU, group)
+    frozen = replace(settings, trainable=False)
+    reference = FSDPEngine(load_policy(path, settings.master_dtype, 7), frozen, CPU, group)
     batches = [share(a_batch(lengths), index, rank, world_size) for index, lengths in enumerate(LENGTHS)]
     metrics = [engine.update(batch, PolicyGradient()) for batch in batches]
     metrics.append(critic.update(batches[0], ValueRegression()))
+    metrics += [engine.update(batch, Distillation(), reference=reference) for batch in batches]
     if checkpoint is not None:
         engine.save(checkpoint / "policy")
         engine.export(checkpoint / "exported")
@@ -123,7 +134,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_two_ranks_train_like_one(workplace: dict[str, Any]) -> None:
     one, two = workplace["one"], workplace["two"]
-    for index in range(4):
+    for index in range(7):
         names = ["update/loss", "update/gradient_norm"] + (["entropy"] if index < 3 else [])
         for name in names:
             assert summed(two, index, name) == pytest.approx(summed(one, index, name), abs=1e-10), (index, name)

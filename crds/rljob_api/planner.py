@@ -77,10 +77,9 @@ class _Planner:
         engines: dict[EngineKey, EnginePlan] = {}
         for name in self.order:
             stage = self.resolution.stages[name]
-            for model in stage.models:
-                if stage.built_in is not None:
-                    key = _engine_key(stage, model, self.group_of[name])
-                    engines.setdefault(key, self._engine(key))
+            for model in self.resolution.engines_of(stage):
+                key = _engine_key(stage, model, self.group_of[name])
+                engines.setdefault(key, self._engine(key))
         return engines
 
     def _engine(self, key: EngineKey) -> EnginePlan:
@@ -104,13 +103,13 @@ class _Planner:
         homes = {
             self.group_of[stage.name]
             for stage in self.resolution.stages.values()
-            if model in stage.models and stage.generates == (kind == "Rollout")
+            if model in self.resolution.engines_of(stage) and stage.generates == (kind == "Rollout")
         }
         return name if len(homes) == 1 else f"{name}@{group}"
 
     def _stage(self, stage: ResolvedStage, engines: Mapping[EngineKey, EnginePlan]) -> StagePlan:
         group = self.group_of[stage.name]
-        used = tuple(engines[_engine_key(stage, m, group)] for m in stage.models if stage.built_in is not None)
+        used = tuple(engines[_engine_key(stage, model, group)] for model in self.resolution.engines_of(stage))
         return StagePlan(
             name=stage.name,
             run=stage.spec.run,

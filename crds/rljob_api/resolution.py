@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from rljob_api.catalogue import STAGES, BuiltInStage, Columns
+from rljob_api.catalogue import STAGES, BuiltInStage, Columns, full_kl
 from rljob_api.dag import Graph
-from rljob_api.keys import ROLLOUT_GROUP
+from rljob_api.keys import REFERENCE, ROLLOUT_GROUP
 from rljob_api.pipelines import stages_of
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
 
@@ -74,6 +74,12 @@ class Resolution:
             for column in stage.columns.writes:
                 producers.setdefault(column, []).append(stage.name)
         return producers
+
+    def engines_of(self, stage: ResolvedStage) -> tuple[str, ...]:
+        """The models it has engines for: its own, and the reference where the update compares whole distributions."""
+        if stage.built_in is None:
+            return ()
+        return stage.models + (REFERENCE,) * (stage.spec.run == "UpdatePolicy" and full_kl(self.spec))
 
     def reads_of(self, stage: ResolvedStage) -> tuple[str, ...]:
         """The columns it gets: those it must have, and the optional ones that are there."""

@@ -218,3 +218,13 @@ def test_a_plan_is_small_and_does_not_grow_with_hosts():
 
 def _full():
     return plan(parse_job(FULL_EXAMPLE, ["rollout.engine=Transformers"]))
+
+
+def test_the_update_has_the_reference_beside_it_where_it_compares_whole_distributions():
+    plan = make_plan("algorithm={name: GRPO, kl: {estimator: Full}}", *TWO_GROUPS)
+    update = plan.stage("update")
+    assert update.models == ("actor",)
+    assert update.engines == ("train/actor", "reference")
+    (reference,) = [engine for engine in plan.engines if engine.name == "reference"]
+    assert (reference.group, reference.mesh, reference.trainable) == (update.group, update.mesh, False)
+    assert "reference" not in [stage.name for stage in plan.stages]

@@ -70,7 +70,7 @@ class Leader:
             POD,
             settings.namespaces,
             CHILD_LABELS,
-            self._add,
+            self._pods_changed,
             relist_seconds=settings.api.relist_seconds,
             on_activity=metrics.watched,
         )
@@ -83,7 +83,7 @@ class Leader:
         self._resync = Resync(
             cluster,
             settings.namespaces,
-            self._add,
+            self._queue.add,
             interval_seconds=settings.queue.resync_seconds,
             on_missed=metrics.missed,
         )
@@ -140,8 +140,8 @@ class Leader:
         self._resync.heard(key, version, deleted)
         self._queue.add(key)
 
-    def _add(self, key: Key) -> None:
-        self._queue.add(key)
+    def _pods_changed(self, key: Key) -> None:
+        self._queue.add_after(key, self._settings.queue.settle_seconds)
 
     async def _ready(self) -> None:
         """Return once jobs may be read and pods are known."""

@@ -62,6 +62,9 @@ class QueueSettings(ApiModel):
     workers: int = Field(default=10, ge=1)
     """Jobs reconciled at once."""
 
+    settle_seconds: float = Field(default=0.2, ge=0)
+    """How long more changes of a job's pods are waited for after the first: a thousand pods change at once."""
+
     first_retry_seconds: float = Field(default=0.5, gt=0)
     """Wait after the first failure of a job's reconcile; doubles with each further one."""
 

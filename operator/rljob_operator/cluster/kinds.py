@@ -45,6 +45,7 @@ SECRET = Kind("", "v1", "Secret", "secrets")
 PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 NODE = Kind("", "v1", "Node", "nodes", namespaced=False)
+STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
 EVENT = Kind("events.k8s.io", "v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
@@ -63,6 +64,7 @@ ALL: tuple[Kind, ...] = (
     PERSISTENT_VOLUME_CLAIM,
     NAMESPACE,
     NODE,
+    STORAGE_CLASS,
     EVENT,
     LEASE,
     NETWORK_POLICY,

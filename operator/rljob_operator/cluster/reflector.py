@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.api import Cluster, Object, pages
-from rljob_operator.cluster.children import Children
+from rljob_operator.cluster.child_cache import ChildCache
 from rljob_operator.cluster.errors import ClusterError, Gone
 from rljob_operator.cluster.kinds import Kind
 from rljob_operator.key import Key
@@ -49,13 +49,13 @@ class Reflector:
     def of(self, key: Key) -> tuple[Object, ...]:
         """The children of a job, by name.  Do not change them: they are the cache's own."""
         feed = self._feed(key.namespace)
-        return feed.children.of(key) if feed else ()
+        return feed.cache.of(key) if feed else ()
 
     def note(self, child: Object) -> None:
         """Take the answer of a create, ahead of the watch, so that the next reconcile knows of it."""
         feed = self._feed(child["metadata"]["namespace"])
         if feed is not None:
-            feed.children.note(child)
+            feed.cache.note(child)
 
     @property
     def synced(self) -> bool:
@@ -95,7 +95,7 @@ class _Feed:
         relist_seconds: float,
         on_activity: Callable[[Kind], None],
     ) -> None:
-        self.children = Children()
+        self.cache = ChildCache()
         self.synced = asyncio.Event()
         self.last_activity = float("-inf")
         self._cluster = cluster
@@ -125,7 +125,7 @@ class _Feed:
         async for page in pages(self._cluster, self._kind, self._namespace, labels=self._labels):
             items += page.items
             version = page.resource_version
-        changed = self.children.replace(items, version)
+        changed = self.cache.replace(items, version)
         self._active()
         self.synced.set()
         for key in changed:
@@ -134,12 +134,12 @@ class _Feed:
     async def _watch(self, until: float) -> None:
         while (began := _now()) < until:
             stream = self._cluster.watch(
-                self._kind, self._namespace, labels=self._labels, resource_version=str(self.children.version)
+                self._kind, self._namespace, labels=self._labels, resource_version=str(self.cache.version)
             )
             async with aclosing(stream):
                 async for type_, item in stream:
                     self._active()
-                    key = self.children.update(type_, item)
+                    key = self.cache.update(type_, item)
                     if key is not None:
                         self._on_change(key)
                     if _now() >= until:

@@ -11,7 +11,7 @@ from rljob_operator.cluster import reflector as reflector_module
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.reflector import Reflector
-from rljob_operator.cluster.tests.test_children import names_of, pod
+from rljob_operator.cluster.tests.test_child_cache import names_of, pod
 from rljob_operator.key import Key
 from rljob_operator.tests.api_server import (
     ApiServer,

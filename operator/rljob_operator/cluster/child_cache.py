@@ -1,4 +1,4 @@
-"""`Children`: what is known of the jobs' children in one scope; pure."""
+"""`ChildCache`: what is known of the jobs' children in one scope; pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rljob_operator.cluster.api import Object
 from rljob_operator.key import Key
 
 
-class Children:
+class ChildCache:
     """Objects by job, fed by lists, watch events, and the answers of creates.
 
     Versions are compared as numbers, which Kubernetes guarantees within one resource (KEP-5504) and etcd has

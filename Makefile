@@ -68,6 +68,9 @@ crds: setup  ## regenerates the CustomResourceDefinition and the chart's copy of
 chart: setup  ## regenerates values.yaml, its schema, the table of the chart's README and the image list
 	$(BIN)/python -m charts.values
 
+chart-test: setup  ## the chart as helm renders it; helm and its unit-test runner are built on first use
+	$(BIN)/python -m pytest charts/tests
+
 constraints: setup  ## pins everything that .[worker,dev] installs
 	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --upgrade \
 		--extra operator --extra worker --extra dev pyproject.toml --output-file constraints.txt

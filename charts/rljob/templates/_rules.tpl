@@ -66,6 +66,9 @@
 - apiGroups: [""]
   resources: [nodes] # is the node of a pod that does not end dead
   verbs: [get, list]
+- apiGroups: [storage.k8s.io]
+  resources: [storageclasses] # does a claim wait for its first pod
+  verbs: [get]
 {{- if .Values.integrations.kueue }}
 - apiGroups: [kueue.x-k8s.io]
   resources: [resourceflavors] # where admitted pods may run

@@ -1,0 +1,199 @@
+"""The chart as helm renders it.  Run by `make chart-test`: helm and its unit-test runner are built on first use."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from charts.values.__main__ import CHART
+from e2e.cluster.commands import CommandFailed, run
+from e2e.cluster.go_programs import KUBERNETES_VERSION, program
+from rljob_api import keys
+from rljob_api.profiles import profiles_from
+from rljob_operator.cluster import kinds
+from rljob_operator.manifests.monitoring import TARGET_LABELS
+from rljob_operator.settings import Settings, load_settings
+
+Manifest = dict[str, Any]
+
+CI_VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+EVERYTHING = CHART / "ci" / "everything-values.yaml"
+MIRROR = CHART / "ci" / "mirror-values.yaml"
+NAMESPACED = CHART / "ci" / "namespaced-values.yaml"
+CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+
+
+def helm(*words: str | Path) -> str:
+    return run(program("helm"), *words)
+
+
+@cache
+def rendered(*words: str | Path) -> tuple[Manifest, ...]:
+    text = helm("template", "rl", CHART, "-n", "rljob-system", "--kube-version", KUBERNETES_VERSION, *words)
+    return tuple(each for each in yaml.safe_load_all(text) if each)
+
+
+def with_values(path: Path) -> tuple[Manifest, ...]:
+    return rendered("--values", path)
+
+
+def only(manifests: tuple[Manifest, ...], kind: str, name: str = "rl-rljob") -> Manifest:
+    (found,) = (each for each in manifests if each["kind"] == kind and each["metadata"]["name"] == name)
+    return found
+
+
+def settings_of(manifests: tuple[Manifest, ...], folder: Path) -> Settings:
+    path = folder / "operator.yaml"
+    path.write_text(only(manifests, "ConfigMap")["data"]["operator.yaml"])
+    return load_settings(path)
+
+
+def test_templates_say_what_their_unit_tests_say() -> None:
+    run(program("helm-unittest"), "--strict", CHART)
+
+
+@pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)
+def test_helm_finds_nothing_to_complain_of(path: Path) -> None:
+    helm("lint", "--strict", "--kube-version", KUBERNETES_VERSION, CHART, "--values", path)
+
+
+def test_the_operator_reads_the_settings_that_it_would_have_without_a_chart(tmp_path: Path) -> None:
+    found, plain = settings_of(rendered(), tmp_path), Settings()
+    for name in ("api", "queue", "progress", "probes", "namespaces", "metrics_port", "probe_port", "log_level"):
+        assert getattr(found, name) == getattr(plain, name), name
+    assert (found.lease.name, found.lease.namespace) == ("rl-rljob", "rljob-system")
+    assert found.pods.worker == plain.pods.worker
+
+
+def test_the_operator_reads_everything_that_can_be_set(tmp_path: Path) -> None:
+    found = settings_of(with_values(EVERYTHING), tmp_path)
+    assert (found.api.requests_per_second, found.api.burst, found.log_format) == (200, 400, "Json")
+    images = found.pods.images
+    assert images.worker == "registry.example/rljob-worker@sha256:" + "0123456789abcdef" * 4
+    assert images.data_buffer == "registry.example/rljob-databuffer:0.1.0"
+    assert images.pull_secrets == ("mirror", "extra")
+    assert found.pods.monitoring.labels == {"release": "prometheus"}
+    assert found.pods.gang.native
+    profiles = profiles_from(found.profiles)
+    assert profiles["ascend-910"].schedulers == ()
+    assert profiles["nvidia-l4"].resource == "nvidia.com/gpu"
+
+
+def test_jobs_admit_the_operator_and_those_who_scrape(tmp_path: Path) -> None:
+    policy = settings_of(with_values(EVERYTHING), tmp_path).pods.network_policy
+    assert policy.enabled
+    operator, prometheus = policy.metrics_from
+    assert operator == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "rljob-system"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "rljob", "app.kubernetes.io/instance": "rl"}},
+    }
+    assert operator["podSelector"]["matchLabels"].items() <= (
+        only(with_values(EVERYTHING), "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert prometheus == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "complaint"),
+    [
+        (("operator.replica=2",), "/operator", "'replica' not allowed"),
+        (("settings.api.requestPerSecond=5",), "/settings/api", "'requestPerSecond' not allowed"),
+        (("settings.queue.workers=0",), "/settings/queue/workers", "minimum"),
+        (("settings.logLevel=Loud",), "/settings/logLevel", "must be one of"),
+        (("settings.pods.images.worker=x",), "/settings/pods", "'images' not allowed"),
+        (("images.operator.digest=sha256:12",), "/images/operator/digest", "does not match pattern"),
+        (("images.operator.repository=",), "/images/operator/repository", "minLength"),
+        (("operator.replicas=many",), "/operator/replicas", "want integer"),
+        (("acceleratorProfiles.mine.resourse=a/b",), "/acceleratorProfiles/mine", "'resourse' not allowed"),
+        (("metrics.podMonitor.interval=often",), "/metrics/podMonitor/interval", "does not match pattern"),
+        (("watchNamespaces=a",), "/watchNamespaces", "want array"),
+        (("networkpolicy.jobs=true",), "", "'networkpolicy' not allowed"),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_a_bad_value_is_refused_where_it_stands(words: tuple[str, ...], place: str, complaint: str) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        rendered("--set", *words)
+    assert f"at '{place}'" in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+def test_what_another_chart_says_to_all_its_parts_is_no_mistake() -> None:
+    rendered("--set", "global.storageClass=fast")
+
+
+def rules_of(manifests: tuple[Manifest, ...]) -> list[Manifest]:
+    return [rule for each in manifests if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]
+
+
+@pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)
+def test_no_right_is_for_everything(path: Path) -> None:
+    for rule in rules_of(with_values(path)):
+        assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+        assert "impersonate" not in rule["verbs"] and "escalate" not in rule["verbs"] and "bind" not in rule["verbs"]
+
+
+@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.resource)
+def test_the_operator_may_read_every_kind_that_it_knows(kind: kinds.Kind) -> None:
+    if kind is kinds.EVENT:
+        return  # events are written and never read
+    granted = {
+        (group, resource)
+        for rule in rules_of(with_values(EVERYTHING))
+        if "get" in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert (kind.group, kind.plural) in granted
+
+
+def test_in_namespaces_of_its_own_nothing_is_cluster_wide() -> None:
+    manifests = with_values(NAMESPACED)
+    assert not [each["kind"] for each in manifests if each["kind"] in CLUSTER_SCOPED]
+    homes = {each["metadata"]["namespace"] for each in manifests}
+    assert homes == {"rljob-system", "team-a", "team-b"}
+    subjects = {each["subjects"][0]["name"] for each in manifests if each["kind"] == "RoleBinding"}
+    assert subjects == {"mine"}
+
+
+@pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)
+def test_every_object_bears_the_labels_of_its_release(path: Path) -> None:
+    for each in with_values(path):
+        if each["metadata"]["name"] == "rl-extra":
+            continue
+        assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "rl", each["metadata"]["name"]
+        assert ("namespace" in each["metadata"]) != (each["kind"] in CLUSTER_SCOPED), each["metadata"]["name"]
+
+
+def test_at_a_site_without_a_way_out_every_image_is_of_the_mirror(tmp_path: Path) -> None:
+    manifests = with_values(MIRROR)
+    images = settings_of(manifests, tmp_path).pods.images
+    container = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    listed = [line.rpartition(":")[0] for line in (CHART / "files/images.txt").read_text().splitlines()]
+    found = [container["image"], images.data_buffer, images.worker, images.worker_cpu]
+    assert found == [f"mirror.example/rl/{name}:stable" for name in listed]
+    assert container["imagePullPolicy"] == images.pull_policy == "Always"
+
+
+def test_jobs_are_scraped_with_the_labels_that_their_own_monitors_give() -> None:
+    monitor = only(with_values(EVERYTHING), "PodMonitor", "rl-rljob-workers")
+    assert monitor["spec"]["selector"]["matchLabels"] == {
+        keys.LABEL_MANAGED_BY: keys.MANAGED_BY_VALUE,
+        keys.LABEL_COMPONENT: keys.CONTAINER_WORKER,
+    }
+    for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+        found = {each["targetLabel"]: each["sourceLabels"] for each in endpoint["relabelings"]}
+        meta = "__meta_kubernetes_pod_label_"
+        assert found == {
+            name: [meta + label.replace(".", "_").replace("/", "_").replace("-", "_")]
+            for name, label in TARGET_LABELS.items()
+        }
+
+
+def test_progress_is_reached_where_workers_serve_it() -> None:
+    policy = only(with_values(EVERYTHING), "NetworkPolicy")
+    assert policy["spec"]["egress"][2]["ports"] == [{"protocol": "TCP", "port": keys.PORT_WORKER_METRICS}]

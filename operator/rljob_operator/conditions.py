@@ -19,7 +19,7 @@ class Reason(StrEnum):
     meaning: str
     """One sentence for docs/conditions.md."""
 
-    def __new__(cls, value: str, meaning: str) -> Self:
+    def __new__(cls, value: str, meaning: str = "") -> Self:
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
@@ -37,6 +37,7 @@ class Reason(StrEnum):
         "The spec is consistent, but cannot be planned, such as rows that can never fit. Final.",
     )
     PLAN_TOO_LARGE = "PlanTooLarge", "The plan does not fit into a ConfigMap of 1 MiB. Final."
+    IMAGE_UNKNOWN = "ImageUnknown", "No worker image is known for the accelerator; the message says where to name one."
     UNKNOWN_PROFILE = (
         "UnknownProfile",
         "The operator has no accelerator profile of this name; the message lists those it has.",
@@ -106,7 +107,7 @@ class Reason(StrEnum):
     CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid", "A container cannot be made. Fails the job after 15 minutes."
     SPEC_CHANGED = (
         "SpecChanged",
-        "A field that does not change was changed where no rule of the API server refused it; the change is of no effect.",
+        "A field that may not change was changed where the API server did not refuse it; that is of no effect.",
     )
     POD_FAILED = "PodFailed", "A container of a pod failed."
     OUT_OF_MEMORY = "OOMKilled", "A container used more memory than its limit."

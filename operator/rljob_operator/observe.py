@@ -10,6 +10,7 @@ from typing import Any
 from rljob_api import keys
 from rljob_api.exit_codes import ExitCode
 from rljob_api.failure_policy import describe
+from rljob_operator.conditions import Reason
 from rljob_operator.timestamps import seconds_of
 
 Object = Mapping[str, Any]
@@ -23,14 +24,14 @@ REFUSED_BY_KUBELET = frozenset(
 caused sets DisruptionTarget, one that the pod's own use of its disk caused does not."""
 
 STUCK = {
-    "ErrImagePull": "ImagePullFailed",
-    "ImagePullBackOff": "ImagePullFailed",
-    "ErrImageNeverPull": "ImagePullFailed",
-    "InvalidImageName": "ImagePullFailed",
-    "ImageInspectError": "ImagePullFailed",
-    "CreateContainerConfigError": "ContainerConfigInvalid",
-    "CreateContainerError": "ContainerConfigInvalid",
-    "RunContainerError": "ContainerConfigInvalid",
+    "ErrImagePull": Reason.IMAGE_PULL_FAILED,
+    "ImagePullBackOff": Reason.IMAGE_PULL_FAILED,
+    "ErrImageNeverPull": Reason.IMAGE_PULL_FAILED,
+    "InvalidImageName": Reason.IMAGE_PULL_FAILED,
+    "ImageInspectError": Reason.IMAGE_PULL_FAILED,
+    "CreateContainerConfigError": Reason.CONTAINER_CONFIG_INVALID,
+    "CreateContainerError": Reason.CONTAINER_CONFIG_INVALID,
+    "RunContainerError": Reason.CONTAINER_CONFIG_INVALID,
 }
 """What a container waits for that seldom comes by itself, and the condition's reason for it."""
 
@@ -57,7 +58,7 @@ class Stuck:
     """A container that cannot start."""
 
     container: str
-    reason: str
+    reason: Reason
     """Of a condition."""
     message: str
 

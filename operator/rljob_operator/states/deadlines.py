@@ -21,7 +21,7 @@ def overrun(situation: Situation) -> Decision | None:
 def next_deadline_seconds(situation: Situation) -> float:
     """When the next of them may pass."""
     status, spec = situation.status, situation.spec
-    lefts = []
+    lefts: list[float] = []
     if spec.lifecycle.active_seconds is not None and status.ready_time is not None:
         lefts.append(spec.lifecycle.active_seconds - settled_seconds(status, situation.now))
     if status.ready_time is None:
@@ -69,4 +69,4 @@ def _gang(situation: Situation) -> Decision | None:
         return None
     message = f"only {placed} of {total} pods found a node within scheduling.timeoutSeconds, {limit} s"
     decision = failing.restart(situation, yes(Reason.GANG_TIMED_OUT, message))
-    return decision.claiming(Scheduled=no(Reason.GANG_TIMED_OUT, message))
+    return decision.claiming("Scheduled", no(Reason.GANG_TIMED_OUT, message))

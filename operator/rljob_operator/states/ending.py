@@ -44,7 +44,7 @@ def with_stuck_pods(situation: Situation, decision: Decision) -> Decision:
     if not overdue:
         return decision
     message = f"{', '.join(overdue[:5])} should be gone; deleted by force after {force_after} s"
-    return decision.claiming(Degraded=yes(Reason.POD_STUCK_TERMINATING, message))
+    return decision.claiming("Degraded", yes(Reason.POD_STUCK_TERMINATING, message))
 
 
 def _grace(situation: Situation, pod: PodFacts, grace_seconds: int) -> int | None:

@@ -45,13 +45,13 @@ def fail(situation: Situation) -> Decision | None:
     status = situation.with_status(last_failure=failure)
     left = seconds_of(failure.time) + _settle_seconds(situation, found) - situation.now
     if noticed is None or left > 0:
-        return Decision(status.status, look_again_seconds=max(left, 0.0)).claiming(Degraded=_claim(worst))
+        return Decision(status.status, look_again_seconds=max(left, 0.0)).claiming("Degraded", _claim(worst))
     return _decided(status, found, worst)
 
 
 def restart(situation: Situation, claim: Claim, **changes: Any) -> Decision:
     """Give up the attempt; another follows when its pods are gone and the pause is over."""
-    return ending.end(_given_up(situation, **changes)).claiming(Degraded=claim)
+    return ending.end(_given_up(situation, **changes)).claiming("Degraded", claim)
 
 
 def _given_up(situation: Situation, **changes: Any) -> Situation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rljob_api.v1alpha1.status import RLJobStatus
-from rljob_operator.conditions import Claims, Reason, no, yes
+from rljob_operator.conditions import Reason, no, yes
 from rljob_operator.observe import PodFacts
 from rljob_operator.states import ending
 from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation
@@ -14,18 +14,15 @@ from rljob_operator.timestamps import seconds_of, seconds_since
 
 def succeed(situation: Situation) -> Decision:
     """The job is done."""
-    claims: Claims = {
-        "Complete": yes(Reason.ALL_PODS_DONE, _after(situation)),
-        "Failed": no(Reason.ENDED_OTHERWISE),
-    }
-    ended = _ended(situation, phase="Succeeded")
-    return finished(ended).claiming(**claims)
+    decision = finished(_ended(situation, phase="Succeeded"))
+    complete = yes(Reason.ALL_PODS_DONE, _after(situation))
+    return decision.claiming("Complete", complete).claiming("Failed", no(Reason.ENDED_OTHERWISE))
 
 
 def fail(situation: Situation, reason: Reason, message: str) -> Decision:
     """The job ends here, without having done its work."""
-    claims: Claims = {"Failed": yes(reason, message), "Complete": no(Reason.ENDED_OTHERWISE)}
-    return finished(_ended(situation, phase="Failed")).claiming(**claims)
+    decision = finished(_ended(situation, phase="Failed"))
+    return decision.claiming("Failed", yes(reason, message)).claiming("Complete", no(Reason.ENDED_OTHERWISE))
 
 
 def finished(situation: Situation) -> Decision:

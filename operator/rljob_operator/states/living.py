@@ -10,9 +10,17 @@ from rljob_operator.states.situation import Decision, QueueAction, Situation
 
 def live(situation: Situation) -> Decision:
     """The first of these that has something to say decides; when none has, the attempt goes on."""
-    rules = (_succeed, _suspend, _give_quota_back, _obstruct, failing.fail, deadlines.overrun)
+    rules = (_refuse, _succeed, _suspend, _give_quota_back, _obstruct, failing.fail, deadlines.overrun)
     decisions = (rule(situation) for rule in rules)
     return next((each for each in decisions if each is not None), None) or _go_on(situation)
+
+
+def _refuse(situation: Situation) -> Decision | None:
+    """A job of which not even the pods are known any more."""
+    refusal = situation.refusal
+    if refusal is None or situation.expected:
+        return None
+    return finished.fail(situation, refusal.reason, refusal.message)
 
 
 def _succeed(situation: Situation) -> Decision | None:
@@ -31,7 +39,7 @@ def _give_quota_back(situation: Situation) -> Decision | None:
     if situation.admission.state is not AdmissionState.EVICTED:
         return None
     message = situation.admission.message
-    return _checkpointing(situation).claiming(QuotaReserved=no(Reason.EVICTED, message))
+    return _checkpointing(situation).claiming("QuotaReserved", no(Reason.EVICTED, message))
 
 
 def _checkpointing(situation: Situation) -> Decision:
@@ -56,7 +64,7 @@ def _obstruct(situation: Situation) -> Decision | None:
     claim = no(obstacle.reason, obstacle.message)
     if situation.status.pods_created_time is not None:
         return None
-    return failing.restart(situation, yes(obstacle.reason, obstacle.message)).claiming(Scheduled=claim)
+    return failing.restart(situation, yes(obstacle.reason, obstacle.message)).claiming("Scheduled", claim)
 
 
 def _go_on(situation: Situation) -> Decision:

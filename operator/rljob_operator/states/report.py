@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rljob_api.v1alpha1.status import Phase, WorkerGroupStatus
+from rljob_api.v1alpha1.status import ConditionType, Phase, WorkerGroupStatus
 from rljob_operator.conditions import Claim, Claims, Reason, condition, merged, no, unknown, yes
 from rljob_operator.progress import Unreachable
 from rljob_operator.states.faults import is_going
@@ -50,7 +50,7 @@ _WELL = no(Reason.AS_EXPECTED)
 
 def _waiting(situation: Situation) -> Claims:
     """Between attempts it stays known why the last one did not get its pods."""
-    claims: dict[str, Claim] = {
+    claims: dict[ConditionType, Claim] = {
         "Accepted": yes(Reason.VALID),
         "Suspended": no(Reason.NOT_SUSPENDED),
         "QuotaReserved": _quota(situation),
@@ -64,7 +64,7 @@ def _waiting(situation: Situation) -> Claims:
         del claims["Scheduled"]
     if situation.status.next_attempt_time is None or condition(situation.status.conditions, "Degraded") is None:
         claims["Degraded"] = _WELL
-    return claims  # type: ignore[return-value]
+    return claims
 
 
 def _ending(situation: Situation) -> Claims:

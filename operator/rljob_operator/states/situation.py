@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_api.v1alpha1.status import RLJobStatus
+from rljob_api.v1alpha1.status import ConditionType, RLJobStatus
 from rljob_operator import names
 from rljob_operator.conditions import Claim, Claims, Reason
 from rljob_operator.manifests.gang.gang import Admission, AdmissionState
@@ -146,9 +146,9 @@ class Decision:
     look_again_seconds: float | None = None
     """None: when something changes."""
 
-    def claiming(self, **claims: Claim) -> Decision:
-        """The same, with more claims; those made already stay."""
-        return replace(self, claims={**claims, **self.claims})
+    def claiming(self, type_: ConditionType, claim: Claim) -> Decision:
+        """The same, with one more claim; one made already stays."""
+        return replace(self, claims={type_: claim, **self.claims})
 
     def again_within(self, seconds: float | None) -> Decision:
         """The same, looking again after `seconds` at the latest."""

@@ -52,7 +52,7 @@ def _refuse_for_ever(situation: Situation) -> Decision | None:
     if refusal is None or not refusal.is_final:
         return None
     return finished.fail(situation, refusal.reason, refusal.message).claiming(
-        Accepted=no(refusal.reason, refusal.message)
+        "Accepted", no(refusal.reason, refusal.message)
     )
 
 
@@ -70,7 +70,7 @@ def _refuse(situation: Situation) -> Decision | None:
     if refusal is None:
         return None
     return Decision(situation.status, look_again_seconds=REFUSED_LOOK_SECONDS).claiming(
-        Accepted=no(refusal.reason, refusal.message)
+        "Accepted", no(refusal.reason, refusal.message)
     )
 
 
@@ -79,7 +79,7 @@ def _wait_for_predecessor(situation: Situation) -> Decision | None:
         return None
     message = "children of a deleted job of the same name are still there"
     return Decision(situation.status, look_again_seconds=PREDECESSOR_LOOK_SECONDS).claiming(
-        Scheduled=no(Reason.PREDECESSOR_ENDING, message)
+        "Scheduled", no(Reason.PREDECESSOR_ENDING, message)
     )
 
 
@@ -92,7 +92,7 @@ def _queue(situation: Situation) -> Decision | None:
     is_evicted = admission.state is AdmissionState.EVICTED
     queue = QueueAction.RELEASE if is_evicted else QueueAction.HOLD
     reason = Reason.EVICTED if is_evicted else Reason.QUOTA_PENDING
-    return Decision(status, queue=queue).claiming(QuotaReserved=no(reason, admission.message))
+    return Decision(status, queue=queue).claiming("QuotaReserved", no(reason, admission.message))
 
 
 def _pause(situation: Situation) -> Decision | None:

@@ -1,0 +1,37 @@
+"""`python -m rljob_operator --config /etc/rljob/operator.yaml`."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+
+from rljob_api.profiles import profiles_from
+from rljob_operator.command import run_command
+from rljob_operator.gangs import Gangs
+from rljob_operator.leader import Reconcile, Surroundings
+from rljob_operator.reconcile import Reconciler, Rules
+
+
+def make_reconcile(surroundings: Surroundings) -> Reconcile:
+    """The reconcile of RLJobs, as the settings say."""
+    settings = surroundings.settings
+    rules = Rules(
+        profiles=profiles_from(settings.profiles),
+        pods=settings.pods,
+        progress_interval_seconds=settings.progress.interval_seconds,
+    )
+    return Reconciler(
+        cluster=surroundings.cluster,
+        pods=surroundings.pods,
+        progress=surroundings.progress,
+        rules=rules,
+        metrics=surroundings.metrics.jobs,
+        gangs=Gangs(),
+        clock=time.time,
+        new_token=lambda: secrets.token_urlsafe(32),
+    ).reconcile
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(make_reconcile))

@@ -1,0 +1,89 @@
+"""Speaks to the queue or gang scheduler of a job: what the gang adapters render is read and written here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from rljob_operator.children import Children
+from rljob_operator.cluster.api import Cluster, Object
+from rljob_operator.cluster.kinds import kind_of
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.gang.gang import Admission, AdmissionState, Gang, Readiness
+from rljob_operator.states import Decision, QueueAction, Situation
+
+Select = Callable[[JobContext], Gang]
+
+
+class Gangs:
+    """One for all jobs; `select` chooses a job's adapter."""
+
+    def __init__(self, cluster: Cluster, select: Select) -> None:
+        self._cluster = cluster
+        self._select = select
+
+    def of(self, context: JobContext) -> Gang:
+        """The adapter of this job."""
+        return self._select(context)
+
+    async def look(self, context: JobContext, situation: Situation) -> Situation:
+        """The situation with what the queue says."""
+        gang = self.of(context)
+        objects = await self.objects(context, gang, max(situation.status.attempt, 1))
+        return replace(
+            situation,
+            admission=gang.admission(objects),
+            has_queue=gang.provider == "Kueue",
+            waits_for_all=gang.provider != "None",
+        )
+
+    async def objects(self, context: JobContext, gang: Gang, attempt: int) -> list[Object]:
+        """The live objects of the gang."""
+        found = [
+            await self._cluster.get(kind_of(each), context.namespace, each["metadata"]["name"])
+            for each in gang.objects(context, attempt)
+        ]
+        return [each for each in found if each is not None]
+
+    async def act(self, context: JobContext, children: Children, decision: Decision, readiness: Readiness) -> None:
+        """Do what was decided about the queue."""
+        gang, attempt = self.of(context), max(decision.status.attempt, 1)
+        objects = await self.objects(context, gang, attempt)
+        if decision.queue is QueueAction.HOLD:
+            there = {each["metadata"]["name"] for each in objects}
+            missing = (each for each in gang.objects(context, attempt) if each["metadata"]["name"] not in there)
+            objects += [await children.make(manifest) for manifest in missing]
+        for status in self._statuses(gang, objects, decision, readiness):
+            await self._cluster.apply_status(kind_of(status), context.namespace, status)
+
+    def _statuses(self, gang: Gang, objects: list[Object], decision: Decision, readiness: Readiness) -> list[Manifest]:
+        if decision.queue is QueueAction.FINISH:
+            return gang.finish(objects, f"the job has {decision.status.phase.lower()}")
+        if decision.queue is QueueAction.RELEASE:
+            return gang.release(objects)
+        return gang.report(objects, readiness) if decision.queue is QueueAction.HOLD else []
+
+
+class NoGang:
+    """Pods are made without a group; whether all find a node the operator itself watches."""
+
+    provider = "None"
+    kinds: tuple[tuple[str, str], ...] = ()
+
+    def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
+        return []
+
+    def shape(self, context: JobContext, pod: Manifest) -> Manifest:
+        return pod
+
+    def admission(self, objects: Sequence[Manifest]) -> Admission:
+        return Admission(AdmissionState.ADMITTED)
+
+    def report(self, objects: Sequence[Manifest], readiness: Readiness) -> list[Manifest]:
+        return []
+
+    def release(self, objects: Sequence[Manifest]) -> list[Manifest]:
+        return []
+
+    def finish(self, objects: Sequence[Manifest], message: str) -> list[Manifest]:
+        return []

@@ -33,6 +33,9 @@ ENV_RANK_TABLE = "RLJOB_RANK_TABLE"
 """A file that must say `"status": "completed"` before workers start."""
 ENV_RANK_TABLE_SECONDS = "RLJOB_RANK_TABLE_SECONDS"
 
+OWN_ENVIRONMENT = frozenset(value for name, value in list(globals().items()) if name.startswith("ENV_"))
+"""Variables by which a process knows who it is; a job's `env` cannot set them."""
+
 # Ports of a pod. Locally the system chooses them.
 PORT_BUFFER = 8815
 PORT_WORKER_METRICS = 9400

@@ -10,7 +10,6 @@ from rljob_api.checks.subject import Subject, problem
 from rljob_api.problem import Problem, suggestion
 
 OWN_LABEL_PREFIX = f"{keys.GROUP}/"
-OWN_ENV = frozenset(value for name, value in vars(keys).items() if name.startswith("ENV_"))
 OWN_VOLUMES = frozenset({"plan", "token", "socket", "arena"})
 
 _OWN_FIELDS: Mapping[str, tuple[str, str]] = {
@@ -38,7 +37,7 @@ def check_templates(subject: Subject) -> Iterator[Problem]:
 def check_own_variables(subject: Subject) -> Iterator[Problem]:
     """Variables that say who a pod is."""
     for i, variable in enumerate(subject.spec.env):
-        if variable.name in OWN_ENV:
+        if variable.name in keys.OWN_ENVIRONMENT:
             yield _own_variable(f"spec.env[{i}].name", variable.name)
 
 
@@ -100,7 +99,7 @@ def _container(container: Mapping[str, Any], field: str, path: str) -> Iterator[
         yield problem(f"{path}.restartPolicy", container["restartPolicy"], message, "Leave it out.")
     if name in (keys.CONTAINER_BUFFER, keys.CONTAINER_WORKER):
         for i, variable in enumerate(_entries(container, "env")):
-            if isinstance(variable, Mapping) and variable.get("name") in OWN_ENV:
+            if isinstance(variable, Mapping) and variable.get("name") in keys.OWN_ENVIRONMENT:
                 yield _own_variable(f"{path}.env[{i}].name", variable["name"])
 
 

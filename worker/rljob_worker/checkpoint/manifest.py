@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rljob_worker.checkpoint.ownership import Owner
+
 MANIFEST = "manifest.json"
-_NAME = re.compile(r"step-(\d{8,})-attempt-(\d+)")
+_NAME = re.compile(r"step-(\d{8,})-attempt-(\d+)(?:-[0-9a-z]+)?")
 _CHUNK_BYTES = 1 << 22
 
 
@@ -57,8 +59,9 @@ class Committed:
         return self.manifest.step
 
 
-def directory_name(step: int, attempt: int) -> str:
-    return f"step-{step:08d}-attempt-{attempt}"
+def directory_name(step: int, owner: Owner) -> str:
+    """A directory of this owner's alone: what a lost pod of another one still writes does not meet it."""
+    return f"step-{step:08d}-{owner.mark}"
 
 
 def committed(checkpoints: Path) -> list[Committed]:

@@ -72,30 +72,3 @@ def delete(path: Path) -> None:
     """Remove a checkpoint, manifest first: a deletion cut short leaves no half checkpoint that looks good."""
     (path / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
-
-
-def claim_run(run_dir: Path, attempt: int) -> None:
-    """Note that the run belongs to this attempt from now on; StorageError when a later attempt has it."""
-    owner = owner_attempt(run_dir)
-    if owner > attempt:
-        raise StorageError(f"{run_dir} belongs to attempt {owner} already; this is attempt {attempt}")
-    write_atomically(run_dir / "attempt", str(attempt))
-
-
-def owner_attempt(run_dir: Path) -> int:
-    try:
-        return int((run_dir / "attempt").read_text())
-    except (FileNotFoundError, ValueError):
-        return 0
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old or the new text, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror}; free space or fix permissions, then resume"
-        ) from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rljob_worker.checkpoint.files import write_atomically
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -21,7 +22,8 @@ from rljob_worker.checkpoint.manifest import (
     file_entry,
     to_delete,
 )
-from rljob_worker.checkpoint.restore import delete, owner_attempt, write_atomically
+from rljob_worker.checkpoint.ownership import Owner, owner_of
+from rljob_worker.checkpoint.restore import delete
 from rljob_worker.checkpoint.rows import HeldRows, write_rows
 from rljob_worker.errors import DeadlineExceeded, StorageError
 
@@ -37,7 +39,7 @@ class RankFiles:
     """Writes one rank's part of a checkpoint."""
 
     run_dir: Path
-    attempt: int
+    owner: Owner
     group: str
     rank: int
 
@@ -52,7 +54,7 @@ class RankFiles:
 
         Raises StorageError.
         """
-        directory = self.run_dir / "checkpoints" / directory_name(step, self.attempt)
+        directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
         with storage_errors(directory):
             for name, engine in engines.items():
                 engine_directory = directory / "engines" / engine_folder(name)
@@ -79,7 +81,7 @@ class Committer:
     """The lead's part: waits for every rank's done file, then writes the manifest, then applies retention."""
 
     run_dir: Path
-    attempt: int
+    owner: Owner
     plan_hash: str
     ranks: tuple[tuple[str, int], ...]
     """(group, rank) of every worker of the job."""
@@ -90,13 +92,13 @@ class Committer:
     def commit(self, step: int, *, score: float | None) -> Path:
         """Returns the committed directory. Raises DeadlineExceeded naming the late ranks, StorageError when a later
         attempt owns the run or the disk is full."""
-        directory = self.run_dir / "checkpoints" / directory_name(step, self.attempt)
+        directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
         done = self._wait_for_all(directory)
-        owner = owner_attempt(self.run_dir)
-        if owner != self.attempt:
-            raise StorageError(f"attempt {self.attempt} may not commit step {step}: the run belongs to attempt {owner}")
+        owner = owner_of(self.run_dir)
+        if owner != self.owner:
+            raise StorageError(f"{self.owner} may not commit step {step}: the run belongs to {owner}")
         with storage_errors(directory):
-            manifest = Manifest(step, self.attempt, self.plan_hash, score, all_files(directory, done))
+            manifest = Manifest(step, self.owner.attempt, self.plan_hash, score, all_files(directory, done))
             write_atomically(directory / MANIFEST, manifest.to_json())
         for old in to_delete(
             committed(self.run_dir / "checkpoints"), keep_last=self.keep_last, keep_best=self.keep_best

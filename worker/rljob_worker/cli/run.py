@@ -12,12 +12,9 @@ from rich.console import Console
 
 from rljob_api.advice import warnings_of
 from rljob_api.exit_codes import ExitCode
-from rljob_api.load import parse_job
 from rljob_api.plan import Plan
 from rljob_api.planner import plan as plan_of
-from rljob_api.problem import InvalidJobError
 from rljob_api.v1alpha1 import RLJob
-from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.cli.jobfile import read_job
 from rljob_worker.cli.live import LiveView
 from rljob_worker.cli.output import say
@@ -25,11 +22,12 @@ from rljob_worker.cli.plain import PlainView
 from rljob_worker.cli.summary import summary
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.environment import missing_variables
+from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import Commands
 from rljob_worker.local.job_paths import with_absolute_paths
 from rljob_worker.local.lock import RunLock
 from rljob_worker.local.progress import MetricsTail, Progress
-from rljob_worker.local.resume import Existing, Finished, decide_start
+from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.metrics.trackers import check_installed
@@ -62,26 +60,6 @@ def run_job(
             say(f"rljob: {note.cause} (log: {note.log})", err=True)
     assert note.exit_code is not None
     return note.exit_code
-
-
-def existing_run(directory: RunDirectory) -> Existing | None:
-    """What an earlier run left; None where there was none. InvalidJob when its job can no longer be read."""
-    if not directory.job.exists():
-        return None
-    try:
-        old = parse_job(directory.job.read_text())
-    except InvalidJobError as error:
-        raise InvalidJob(
-            f"{directory.path} holds a run whose job this version does not understand ({error.problems[0]}); "
-            "give the new run another name (`--set metadata.name=...`)"
-        ) from error
-    note = directory.read_note()
-    return Existing(str(directory.path), old.spec, note.phase if note else "", tuple(checkpoint_steps(directory)))
-
-
-def checkpoint_steps(directory: RunDirectory) -> list[int]:
-    """Steps of committed checkpoints, ascending."""
-    return [checkpoint.step for checkpoint in committed(directory.checkpoints)]
 
 
 def _refuse_foreign(directory: RunDirectory) -> None:

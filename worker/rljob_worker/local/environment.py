@@ -66,6 +66,7 @@ def pod_environment(
         "PYTHONPATH": python_path(base.get("PYTHONPATH", ""), context.code_dir),
         "PYTHONUNBUFFERED": "1",
     }
+    base = {name: value for name, value in base.items() if name not in keys.OWN_ENVIRONMENT}
     users = job_variables(context.plan)
     threads = thread_variables({**base, **users}, context.plan.num_workers, cores)
     return {**base, **threads, **device_variables(base, context.plan, group, host), **users, **own}

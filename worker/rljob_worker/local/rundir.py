@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from rljob_worker.checkpoint.ownership import owner_of
 from rljob_worker.errors import StorageError
 from rljob_worker.local.lock import is_locked
 from rljob_worker.metrics.sink import METRICS, SAMPLES
@@ -130,11 +131,7 @@ class RunDirectory:
     def last_attempt(self) -> int:
         """The highest attempt number that was ever used here, 0 for none."""
         note = self.read_note()
-        try:
-            claimed = int((self.path / "attempt").read_text())
-        except (OSError, ValueError):
-            claimed = 0
-        return max(claimed, note.attempt if note else 0)
+        return max(owner_of(self.path).attempt, note.attempt if note else 0)
 
 
 def runs_in(directory: Path) -> Iterator[RunDirectory]:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rljob_api import keys
 from rljob_api.plan import GroupPlan, Plan
+from rljob_worker.checkpoint.ownership import Owner
 from rljob_worker.errors import InvalidJob
 
 
@@ -27,10 +29,19 @@ class WorkerEnvironment:
     token: str
     run_dir: Path
     resume: str
+    run_id: str = ""
+    """On a cluster the uid of the RLJob."""
+    keeps_checkpoints: bool = True
+    """False where the ranks' parts of a checkpoint would lie on different disks."""
 
     @property
     def group_plan(self) -> GroupPlan:
         return self.plan.group(self.group)
+
+    @property
+    def owner(self) -> Owner:
+        """As whom this process writes to the run directory."""
+        return Owner(self.attempt, self.run_id)
 
     @property
     def rank(self) -> int:
@@ -59,7 +70,9 @@ class WorkerEnvironment:
             buffer_socket=_required(environ, "RLJOB_BUFFER"),
             token=_read(token_file, "RLJOB_TOKEN_FILE").strip(),
             run_dir=Path(_required(environ, "RLJOB_RUN_DIR")),
-            resume=environ.get("RLJOB_RESUME", "auto"),
+            resume=environ.get(keys.ENV_RESUME, "auto"),
+            run_id=environ.get(keys.ENV_RUN_ID, ""),
+            keeps_checkpoints=environ.get(keys.ENV_CHECKPOINTS, "on") != "off",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.checkpoint.writer import Committer
@@ -21,6 +21,7 @@ class Lead:
     control: Control
     recorder: Recorder
     committer: Committer
+    keeps_checkpoints: bool = True
     metrics: dict[str, float] = field(default_factory=dict)
 
     def open(self, opening: Opening) -> None:
@@ -40,6 +41,8 @@ class Lead:
             reward=self._reward(),
             elapsed_seconds=self.recorder.active_seconds,
         )
+        if not self.keeps_checkpoints:
+            verdict = replace(verdict, checkpoint=False)
         self.control.announce(step + 1, verdict)
         return verdict
 
@@ -60,7 +63,7 @@ def build_lead(environment: WorkerEnvironment, control: Control, reporter: Repor
     files = RunFiles(environment.run_dir, trackers=spec.monitoring.trackers, name=plan.job, config=spec.to_json())
     committer = Committer(
         run_dir=environment.run_dir,
-        attempt=environment.attempt,
+        owner=environment.owner,
         plan_hash=plan.hash(),
         ranks=tuple((group.name, rank) for group in plan.groups for rank in range(group.num_workers)),
         keep_last=spec.checkpoint.keep_last,
@@ -68,4 +71,4 @@ def build_lead(environment: WorkerEnvironment, control: Control, reporter: Repor
         deadline_seconds=spec.data_buffer.deadline_seconds,
     )
     recorder = Recorder(files, reporter, total_steps=spec.stop.steps, attempt=environment.attempt)
-    return Lead(spec, control, recorder, committer)
+    return Lead(spec, control, recorder, committer, environment.keeps_checkpoints)

@@ -13,7 +13,6 @@ import numpy as np
 
 from rljob_api.exit_codes import ExitCode
 from rljob_api.plan import StagePlan
-from rljob_worker.checkpoint.restore import choose_start, claim_run, discard_after
 from rljob_worker.checkpoint.rows import HeldRows, read_rows
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import RankFiles, engine_folder
@@ -29,6 +28,7 @@ from rljob_worker.runtime.figures import data_metrics
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead import Lead, build_lead
 from rljob_worker.runtime.loop import Loop, Parts
+from rljob_worker.runtime.opening import open_run
 from rljob_worker.runtime.resources import build_resources, build_validation
 from rljob_worker.runtime.status import StatusPoster
 from rljob_worker.runtime.weight_sync import WeightSync
@@ -121,10 +121,7 @@ class Worker:
         """The lead chooses where to go on and tells the others."""
         if not self.environment.is_lead:
             return None, self.control.await_opening()
-        run_dir, checkpoints = self.environment.run_dir, self.environment.run_dir / "checkpoints"
-        claim_run(run_dir, self.environment.attempt)
-        start = choose_start(checkpoints, self.environment.resume)
-        discard_after(checkpoints, start.step)
+        start = open_run(self.environment)
         opening = Opening(start.step, None if start.checkpoint is None else str(start.checkpoint))
         lead = build_lead(self.environment, self.control, self.reporter)
         lead.open(opening)
@@ -204,7 +201,7 @@ class Worker:
 
     def _saver(self, lead: Lead | None) -> Callable[[int], None]:
         environment = self.environment
-        files = RankFiles(environment.run_dir, environment.attempt, environment.group, environment.rank)
+        files = RankFiles(environment.run_dir, environment.owner, environment.group, environment.rank)
 
         def save(step: int) -> None:
             files.save(step, self.trainable, self._state(lead).to_json(), list(self._held_rows()))
@@ -238,4 +235,5 @@ class Worker:
 
     def _last_words(self, step: int, verdict: Verdict) -> LastWords:
         code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE
-        return LastWords(int(code), step, step, verdict.cause, self.environment.name)
+        checkpoint = step if self.environment.keeps_checkpoints else None
+        return LastWords(int(code), step, checkpoint, verdict.cause, self.environment.name)

@@ -5,6 +5,7 @@ import shutil
 import signal
 
 from rljob_worker.checkpoint.manifest import committed, damage, directory_name
+from rljob_worker.checkpoint.ownership import Owner
 from rljob_worker.tests.jobs import CPU, make_job, run_job
 from rljob_worker.tests.live_run import live_run
 from rljob_worker.tests.trouble import ask_for, held, troubled_job
@@ -53,15 +54,15 @@ def test_a_full_disk_and_damaged_files_never_cost_more_than_the_checkpoint_they_
     ask_for(tmp_path, steps={3: "fill_disk"})
     full = run_job(job, tmp_path)
     assert full.code == 74, full.output + full.logs
-    assert directory_name(3, 1) in full.output and "the previous checkpoint is intact" in full.output
+    assert directory_name(3, Owner(1)) in full.output and "the previous checkpoint is intact" in full.output
     assert [each.step for each in checkpoints_of(full)] == [1, 2]
     assert not any(map(damage, checkpoints_of(full)))
-    assert not (full.directory / "checkpoints" / directory_name(3, 1)).exists()
+    assert not (full.directory / "checkpoints" / directory_name(3, Owner(1))).exists()
 
     ask_for(tmp_path)
     older, newest = checkpoints_of(full)
     corrupt(newest)
-    torn = full.directory / "checkpoints" / directory_name(3, 9)
+    torn = full.directory / "checkpoints" / directory_name(3, Owner(9))
     shutil.copytree(older.path, torn)
     (torn / "manifest.json").write_text((older.path / "manifest.json").read_text()[:100])
     fallen_back = run_job(job, tmp_path)

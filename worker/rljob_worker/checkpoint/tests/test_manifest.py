@@ -4,7 +4,8 @@ import threading
 import pytest
 
 from rljob_worker.checkpoint.manifest import MANIFEST, Committed, Manifest, committed, damage, directory_name, to_delete
-from rljob_worker.checkpoint.restore import Start, choose_start, claim_run, discard_after
+from rljob_worker.checkpoint.ownership import Owner, claim_run
+from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
 from rljob_worker.checkpoint.writer import Committer, RankFiles, reason_of
 from rljob_worker.errors import DeadlineExceeded, StorageError
 
@@ -21,12 +22,12 @@ class FakeEngine:
 
 def committer(run_dir, attempt=1, ranks=(("train", 0),), deadline_seconds=5.0, **options):
     options = {"keep_last": 2, "keep_best": 0, **options}
-    return Committer(run_dir, attempt, "plan", ranks, deadline_seconds=deadline_seconds, **options)
+    return Committer(run_dir, Owner(attempt), "plan", ranks, deadline_seconds=deadline_seconds, **options)
 
 
 def write(run_dir, step, attempt=1, score=None, **options):
-    claim_run(run_dir, attempt)
-    RankFiles(run_dir, attempt, "train", 0).save(step, {"train/actor": FakeEngine(0)}, {"stages": {}})
+    claim_run(run_dir, Owner(attempt))
+    RankFiles(run_dir, Owner(attempt), "train", 0).save(step, {"train/actor": FakeEngine(0)}, {"stages": {}})
     return committer(run_dir, attempt, **options).commit(step, score=score)
 
 
@@ -81,25 +82,25 @@ def test_the_newest_attempt_of_a_step_counts(tmp_path):
 
 
 def test_an_old_attempt_cannot_commit(tmp_path):
-    claim_run(tmp_path, 1)
-    RankFiles(tmp_path, 1, "train", 0).save(4, {}, {})
-    claim_run(tmp_path, 2)
+    claim_run(tmp_path, Owner(1))
+    RankFiles(tmp_path, Owner(1), "train", 0).save(4, {}, {})
+    claim_run(tmp_path, Owner(2))
     with pytest.raises(StorageError, match="attempt 1 may not commit step 4: the run belongs to attempt 2"):
         committer(tmp_path, 1).commit(4, score=None)
     assert committed(tmp_path / "checkpoints") == []
     with pytest.raises(StorageError, match="belongs to attempt 2 already"):
-        claim_run(tmp_path, 1)
+        claim_run(tmp_path, Owner(1))
 
 
 def test_the_commit_waits_for_every_rank_and_names_the_late_one(tmp_path):
-    claim_run(tmp_path, 1)
+    claim_run(tmp_path, Owner(1))
     ranks = (("train", 0), ("train", 1), ("rollout", 0))
-    RankFiles(tmp_path, 1, "train", 0).save(4, {}, {})
-    RankFiles(tmp_path, 1, "rollout", 0).save(4, {}, {})
+    RankFiles(tmp_path, Owner(1), "train", 0).save(4, {}, {})
+    RankFiles(tmp_path, Owner(1), "rollout", 0).save(4, {}, {})
     with pytest.raises(DeadlineExceeded, match="no done file from worker train/1"):
         committer(tmp_path, ranks=ranks, deadline_seconds=0.05).commit(4, score=None)
     late = threading.Thread(
-        target=RankFiles(tmp_path, 1, "train", 1).save, args=(4, {"train/actor": FakeEngine(1)}, {})
+        target=RankFiles(tmp_path, Owner(1), "train", 1).save, args=(4, {"train/actor": FakeEngine(1)}, {})
     )
     late.start()
     path = committer(tmp_path, ranks=ranks).commit(4, score=None)
@@ -114,8 +115,8 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
 
     write(tmp_path, 4)
     with pytest.raises(StorageError, match="No space left on device; the previous checkpoint is intact"):
-        RankFiles(tmp_path, 1, "train", 0).save(8, {"train/actor": FullDisk(0)}, {})
-    assert not (tmp_path / "checkpoints" / directory_name(8, 1)).exists()
+        RankFiles(tmp_path, Owner(1), "train", 0).save(8, {"train/actor": FullDisk(0)}, {})
+    assert not (tmp_path / "checkpoints" / directory_name(8, Owner(1))).exists()
     assert choose_start(tmp_path / "checkpoints", "auto").step == 4
 
 
@@ -150,6 +151,9 @@ def test_committing_applies_retention(tmp_path):
 def test_going_back_to_a_step_forgets_later_ones_and_leftovers(tmp_path):
     for step in (2, 4, 6):
         write(tmp_path, step, keep_last=9)
-    RankFiles(tmp_path, 1, "train", 0).save(8, {}, {})
+    RankFiles(tmp_path, Owner(1), "train", 0).save(8, {}, {})
     discard_after(tmp_path / "checkpoints", 4)
-    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [directory_name(2, 1), directory_name(4, 1)]
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
+        directory_name(2, Owner(1)),
+        directory_name(4, Owner(1)),
+    ]

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from rljob_worker.checkpoint.manifest import MANIFEST, Manifest, directory_name
+from rljob_worker.checkpoint.ownership import Owner
 from rljob_worker.launcher.last_words import LastWords, write_last_words
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.reporter import Reporter
@@ -44,7 +45,7 @@ class FakeWorker:
 
     def checkpoint(self, step):
         attempt = int(os.environ["RLJOB_ATTEMPT"])
-        directory = run_dir() / "checkpoints" / directory_name(step, attempt)
+        directory = run_dir() / "checkpoints" / directory_name(step, Owner(attempt))
         directory.mkdir()
         (directory / MANIFEST).write_text(Manifest(step, attempt, "hash", None, {}).to_json())
 

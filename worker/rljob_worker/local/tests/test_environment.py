@@ -44,11 +44,12 @@ SECRET = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": 
 
 
 def test_the_jobs_variables_are_the_users_and_never_ours():
-    env = [{"name": "OMP_NUM_THREADS", "value": "7"}, {"name": "RLJOB_GROUP", "value": "x"}, SECRET]
-    plan = plan_of(env=env)
-    environment = pod_environment({"TOKEN": "secret"}, context(plan), plan.group("train"), 0, cores=8)
+    plan = plan_of(env=[{"name": "OMP_NUM_THREADS", "value": "7"}, SECRET])
+    around = {"TOKEN": "secret", "RLJOB_GROUP": "x", "RLJOB_RUN_ID": "uid"}
+    environment = pod_environment(around, context(plan), plan.group("train"), 0, cores=8)
     assert environment["OMP_NUM_THREADS"] == "7" and "MKL_NUM_THREADS" not in environment
     assert environment["RLJOB_GROUP"] == "train" and environment["TOKEN"] == "secret"
+    assert "RLJOB_RUN_ID" not in environment  # of the pod that somebody runs `rljob run` in
     assert missing_variables({}, plan) == ["TOKEN"] and missing_variables({"TOKEN": ""}, plan) == []
 
 

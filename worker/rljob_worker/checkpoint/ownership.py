@@ -1,0 +1,50 @@
+"""To whom a run directory belongs: only its owner commits checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_worker.checkpoint.files import write_atomically
+from rljob_worker.errors import StorageError
+
+FILE = "attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An attempt of a run."""
+
+    attempt: int
+    """0: nobody yet."""
+    run_id: str = ""
+    """On a cluster the uid of the RLJob, which another job of the same name does not share. Empty on one machine, where
+    attempts are counted over all runs in a directory."""
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt}{f' of job {self.run_id}' if self.run_id else ''}"
+
+    @property
+    def mark(self) -> str:
+        """What the names of this owner's directories end in."""
+        return f"attempt-{self.attempt}{f'-{self.run_id[:8]}' if self.run_id else ''}"
+
+
+def claim_run(run_dir: Path, claimant: Owner) -> None:
+    """Note that the run belongs to `claimant` from now on; StorageError when a later attempt of the same job has it.
+
+    A new job of the same name takes the run over, whatever attempt the old job had come to.
+    """
+    owner = owner_of(run_dir)
+    if owner.run_id == claimant.run_id and owner.attempt > claimant.attempt:
+        raise StorageError(f"{run_dir} belongs to {owner} already; this is attempt {claimant.attempt}")
+    write_atomically(run_dir / FILE, f"{claimant.attempt} {claimant.run_id}".strip())
+
+
+def owner_of(run_dir: Path) -> Owner:
+    """Who claimed the run last."""
+    try:
+        attempt, _, run_id = (run_dir / FILE).read_text().partition(" ")
+        return Owner(int(attempt), run_id.strip())
+    except (FileNotFoundError, ValueError):
+        return Owner(0)

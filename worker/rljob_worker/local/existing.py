@@ -1,0 +1,28 @@
+"""What an earlier run left in a directory, read back."""
+
+from rljob_api.document import read_document
+from rljob_api.structure import check_structure
+from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.errors import InvalidJob
+from rljob_worker.local.resume import Existing
+from rljob_worker.local.rundir import RunDirectory
+
+
+def existing_run(directory: RunDirectory) -> Existing | None:
+    """What an earlier run left; None where there was none. InvalidJob when its job can no longer be read."""
+    if not directory.job.exists():
+        return None
+    job, problems = check_structure(read_document(directory.job.read_text()).value)
+    if job is None or problems:
+        raise InvalidJob(
+            f"{directory.path} holds a run whose job this version does not understand "
+            f"({problems[0] if problems else 'it is no RLJob'}); "
+            "give the new run another name (`--set metadata.name=...`)"
+        )
+    note = directory.read_note()
+    return Existing(str(directory.path), job.spec, note.phase if note else "", tuple(checkpoint_steps(directory)))
+
+
+def checkpoint_steps(directory: RunDirectory) -> list[int]:
+    """Steps of committed checkpoints, ascending."""
+    return [checkpoint.step for checkpoint in committed(directory.checkpoints)]

@@ -1,0 +1,64 @@
+"""Where the job goes on: what the lead does with the run directory before the first step."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from rljob_api import keys
+from rljob_worker.checkpoint.ownership import claim_run
+from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
+from rljob_worker.errors import StorageError
+from rljob_worker.local.existing import existing_run
+from rljob_worker.local.resume import Finished, decide_start
+from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.runtime.environment import WorkerEnvironment
+
+log = logging.getLogger(__name__)
+
+
+def open_run(environment: WorkerEnvironment) -> Start:
+    """Claim the run and choose its start.
+
+    On one machine the supervisor has looked at what an earlier run left before it started anything. On a cluster this
+    is the first process that sees the storage, so it asks the same questions: InvalidJob for a job that cannot go on
+    with what is there.
+    """
+    directory = RunDirectory(environment.run_dir)
+    if not environment.keeps_checkpoints:
+        log.warning(
+            "no checkpoints: the job has no spec.storage, and its pods do not see each other's disks; "
+            "a restart begins at step 0. Set spec.storage to keep them"
+        )
+    resume = _asked(directory, environment) if environment.owner.run_id else environment.resume
+    _prepare(directory)
+    claim_run(directory.path, environment.owner)
+    if environment.owner.run_id:
+        directory.write(directory.job, _document(environment))
+    start = choose_start(directory.checkpoints, resume)
+    discard_after(directory.checkpoints, start.step)
+    return start
+
+
+def _asked(directory: RunDirectory, environment: WorkerEnvironment) -> str:
+    decision = decide_start(environment.resume, environment.plan.spec, existing_run(directory))
+    if decision.say:
+        log.info(decision.say)
+    return "auto" if isinstance(decision, Finished) else decision.resume
+
+
+def _prepare(directory: RunDirectory) -> None:
+    try:
+        directory.checkpoints.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot create {directory.path}: {error.strerror}; free space or fix permissions of spec.storage"
+        ) from error
+
+
+def _document(environment: WorkerEnvironment) -> str:
+    """The job as it runs, as `rljob run` leaves it: JSON is YAML too."""
+    plan = environment.plan
+    metadata = {"name": plan.job}
+    head = {"apiVersion": keys.API_VERSION, "kind": keys.KIND, "metadata": metadata}
+    return json.dumps({**head, "spec": plan.spec.to_json()}, indent=1)

@@ -125,13 +125,17 @@ def prepare_module(wanted: GoProgram, workspace: Path) -> None:
 
 
 def replacements(go_mod: str, version: str) -> list[str]:
-    """The sibling modules that a release requires at a placeholder, at the versions that they are published as.
+    """What a release replaces by other published modules, and the sibling modules that it requires at a placeholder.
 
     Kubernetes v1.34.2 requires `k8s.io/api v0.0.0`, replaced by a folder; that folder is published as v0.34.2.
     """
-    required = json.loads(run("go", "mod", "edit", "-json", go_mod))["Require"]
-    siblings = [entry["Path"] for entry in required if entry["Version"] == "v0.0.0"]
-    return [f"-replace={path}={path}@{version.replace('v1.', 'v0.', 1)}" for path in siblings]
+    said = json.loads(run("go", "mod", "edit", "-json", go_mod))
+    siblings = [entry["Path"] for entry in said["Require"] if entry["Version"] == "v0.0.0"]
+    published = {path: f"{path}@{version.replace('v1.', 'v0.', 1)}" for path in siblings}
+    for entry in said["Replace"] or ():
+        if "Version" in entry["New"]:
+            published[entry["Old"]["Path"]] = f"{entry['New']['Path']}@{entry['New']['Version']}"
+    return [f"-replace={old}={new}" for old, new in published.items()]
 
 
 def require_go() -> None:

@@ -70,7 +70,3 @@ def check_correction(subject: Subject) -> Iterator[Problem]:
     if correction.method == "ICEPOP" and correction.level != "Token":
         message = "ICEPOP judges tokens one by one"
         yield problem(f"{path}.level", correction.level, message, "Write Token, or method: MaskedImportance.")
-    if correction.method == "SequenceRejection" and correction.level == "Token":
-        message = "SequenceRejection judges whole rows"
-        fix = "Write SequenceGeometric or Sequence, or method: MaskedImportance."
-        yield problem(f"{path}.level", correction.level, message, fix)

@@ -83,12 +83,6 @@ REFERENCE = "name: reference, run: LogProbs, models: [reference], after: [rollou
         ("correction: {method: ICEPOP, lower: 5.0}", "correction.upper", "no ratio", "more than 5.0"),
         ("correction: {method: TruncatedImportance, lower: 3.0}", "correction.upper", "no ratio", "more than 3.0"),
         ("correction: {method: ICEPOP, level: Sequence}", "correction.level", "one by one", "Write Token"),
-        (
-            "correction: {method: SequenceRejection, level: Token}",
-            "correction.level",
-            "whole rows",
-            "SequenceGeometric",
-        ),
         # sampling
         ("sampling: {oversampling: 1.5}", "sampling.oversampling", "drops no group", "Leave it out"),
         ("sampling: {maxRounds: 3}", "sampling.maxRounds", "drops no group", "Leave it out"),

@@ -6,7 +6,7 @@
     estimation   what the advantage stage computes, from rewards on
     policy_losses, value_losses, kl, entropy     one number per token
     aggregation  per token -> per optimizer step
-    objectives   what an engine minimises
+    objectives, value_objective    what an engine minimises
 
 Importing the package files every part in its registry. A new part is a new module, listed here.
 """
@@ -15,14 +15,9 @@ from . import advantages, aggregation, estimation, kl, policy_losses, value_loss
 from .advantages import Advantages
 from .estimation import estimate_advantages
 from .kl import KLController
-from .objectives import (
-    PolicyObjective,
-    ValueObjective,
-    policy_objective,
-    value_objective,
-    with_explained_variance,
-)
+from .objectives import PolicyObjective, policy_objective
 from .registries import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES, resolve
+from .value_objective import ValueObjective, value_objective, with_explained_variance
 
 __all__ = [
     "ADVANTAGES",

@@ -21,7 +21,7 @@ from .tally import Tally
 from .token_rewards import token_level_rewards
 
 if TYPE_CHECKING:
-    from rljob_api.v1alpha1.algorithm import AlgorithmSpec
+    from rljob_api.v1alpha1.algorithm import AdvantageSpec, AlgorithmSpec
     from rljob_worker.batch import Batch
     from rljob_worker.scalars import Scalar
 
@@ -41,7 +41,7 @@ def estimate_advantages(
 ) -> tuple[Advantages, dict[str, Scalar]]:
     """Float32 advantages (and returns) of every response token of this rank's rows, and metrics.
 
-    batch: `rewards` [rows], `response_mask` ragged, what the estimator reads (`values` for PPO), and with the
+    batch: `rewards` [rows], `response_mask` ragged, what the estimator reads (`values` for GAE), and with the
     KL in the reward `old_log_probs` and `ref_log_probs`. kl_coefficient: the controller's; None means the
     job's. Collective through `reduce`.
     """
@@ -74,8 +74,13 @@ def _samples(
         group_ids=group_ids,
         row=row,
         mask=mask,
-        columns={name: tensor_of(batch[name]) for name in ADVANTAGES.reads(algorithm.advantage.estimator)},
+        columns={name: tensor_of(batch[name]) for name in _reads(algorithm.advantage)},
     )
+
+
+def _reads(advantage: AdvantageSpec) -> tuple[str, ...]:
+    """Columns of the estimator: the catalogue knows those of its own, the job declares those of the user's."""
+    return ADVANTAGES.reads(advantage.estimator) or advantage.reads
 
 
 def _shaped(

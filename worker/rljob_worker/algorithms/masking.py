@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from rljob_api.v1alpha1.algorithm import AlgorithmSpec
     from rljob_worker.batch import Column
+
+
+LOSS_MASK = "loss_mask"
+
+
+def mask_column(algorithm: AlgorithmSpec) -> str:
+    """The tokens that enter the loss: all actions, or those of rows that were not cut off."""
+    return LOSS_MASK if algorithm.mask_truncated else "response_mask"
 
 
 def action_positions(mask: Tensor) -> Tensor:

@@ -1,46 +1,46 @@
 """What an engine minimises: losses composed, aggregated and measured.
 
-    policy    1/N_policy · Σ L/d  +  β/N_kl · Σ KL/d  -  η/N_entropy · Σ H/d
-    value     1/N_value · Σ L
+    1/N_policy · Σ w·L/d  +  β/N_kl · Σ KL/d  -  η/N_entropy · Σ H/d
 
 Each term has its own denominator N, counted once per optimizer step over all micro-batches and ranks
 (`counts`), so that the sum of what `__call__` returns over micro-batches and ranks is the objective itself,
-however rows are split.
+however rows are split. w are the importance weights of a correction, 1 without one. A row that was drawn
+several times counts as often, in the sums and in N.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from rljob_worker import scalars
 from rljob_worker.scalars import Scalar
 
-from .aggregation import Aggregation, TokenMean, aggregate, numerator
-from .kl import KLEstimator, k3_unclamped, tally_reference_kl
-from .masking import action_positions, row_of, tensor_of
-from .policy_losses import PolicyLoss, PolicyTokenLosses, PolicyTokens
-from .registries import AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES, resolve
+from .aggregation import Aggregation, aggregate, numerator
+from .kl import KLEstimator, k3_unclamped, tally_kl, tally_reference_kl
+from .masking import LOSS_MASK, action_positions, mask_column
+from .policy_losses import PolicyLoss, PolicyTokens
+from .registries import AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, resolve
+from .row_weights import ROW_WEIGHTS, count, count_actions
 from .segments import segment_count
 from .tally import Tally
-from .value_losses import ValueLoss, ValueTokenLosses
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec, LossSpec
     from rljob_worker.batch import Batch
     from rljob_worker.engines.protocols import TokenBatch
 
+IMPORTANCE_WEIGHTS = "importance_weights"
+
 
 @dataclass(frozen=True)
 class KLTerm:
-    """The KL penalty inside the loss."""
+    """The KL penalty inside the loss; without an estimator the divergence itself, which the engine computes."""
 
-    estimator: KLEstimator
+    estimator: KLEstimator | None
     coefficient: float
 
 
@@ -59,6 +59,8 @@ class PolicyObjective:
         kl: KLTerm | None = None,
         entropy_coefficient: float = 0.0,
         has_old_log_probs: bool = True,
+        has_importance_weights: bool = False,
+        has_row_weights: bool = False,
         mask: str = "response_mask",
         reads: tuple[str, ...] = (),
     ) -> None:
@@ -74,15 +76,18 @@ class PolicyObjective:
             self._terms["entropy"] = (-entropy_coefficient, aggregation)
         names = [mask, "advantages"]
         names += ["old_log_probs"] * has_old_log_probs
-        names += ["ref_log_probs"] * (kl is not None)
+        names += ["ref_log_probs"] * (kl is not None and kl.estimator is not None)
+        names += [IMPORTANCE_WEIGHTS] * has_importance_weights + [ROW_WEIGHTS] * has_row_weights
         self.columns: tuple[str, ...] = tuple(dict.fromkeys([*names, *reads]))
-        self.outputs: frozenset[str] = frozenset({"log_probs", "entropy"})
+        full_kl = {"full_kl"} if kl is not None and kl.estimator is None else set()
+        self.outputs: frozenset[str] = frozenset({"log_probs", "entropy", *full_kl})
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators of one mini-batch, by term. batch: its rows, with `columns`."""
-        action_row = row_of(batch[self._mask])[action_positions(tensor_of(batch[self._mask]))]
+        is_weighted = ROW_WEIGHTS in self.columns
         return {
-            name: float(aggregation.count(action_row, len(batch))) for name, (_, aggregation) in self._terms.items()
+            name: count_actions(aggregation, batch, self._mask, is_weighted=is_weighted)
+            for name, (_, aggregation) in self._terms.items()
         }
 
     def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
@@ -90,18 +95,12 @@ class PolicyObjective:
         at = action_positions(tokens.columns[self._mask])
         actions = self._actions(tokens, at)
         outcome = self._loss(actions, self._options)
-        by_term = {"policy": outcome.losses}
-        ref_log_probs = entropy = None
-        if self._kl is not None:
-            ref_log_probs = tokens.columns["ref_log_probs"].index_select(0, at)
-            by_term["kl"] = self._kl.estimator(actions.log_probs, ref_log_probs, actions.old_log_probs)
-        if tokens.entropy is not None:
-            entropy = by_term["entropy"] = tokens.entropy.index_select(0, at)
+        by_term = self._by_term(tokens, at, actions, outcome.losses)
         parts = [
             coefficient * aggregate(aggregation, by_term[name], actions.row, actions.num_rows, counts[name])
             for name, (coefficient, aggregation) in self._terms.items()
         ]
-        return torch.stack(parts).sum(), self._metrics(actions, outcome, ref_log_probs, entropy)
+        return torch.stack(parts).sum(), self._metrics(tokens, at, actions, by_term["policy"], outcome.indicators)
 
     def _actions(self, tokens: TokenBatch, at: Tensor) -> PolicyTokens:
         log_probs = tokens.log_probs.index_select(0, at)
@@ -115,84 +114,57 @@ class PolicyObjective:
             columns={name: tokens.columns[name].index_select(0, at) for name in self._reads},
         )
 
+    def _by_term(self, tokens: TokenBatch, at: Tensor, actions: PolicyTokens, losses: Tensor) -> dict[str, Tensor]:
+        """What each term adds up, [actions]."""
+        if IMPORTANCE_WEIGHTS in self.columns:
+            losses = losses * tokens.columns[IMPORTANCE_WEIGHTS].index_select(0, at)
+        by_term = {"policy": losses}
+        if self._kl is not None:
+            by_term["kl"] = self._divergence(tokens, at, actions, self._kl.estimator)
+        if tokens.entropy is not None:
+            by_term["entropy"] = tokens.entropy.index_select(0, at)
+        if ROW_WEIGHTS in self.columns:
+            times = tokens.columns[ROW_WEIGHTS][actions.row]
+            by_term = {name: values * times for name, values in by_term.items()}
+        return by_term
+
+    def _divergence(
+        self, tokens: TokenBatch, at: Tensor, actions: PolicyTokens, estimator: KLEstimator | None
+    ) -> Tensor:
+        if estimator is None:
+            assert tokens.full_kl is not None, "the engine was not asked for the divergence"
+            return tokens.full_kl.index_select(0, at)
+        ref_log_probs = tokens.columns["ref_log_probs"].index_select(0, at)
+        return estimator(actions.log_probs, ref_log_probs, actions.old_log_probs)
+
     def _metrics(
         self,
+        tokens: TokenBatch,
+        at: Tensor,
         actions: PolicyTokens,
-        outcome: PolicyTokenLosses,
-        ref_log_probs: Tensor | None,
-        entropy: Tensor | None,
+        losses: Tensor,
+        indicators: Mapping[str, Tensor],
     ) -> dict[str, Scalar]:
         tally = Tally()
         aggregation = self._terms["policy"][1]
-        summed = numerator(aggregation, outcome.losses, actions.row, actions.num_rows)
-        tally.mean("loss/policy", summed, aggregation.count(actions.row, actions.num_rows))
+        weights = tokens.columns[ROW_WEIGHTS] if ROW_WEIGHTS in self.columns else None
+        summed = numerator(aggregation, losses, actions.row, actions.num_rows)
+        tally.mean("loss/policy", summed, count(aggregation, actions.row, actions.num_rows, weights))
         log_probs = actions.log_probs.detach()
+        ratio = (log_probs - actions.old_log_probs).exp()
         tally.mean_of("kl/old", k3_unclamped(actions.old_log_probs, log_probs))
-        tally.maximum("policy/ratio_max", (log_probs - actions.old_log_probs).exp())
-        for name, indicator in outcome.indicators.items():
+        tally.mean_of("policy/ratio", ratio)
+        tally.maximum("policy/ratio_max", ratio)
+        for name, indicator in indicators.items():
             tally.mean_of(f"policy/{name}", indicator)
-        if entropy is not None:
-            tally.mean_of("policy/entropy", entropy)
-        if ref_log_probs is not None:
-            tally_reference_kl(tally, log_probs, ref_log_probs, segment_count(actions.row, actions.num_rows))
+        if tokens.entropy is not None:
+            tally.mean_of("policy/entropy", tokens.entropy.index_select(0, at))
+        lengths = segment_count(actions.row, actions.num_rows)
+        if tokens.full_kl is not None:
+            tally_kl(tally, tokens.full_kl.detach().index_select(0, at), lengths)
+        elif self._kl is not None:
+            tally_reference_kl(tally, log_probs, tokens.columns["ref_log_probs"].index_select(0, at), lengths)
         return tally.scalars()
-
-
-class ValueObjective:
-    """The critic's loss of one mini-batch: a mean over action tokens, however the policy aggregates."""
-
-    def __init__(self, loss: ValueLoss, clip_value: float | None, *, mask: str = "response_mask") -> None:
-        self.columns: tuple[str, ...] = (mask, "values", "returns")
-        self.outputs: frozenset[str] = frozenset({"values"})
-        self._mask = mask
-        self._loss = loss
-        self._clip_value = clip_value
-        self._aggregation = TokenMean()
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        """This rank's denominator of one mini-batch. batch: its rows, with `columns`."""
-        action_row = row_of(batch[self._mask])[action_positions(tensor_of(batch[self._mask]))]
-        return {"value": float(self._aggregation.count(action_row, len(batch)))}
-
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
-        """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
-        assert tokens.values is not None, "the engine was not asked for values"
-        at = action_positions(tokens.columns[self._mask])
-        values, returns = tokens.values.index_select(0, at), tokens.columns["returns"].index_select(0, at)
-        outcome = self._loss(values, tokens.columns["values"].index_select(0, at), returns, self._clip_value)
-        loss = aggregate(
-            self._aggregation, outcome.losses, tokens.row.index_select(0, at), tokens.num_rows, counts["value"]
-        )
-        return loss, _value_metrics(values.detach(), returns, outcome)
-
-
-def _value_metrics(values: Tensor, returns: Tensor, outcome: ValueTokenLosses) -> dict[str, Scalar]:
-    tally = Tally()
-    residuals = returns - values
-    tally.mean_of("loss/value", outcome.losses)
-    tally.mean_of("value/clip_fraction", outcome.clipped)
-    tally.mean_of("value/residual", residuals)
-    tally.mean_of("value/residual_square", residuals.double().square())
-    tally.mean_of("value/return", returns)
-    tally.mean_of("value/return_square", returns.double().square())
-    return tally.scalars()
-
-
-def with_explained_variance(metrics: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Merged metrics with `value/explained_variance` added where a critic reported its moments.
-
-    1 - Var[R - V] / Var[R]
-
-    1 is a perfect critic, 0 one no better than a constant; left out where returns do not vary.
-    metrics: merged over micro-batches and ranks; a ratio of variances cannot be merged, so it comes last.
-    """
-    if "value/return" not in metrics:
-        return dict(metrics)
-    unexplained = metrics["value/residual_square"].value - metrics["value/residual"].value ** 2
-    variance = metrics["value/return_square"].value - metrics["value/return"].value ** 2
-    if not variance > 0.0 or not math.isfinite(unexplained):
-        return dict(metrics)
-    return {**metrics, "value/explained_variance": scalars.mean(1.0 - unexplained / variance)}
 
 
 def policy_objective(
@@ -201,33 +173,30 @@ def policy_objective(
     max_response_tokens: int,
     has_old_log_probs: bool,
     kl_coefficient: float | None = None,
+    made: Collection[str] = (),
 ) -> PolicyObjective:
     """The policy objective of a job.
 
     has_old_log_probs: whether a stage writes them. kl_coefficient: the controller's; None means the job's.
+    made: columns that the update itself made of the step's rows: `importance_weights` and `loss_mask` of a correction,
+    and what the loss prepared.
     """
     kl = None
     if algorithm.kl.placement == "Loss" and algorithm.kl.coefficient > 0.0:
         beta = algorithm.kl.coefficient if kl_coefficient is None else kl_coefficient
-        kl = KLTerm(resolve(KL_ESTIMATORS, algorithm.kl.estimator), beta)
+        name = algorithm.kl.estimator
+        kl = KLTerm(None if name == "Full" else resolve(KL_ESTIMATORS, name), beta)
+    loss = algorithm.loss
+    prepared = [name for name in made if name not in (IMPORTANCE_WEIGHTS, LOSS_MASK)]
     return PolicyObjective(
-        resolve(POLICY_LOSSES, algorithm.loss.name),
-        algorithm.loss,
-        resolve(AGGREGATIONS, algorithm.loss.aggregation)(float(max_response_tokens)),
+        resolve(POLICY_LOSSES, loss.name),
+        loss,
+        resolve(AGGREGATIONS, loss.aggregation)(float(max_response_tokens)),
         kl=kl,
-        entropy_coefficient=algorithm.loss.entropy_coefficient,
+        entropy_coefficient=loss.entropy_coefficient,
         has_old_log_probs=has_old_log_probs,
-        mask=_mask_column(algorithm),
-        reads=POLICY_LOSSES.reads(algorithm.loss.name),
+        has_importance_weights=IMPORTANCE_WEIGHTS in made,
+        has_row_weights=algorithm.sampling.resampling is not None,
+        mask=LOSS_MASK if LOSS_MASK in made else mask_column(algorithm),
+        reads=tuple(dict.fromkeys([*POLICY_LOSSES.reads(loss.name), *loss.reads, *prepared])),
     )
-
-
-def value_objective(algorithm: AlgorithmSpec) -> ValueObjective:
-    """The critic's objective of a job that has one."""
-    assert algorithm.critic is not None, f"{algorithm.name} has no critic"
-    return ValueObjective(resolve(VALUE_LOSSES, "Clipped"), algorithm.critic.clip_value, mask=_mask_column(algorithm))
-
-
-def _mask_column(algorithm: AlgorithmSpec) -> str:
-    """The tokens that enter the loss: all actions, or those of rows that were not cut off."""
-    return "loss_mask" if algorithm.mask_truncated else "response_mask"

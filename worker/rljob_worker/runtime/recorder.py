@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rljob_worker.algorithms.objectives import with_explained_variance
+from rljob_worker.algorithms.value_objective import with_explained_variance
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.runtime.control import Report

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rljob_api.catalogue import full_kl
+from rljob_api.keys import REFERENCE
 from rljob_api.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.algorithms.estimation import has_reward_kl
-from rljob_worker.algorithms.objectives import policy_objective, value_objective
+from rljob_worker.algorithms.objectives import policy_objective
+from rljob_worker.algorithms.preparation import corrected, prepared
+from rljob_worker.algorithms.value_objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, TrainEngine
 from rljob_worker.minibatches import mini_batch_of
@@ -25,22 +29,30 @@ class UpdatePolicy:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._spec = resources.plan.spec
+        self._algorithm = self._spec.algorithm
         self._engine = resources.train_engines[stage.models[0]]
-        self._num_rows = self._spec.data.batch_size * self._spec.algorithm.group_size
+        self._reference = resources.train_engines[REFERENCE] if full_kl(self._spec) else None
+        self._num_rows = self._spec.data.batch_size * self._algorithm.group_size
         self._controller = kl_controller(resources)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         if is_warm_up(self._spec, context.step):
             return StageResult(batch.select([]), {"update/warmup_total": mean(1.0)})
+        rows, mismatch = corrected(batch, self._algorithm, context.reduce)
+        parts = [
+            prepared(part, self._algorithm, reduce=context.reduce, seed=context.seed)
+            for part in mini_batches(rows, self._spec, context.step)
+        ]
         objective = policy_objective(
-            self._spec.algorithm,
+            self._algorithm,
             max_response_tokens=self._spec.rollout.max_response_tokens,
             has_old_log_probs="old_log_probs" in batch,
             kl_coefficient=self._controller.coefficient,
+            made=set(parts[0].columns) - set(batch.columns),
         )
-        metrics = run_updates(self._engine, objective, batch, self._spec, context.step)
-        if not has_reward_kl(self._spec.algorithm):
+        metrics = run_updates(self._engine, objective, parts, self._algorithm.update_epochs, self._reference) | mismatch
+        if not has_reward_kl(self._algorithm):
             self._controller = updated(self._controller, metrics, self._num_rows, context.reduce)
             metrics["kl/coefficient"] = mean(self._controller.coefficient)
         return StageResult(batch.select([]), metrics)
@@ -62,24 +74,31 @@ class UpdateCritic:
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         objective = value_objective(self._spec.algorithm)
-        metrics = run_updates(self._engine, objective, batch, self._spec, context.step)
+        parts = mini_batches(batch, self._spec, context.step)
+        metrics = run_updates(self._engine, objective, parts, self._spec.algorithm.update_epochs)
         return StageResult(batch.select([]), {critic_name(name): scalar for name, scalar in metrics.items()})
 
 
-def run_updates(engine: TrainEngine, objective: Objective, batch: Batch, spec: RLJobSpec, step: int) -> Scalars:
-    """One optimizer step per epoch and mini-batch, in an order that only the seed decides."""
-    return merge_all([engine.update(rows, objective) for rows in mini_batches(batch, spec, step)])
+def run_updates(
+    engine: TrainEngine,
+    objective: Objective,
+    parts: Sequence[Batch],
+    num_epochs: int,
+    reference: TrainEngine | None = None,
+) -> Scalars:
+    """One optimizer step per epoch and mini-batch."""
+    return merge_all([engine.update(part, objective, reference=reference) for _ in range(num_epochs) for part in parts])
 
 
-def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> Iterator[Batch]:
-    """This rank's rows of each mini-batch, `updateEpochs` times over; possibly none."""
+def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> list[Batch]:
+    """This rank's rows of each mini-batch, possibly none, in an order that only the seed decides."""
     number = spec.num_mini_batches
+    if number == 1:
+        return [batch]
     member = mini_batch_of(
         batch.group_ids, step=step, batch_size=spec.data.batch_size, num_mini_batches=number, seed=spec.seed
     )
-    parts = [batch if number == 1 else batch.take(np.flatnonzero(member == index)) for index in range(number)]
-    for _ in range(spec.algorithm.update_epochs):
-        yield from parts
+    return [batch.take(np.flatnonzero(member == index)) for index in range(number)]
 
 
 def critic_name(name: str) -> str:

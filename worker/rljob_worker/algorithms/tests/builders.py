@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -41,6 +42,7 @@ class Packed:
     columns: dict[str, Tensor] = field(default_factory=dict)
     entropy: Tensor | None = None
     values: Tensor | None = None
+    full_kl: Tensor | None = None
 
 
 def ragged_batch(lengths: Sequence[int], seed: int = 0, *, masked_rows: Sequence[int] = ()) -> Batch:
@@ -84,6 +86,7 @@ class Policy(torch.nn.Module):
             row=row,
             num_rows=len(batch),
             columns={name: tensor_of(batch[name]) for name in columns},
+            full_kl=(log_p.exp() * (log_p + math.log(7))).sum(1),  # to the uniform distribution
         )
 
     def gradient(self) -> Tensor:

@@ -72,6 +72,7 @@ def test_loss_gradient_and_metrics_by_hand():
             "kl/old": old_kl,
             "kl/reference": k3 / 2,
             "kl/reference_row": k3 / 2,
+            "policy/ratio": 1.2,
             "policy/ratio_max": 1.5,
             "policy/clip_fraction_low": 0.0,
             "policy/clip_fraction_high": 0.5,

@@ -11,7 +11,7 @@ from rljob_worker.errors import InvalidJob
 
 def test_the_catalogue_of_the_api_is_what_is_registered():
     catalogue = pytest.importorskip("rljob_api.catalogue")
-    assert ADVANTAGES.names() == sorted(catalogue.ALGORITHMS)
+    assert ADVANTAGES.names() == sorted(catalogue.ESTIMATORS)
     assert POLICY_LOSSES.names() == sorted(catalogue.LOSSES)
     assert KL_ESTIMATORS.names() == sorted(catalogue.KL_ESTIMATORS)
     assert AGGREGATIONS.names() == sorted(catalogue.AGGREGATIONS)
@@ -20,7 +20,7 @@ def test_the_catalogue_of_the_api_is_what_is_registered():
 def test_names_of_the_catalogue():
     assert resolve(POLICY_LOSSES, "PPOClip") is ppo_clip_loss
     assert VALUE_LOSSES.names() == ["Clipped"]
-    assert ADVANTAGES.reads("PPO") == ("values",)
+    assert ADVANTAGES.reads("GAE") == ("values",)
 
 
 def test_a_part_from_outside(monkeypatch):

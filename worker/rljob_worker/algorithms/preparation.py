@@ -1,0 +1,76 @@
+"""What an update works out over whole rows before an engine cuts them into micro-batches.
+
+corrected   once per step: importance weights and rejected tokens, from rollout and training log-probs
+prepared    once per mini-batch: what the loss must know of all its tokens
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.scalars import Scalar
+
+from .advantages import Reduce, no_reduce
+from .corrections import correct
+from .masking import LOSS_MASK, action_positions, mask_column, row_of, scatter_actions, tensor_of
+from .objectives import IMPORTANCE_WEIGHTS
+from .policy_losses import MiniBatchTokens, PreparedPolicyLoss
+from .registries import POLICY_LOSSES, resolve
+
+if TYPE_CHECKING:
+    from rljob_api.v1alpha1.algorithm import AlgorithmSpec
+
+
+def corrected(batch: Batch, algorithm: AlgorithmSpec, reduce: Reduce = no_reduce) -> tuple[Batch, dict[str, Scalar]]:
+    """A step's rows with `importance_weights` and a `loss_mask` without what was rejected; and `mismatch/*`.
+
+    batch: this rank's rows with `old_log_probs` and `rollout_log_probs`; unchanged without a correction. Collective
+    through `reduce`.
+    """
+    if algorithm.correction is None:
+        return batch, {}
+    mask = batch[mask_column(algorithm)]
+    found, metrics = correct(
+        tensor_of(batch["old_log_probs"]),
+        tensor_of(batch["rollout_log_probs"]),
+        tensor_of(mask),
+        row_of(mask),
+        len(batch),
+        algorithm.correction,
+        reduce,
+    )
+    columns = {IMPORTANCE_WEIGHTS: _column(found.weights, mask), LOSS_MASK: _column(found.keep.to(torch.uint8), mask)}
+    return batch.with_columns(columns), metrics
+
+
+def prepared(batch: Batch, algorithm: AlgorithmSpec, *, reduce: Reduce, seed: int) -> Batch:
+    """A mini-batch with the columns that the loss prepares, 0 at observations; collective through `reduce`.
+
+    batch: this rank's rows, possibly none, with `old_log_probs` and `advantages`; unchanged where the loss looks at one
+    token at a time.
+    """
+    loss = resolve(POLICY_LOSSES, algorithm.loss.name)
+    if not isinstance(loss, PreparedPolicyLoss):
+        return batch
+    mask = batch[LOSS_MASK if LOSS_MASK in batch else "response_mask"]
+    assert mask.offsets is not None, "a mask is ragged"
+    at, row = action_positions(tensor_of(mask)), row_of(mask)
+    tokens = MiniBatchTokens(
+        old_log_probs=tensor_of(batch["old_log_probs"]).double()[at],
+        advantages=tensor_of(batch["advantages"]).double()[at],
+        row_ids=torch.tensor(batch.row_ids)[row[at]],
+        positions=at - torch.tensor(mask.offsets)[row[at]],
+    )
+    found = loss.prepare(tokens, algorithm.loss, reduce, seed)
+    return batch.with_columns(
+        {name: _column(scatter_actions(values, at, len(row)), mask) for name, values in found.items()}
+    )
+
+
+def _column(values: Tensor, like: Column) -> Column:
+    array = values.numpy()
+    return Column(array, like.offsets, array.dtype.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from charts.tests.kubernetes_schemas import LOCATION, write_schemas
 from charts.values.__main__ import CHART
 from e2e.cluster.commands import CommandFailed, run
-from e2e.cluster.go_programs import KUBERNETES_VERSION, program
+from e2e.cluster.go_programs import KUBERNETES_VERSION, module_folder, program
 from rljob_api import keys
 from rljob_api.profiles import profiles_from
 from rljob_operator.cluster import kinds
@@ -54,6 +56,31 @@ def settings_of(manifests: tuple[Manifest, ...], folder: Path) -> Settings:
 
 def test_templates_say_what_their_unit_tests_say() -> None:
     run(program("helm-unittest"), "--strict", CHART)
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("schemas")
+    write_schemas(module_folder("kube-apiserver") / "api/openapi-spec/swagger.json", folder)
+    return folder
+
+
+def conform(schemas: Path, manifests: tuple[Manifest, ...]) -> str:
+    """What kubeconform says of them; the kinds of the Prometheus operator are not Kubernetes' own."""
+    options = ("-strict", "-summary", "-schema-location", f"{schemas}/{LOCATION}", "-skip", "PodMonitor,PrometheusRule")
+    return run(program("kubeconform"), *options, "-", input=yaml.safe_dump_all(manifests))
+
+
+@pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)
+def test_every_object_is_one_of_kubernetes(schemas: Path, path: Path) -> None:
+    assert "Invalid: 0, Errors: 0" in conform(schemas, with_values(path))
+
+
+def test_a_misspelt_field_of_an_object_is_found(schemas: Path) -> None:
+    deployment = copy.deepcopy(only(rendered(), "Deployment"))
+    deployment["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Always"
+    with pytest.raises(CommandFailed, match="imagePolicy"):
+        conform(schemas, (deployment,))
 
 
 @pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)

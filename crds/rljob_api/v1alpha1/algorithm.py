@@ -74,7 +74,7 @@ class AdvantageSpec(ApiModel):
     true for GAE, MARFT, ReinforcePlusPlus and ReinforcePlusPlusBaseline, false for others and for the
     algorithm Reinforce."""
 
-    reads: Items[str] = ()
+    reads: Items[str] = Field(default=(), max_length=64)
     """Columns that your own estimator reads besides rewards, mask and groups; a per-token column is one
     number per response token."""
 
@@ -137,7 +137,7 @@ class LossSpec(ApiModel):
     """DPPOTV, DPPOKL: divergence beyond which a token that moves further away stops counting. Unset: 0.15
     for DPPOTV, 0.05 for DPPOKL."""
 
-    reads: Items[str] = ()
+    reads: Items[str] = Field(default=(), max_length=64)
     """Columns that your own loss reads, one number per response token."""
 
     options: dict[str, Any] = Field(default_factory=dict)
@@ -176,8 +176,8 @@ class CorrectionSpec(ApiModel):
 
     method: CorrectionMethod
     """`TruncatedImportance` multiplies the loss by w, cut to [lower, upper]; `MaskedImportance` multiplies by
-    w and leaves out what lies outside; `ICEPOP` does so token by token; `SequenceRejection` leaves out rows
-    whose w lies outside, and weighs nothing."""
+    w and leaves out what lies outside; `ICEPOP` gives tokens outside the weight 0, and counts them;
+    `SequenceRejection` leaves out rows with a w outside, and weighs nothing."""
 
     level: CorrectionLevel = _by_preset("Token")
     """Of what w is the ratio: `Token` by token; `Sequence` the product over a row; `SequenceGeometric` its

@@ -15,6 +15,7 @@ from rljob_worker.launcher.endpoint import Endpoint
 from rljob_worker.launcher.last_words import LastWords, read_last_words, termination_log
 from rljob_worker.launcher.lifeline import lifeline_fd
 from rljob_worker.launcher.pod import Pod, environment, pod_from
+from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.launcher.verdict import Exit, first_cause
 from rljob_worker.launcher.watch import Watch
 
@@ -22,12 +23,20 @@ from rljob_worker.launcher.watch import Watch
 def main(arguments: Sequence[str]) -> int:
     """Exit with the code of the worker that explains the end."""
     command = arguments[1:] if arguments[:1] == ["--"] else RUNTIME
+    signal.signal(signal.SIGTERM, _stop_before_the_start)
     try:
-        return launch(pod_from(environment()), command)
+        pod = pod_from(environment())
+        await_rank_table(environment())
+        return launch(pod, command)
     except RLJobError as error:
         print(f"launcher: {error}", file=sys.stderr)
         leave(LastWords(int(error.exit_code), cause=str(error)))
         return int(error.exit_code)
+
+
+def _stop_before_the_start(number: int, _frame: object) -> None:
+    """Until the workers are watched. A container's process 1 has no default: without this it would not hear SIGTERM."""
+    raise SystemExit(128 + number)
 
 
 def launch(pod: Pod, command: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ import yaml
 
 from e2e.cluster import Cluster
 from e2e.cluster.commands import CommandFailed
-from e2e.operator import CHART, NAMESPACE, RELEASE, VALUES
+from e2e.release import ensure_release
 from rljob_api import job_from_object, parse_job
 from rljob_api.crd.rules import RULES
 from rljob_api.document import read_document
@@ -51,10 +51,7 @@ class Server:
 @pytest.fixture(scope="module")
 def server(cluster: Cluster) -> Iterator[Server]:
     """The definition comes from the chart; an operator is not needed."""
-    if "rljobs.rljob.dev" not in cluster.kubectl("get", "crd", "-o", "name"):
-        release = (RELEASE, CHART, "-n", NAMESPACE, "--create-namespace", "--values", VALUES)
-        cluster.helm("upgrade", "--install", *release, "--set", "operator.replicas=0")
-    cluster.kubectl("wait", "--for=condition=Established", "crd/rljobs.rljob.dev", "--timeout=30s")
+    ensure_release(cluster)
     cluster.kubectl("create", "namespace", HOME)
     yield Server(cluster)
     cluster.kubectl("delete", "namespace", HOME, "--wait=false")

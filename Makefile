@@ -19,7 +19,7 @@ quickstart: setup  ## a tiny model learns arithmetic word problems, in minutes
 	$(TINY) --out examples/arithmetic
 	$(RUN) examples/arithmetic-grpo.yaml --runs-dir runs
 
-learn: setup  ## GRPO with three seeds, PPO and the disaggregated job, each to its target
+learn: setup  ## GRPO with three seeds, every other algorithm and the disaggregated job, each to its target
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/learn.py
 
 test: setup

@@ -11,7 +11,29 @@ import pytest
 from rljob_worker.tests.jobs import Run
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-RUNNABLE = ["arithmetic-grpo", "arithmetic-ppo", "arithmetic-disaggregated", "custom-stage"]
+RUNNABLE = [
+    "arithmetic-grpo",
+    "arithmetic-ppo",
+    "arithmetic-disaggregated",
+    "arithmetic-dapo",
+    "arithmetic-gspo",
+    "arithmetic-cpgd",
+    "arithmetic-drgrpo",
+    "arithmetic-rloo",
+    "arithmetic-reinforce-plus-plus",
+    "custom-stage",
+    "custom-algorithm",
+]
+HALVES = ("training.miniBatchRows=32",)
+"""Half of the 64 rows that the test makes of a step's 256."""
+VARIED = ('rewards=[{name: varied, run: "rljob_worker.tests.trouble:reward"}]',)
+"""A model that knows nothing is never right, and no group would be worth keeping."""
+CHANGED = {
+    "arithmetic-dapo": HALVES + VARIED,
+    "arithmetic-gspo": HALVES,
+    "arithmetic-cpgd": HALVES,
+    "custom-algorithm": HALVES,
+}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +46,9 @@ def examples(tiny, tmp_path_factory):
 
 
 def run_example(folder, name):
-    arguments = ["--set", "stop.steps=2", "--set", "data.batchSize=8", "--runs-dir", str(folder / "runs")]
+    overrides = ["stop.steps=2", "data.batchSize=8", *CHANGED.get(name, ())]
+    arguments = [part for override in overrides for part in ("--set", override)]
+    arguments += ["--runs-dir", str(folder / "runs")]
     command = [sys.executable, "-m", "rljob_worker.cli", "run", str(folder / f"{name}.yaml"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return Run(done.returncode, done.stdout + done.stderr, folder / "runs" / name)
@@ -52,6 +76,23 @@ def policy_learns(steps):
     assert steps[2]["kl/old"] == pytest.approx(0.0, abs=1e-9)
 
 
+def two_updates_learn(steps):
+    assert steps[2]["update/gradient_norm"] >= 0
+    assert "time/old_log_probs_seconds" in steps[2] and "reward/zero_variance_groups" in steps[2]
+
+
+def batches_are_full(steps):
+    assert all(step["sampling/groups_drawn"] >= 8 and step["reward/zero_variance_groups"] == 0 for step in steps[1:])
+
+
+def own_parts_are_used(steps):
+    assert "policy/far_fraction" in steps[1] and "policy/clip_fraction" not in steps[1]
+
+
+def penalty_is_in_the_reward(steps):
+    assert "kl/coefficient" in steps[2] and "time/old_log_probs_seconds" in steps[2]
+
+
 def critic_learns(steps):
     assert steps[1]["loss/value"] >= 0 and "critic/update/gradient_norm" in steps[1]
 
@@ -70,5 +111,12 @@ check_what_it_shows = {
     "arithmetic-grpo": policy_learns,
     "arithmetic-ppo": critic_learns,
     "arithmetic-disaggregated": rows_and_weights_cross,
+    "arithmetic-dapo": batches_are_full,
+    "arithmetic-gspo": two_updates_learn,
+    "arithmetic-cpgd": two_updates_learn,
+    "arithmetic-drgrpo": policy_learns,
+    "arithmetic-rloo": penalty_is_in_the_reward,
+    "arithmetic-reinforce-plus-plus": penalty_is_in_the_reward,
     "custom-stage": branches_are_joined,
+    "custom-algorithm": own_parts_are_used,
 }

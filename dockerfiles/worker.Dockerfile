@@ -7,7 +7,7 @@ ARG BASE_IMAGE=python:3.11-slim
 FROM ${BASE_IMAGE} AS pins
 RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/pip set -e; \
     if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
-    pip install --disable-pip-version-check --target /tools uv==0.13.9
+    pip install --quiet --disable-pip-version-check --root-user-action=ignore --target /tools uv==0.13.9
 WORKDIR /source
 COPY pyproject.toml constraints.txt ./
 RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; \

@@ -37,6 +37,8 @@ def image_config(layer_digest: str, config: Mapping[str, Any]) -> bytes:
         "os": "linux",
         "config": {"Env": [PATH], **config},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_digest}"]},
+        # buildah wants an entry for each layer
+        "history": [{"created_by": "a folder"}],
     }
     return json.dumps(document, sort_keys=True).encode()
 

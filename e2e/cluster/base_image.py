@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from e2e.cluster.archive import write_image
+from e2e.cluster.archive import image_config, write_image
 from e2e.cluster.cache import build_once, cache_root, digest
 from e2e.cluster.commands import run
 from e2e.cluster.system_packages import IMAGE_BUILDING, ensure_installed
@@ -20,6 +20,7 @@ BUSYBOX_IMAGE = "localhost/busybox:1"
 PYTHON_IMAGE = "localhost/python:3.11-slim"
 
 RELEASE = "bookworm"
+FORMAT = inspect.getsource(image_config)
 PYTHON_PACKAGES = (
     "ca-certificates",
     "netbase",
@@ -46,17 +47,16 @@ int main(void) {
 
 
 def pause_archive() -> Path:
-    return archive("pause", digest(PAUSE_SOURCE), build_pause)
+    return archive("pause", digest(PAUSE_SOURCE, FORMAT), build_pause)
 
 
 def busybox_archive() -> Path:
-    return archive("busybox", "1", build_busybox)
+    return archive("busybox", digest(FORMAT), build_busybox)
 
 
 def python_archive() -> Path:
-    return archive(
-        "python-3.11", digest(RELEASE, *PYTHON_PACKAGES, inspect.getsource(forget_this_machine)), build_python
-    )
+    recipe = map(inspect.getsource, (like_dockers_python, forget_this_machine))
+    return archive("python-3.11", digest(RELEASE, *PYTHON_PACKAGES, *recipe, FORMAT), build_python)
 
 
 def archive(name: str, key: str, build: Callable[[Path], None]) -> Path:

@@ -81,7 +81,18 @@ class LocalCluster(Cluster):
         run("ip", "link", "add", network.bridge, "type", "bridge")
         run("ip", "addr", "add", f"{network.host_address}/24", "dev", network.bridge)
         run("ip", "link", "set", network.bridge, "up")
+        # what is sent to a pod that is gone, or was never more than an object, must not leave the machine
+        for subnet in network.pod_subnets:
+            run("ip", "route", "replace", "unreachable", subnet)
         FORWARDING.write_text("1")
+
+    def remove_bridge(self) -> None:
+        network = self.spec.network
+        with suppress(CommandFailed):
+            run("ip", "link", "del", network.bridge)
+        for subnet in network.pod_subnets:
+            with suppress(CommandFailed):
+                run("ip", "route", "del", "unreachable", subnet)
 
     def nodes(self) -> list[LocalNode]:
         return [LocalNode(self.spec, self.run_dir, number) for number in self.spec.nodes]
@@ -157,8 +168,7 @@ class LocalCluster(Cluster):
             # state is thrown away, so nothing needs to end in order; an API server takes 10 s to say goodbye
             for name in control_plane.PROCESSES:
                 processes.stop(name)
-            with suppress(CommandFailed):
-                run("ip", "link", "del", self.spec.network.bridge)
+            self.remove_bridge()
             shutil.rmtree(self.run_dir.root)
 
 

@@ -45,6 +45,10 @@ class Network:
     def fake_pod_subnet(self) -> str:
         return f"10.{200 + self.index}.0.0/16"
 
+    @property
+    def pod_subnets(self) -> tuple[str, str]:
+        return self.pod_subnet, self.fake_pod_subnet
+
     def node_address(self, node: int) -> str:
         return f"172.30.{self.index}.{10 + node}"
 

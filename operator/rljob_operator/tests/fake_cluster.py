@@ -1,0 +1,262 @@
+"""An API server in memory: versions, server-side apply by whole objects, graceful deletion of pods, garbage collection.
+
+It plays kubelet and scheduler only as far as a test tells it to.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any
+
+from rljob_operator.cluster.api import Object, Page
+from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
+from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, Kind
+from rljob_operator.key import Key
+from rljob_operator.timestamps import timestamp
+
+Name = tuple[str, str | None, str]
+
+
+class Killed(BaseException):
+    """The operator's process is gone: no `except Exception` of it may see this."""
+
+
+class FakeCluster:
+    """Implements `Cluster`.  `clock()` gives the server's time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._objects: dict[Name, Object] = {}
+        self._version = 0
+        self.requests: list[tuple[str, str, str]] = []
+        """Verb, kind and name of every request, in order."""
+        self.num_writes = 0
+        self.done: list[tuple[str, str, str]] = []
+        """Verb, kind and name of every write that succeeded, in order."""
+        self.operator_is_dead = False
+        self.kill_after_write: int | None = None
+        """The operator dies when the write of this number, counted from 1, is done."""
+        self.refuse: Callable[[str, Kind, str], ClusterError | None] = lambda verb, kind, name: None
+        """Tests may refuse requests."""
+        self.node_is_dead: Callable[[Object], bool] = lambda pod: False
+        """Whether a pod's node ends no pod."""
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        self._asked("get", kind, name)
+        return copy.deepcopy(self._objects.get(_name(kind, namespace, name)))
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        limit: int = 500,
+        continue_: str | None = None,
+    ) -> Page:
+        self._asked("list", kind, labels)
+        start = int(continue_ or 0)
+        found = self.all(kind, namespace, labels)
+        rest = str(start + limit) if len(found) > start + limit else None
+        return Page(tuple(found[start : start + limit]), str(self._version), rest)
+
+    async def watch(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", resource_version: str
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        raise AssertionError("tests read the fake directly")
+        yield "", {}
+
+    async def create(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        name = str(body["metadata"]["name"])
+        self._asked("create", kind, name)
+        if _name(kind, namespace, name) in self._objects:
+            raise AlreadyExists("create", kind, namespace, f"{name} already exists")
+        return self._written(self._store(kind, namespace, body))
+
+    async def apply(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        name = str(body["metadata"]["name"])
+        self._asked("patch", kind, name)
+        found = self._objects.get(_name(kind, namespace, name))
+        if found is None:
+            return self._written(self._store(kind, namespace, body))
+        return self._written(self._change(kind, found, {**found, **body, "metadata": found["metadata"]}))
+
+    async def apply_status(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        metadata = body["metadata"]
+        self._asked("patch status", kind, metadata["name"])
+        found = self._objects.get(_name(kind, namespace, metadata["name"]))
+        if found is None:
+            raise NotFound("patch", kind, namespace, f"{metadata['name']} not found")
+        if (
+            metadata.get("resourceVersion", found["metadata"]["resourceVersion"])
+            != found["metadata"]["resourceVersion"]
+        ):
+            raise Conflict("patch", kind, namespace, "the object has been modified")
+        return self._written(self._change(kind, found, {**found, "status": copy.deepcopy(body["status"])}))
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
+    ) -> bool:
+        self._asked("delete", kind, name)
+        found = self._objects.get(_name(kind, namespace, name))
+        if found is None or (uid is not None and found["metadata"]["uid"] != uid):
+            return False
+        self.remove(kind, found, grace_seconds)
+        self._written(found)
+        return True
+
+    # ---- what tests and the world do --------------------------------------------------------------
+
+    def put(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        """Make an object as somebody else would."""
+        return self._store(kind, namespace, body)
+
+    def edit(self, kind: Kind, namespace: str | None, name: str, **fields: Any) -> Object:
+        """Replace top-level fields of an object, as somebody else would."""
+        found = self._objects[_name(kind, namespace, name)]
+        if "spec" in fields and fields["spec"] != found.get("spec"):
+            found["metadata"]["generation"] += 1
+        return self._change(kind, found, {**found, **fields})
+
+    def peek(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        """The object, without a request."""
+        return copy.deepcopy(self._objects.get(_name(kind, namespace, name)))
+
+    def all(self, kind: Kind, namespace: str | None = None, labels: str = "") -> list[Object]:
+        """Every object of a kind, by name, without a request."""
+        wanted = dict(each.split("=") for each in labels.split(",") if each)
+        return [
+            copy.deepcopy(found)
+            for (plural, where, _), found in sorted(self._objects.items(), key=lambda each: each[0][2])
+            if plural == kind.resource
+            and namespace in (None, where)
+            and wanted.items() <= (found["metadata"].get("labels") or {}).items()
+        ]
+
+    def remove(self, kind: Kind, found: Object, grace_seconds: int | None = None) -> None:
+        """Delete as the server does: a pod that runs stays for its grace; what it owns goes with an owner."""
+        found = self._objects[_name(kind, found["metadata"].get("namespace"), found["metadata"]["name"])]
+        if kind == POD and grace_seconds != 0 and _is_bound(found):
+            grace = found["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
+            ends = timestamp(self._clock() + grace)
+            before = found["metadata"].get("deletionTimestamp")
+            metadata = {**found["metadata"], "deletionTimestamp": min(ends, before or ends)}
+            self._change(kind, found, {**found, "metadata": metadata})
+            return
+        self._drop(kind, found)
+
+    def end_pods(self) -> None:
+        """Kubelets that live let go of pods whose deletion was asked for."""
+        for pod in self.all(POD):
+            if "deletionTimestamp" in pod["metadata"] and not self.node_is_dead(pod):
+                self._drop(POD, pod)
+
+    def peek_job(self) -> Object | None:
+        """The only job, if it is still there."""
+        return next(iter(self.all(RLJOB)), None)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return self._version
+
+    def events(self, reason: str | None = None) -> list[Object]:
+        """Events, oldest first."""
+        found = sorted(self.all(EVENT), key=lambda each: int(each["metadata"]["resourceVersion"]))
+        return [each for each in found if reason in (None, each["reason"])]
+
+    # ---- inside -----------------------------------------------------------------------------------
+
+    def _asked(self, verb: str, kind: Kind, name: str) -> None:
+        if self.operator_is_dead:
+            raise Killed
+        self.requests.append((verb, kind.kind, name))
+        if (error := self.refuse(verb, kind, name)) is not None:
+            raise error
+
+    def _written(self, found: Object) -> Object:
+        self.done.append(self.requests[-1])
+        self.num_writes += 1
+        if self.num_writes == self.kill_after_write:
+            self.operator_is_dead = True
+            raise Killed
+        return copy.deepcopy(found)
+
+    def _store(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+        self._version += 1
+        found = copy.deepcopy(body)
+        found["metadata"] |= {
+            "namespace": namespace,
+            "uid": f"uid-{self._version}",
+            "resourceVersion": str(self._version),
+            "creationTimestamp": timestamp(self._clock()),
+            "generation": 1,
+        }
+        self._objects[_name(kind, namespace, body["metadata"]["name"])] = found
+        return found
+
+    def _change(self, kind: Kind, found: Object, after: Object) -> Object:
+        if after == found:
+            return found
+        self._version += 1
+        after = copy.deepcopy(after)
+        after["metadata"]["resourceVersion"] = str(self._version)
+        self._objects[_name(kind, found["metadata"]["namespace"], found["metadata"]["name"])] = after
+        return after
+
+    def _drop(self, kind: Kind, found: Object) -> None:
+        metadata = found["metadata"]
+        self._version += 1
+        del self._objects[_name(kind, metadata.get("namespace"), metadata["name"])]
+        for (plural, _, _), child in list(self._objects.items()):
+            owners = child["metadata"].get("ownerReferences") or ()
+            if any(owner["uid"] == metadata["uid"] for owner in owners):
+                child_kind = next(each for each in ALL if each.resource == plural)
+                self.remove(child_kind, child)
+
+
+class LiveCache:
+    """A pod cache that is never behind."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def of(self, key: Key) -> tuple[Object, ...]:
+        return tuple(self._cluster.all(POD, key.namespace, f"rljob.dev/job={key.name}"))
+
+    def note(self, child: Object) -> None:
+        """The cluster knows."""
+
+
+class LateCache:
+    """A pod cache that learns only of what is noted, until `catch_up`."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._live = LiveCache(cluster)
+        self._known: dict[str, Object] = {}
+
+    def of(self, key: Key) -> tuple[Object, ...]:
+        return tuple(self._known.values())
+
+    def note(self, child: Object) -> None:
+        self._known[child["metadata"]["name"]] = child
+
+    def catch_up(self, key: Key) -> None:
+        """The watch tells everything."""
+        self._known = {pod["metadata"]["name"]: pod for pod in self._live.of(key)}
+
+
+def names(objects: Iterable[Object]) -> list[str]:
+    """The objects' names, in order."""
+    return [str(each["metadata"]["name"]) for each in objects]
+
+
+def _name(kind: Kind, namespace: str | None, name: str) -> Name:
+    return kind.resource, namespace if kind.namespaced else None, name
+
+
+def _is_bound(pod: Object) -> bool:
+    """A pod without a node has nobody to end it, so the server deletes it at once."""
+    status = pod.get("status") or {}
+    return bool(pod["spec"].get("nodeName")) and status.get("phase") not in ("Succeeded", "Failed")

@@ -1,0 +1,136 @@
+"""The operator is killed after each of its writes in turn; a fresh one must end where an undisturbed one ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rljob_operator.cluster.kinds import CONFIG_MAP, POD, SECRET, SERVICE
+from rljob_operator.tests.fake_cluster import Killed, names
+from rljob_operator.tests.world import KEY, TWO_PODS, World, disrupted, running
+
+Script = Callable[["HuntedWorld"], None]
+
+
+class HuntedWorld(World):
+    """Every time the operator is killed, the next one takes over."""
+
+    num_killed = 0
+
+    def __init__(self) -> None:
+        # Asked at every look: when progress was last asked for is forgotten by whoever dies.
+        super().__init__(progress_interval_seconds=0.001)
+
+    def reconcile(self) -> float | None:
+        again: float | None = 0.0
+        try:
+            again = super().reconcile()
+        except* Killed:
+            self.num_killed += 1
+            self.cluster.operator_is_dead = False
+            self.restart_operator()
+        assert len(self.attempts_alive) <= 1, "pods of two attempts are alive together"
+        return again
+
+
+def fail_and_recover(world: HuntedWorld) -> None:
+    world.to_running(**TWO_PODS)
+    world.wait(10)
+    world.end_worker(1, 70, "ValueError: no")
+    world.settle()
+    world.end_worker(0, 75, "lost train-1")
+    world.wait(3)
+    world.wait(2)
+    world.run_pods()
+    world.settle()
+    for index in range(2):
+        world.end_worker(index, 0, step=10)
+    world.settle()
+
+
+def suspend_and_resume(world: HuntedWorld) -> None:
+    world.to_running(**TWO_PODS)
+    world.wait(10)
+    world.edit(suspend=True)
+    world.settle()
+    world.wait(30)
+    world.edit(suspend=False)
+    world.settle()
+    world.run_pods()
+    world.settle()
+    for index in range(2):
+        world.end_worker(index, 0, step=10)
+    world.settle()
+
+
+def restarts_used_up(world: HuntedWorld) -> None:
+    world.to_running(failurePolicy={"maxRestarts": 1}, **TWO_PODS)
+    for _ in range(2):
+        world.end_worker(0, 137)
+        world.wait(3)
+        world.wait(2)
+        world.run_pods()
+        world.settle()
+    world.wait(3)
+
+
+def disrupted_twice(world: HuntedWorld) -> None:
+    world.to_running(failurePolicy={"maxRestarts": 0}, **TWO_PODS)
+    world.set_pod(world.pods[0], disrupted(running(), "EvictionByEvictionAPI"))
+    world.cluster.remove(POD, world.pods[0])
+    world.settle()
+    world.cluster.end_pods()
+    world.settle()
+    world.wait(3)
+    world.wait(3)
+    world.run_pods()
+    world.settle()
+    world.cluster.remove(POD, world.pods[1], grace_seconds=0)
+    world.settle()
+    world.wait(3)
+    world.wait(3)
+
+
+def expire(world: HuntedWorld) -> None:
+    lifecycle = {"ttlSecondsAfterFinished": 60, "cleanPodPolicy": "All"}
+    world.to_running(lifecycle=lifecycle)
+    world.end_worker(0, 0)
+    world.settle()
+    world.wait(30)
+    world.wait(31)
+
+
+SCRIPTS = [fail_and_recover, suspend_and_resume, restarts_used_up, disrupted_twice, expire]
+
+
+def outcome(world: World) -> dict[str, object]:
+    """Everything that must not depend on when the operator died."""
+    cluster = world.cluster
+    job = cluster.peek_job()
+    return {
+        "status": job.get("status") if job else None,
+        "pods": names(cluster.all(POD)),
+        "others": [names(cluster.all(kind, KEY.namespace)) for kind in (SERVICE, CONFIG_MAP, SECRET)],
+        "tokens": [each["stringData"] for each in cluster.all(SECRET)],
+        "pods ever made": sorted(name for verb, kind, name in cluster.done if (verb, kind) == ("create", "Pod")),
+        "events": sorted((each["reason"], each["note"]) for each in cluster.events()),
+    }
+
+
+def run(script: Script, kill_after_write: int | None = None) -> HuntedWorld:
+    world = HuntedWorld()
+    world.cluster.kill_after_write = kill_after_write
+    script(world)
+    return world
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_operator_killed_after_any_write_ends_where_an_undisturbed_one_ends(script: Script) -> None:
+    undisturbed = run(script)
+    expected = outcome(undisturbed)
+    assert undisturbed.cluster.num_writes > 10
+    for number in range(1, undisturbed.cluster.num_writes + 1):
+        hunted = run(script, number)
+        assert hunted.num_killed == 1
+        assert outcome(hunted) == expected, f"killed after write {number}: {hunted.cluster.done[number - 1]}"

@@ -1,0 +1,202 @@
+"""A small world for reconciles: a fake cluster with a scheduler and kubelets that do as told, and a clock that is set."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from prometheus_client import CollectorRegistry
+
+from rljob_api.profiles import DEFAULT
+from rljob_api.tests.builders import SMALL
+from rljob_api.v1alpha1.status import Condition, RLJobStatus
+from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB
+from rljob_operator.conditions import condition
+from rljob_operator.gangs import Gangs, NoGang, Select
+from rljob_operator.job_metrics import JobMetrics
+from rljob_operator.key import Key
+from rljob_operator.progress import ProgressAnswer, Unreachable
+from rljob_operator.reconcile import Reconciler, Rules
+from rljob_operator.recorded import read_status
+from rljob_operator.tests.fake_cluster import FakeCluster, LiveCache
+
+KEY = Key("team", "small")
+START = 1_800_000_000.0
+SPEC: dict[str, Any] = yaml.safe_load(SMALL)["spec"]
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Progress:
+    """What the lead pod answers."""
+
+    def __init__(self) -> None:
+        self.answer: ProgressAnswer | Unreachable = Unreachable("nobody listens")
+        self.asked: list[str] = []
+
+    async def read(self, address: str) -> ProgressAnswer | Unreachable:
+        self.asked.append(address)
+        return self.answer
+
+
+class World:
+    """One cluster, one job `team/small`, and operators that come and go."""
+
+    def __init__(self, select: Select = lambda context: NoGang(), **rules: Any) -> None:
+        self.clock = Clock()
+        self.cluster = FakeCluster(self.clock)
+        self.progress = Progress()
+        self.select = select
+        self.rules = Rules(profiles=DEFAULT, heal_interval_seconds=0.0, **rules)
+        self.metrics = JobMetrics(CollectorRegistry())
+        self.cluster.put(NAMESPACE, None, {"metadata": {"name": KEY.namespace}})
+        self.restart_operator()
+
+    def restart_operator(self) -> None:
+        """A fresh one, which remembers nothing."""
+        tokens = (f"token-{number}" for number in itertools.count())
+        self.operator = Reconciler(
+            self.cluster,
+            LiveCache(self.cluster),
+            self.progress,
+            self.rules,
+            self.metrics,
+            Gangs(self.cluster, self.select),
+            self.clock,
+            lambda: next(tokens),
+        )
+
+    def submit(self, **spec: Any) -> None:
+        """`kubectl apply` of the small job with top-level fields of its spec replaced."""
+        body = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": KEY.name}}
+        self.cluster.put(RLJOB, KEY.namespace, {**body, "spec": {**SPEC, **spec}})
+
+    def edit(self, **spec: Any) -> None:
+        """`kubectl edit` of top-level fields of the spec."""
+        self.cluster.edit(RLJOB, KEY.namespace, KEY.name, spec={**self.job["spec"], **spec})
+
+    def reconcile(self) -> float | None:
+        """One look."""
+        return asyncio.run(self.operator.reconcile(KEY))
+
+    def settle(self, limit: int = 20) -> None:
+        """Look until nothing changes any more, without time passing."""
+        for _ in range(limit):
+            before = self.cluster.version
+            again = self.reconcile()
+            if self.cluster.version == before and again != 0.0:
+                return
+        raise AssertionError(f"no rest after {limit} looks; {self.status}")
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, kubelets let go of deleted pods, and the operator looks."""
+        self.clock.now += seconds
+        self.cluster.end_pods()
+        self.settle()
+
+    def run_pods(self, **status: Any) -> None:
+        """Scheduler and kubelets do their work: every pod that nobody deletes is ready."""
+        for pod in self.pods:
+            if "deletionTimestamp" not in pod["metadata"] and not pod.get("status"):
+                self.set_pod(pod, running(**status), node="node1")
+
+    def set_pod(self, pod: Object, status: Object, node: str = "") -> None:
+        """What a kubelet reports."""
+        spec = {**pod["spec"], "nodeName": node} if node else pod["spec"]
+        self.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], status=status, spec=spec)
+
+    def end_worker(self, index: int, code: int, cause: str = "", reason: str = "", step: int | None = None) -> None:
+        """The worker of the pod of this index, by name, ends."""
+        pod = self.pods[index]
+        words = {"code": code, "cause": cause, "worker": "train-0"} | ({} if step is None else {"step": step})
+        self.set_pod(pod, ended(code, json.dumps(words), reason))
+
+    def to_running(self, **spec: Any) -> None:
+        """Submit, and let everything start."""
+        self.submit(**spec)
+        self.settle()
+        self.run_pods()
+        self.settle()
+        assert self.status.phase == "Running", self.status
+
+    @property
+    def job(self) -> Object:
+        found = self.cluster.peek(RLJOB, KEY.namespace, KEY.name)
+        assert found is not None
+        return found
+
+    @property
+    def status(self) -> RLJobStatus:
+        return read_status(self.job.get("status"))
+
+    @property
+    def pods(self) -> list[Object]:
+        return self.cluster.all(POD, KEY.namespace)
+
+    @property
+    def attempts_alive(self) -> set[str]:
+        """Attempts that have a pod which may run."""
+        alive = (pod for pod in self.pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"))
+        return {pod["metadata"]["labels"]["rljob.dev/attempt"] for pod in alive}
+
+    def condition(self, type_: Any) -> Condition:
+        found = condition(self.status.conditions, type_)
+        assert found is not None, f"no condition {type_}"
+        return found
+
+    def reason(self, type_: Any) -> tuple[str, str]:
+        """Status and reason of a condition."""
+        found = self.condition(type_)
+        return found.status, found.reason
+
+
+TWO_PODS: dict[str, Any] = {"workerGroups": [{"name": "train", "replicas": 2}]}
+
+
+def running(**more: Any) -> Object:
+    """The status of a pod whose containers are ready."""
+    true = [{"type": each, "status": "True"} for each in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
+    return {
+        "phase": "Running",
+        "podIP": "10.0.0.1",
+        "conditions": true,
+        "initContainerStatuses": [{"name": "data-buffer", "restartCount": 0, "state": {"running": {}}}],
+        "containerStatuses": [{"name": "worker", "restartCount": 0, "state": {"running": {}}}],
+        **more,
+    }
+
+
+def ended(code: int, message: str = "", reason: str = "", **more: Any) -> Object:
+    """The status of a pod whose worker has ended."""
+    word = reason or ("Completed" if code == 0 else "Error")
+    terminated = {"exitCode": code, "reason": word, "message": message}
+    return {
+        "phase": "Failed" if code else "Succeeded",
+        "podIP": "10.0.0.1",
+        "conditions": [{"type": "Ready", "status": "False"}, {"type": "PodScheduled", "status": "True"}],
+        "initContainerStatuses": [{"name": "data-buffer", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}],
+        "containerStatuses": [{"name": "worker", "restartCount": 0, "state": {"terminated": terminated}}],
+        **more,
+    }
+
+
+def disrupted(status: Object, reason: str) -> Object:
+    """A pod's status once the cluster takes its node away."""
+    target = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+    return {**status, "conditions": [*status["conditions"], target]}
+
+
+Step = Callable[[World], None]

@@ -91,8 +91,9 @@ def rloo_advantages(rewards: Tensor, group_ids: Tensor) -> Tensor:
     rewards: [rows]. group_ids: int64 [rows]. Returns [rows] in the dtype of `rewards`; computed in float64.
     """
     groups = _Groups.of(rewards, group_ids)
-    others = (groups.size - 1).clamp(min=1)
-    return groups.where_varied(groups.centred * (groups.size / others)[groups.group], rewards)
+    size = groups.size.double()  # a quotient of integers would be a float32
+    scale = size / (size - 1.0).clamp(min=1.0)
+    return groups.where_varied(groups.centred * scale[groups.group], rewards)
 
 
 def opo_advantages(rewards: Tensor, lengths: Tensor, group_ids: Tensor) -> Tensor:

@@ -71,7 +71,8 @@ class ApiCluster:
                 raise error_of(part, "watch", kind, namespace)
 
     async def create(self, kind: Kind, namespace: str | None, body: Object) -> Object:
-        query = (("fieldManager", FIELD_MANAGER),)
+        # strict: a misspelt field of a user's pod template is refused here, rather than dropped without a word
+        query = (("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict"))
         return await self._object(
             Request("create", "POST", kind.path(namespace), query=query, body=_complete(kind, body)), kind, namespace
         )

@@ -80,7 +80,7 @@ def test_create_and_apply_say_who_writes(tmp_path: Path) -> None:
         assert await cluster.create(POD, "team-a", {"metadata": {"name": "a"}}) == POD_A
         await cluster.apply_status(RLJOB, "team-a", {"metadata": {"name": "job"}, "status": {"phase": "Running"}})
         create, apply = server.seen
-        assert create.query == {"fieldManager": "rljob-operator"}
+        assert create.query == {"fieldManager": "rljob-operator", "fieldValidation": "Strict"}
         assert create.body == {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
         assert apply.query == {"fieldManager": "rljob-operator", "force": "true"}
         assert apply.headers["Content-Type"] == "application/apply-patch+yaml"

@@ -1,4 +1,4 @@
-"""A small world for reconciles: a fake cluster with a scheduler and kubelets that do as told, and a clock that is set."""
+"""A small world for reconciles: a fake cluster, a scheduler and kubelets that do as told, and a clock that is set."""
 
 from __future__ import annotations
 
@@ -119,10 +119,11 @@ class World:
         self.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], status=status, spec=spec)
 
     def end_worker(self, index: int, code: int, cause: str = "", reason: str = "", step: int | None = None) -> None:
-        """The worker of the pod of this index, by name, ends."""
+        """The worker of the pod of this index, by name, ends, and the operator looks."""
         pod = self.pods[index]
         words = {"code": code, "cause": cause, "worker": "train-0"} | ({} if step is None else {"step": step})
         self.set_pod(pod, ended(code, json.dumps(words), reason))
+        self.settle()
 
     def to_running(self, **spec: Any) -> None:
         """Submit, and let everything start."""

@@ -19,7 +19,7 @@ Made by `python -m rljob_operator.conditions_reference`. Phases are for people; 
     kubectl get rlj NAME -o jsonpath='{.status.conditions[?(@.type=="Degraded")].message}'
 
 `Complete` and `Failed` are final. A reason is a stable word; the message beside it says what was found and what to do.
-The last failure is kept in `status.lastFailure` (attempt, pod, container, exit code, last words) after its pods are gone.
+`status.lastFailure` keeps the last failure (attempt, pod, container, exit code, last words) when its pods are gone.
 """
 
 PHASES: Mapping[Phase, str] = {
@@ -58,7 +58,7 @@ def reasons_of(type_: ConditionType) -> list[Reason]:
 def conditions_text() -> str:
     """The whole page, in Markdown."""
     sections = [HEADER, "## Phases\n", _table("phase", PHASES.items())]
-    for type_, (first, text) in _CONDITIONS.items():
+    for type_, (_, text) in _CONDITIONS.items():
         sections.append(f"## `{type_}`\n\n{text}\n")
         if type_ != "Complete":
             rows = ((str(reason), reason.meaning) for reason in reasons_of(type_))

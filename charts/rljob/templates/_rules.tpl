@@ -16,7 +16,7 @@
   resources: [services, configmaps]
   verbs: [get, create, patch, delete]
 - apiGroups: [""]
-  resources: [secrets] # the token of a job; get tells whether one of its name is ours. No list, no watch.
+  resources: [secrets] # the token of a job; get also tells whether what a variable names is there. No list, no watch.
   verbs: [get, create, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims, namespaces] # is the storage bound, which pods does the namespace admit

@@ -70,6 +70,8 @@ async def run_kopf(login: Login, namespaces: Sequence[str], on_event: OnEvent, s
     tasks = await kopf.spawn_tasks(
         registry=kopf_registry(login, on_event),
         settings=kopf_settings(),
+        # kopf's own is made of the user's name, which a container's number need not have
+        identity=keys.MANAGED_BY_VALUE,  # type: ignore[arg-type]
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,

@@ -76,7 +76,9 @@ class Sample:
         first_group = (context.step - 1) * filling.batch_size
         out = numbered(held, filling.batch, first_group=first_group, group_size=self._group_size)
         if "row_weights" in self._writes:
-            out = out.with_columns({"row_weights": self._row_weights(out, context)})
+            weights = self._row_weights(out, context)
+            out = out.with_columns({"row_weights": Column.fixed(weights)})
+            metrics["sampling/rows_drawn_fraction"] = mean(np.count_nonzero(weights), len(out))
         samples = [sample for found in rounds for sample in found.samples]
         metrics |= merge_all([found.metrics for found in rounds])
         return StageResult(out.select(name for name in out.columns if name in self._writes), metrics, samples)
@@ -140,7 +142,7 @@ class Sample:
             "sampling/groups_surplus": mean(len(filling.surplus) - len(self._carried)),
         }
 
-    def _row_weights(self, batch: Batch, context: StageContext) -> Column:
+    def _row_weights(self, batch: Batch, context: StageContext) -> Int64:
         """How often PF-PPO's draw takes each row; all ranks draw from the rewards of the whole batch."""
         assert self._sampling.resampling is not None
         num_rows = self._spec.num_rows
@@ -149,7 +151,7 @@ class Sample:
         rewards[number] = batch["rewards"].values / self._ranks_per_copy
         everyones = context.reduce(torch.from_numpy(rewards))
         weights = row_weights(everyones, self._sampling.resampling, seed=context.seed, step=context.step)
-        return Column.fixed(weights.numpy()[number])
+        return weights.numpy()[number]
 
     def _first_ordinal(self, step: int) -> int:
         """Where this step goes on; a run that had no Sample before has drawn a batch each step."""

@@ -1,0 +1,181 @@
+"""The stage on one, two and three ranks, which are threads here: the same batches, whatever is stopped and resumed."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from rljob_api.tests.builders import make_plan
+from rljob_worker.batch import Batch, Column
+from rljob_worker.checkpoint.rows import HeldRows, read_rows, write_rows
+from rljob_worker.data.dataset import Prompts
+from rljob_worker.engines.protocols import Responses
+from rljob_worker.errors import BadData
+from rljob_worker.rewards.round import RewardResult
+from rljob_worker.scalars import merge_all
+from rljob_worker.stages.sample import Sample
+from rljob_worker.stages.stage import Resources, StageContext
+
+WARM_UP = "algorithm={name: PPO, groupSize: 4, sampling: {dynamic: true, oversampling: 2.5}, critic: {warmupSteps: 3}}"
+DAPO = "algorithm={name: DAPO, groupSize: 4, sampling: {maxRounds: 4}}"
+REMAX = "algorithm={name: ReMax, groupSize: 4}"
+RESAMPLED = "algorithm={name: ReinforcePlusPlus, groupSize: 4, sampling: {resampling: {method: PFPPO}}}"
+
+
+class FakeDataset:
+    """Prompt n is n tokens long, at least one."""
+
+    num_filtered = 0
+
+    def fetch(self, ordinals):
+        ids = [np.full(1 + n % 5, n) for n in ordinals]
+        texts = Column.strings(str(n) for n in ordinals)
+        return Prompts(ids, [], {"answer": texts}, Column.strings("s" for _ in ordinals))
+
+
+class FakeEngine:
+    """A response is its row_id twice; greedy ones are -1."""
+
+    version = 0
+
+    def generate(self, prompts, sampling, row_ids, group_size):
+        values = np.repeat(row_ids if sampling.temperature else -np.ones_like(row_ids), 2)
+        lengths = np.full(len(row_ids), 2)
+        log_probs = Column.from_lengths(-values.astype(np.float32), lengths)
+        return Responses(Column.from_lengths(values, lengths), log_probs, np.zeros(len(row_ids), bool))
+
+
+class FakeRewards:
+    """Groups 1 of 4 are all right and 2 of 4 all wrong; others vary. A greedy response gets a tenth of its ordinal."""
+
+    def score(self, rows):
+        rewards = np.array([self._reward(row) for row in rows]).reshape(len(rows), 1)
+        return RewardResult(rewards, rewards[:, 0], {}, ())
+
+    def _reward(self, row):
+        ordinal, member = divmod(row["row_id"], 4)
+        if row["response"] == "-1 -1":
+            return ordinal / 10
+        return {1: 1.0, 2: 0.0}.get(ordinal % 4, ordinal + member / 10)
+
+
+class Ranks:
+    """The stage on some ranks."""
+
+    def __init__(self, algorithm: str, dp_size: int) -> None:
+        plan = make_plan(algorithm, "data.batchSize=4")
+        resources = Resources(plan, {}, {"actor": FakeEngine()}, None, FakeDataset(), FakeRewards())
+        self.spec, self.dp_size = plan.spec, dp_size
+        self.stages = [Sample(plan.stage("sample"), resources) for _ in range(dp_size)]
+
+    def run(self, step: int) -> tuple[Batch, dict]:
+        """The rows of all ranks together, and the metrics as the lead merges them."""
+        with ThreadPoolExecutor(self.dp_size) as threads:
+            reduce = self._all_reduce()
+            results = list(threads.map(lambda rank: self._run(rank, step, reduce), range(self.dp_size)))
+        metrics = merge_all([result.metrics for result in results])
+        figures = {name: scalar.value for name, scalar in metrics.items() if not name.startswith("time/")}
+        return Batch.concat([result.batch for result in results]), figures
+
+    def _run(self, rank, step, reduce):
+        context = StageContext(
+            step=step,
+            seed=3,
+            job=self.spec,
+            decode=lambda ids: " ".join(map(str, ids)),
+            reduce=reduce,
+            dp_rank=rank,
+            dp_size=self.dp_size,
+        )
+        return self.stages[rank].run(None, context)
+
+    def _all_reduce(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        given: list[torch.Tensor] = []
+        barrier = threading.Barrier(self.dp_size, timeout=30)
+
+        def reduce(values):
+            given.append(values)
+            barrier.wait()
+            total = torch.stack(given).sum(0)
+            if barrier.wait() == 0:
+                given.clear()
+            barrier.wait()
+            return total
+
+        return reduce
+
+    def save(self, directory) -> dict:
+        for rank, stage in enumerate(self.stages):
+            if (rows := stage.rows()) is not None:
+                write_rows(directory, HeldRows("sample", rank, rows))
+        return self.stages[0].state()
+
+    def load(self, directory, state) -> None:
+        for rank, stage in enumerate(self.stages):
+            stage.load_state(state)
+            stage.load_rows(read_rows(directory, "sample", rank, self.dp_size))
+
+
+def contents(batch):
+    columns = {name: column.to_list() for name, column in batch.columns.items()}
+    return str((batch.row_ids.tolist(), batch.group_ids.tolist(), batch.num_tokens.tolist(), columns))
+
+
+@pytest.mark.parametrize("algorithm", [WARM_UP, DAPO, REMAX, RESAMPLED], ids=["PPO", "DAPO", "ReMax", "PFPPO"])
+def test_any_number_of_ranks_makes_the_same_batches_and_metrics(algorithm):
+    alone, together = Ranks(algorithm, 1), Ranks(algorithm, 3)
+    for step in (1, 2, 3, 4):
+        one, several = alone.run(step), together.run(step)
+        assert contents(one[0]) == contents(several[0])
+        assert one[1] == pytest.approx(several[1])
+        assert one[0].row_ids.tolist() == list(range((step - 1) * 16, step * 16))
+
+
+@pytest.mark.parametrize("before, after", [(2, 2), (3, 1), (1, 3)])
+def test_a_stage_resumes_with_its_surplus_on_any_number_of_ranks(tmp_path, before, after):
+    whole, stopped, resumed = Ranks(WARM_UP, 1), Ranks(WARM_UP, before), Ranks(WARM_UP, after)
+    for step in (1, 2):
+        whole.run(step)
+        stopped.run(step)
+    state = stopped.save(tmp_path)
+    # 4 x 2.5 = 10 are drawn in step 1, of which 0 3 4 7 8 are kept; with 8 then 10..17, where 11 12 15 16 are
+    assert state == {"next_ordinal": 18, "carried": [16]}
+    resumed.load(tmp_path, state)
+    for step in (3, 4):
+        expected, found = whole.run(step), resumed.run(step)
+        assert contents(expected[0]) == contents(found[0])
+        assert expected[1] == pytest.approx(found[1])
+
+
+def test_rows_keep_what_their_ordinals_made_of_them_under_the_numbers_of_the_batch():
+    batch, _ = Ranks(DAPO, 1).run(1)
+    assert batch.group_ids[::4].tolist() == [0, 1, 2, 3]
+    # of 0 1 2 3 the first and last are kept, of 4 5 one, of 6 none, and 7 in the fourth and last round
+    assert [row // 4 for row in batch["response_ids"].values[::8]] == [0, 3, 4, 7]
+
+
+def test_remax_gets_the_greedy_reward_of_the_rows_own_prompt():
+    batch, figures = Ranks(REMAX, 2).run(1)
+    assert batch["baseline_rewards"].values.reshape(4, 4).tolist() == [[n / 10] * 4 for n in range(4)]
+    assert figures["reward/baseline"] == pytest.approx(0.15)
+
+
+def test_rows_are_drawn_anew_as_often_as_there_are_rows():
+    batch, figures = Ranks(RESAMPLED, 2).run(1)
+    weights = batch["row_weights"].values
+    assert weights.sum() == 16 and not weights[8:12].any()  # rewards of group 2 are 0
+    assert figures["sampling/rows_drawn_fraction"] == np.count_nonzero(weights) / 16
+
+
+def test_a_run_that_had_no_sample_before_goes_on_after_what_it_drew():
+    batch, _ = Ranks(REMAX, 1).run(5)
+    assert batch["response_ids"].values[0] == 64  # ordinal 16
+
+
+def test_a_batch_that_cannot_fill_stops_all_ranks():
+    ranks = Ranks("algorithm={name: DAPO, groupSize: 4, sampling: {maxRounds: 1}}", 2)
+    with pytest.raises(BadData, match="step 1 needs 4 groups whose rewards vary and has 2 after 1 rounds"):
+        ranks.run(1)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 from rljob_worker.algorithms.value_objective import with_explained_variance
+from rljob_worker.metrics.headline import headline
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.runtime.control import Report
 from rljob_worker.scalars import merge_all
+
+RECENT_STEPS = 20
+"""Steps whose mean duration tells how long the remaining ones will take."""
 
 
 class Recorder:
@@ -28,6 +34,7 @@ class Recorder:
     ) -> None:
         self._files, self._reporter, self._clock = files, reporter, clock
         self._started = clock()
+        self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
         self._progress: dict[str, Any] = {"totalSteps": total_steps, "attempt": attempt}
 
     def resume_from(self, step: int, active_seconds: float) -> None:
@@ -48,11 +55,22 @@ class Recorder:
         metrics = derived({name: value for name, value in values.items() if not math.isnan(value)})
         samples = [sample for report in reports for sample in report.samples]
         self._files.write_step(step, metrics, samples)
-        self._progress |= {"phase": "Running", "step": step, "reward": metrics.get("reward/mean")}
+        self._progress |= {"phase": "Running", "step": step, **self._summary(metrics)}
         if "validation/accuracy" in metrics:
             self._progress["validation"] = metrics["validation/accuracy"]
         self.show(metrics)
         return metrics
+
+    def _summary(self, metrics: dict[str, float]) -> dict[str, Any]:
+        """What `/progress` tells of a step; `stepSeconds` is the mean of the recent ones."""
+        if "time/step_seconds" in metrics:
+            self._step_seconds.append(metrics["time/step_seconds"])
+        chosen = headline(metrics)
+        return {
+            "reward": chosen.get("reward/mean"),
+            "metrics": chosen,
+            "stepSeconds": fmean(self._step_seconds) if self._step_seconds else None,
+        }
 
     def committed(self, step: int) -> None:
         self._progress["checkpointStep"] = step

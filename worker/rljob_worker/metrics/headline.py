@@ -1,0 +1,40 @@
+"""The few metrics of a step that `/progress` tells, and so `kubectl get rljob -o yaml`."""
+
+import math
+from collections.abc import Mapping
+
+MAX_METRICS = 32
+"""What the status of an RLJob holds."""
+
+_FIRST = (
+    "reward/mean",
+    "reward/std",
+    "validation/accuracy",
+    "response_length/mean",
+    "response/truncated_fraction",
+    "loss/policy",
+    "loss/value",
+    "kl/reference",
+    "kl/old",
+    "policy/entropy",
+    "policy/clip_fraction",
+    "policy/clip_fraction_low",
+    "policy/clip_fraction_high",
+    "update/gradient_norm",
+    "update/learning_rate",
+    "sampling/acceptance",
+    "throughput/tokens_per_second",
+    "time/step_seconds",
+    "time/overhead_fraction",
+    "data/bytes_total",
+)
+_THEN = ("reward/", "validation/")
+"""Families that a user named: parts of the reward, accuracy by source."""
+
+
+def headline(metrics: Mapping[str, float]) -> dict[str, float]:
+    """At most MAX_METRICS of them, the most telling first; only finite ones, for JSON knows no others."""
+    names = [name for name in _FIRST if name in metrics]
+    names += [name for name in sorted(metrics) if name.startswith(_THEN) and name not in _FIRST]
+    finite = [name for name in names if math.isfinite(metrics[name])]
+    return {name: metrics[name] for name in finite[:MAX_METRICS]}

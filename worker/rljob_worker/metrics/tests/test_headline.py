@@ -1,0 +1,15 @@
+from math import inf, nan
+
+from rljob_worker.metrics.headline import MAX_METRICS, headline
+
+
+def test_reward_comes_first_and_what_is_not_finite_not_at_all():
+    metrics = {"time/step_seconds": 2.0, "reward/mean": 0.5, "loss/policy": nan, "kl/old": inf, "data/bytes_x": 1.0}
+    assert list(headline(metrics).items()) == [("reward/mean", 0.5), ("time/step_seconds", 2.0)]
+
+
+def test_parts_of_the_reward_come_last_and_not_all_of_too_many():
+    metrics = {f"reward/part{number:02}": 1.0 for number in range(40)} | {"loss/policy": 1.0}
+    found = list(headline(metrics))
+    assert found[:2] == ["loss/policy", "reward/part00"]
+    assert len(found) == MAX_METRICS == 32

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rljob_worker.batch import Batch, Column
+from rljob_worker.errors import InvalidJob
 from rljob_worker.scalars import Scalar
 
 from .advantages import Reduce, no_reduce
@@ -22,7 +23,17 @@ from .policy_losses import MiniBatchTokens, PreparedPolicyLoss
 from .registries import POLICY_LOSSES, resolve
 
 if TYPE_CHECKING:
-    from rljob_api.v1alpha1.algorithm import AlgorithmSpec
+    from rljob_api.v1alpha1.algorithm import AlgorithmSpec, LossSpec
+
+
+def check_reads(batch: Batch, loss: LossSpec) -> None:
+    """Raises InvalidJob where a loss of the user's own reads a column that is not one number per response token."""
+    for name in loss.reads:
+        if not batch[name].is_ragged:
+            raise InvalidJob(
+                f"the policy loss {loss.name} reads column {name!r}, which has one value per row; a loss reads one "
+                "number per response token, so let a stage of your own spread it over the tokens"
+            )
 
 
 def corrected(batch: Batch, algorithm: AlgorithmSpec, reduce: Reduce = no_reduce) -> tuple[Batch, dict[str, Scalar]]:

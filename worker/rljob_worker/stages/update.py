@@ -13,7 +13,7 @@ from rljob_api.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.algorithms.estimation import has_reward_kl
 from rljob_worker.algorithms.objectives import policy_objective
-from rljob_worker.algorithms.preparation import corrected, prepared
+from rljob_worker.algorithms.preparation import check_reads, corrected, prepared
 from rljob_worker.algorithms.value_objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, TrainEngine
@@ -39,6 +39,7 @@ class UpdatePolicy:
         assert batch is not None
         if is_warm_up(self._spec, context.step):
             return StageResult(batch.select([]), {"update/warmup_total": mean(1.0)})
+        check_reads(batch, self._algorithm.loss)
         rows, mismatch = corrected(batch, self._algorithm, context.reduce)
         parts = [
             prepared(part, self._algorithm, reduce=context.reduce, seed=context.seed)

@@ -8,9 +8,10 @@ import torch
 
 from rljob_worker.algorithms import policy_objective
 from rljob_worker.algorithms.advantages import no_reduce
-from rljob_worker.algorithms.preparation import corrected, prepared
+from rljob_worker.algorithms.preparation import check_reads, corrected, prepared
 from rljob_worker.algorithms.tests.builders import Packed, algorithm, double, ints, rows_of
 from rljob_worker.batch import Batch, Column
+from rljob_worker.errors import InvalidJob
 
 LENGTHS = [2, 3]
 
@@ -74,6 +75,12 @@ def test_importance_weights_multiply_the_policy_loss_and_nothing_else():
     assert torch.allclose(log_probs.grad, double(3, 1.5) / 2)
     assert metrics["loss/policy"].value == pytest.approx(1.25)
     assert metrics["policy/ratio"].value == pytest.approx(1.0)
+
+
+def test_a_loss_of_ones_own_cannot_read_a_number_per_row():
+    loss = algorithm("GRPO", loss={"name": "m:f", "reads": ["truncated"]}).loss
+    with pytest.raises(InvalidJob, match=r"m:f reads column 'truncated', which has one value per row"):
+        check_reads(batch_of().with_columns({"truncated": Column.fixed([True, False])}), loss)
 
 
 def test_what_a_loss_prepares_reaches_it_on_every_token():

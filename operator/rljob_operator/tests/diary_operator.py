@@ -1,0 +1,23 @@
+"""An operator whose reconcile only says what it looks at: `python -m rljob_operator.tests.diary_operator ...`."""
+
+import asyncio
+import sys
+
+from rljob_operator.command import run_command
+from rljob_operator.key import Key
+from rljob_operator.leader import Reconcile, Surroundings
+
+DURATION_SECONDS = 0.5
+
+
+def make_reconcile(surroundings: Surroundings) -> Reconcile:
+    async def reconcile(key: Key) -> None:
+        print("begin", key, flush=True)
+        await asyncio.sleep(DURATION_SECONDS)
+        print("end", key, flush=True)
+
+    return reconcile
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(make_reconcile))

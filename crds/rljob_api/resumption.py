@@ -26,6 +26,7 @@ _REFUSED = {
     "data.systemPrompt": _PROMPTS,
     "algorithm.name": "the checkpoint holds the state of another algorithm",
     "algorithm.groupSize": _ROWS,
+    "algorithm.sampling.dynamic": "it decides how many prompts a step draws, so the count of prompts would not go on",
     "training.engine": "the checkpoint was written by another engine",
     "training.precision": "the checkpoint holds weights and optimizer state of another precision",
     "checkpoint.initFrom": "a run that resumes starts from its own checkpoint, so the field would be ignored",

@@ -28,6 +28,7 @@ def test_the_same_job_may_go_on():
         "data.systemPrompt=Hello",
         "data.applyChatTemplate=true",
         "algorithm.groupSize=2",
+        "algorithm.sampling.dynamic=true",
         "training.precision=Float32",
         "checkpoint.initFrom=other",
     ],

@@ -20,12 +20,16 @@ _REASONS: tuple[tuple[str, tuple[tuple[str, str, tuple[str, ...]], ...]], ...] =
         ),
     ),
     (
+        "Their statistics are float32 whatever the rewards are.",
+        (("GRPO vectorised", "verl", ("value",)),),
+    ),
+    (
         "A group of one stops their run; ours gives it 0.",
         (("GRPOPassK (edge)", "verl", ("error",)),),
     ),
     (
-        "Their weight divides responses by prompts, too large by the group size until the cap of 3 hides it, and counts "
-        "groups of one as varied; the paper divides prompts by prompts, as ours.",
+        "Their weight divides responses by prompts, too large by the group size until the cap of 3 hides it, and "
+        "counts groups of one as varied; the paper divides prompts by prompts, as ours.",
         (("CPGD ClipFilter", "siiRL", ("value",)), ("CPGD ClipFilter (edge)", "siiRL", ("value",))),
     ),
     (

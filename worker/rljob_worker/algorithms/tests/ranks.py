@@ -1,0 +1,36 @@
+"""Several ranks in one process, for functions that meet in sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Result = TypeVar("Result")
+
+
+def on_ranks(num_ranks: int, work: Callable[[int, Callable[[Tensor], Tensor]], Result]) -> list[Result]:
+    """`work(rank, reduce)` in a thread per rank; `reduce` waits for all and returns the sum in the order of ranks."""
+    slots: list[Tensor] = [torch.empty(0)] * num_ranks
+    meet = Barrier(num_ranks, timeout=60)
+
+    def run(rank: int) -> Result:
+        def reduce(local: Tensor) -> Tensor:
+            slots[rank] = local
+            meet.wait()
+            total = torch.stack(slots).sum(0)
+            meet.wait()
+            return total
+
+        try:
+            return work(rank, reduce)
+        except BaseException:
+            meet.abort()  # the others would wait for ever
+            raise
+
+    with ThreadPoolExecutor(num_ranks) as threads:
+        return list(threads.map(run, range(num_ranks)))

@@ -14,6 +14,7 @@ from rljob_operator.cluster.errors import ClusterError
 from rljob_operator.cluster.kinds import POD, RLJOB
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.reflector import Reflector
+from rljob_operator.cluster.served import ServedApis
 from rljob_operator.handlers import run_kopf
 from rljob_operator.key import Key
 from rljob_operator.metrics import Metrics
@@ -40,6 +41,7 @@ class Surroundings:
     pods: Reflector
     progress: ProgressReader
     metrics: Metrics
+    served: ServedApis
 
 
 class EndedByItself(Exception):
@@ -74,8 +76,9 @@ class Leader:
             relist_seconds=settings.api.relist_seconds,
             on_activity=metrics.watched,
         )
+        self._served = ServedApis(cluster.served_versions)
         self._queue = WorkQueue(
-            make_reconcile(Surroundings(settings, cluster, self._pods, progress, metrics)),
+            make_reconcile(Surroundings(settings, cluster, self._pods, progress, metrics, self._served)),
             settings.queue.workers,
             backoff=Backoff(settings.queue.first_retry_seconds, settings.queue.last_retry_seconds),
             observer=metrics,
@@ -125,6 +128,7 @@ class Leader:
                 await ready
                 work = group.create_task(self._queue.run(), name="queue")
                 start(self._resync.run, "resync")
+                start(self._served.run, "served APIs")
                 start(lambda: self._hear(catch_signals), "kopf")
                 self.unready = None
                 logger.info("working")
@@ -145,11 +149,18 @@ class Leader:
 
     async def _ready(self) -> None:
         """Return once jobs may be read and pods are known."""
-        while (problem := await self._read_problem()) is not None:
+        while (problem := await self._problem_at_start()) is not None:
             self.unready = f"{problem}; is the CRD installed?"
             logger.warning("%s", self.unready)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         await self._pods.wait_synced()
+
+    async def _problem_at_start(self) -> str | None:
+        try:
+            await self._served.refresh()
+        except ClusterError as error:
+            return str(error)
+        return await self._read_problem()
 
     async def _read_problem(self) -> str | None:
         """Why jobs cannot be read, or None."""

@@ -61,7 +61,9 @@ class Cluster(Protocol):
         """Server-side apply as `FIELD_MANAGER`, by force; the object as stored."""
         ...
 
-    async def apply_status(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    async def apply_status(
+        self, kind: Kind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
+    ) -> Object:
         """As `apply`, of the status subresource; `NotFound` when the object is gone."""
         ...
 

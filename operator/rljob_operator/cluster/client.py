@@ -12,7 +12,7 @@ from rljob_operator.cluster.answers import error_of
 from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
 from rljob_operator.cluster.connection import Connection, Request
 from rljob_operator.cluster.errors import Conflict, NotFound, Unavailable
-from rljob_operator.cluster.kinds import Kind
+from rljob_operator.cluster.kinds import API_GROUP, Kind
 from rljob_operator.cluster.rate_limit import RateLimit
 from rljob_operator.cluster.retry import Answer, RetryPolicy
 
@@ -80,8 +80,10 @@ class ApiCluster:
     async def apply(self, kind: Kind, namespace: str | None, body: Object) -> Object:
         return await self._apply(kind, namespace, body, subresource=None)
 
-    async def apply_status(self, kind: Kind, namespace: str | None, body: Object) -> Object:
-        return await self._apply(kind, namespace, body, subresource="status")
+    async def apply_status(
+        self, kind: Kind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
+    ) -> Object:
+        return await self._apply(kind, namespace, body, subresource="status", manager=manager)
 
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
@@ -101,9 +103,16 @@ class ApiCluster:
             return False  # another object bears the name by now
         return True
 
-    async def _apply(self, kind: Kind, namespace: str | None, body: Object, subresource: str | None) -> Object:
+    async def served_versions(self) -> frozenset[str]:
+        """The versions of all API groups but the core's: `apps/v1`, `kueue.x-k8s.io/v1beta2`."""
+        answer = await self._object(Request("get", "GET", "/apis"), API_GROUP, None)
+        return frozenset(version["groupVersion"] for group in answer["groups"] for version in group["versions"])
+
+    async def _apply(
+        self, kind: Kind, namespace: str | None, body: Object, subresource: str | None, manager: str = FIELD_MANAGER
+    ) -> Object:
         path = kind.path(namespace, body["metadata"]["name"], subresource)
-        query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
+        query = (("fieldManager", manager), ("force", "true"))
         request = Request("patch", "PATCH", path, query=query, body=_complete(kind, body), content_type=_APPLY)
         return await self._object(request, kind, namespace)
 

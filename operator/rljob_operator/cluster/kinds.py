@@ -52,8 +52,14 @@ NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolici
 POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
 POD_GROUP_VOLCANO = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 POD_GROUP_COSCHEDULING = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+POD_GROUP_NATIVE = Kind("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
 WORKLOAD_KUEUE = Kind("kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
-WORKLOAD_NATIVE = Kind("scheduling.k8s.io", "v1alpha1", "Workload", "workloads")
+WORKLOAD_KUEUE_V1BETA2 = Kind("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
+RESOURCE_FLAVOR = Kind("kueue.x-k8s.io", "v1beta1", "ResourceFlavor", "resourceflavors", namespaced=False)
+RESOURCE_FLAVOR_V1BETA2 = Kind("kueue.x-k8s.io", "v1beta2", "ResourceFlavor", "resourceflavors", namespaced=False)
+
+API_GROUP = Kind("", "", "APIGroup", "apis", namespaced=False)
+"""What the API server has; not stored anywhere."""
 
 ALL: tuple[Kind, ...] = (
     RLJOB,
@@ -71,8 +77,11 @@ ALL: tuple[Kind, ...] = (
     POD_MONITOR,
     POD_GROUP_VOLCANO,
     POD_GROUP_COSCHEDULING,
+    POD_GROUP_NATIVE,
     WORKLOAD_KUEUE,
-    WORKLOAD_NATIVE,
+    WORKLOAD_KUEUE_V1BETA2,
+    RESOURCE_FLAVOR,
+    RESOURCE_FLAVOR_V1BETA2,
 )
 
 _BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}

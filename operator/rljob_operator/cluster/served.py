@@ -1,0 +1,35 @@
+"""`ServedApis`: which API versions the cluster has, for what is used only where it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from rljob_operator.cluster.errors import ClusterError
+
+logger = logging.getLogger(__name__)
+
+_REFRESH_SECONDS = 300.0
+
+
+class ServedApis:
+    """A set such as `{"kueue.x-k8s.io/v1beta2", ...}`, read at the start and again every few minutes: schedulers are
+    installed while the operator runs."""
+
+    def __init__(self, read: Callable[[], Awaitable[frozenset[str]]]) -> None:
+        self._read = read
+        self.versions: frozenset[str] = frozenset()
+
+    async def refresh(self) -> None:
+        """Read them now; raises what the reading does."""
+        self.versions = await self._read()
+
+    async def run(self) -> None:
+        """Keep them fresh until cancelled."""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            try:
+                await self.refresh()
+            except ClusterError as error:
+                logger.warning("%s", error)

@@ -14,6 +14,7 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.algorithms.estimation import has_reward_kl
 from rljob_worker.algorithms.objectives import policy_objective
 from rljob_worker.algorithms.preparation import check_reads, corrected, prepared
+from rljob_worker.algorithms.row_weights import ROW_WEIGHTS
 from rljob_worker.algorithms.value_objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, TrainEngine
@@ -92,7 +93,12 @@ def run_updates(
 
 
 def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> list[Batch]:
-    """This rank's rows of each mini-batch, possibly none, in an order that only the seed decides."""
+    """This rank's rows of each mini-batch, possibly none, in an order that only the seed decides.
+
+    Rows that PF-PPO's draw left out cost no forward pass.
+    """
+    if ROW_WEIGHTS in batch:
+        batch = batch.take(np.flatnonzero(batch[ROW_WEIGHTS].values))
     number = spec.num_mini_batches
     if number == 1:
         return [batch]

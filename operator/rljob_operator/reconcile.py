@@ -218,7 +218,8 @@ class Reconciler:
     async def _write(self, job: Job, status: RLJobStatus) -> None:
         """Write the status, where it changed, of the very version that was looked at."""
         tell(self._metrics, job.key, job.status, status, job.body["metadata"]["creationTimestamp"], self._clock())
-        body = {each: value for each, value in status.to_json().items() if value is not None}
+        # The API server takes null for a value of the wrong type: what is not known is left out, at any depth.
+        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         if body == job.body.get("status"):
             return
         metadata = {"name": job.key.name, "uid": job.uid, "resourceVersion": job.version}

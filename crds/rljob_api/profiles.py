@@ -91,7 +91,8 @@ class AcceleratorProfile(ApiModel):
     """Labels that the vendor's scheduler plugin expects on pods."""
 
     annotations: dict[str, str] = Field(default_factory=dict)
-    """Annotations that the vendor's stack expects on pods."""
+    """Annotations that the vendor's stack expects on pods and on their pod group; `{pods}` is the number of the job's
+    pods."""
 
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Node labels that select this accelerator."""
@@ -167,6 +168,7 @@ def _ascend(name: str, resource: str, *, ring: str, accelerator: str) -> Acceler
             "XDL_IP": "status.hostIP",
         },
         labels={"ring-controller.atlas": ring, "fault-scheduling": "force"},
+        annotations={"huawei.com/schedule_minAvailable": "{pods}"},
         node_selector={"accelerator": accelerator},
         tolerations=_tolerate(resource),
         host_paths=(HostPathMount(name="ascend-driver", path="/usr/local/Ascend/driver", type="Directory"),),

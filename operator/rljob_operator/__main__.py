@@ -8,8 +8,9 @@ import time
 
 from rljob_api.profiles import profiles_from
 from rljob_operator.command import run_command
-from rljob_operator.gangs import Gangs, NoGang
+from rljob_operator.gangs import Gangs
 from rljob_operator.leader import Reconcile, Surroundings
+from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.reconcile import Reconciler, Rules
 
 
@@ -27,7 +28,7 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
         progress=surroundings.progress,
         rules=rules,
         metrics=surroundings.metrics.jobs,
-        gangs=Gangs(surroundings.cluster, lambda context: NoGang()),
+        gangs=Gangs(surroundings.cluster, lambda context: Ungrouped()),
         clock=time.time,
         new_token=lambda: secrets.token_urlsafe(32),
     ).reconcile

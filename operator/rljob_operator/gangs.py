@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from rljob_operator.children import Children
-from rljob_operator.cluster.api import Cluster, Object
+from rljob_operator.cluster.api import FIELD_MANAGER, Cluster, Object
 from rljob_operator.cluster.kinds import kind_of
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang.gang import Admission, AdmissionState, Gang, Readiness
+from rljob_operator.manifests.gang.gang import Gang, Readiness
 from rljob_operator.states import Decision, QueueAction, Situation
 
 Select = Callable[[JobContext], Gang]
@@ -43,7 +43,14 @@ class Gangs:
             await self._cluster.get(kind_of(each), context.namespace, each["metadata"]["name"])
             for each in gang.objects(context, attempt)
         ]
-        return [each for each in found if each is not None]
+        objects = [each for each in found if each is not None]
+        return objects + [each for each in await self._references(gang, objects) if each is not None]
+
+    async def _references(self, gang: Gang, objects: list[Object]) -> list[Object | None]:
+        return [
+            await self._cluster.get(kind_of({"apiVersion": each.api_version, "kind": each.kind}), None, each.name)
+            for each in gang.references(objects)
+        ]
 
     async def act(self, context: JobContext, children: Children, decision: Decision, readiness: Readiness) -> None:
         """Do what was decided about the queue."""
@@ -53,8 +60,11 @@ class Gangs:
             there = {each["metadata"]["name"] for each in objects}
             missing = (each for each in gang.objects(context, attempt) if each["metadata"]["name"] not in there)
             objects += [await children.make(manifest) for manifest in missing]
+        manager = gang.release_manager if decision.queue is QueueAction.RELEASE else None
         for status in self._statuses(gang, objects, decision, readiness):
-            await self._cluster.apply_status(kind_of(status), context.namespace, status)
+            await self._cluster.apply_status(
+                kind_of(status), context.namespace, status, manager=manager or FIELD_MANAGER
+            )
 
     def _statuses(self, gang: Gang, objects: list[Object], decision: Decision, readiness: Readiness) -> list[Manifest]:
         if decision.queue is QueueAction.FINISH:
@@ -62,28 +72,3 @@ class Gangs:
         if decision.queue is QueueAction.RELEASE:
             return gang.release(objects)
         return gang.report(objects, readiness) if decision.queue is QueueAction.HOLD else []
-
-
-class NoGang:
-    """Pods are made without a group; whether all find a node the operator itself watches."""
-
-    provider = "None"
-    kinds: tuple[tuple[str, str], ...] = ()
-
-    def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
-        return []
-
-    def shape(self, context: JobContext, pod: Manifest) -> Manifest:
-        return pod
-
-    def admission(self, objects: Sequence[Manifest]) -> Admission:
-        return Admission(AdmissionState.ADMITTED)
-
-    def report(self, objects: Sequence[Manifest], readiness: Readiness) -> list[Manifest]:
-        return []
-
-    def release(self, objects: Sequence[Manifest]) -> list[Manifest]:
-        return []
-
-    def finish(self, objects: Sequence[Manifest], message: str) -> list[Manifest]:
-        return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -134,8 +134,12 @@ class PodSettings(ApiModel):
 class Placement:
     """What a queue says about where a worker group may run."""
 
-    node_selector: Mapping[str, str]
+    node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    scheduling_gates: tuple[str, ...] = ()
+    """Gates that the queue opens once it has chosen a node."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rljob_api import keys
 from rljob_api.plan import GroupPlan
+from rljob_api.profiles import AcceleratorProfile
 from rljob_operator import names
 from rljob_operator.manifests.containers import data_buffer, worker
 from rljob_operator.manifests.context import JobContext, Manifest, Placement
@@ -15,7 +16,7 @@ from rljob_operator.manifests.security import pod_security_context
 from rljob_operator.manifests.topology import affinity, spread
 from rljob_operator.manifests.volumes import mounted_volumes
 
-ANYWHERE = Placement(node_selector={})
+ANYWHERE = Placement()
 
 
 def pods(context: JobContext, attempt: int, *, placements: Mapping[str, Placement] | None = None) -> list[Manifest]:
@@ -43,13 +44,19 @@ def pod(context: JobContext, group: GroupPlan, host: int, attempt: int, placemen
         "kind": "Pod",
         "metadata": {
             **metadata(context, name, keys.CONTAINER_WORKER, labels),
-            "annotations": {**profile.annotations, keys.ANNOTATION_PLAN_HASH: context.plan_hash},
+            "annotations": {**vendor_annotations(context, profile), keys.ANNOTATION_PLAN_HASH: context.plan_hash},
         },
         "spec": _spec(context, group, host, attempt),
     }
     template = context.group(group.name).template
     users = {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     return _placed(merge(ours, users), placement)
+
+
+def vendor_annotations(context: JobContext, profile: AcceleratorProfile) -> dict[str, str]:
+    """The profile's annotations, with the size of the gang where a scheduler plugin wants to know it."""
+    num_pods = str(sum(group.replicas for group in context.plan.groups))
+    return {name: value.replace("{pods}", num_pods) for name, value in profile.annotations.items()}
 
 
 def _spec(context: JobContext, group: GroupPlan, host: int, attempt: int) -> Manifest:
@@ -101,6 +108,11 @@ def _pull_secrets(context: JobContext) -> list[Manifest]:
 
 def _placed(pod: Manifest, placement: Placement) -> Manifest:
     spec = pod["spec"]
+    pod["metadata"]["labels"] |= placement.labels
+    pod["metadata"]["annotations"] |= placement.annotations
+    if placement.scheduling_gates:
+        gates = [{"name": name} for name in placement.scheduling_gates]
+        spec["schedulingGates"] = [*spec.get("schedulingGates", []), *gates]
     if placement.node_selector:
         spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **placement.node_selector}
     spec["tolerations"] = [*spec.get("tolerations", []), *(dict(each) for each in placement.tolerations)]

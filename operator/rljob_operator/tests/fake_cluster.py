@@ -9,7 +9,7 @@ import copy
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
-from rljob_operator.cluster.api import Object, Page
+from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
 from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
 from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, Kind
 from rljob_operator.key import Key
@@ -82,7 +82,9 @@ class FakeCluster:
             return self._written(self._store(kind, namespace, body))
         return self._written(self._change(kind, found, {**found, **body, "metadata": found["metadata"]}))
 
-    async def apply_status(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    async def apply_status(
+        self, kind: Kind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
+    ) -> Object:
         metadata = body["metadata"]
         self._asked("patch status", kind, metadata["name"])
         found = self._objects.get(_name(kind, namespace, metadata["name"]))

@@ -17,9 +17,10 @@ from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB
 from rljob_operator.conditions import condition
-from rljob_operator.gangs import Gangs, NoGang, Select
+from rljob_operator.gangs import Gangs, Select
 from rljob_operator.job_metrics import JobMetrics
 from rljob_operator.key import Key
+from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.progress import ProgressAnswer, Unreachable
 from rljob_operator.reconcile import Reconciler, Rules
 from rljob_operator.recorded import read_status
@@ -55,7 +56,7 @@ class Progress:
 class World:
     """One cluster, one job `team/small`, and operators that come and go."""
 
-    def __init__(self, select: Select = lambda context: NoGang(), **rules: Any) -> None:
+    def __init__(self, select: Select = lambda context: Ungrouped(), **rules: Any) -> None:
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
         self.progress = Progress()

@@ -38,6 +38,15 @@ class Readiness:
     """Pods of each worker group that ended well and will not come back."""
 
 
+@dataclass(frozen=True)
+class Reference:
+    """An object without a namespace that an adapter has to see to understand its own."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
 class Gang(Protocol):
     """One way to start a gang.  Every method is pure; what it returns is applied by the reconciler.
 
@@ -54,8 +63,17 @@ class Gang(Protocol):
         """(apiVersion, kind) of the objects that it makes and reads."""
         ...
 
+    @property
+    def release_manager(self) -> str | None:
+        """The field manager as which `release` is applied, because it takes back what that one wrote. None: ours."""
+        ...
+
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
-        """What must be there before the pods of an attempt; applied, then read back."""
+        """What must be there before the pods of an attempt; created when missing, never changed, then read back."""
+        ...
+
+    def references(self, objects: Sequence[Manifest]) -> list[Reference]:
+        """What `admission` needs to see besides `objects`."""
         ...
 
     def shape(self, context: JobContext, pod: Manifest) -> Manifest:

@@ -1,0 +1,37 @@
+"""No gang scheduler: the operator itself watches whether all pods find a node, and takes them back when they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.gang.gang import Admission, AdmissionState, Readiness, Reference
+
+
+class Ungrouped:
+    """Makes no object, asks nobody.  Adapters without a queue stand on it."""
+
+    provider = "None"
+    kinds: tuple[tuple[str, str], ...] = ()
+    release_manager: str | None = None
+
+    def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
+        return []
+
+    def references(self, objects: Sequence[Manifest]) -> list[Reference]:
+        return []
+
+    def shape(self, context: JobContext, pod: Manifest) -> Manifest:
+        return pod
+
+    def admission(self, objects: Sequence[Manifest]) -> Admission:
+        return Admission(AdmissionState.ADMITTED)
+
+    def report(self, objects: Sequence[Manifest], readiness: Readiness) -> list[Manifest]:
+        return []
+
+    def release(self, objects: Sequence[Manifest]) -> list[Manifest]:
+        return []
+
+    def finish(self, objects: Sequence[Manifest], message: str) -> list[Manifest]:
+        return []

@@ -1,0 +1,64 @@
+"""What the pod groups of all schedulers have in common: a name, a size, what they need together."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from rljob_api import keys
+from rljob_operator import names
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.metadata import metadata
+from rljob_operator.manifests.pods import pod
+
+_SUFFIXES = {
+    "m": Decimal("0.001"),
+    **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{f"{letter}i": Decimal(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
+}
+
+
+def num_pods(context: JobContext) -> int:
+    """Pods of the whole job: one gang."""
+    return sum(group.replicas for group in context.plan.groups)
+
+
+def pod_group(context: JobContext, attempt: int, api_version: str, spec: Manifest) -> Manifest:
+    """A PodGroup of an attempt: its pods are other pods than those of the attempt before."""
+    name = names.pod_group_name(context.name, attempt)
+    labels = {keys.LABEL_ATTEMPT: str(attempt)}
+    return {
+        "apiVersion": api_version,
+        "kind": "PodGroup",
+        "metadata": metadata(context, name, "pod-group", labels),
+        "spec": spec,
+    }
+
+
+def attempt_of(manifest: Manifest) -> int:
+    """The attempt that a child belongs to."""
+    return int(manifest["metadata"]["labels"][keys.LABEL_ATTEMPT])
+
+
+def total_requests(context: JobContext) -> dict[str, str]:
+    """What all pods of the job ask for together, sidecars included."""
+    totals: dict[str, Decimal] = {}
+    for group in context.plan.groups:
+        spec = pod(context, group, 0, 1)["spec"]
+        sidecars = (each for each in spec.get("initContainers", ()) if each.get("restartPolicy") == "Always")
+        for container in (*sidecars, *spec["containers"]):
+            resources = container.get("resources", {})
+            for name, quantity in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
+                totals[name] = totals.get(name, Decimal(0)) + group.replicas * amount(quantity)
+    return {name: _written(total) for name, total in sorted(totals.items())}
+
+
+def amount(quantity: str | int | float) -> Decimal:
+    """`500m` is 0.5, `2Gi` is 2147483648."""
+    text = str(quantity)
+    number = text.rstrip("mkKMGTPEi")
+    return Decimal(number) * _SUFFIXES.get(text[len(number) :], Decimal(1))
+
+
+def _written(total: Decimal) -> str:
+    """A whole number, or thousandths."""
+    return str(int(total)) if total == total.to_integral_value() else f"{int(total * 1000)}m"

@@ -1,0 +1,234 @@
+import pytest
+
+from rljob_api import keys
+from rljob_operator.manifests import Placement, child_problems, pods, rank_tables, static_children, token_secret
+from rljob_operator.manifests.tests.builders import (
+    TWO_GROUPS,
+    UID,
+    buffer_of,
+    env_of,
+    make_context,
+    named,
+    one_group,
+    worker_of,
+)
+
+
+def only_pod(*overrides, **options):
+    (pod,) = pods(make_context(*overrides, **options), 1)
+    return pod
+
+
+def test_one_pod_per_host_of_each_group():
+    rendered = pods(make_context(TWO_GROUPS), 3)
+    assert [pod["metadata"]["name"] for pod in rendered] == [
+        "small-train-0-a3", "small-train-1-a3",
+        "small-rollout-0-a3", "small-rollout-1-a3", "small-rollout-2-a3", "small-rollout-3-a3",
+    ]  # fmt: skip
+    last = rendered[-1]
+    assert (last["spec"]["hostname"], last["spec"]["subdomain"]) == ("small-rollout-3", "small")
+    labels = last["metadata"]["labels"]
+    assert (labels[keys.LABEL_GROUP], labels[keys.LABEL_HOST_INDEX], labels[keys.LABEL_ATTEMPT]) == (
+        "rollout",
+        "3",
+        "3",
+    )
+    assert last["metadata"]["ownerReferences"][0]["uid"] == UID
+
+
+def test_both_containers_are_told_who_they_are():
+    pod = pods(make_context(TWO_GROUPS), 2)[1]
+    worker, data_buffer = env_of(worker_of(pod)), env_of(buffer_of(pod))
+    for env in (worker, data_buffer):
+        assert (env["RLJOB_GROUP"], env["RLJOB_HOST_INDEX"], env["RLJOB_ATTEMPT"]) == ("train", "1", "2")
+        address = env["RLJOB_PEERS"].format(job="small", group="rollout", host=3)
+        assert address == "small-rollout-3.small.team.svc:8815"
+    assert (worker["RLJOB_METRICS_PORT"], data_buffer["RLJOB_METRICS_PORT"]) == ("9400", "9401")
+    assert (worker["RLJOB_RUN_ID"], worker["RLJOB_RUN_DIR"]) == (UID, "/workspace/runs/small")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "attempt", "resume"),
+    [((), 1, "auto"), (("checkpoint.resume=Never",), 1, "never"), (("checkpoint.resume=Never",), 2, "auto")],
+)
+def test_only_the_first_attempt_refuses_an_earlier_run(overrides, attempt, resume):
+    assert env_of(worker_of(pods(make_context(*overrides), attempt)[0]))["RLJOB_RESUME"] == resume
+
+
+@pytest.mark.parametrize(
+    ("overrides", "checkpoints"),
+    [
+        ((one_group(replicas=1),), "on"),
+        ((one_group(replicas=2),), "off"),
+        ((TWO_GROUPS,), "off"),
+        ((one_group(replicas=2), "storage={persistentVolumeClaim: team-a}"), "on"),
+    ],
+)
+def test_checkpoints_need_storage_that_all_pods_share(overrides, checkpoints):
+    assert env_of(worker_of(pods(make_context(*overrides), 1)[0]))["RLJOB_CHECKPOINTS"] == checkpoints
+
+
+def test_without_storage_results_go_beside_what_the_image_carries():
+    mounts = {each["name"]: each["mountPath"] for each in worker_of(only_pod())["volumeMounts"]}
+    assert mounts["runs"] == "/workspace/runs" and "workspace" not in mounts
+    stored = worker_of(only_pod("storage={persistentVolumeClaim: team-a}"))
+    mounts = {each["name"]: each["mountPath"] for each in stored["volumeMounts"]}
+    assert mounts["workspace"] == "/workspace" and "runs" not in mounts
+    assert env_of(stored)["HF_HOME"].startswith("/workspace/")
+
+
+@pytest.mark.parametrize(
+    ("code", "source"),
+    [
+        ("{configMap: mine}", {"configMap": {"name": "mine"}}),
+        ("{persistentVolumeClaim: mine}", {"persistentVolumeClaim": {"claimName": "mine"}}),
+    ],
+)
+def test_code_is_mounted_read_only_and_on_the_path(code, source):
+    pod = only_pod(f"code={code}")
+    assert named(pod["spec"]["volumes"], "code") == {"name": "code", **source}
+    assert named(worker_of(pod)["volumeMounts"], "code") == {"name": "code", "mountPath": "/code", "readOnly": True}
+    assert env_of(worker_of(pod))["PYTHONPATH"] == "/code:/workspace"
+
+
+def test_the_arena_is_charged_to_the_data_buffer_and_devices_to_the_worker():
+    pod = only_pod(one_group("nvidia", 2, rdma={"resource": "rdma/hca", "count": 1}), "dataBuffer.memory=2Gi")
+    # 2048 MiB of arena and 512 MiB of overhead
+    assert buffer_of(pod)["resources"]["limits"] == {"memory": "2560Mi"}
+    worker = worker_of(pod)["resources"]
+    assert worker["limits"] == {"nvidia.com/gpu": "2", "rdma/hca": "1"}
+    # one CPU and 2 GiB for each of two workers
+    assert worker["requests"] == {"cpu": "2000m", "memory": "4096Mi", **worker["limits"]}
+    assert named(pod["spec"]["volumes"], "arena")["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [(None, "1"), ("8", "4"), ("500m", "1"), ("7", "3")])
+def test_threads_are_the_workers_share_of_the_cpus_asked_for(cpu, threads):
+    containers = [{"name": "worker", "resources": {"requests": {"cpu": cpu}}}] if cpu else []
+    pod = only_pod(one_group(count=2, template={"spec": {"containers": containers}}))
+    assert env_of(worker_of(pod))["OMP_NUM_THREADS"] == threads
+
+
+def test_variables_of_site_profile_and_job_win_in_this_order_and_ours_over_all():
+    settings = {"env": {"A": "site", "B": "site", "C": "site"}}
+    profiles = {"cpu": {"env": {"B": "profile", "C": "profile"}}}
+    pod = only_pod("env=[{name: C, value: job}]", settings=settings, profiles=profiles)
+    env = env_of(worker_of(pod))
+    assert (env["A"], env["B"], env["C"]) == ("site", "profile", "job")
+    assert len(worker_of(pod)["env"]) == len(env)
+
+
+def test_a_variable_may_come_from_a_secret():
+    pod = only_pod("env=[{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hf, key: token}}}]")
+    entry = named(worker_of(pod)["env"], "HF_TOKEN")
+    assert entry == {
+        "name": "HF_TOKEN",
+        "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token", "optional": False}},
+    }
+
+
+def test_pull_secrets_priority_grace_and_node_failure_reach_the_pod():
+    settings = {"images": {"pullSecrets": ["site"]}, "nodeFailureSeconds": 7}
+    overrides = ("imagePullSecrets=[mine, site]", "scheduling.priorityClassName=high")
+    spec = only_pod(*overrides, "lifecycle.terminationGraceSeconds=99", settings=settings)["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "site"}, {"name": "mine"}]
+    assert (spec["priorityClassName"], spec["terminationGracePeriodSeconds"]) == ("high", 99)
+    assert {each["tolerationSeconds"] for each in spec["tolerations"]} == {7}
+
+
+def test_topology_is_an_affinity_to_pods_of_the_same_attempt_and_may_be_an_alias():
+    settings = {"topologyAliases": {"rack": "example.com/rack"}}
+    context = make_context(one_group(topology={"required": "rack"}), settings=settings)
+    (pod,) = pods(context, 4)
+    (term,) = pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "example.com/rack"
+    assert term["labelSelector"]["matchLabels"][keys.LABEL_ATTEMPT] == "4"
+
+
+def test_a_template_changes_ours_and_may_add_a_container():
+    template = {
+        "metadata": {"labels": {"team": "rl"}},
+        "spec": {
+            "containers": [
+                {"name": "worker", "image": "mine:1", "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
+                {"name": "profiler", "image": "nsys:1"},
+            ]
+        },
+    }
+    pod = only_pod(one_group(template=template))
+    assert pod["metadata"]["labels"]["team"] == "rl" and keys.LABEL_JOB in pod["metadata"]["labels"]
+    assert [each["name"] for each in pod["spec"]["containers"]] == ["worker", "profiler"]
+    worker = worker_of(pod)
+    assert worker["image"] == "mine:1" and env_of(worker)["NCCL_DEBUG"] == "INFO"
+    assert env_of(worker)["RLJOB_GROUP"] == "train" and worker["resources"]["requests"]["cpu"] == "1000m"
+
+
+def test_a_queue_says_where_pods_go():
+    where = Placement({"pool": "a"}, ({"key": "spot", "operator": "Exists"},), scheduling_gates=("gate",))
+    (pod,) = pods(make_context(), 1, placements={"train": where})
+    assert pod["spec"]["nodeSelector"] == {"pool": "a"}
+    assert {"key": "spot", "operator": "Exists"} in pod["spec"]["tolerations"]
+    assert pod["spec"]["schedulingGates"] == [{"name": "gate"}]
+
+
+def test_the_plan_is_an_immutable_object_of_its_own_name():
+    context = make_context()
+    plan, service = static_children(context)
+    assert plan["metadata"]["name"] == f"small-plan-{context.plan.hash()[:10]}" and plan["immutable"]
+    assert plan["data"] == {"plan.json": context.plan.canonical_json()}
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
+    assert token_secret(context, "abc")["stringData"] == {"token": "abc"}
+
+
+def test_a_plan_that_no_config_map_can_hold_is_refused_with_sizes():
+    assert child_problems(make_context()) == []
+    long = "x" * (1 << 20)
+    (problem,) = child_problems(make_context(f"data.systemPrompt={long}"))
+    assert "the plan has 1.0 MiB" in problem and "most of it is spec.data" in problem
+
+
+def test_a_device_for_which_we_have_no_image_needs_one():
+    (problem,) = child_problems(make_context(one_group("cambricon")))
+    assert "no worker image for mlu; set profiles.cambricon.image" in problem
+    own = {"spec": {"containers": [{"name": "worker", "image": "mine:1"}]}}
+    assert child_problems(make_context(one_group("cambricon", template=own))) == []
+    assert child_problems(make_context(one_group("cambricon"), profiles={"cambricon": {"image": "mlu:1"}})) == []
+
+
+def test_monitoring_and_network_are_made_when_asked_for():
+    settings = {
+        "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
+        "monitoring": {"labels": {"release": "prom"}},
+    }
+    _, _, policy, monitor = static_children(make_context("monitoring.podMonitor=true", settings=settings))
+    inside, outside = policy["spec"]["ingress"]
+    assert "ports" not in inside and [each["port"] for each in outside["ports"]] == [9400, 9401]
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    relabelings = monitor["spec"]["podMetricsEndpoints"][0]["relabelings"]
+    assert {"sourceLabels": ["__meta_kubernetes_pod_label_rljob_dev_job"], "targetLabel": "rljob"} in relabelings
+
+
+def test_every_attempt_has_a_rank_table_of_its_own():
+    context = make_context(one_group("ascend-910", 8))
+    (table,) = rank_tables(context, 2)
+    assert table["metadata"]["name"] == "rings-config-small-a2"
+    assert table["data"] == {"hccl.json": '{"status":"initializing"}'}
+    env = env_of(worker_of(pods(context, 2)[0]))
+    assert env["RLJOB_RANK_TABLE"] == env["RANK_TABLE_FILE"] == "/user/serverid/devindex/config/hccl.json"
+    assert rank_tables(make_context(), 1) == []
+
+
+def test_a_rank_table_of_several_groups_is_waited_for_but_not_handed_to_the_collectives():
+    accelerator = {"profile": "ascend-910", "count": 1}
+    groups = f"[{{name: train, accelerator: {accelerator}}}, {{name: rollout, accelerator: {accelerator}}}]"
+    env = env_of(worker_of(pods(make_context(f"workerGroups={groups}"), 1)[0]))
+    assert "RLJOB_RANK_TABLE" in env and "RANK_TABLE_FILE" not in env
+
+
+def test_a_thousand_pods_hash_their_plan_once(monkeypatch):
+    context = make_context("data.batchSize=1024", one_group(replicas=1024))
+    calls = []
+    original = type(context.plan).canonical_json
+    monkeypatch.setattr(type(context.plan), "canonical_json", lambda plan: calls.append(1) or original(plan))
+    assert len(pods(context, 1)) == 1024
+    assert len(calls) == 1

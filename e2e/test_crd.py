@@ -90,6 +90,11 @@ def test_a_null_is_an_absent_field(server: Server) -> None:
     assert spec["scheduling"] == {"provider": "Auto", "timeoutSeconds": 600}
 
 
+def test_rows_may_be_made_by_a_stage_that_filters_them(server: Server) -> None:
+    sample = dag("name: sample, run: Sample", "name: update, run: UpdatePolicy, after: [sample]")
+    assert server.try_out(job(sample))["kind"] == "RLJob"
+
+
 def test_a_quantity_may_be_a_number(server: Server) -> None:
     stored = job_from_object(server.try_out(job("dataBuffer={memory: 1073741824}")))
     assert stored.spec.data_buffer.memory == "1073741824"

@@ -22,7 +22,7 @@ from rljob_operator.settings import Settings, load_settings
 
 Manifest = dict[str, Any]
 
-CI_VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+CI_VALUES = [*sorted((CHART / "ci").glob("*-values.yaml")), CHART.parents[1] / "e2e" / "values.yaml"]
 EVERYTHING = CHART / "ci" / "everything-values.yaml"
 MIRROR = CHART / "ci" / "mirror-values.yaml"
 NAMESPACED = CHART / "ci" / "namespaced-values.yaml"

@@ -16,7 +16,7 @@ from rljob_api.keys import API_VERSION
 from rljob_api.model import ApiModel, field_descriptions
 from rljob_api.profiles import DEFAULT
 from rljob_api.structure import model_in
-from rljob_api.v1alpha1 import Metadata, RLJobSpec
+from rljob_api.v1alpha1 import Metadata, RLJobSpec, RLJobStatus
 
 HEADER = f"""\
 # RLJob reference
@@ -29,7 +29,7 @@ A field without a default must be given. A misspelt field is an error that names
 def reference_text() -> str:
     """The whole page, in Markdown."""
     sections = [HEADER, *_sections("metadata", Metadata), *_sections("spec", RLJobSpec)]
-    sections += [_stages(), _algorithms(), _profiles(), _exit_codes()]
+    sections += [_stages(), _algorithms(), _profiles(), _exit_codes(), *_sections("status", RLJobStatus)]
     return "\n".join(sections)
 
 

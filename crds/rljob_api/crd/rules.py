@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rljob_api.catalogue import STAGES
 from rljob_api.checks.names import MAX_NAME_LENGTH
 from rljob_api.checks.options import NEVER_RETRIED
 from rljob_api.crd.places import at
@@ -80,6 +81,7 @@ _NO_ROLLOUT_COPIES = f"{_GENERATES} && {_WORKERS} % self.rollout.parallelism.ten
 _DERIVED_MODEL = f"(m in ['{REFERENCE}', '{CRITIC}'] && self.models.exists(o, o.name == '{ACTOR}'))"
 _UNKNOWN_MODEL = f"!{_DERIVED_MODEL} && !self.models.exists(o, o.name == m)"
 _UNKNOWN_GROUP = "has(s.group) && !self.workerGroups.exists(g, g.name == s.group)"
+_SOURCES = [stage.name for stage in STAGES.values() if stage.use == "Generates"]
 _UNKNOWN_STAGE = "!self.stages.exists(o, o.name == a)"
 _UNKNOWN_SUCCESS = "!self.workerGroups.exists(g, g.name == n)"
 _RETRIED_IN_VAIN = ", ".join(str(int(code)) for code in NEVER_RETRIED)
@@ -148,7 +150,7 @@ _DAG = (
         field="stages",
     ),
     Rule("spec.dag.stages[]", "!(self.name in self.after)", "a stage cannot come after itself", field="after"),
-    Rule("spec.dag", "self.stages.exists(s, s.run == 'Rollout')", "no stage makes rows", field="stages"),
+    Rule("spec.dag", f"self.stages.exists(s, s.run in {_SOURCES})", "no stage makes rows", field="stages"),
     Rule("spec.dag", "self.stages.exists(s, s.run == 'UpdatePolicy')", "no stage updates a policy", field="stages"),
 )
 

@@ -11,6 +11,8 @@ from e2e.cluster.waiting import wait_until
 
 DEVICE_RESOURCE = "nvidia.com/gpu"
 DEVICES_PER_NODE = 8
+# what NVIDIA's feature discovery says of a node
+PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 ANNOTATION = "kwok.x-k8s.io/node"
 # what a pod must tolerate to land on a simulated node, so that pods meant to run land on a real one
 TAINT = {"key": ANNOTATION, "value": "fake", "effect": "NoSchedule"}
@@ -59,7 +61,7 @@ def simulated_node(number: int) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "annotations": {ANNOTATION: "fake"},
-            "labels": {"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
+            "labels": {"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **PRODUCT},
         },
         "spec": {"taints": [TAINT]},
         "status": {"allocatable": size, "capacity": size},

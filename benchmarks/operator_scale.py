@@ -1,0 +1,318 @@
+"""The operator with many pods and with many jobs, on a real API server whose nodes kwok simulates.
+
+    python benchmarks/operator_scale.py [--nodes 1024] [--jobs 200] [--index 7]
+
+Needs what `make e2e` needs. The operator is a process of this machine with its default client limits (50 requests per
+second, bursts of 100). Measured: one job with a pod on every node, then many jobs of 4 pods; from the submission to the
+last pod created, and to every pod Ready and the operator's having said so. Requests are counted by the operator itself
+and, those that change something, by the API server. A resident page may be shared; private memory is what goes when the
+operator ends. Everything shares this machine's processors: the API server, the scheduler and kwok, which is why Ready
+takes longer than created.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from e2e.cluster import Cluster  # noqa: E402
+from e2e.cluster.kwok import ANNOTATION, DEVICES_PER_NODE  # noqa: E402
+from e2e.cluster.waiting import wait_until  # noqa: E402
+
+CRD = Path(__file__).parents[1] / "crds/rljobs.rljob.dev.yaml"
+NAMESPACE = "default"
+PODS_PER_SMALL_JOB = 4
+IDLE_SECONDS = 30.0
+CHANGES = ("POST", "PUT", "PATCH", "DELETE")
+
+Labels = tuple[tuple[str, str], ...]
+Samples = Mapping[tuple[str, Labels], float]
+"""Name and labels of a Prometheus series to its value."""
+
+
+def job(name: str, replicas: int) -> dict[str, Any]:
+    """A job that fills its nodes; its pods tolerate the taint of simulated ones."""
+    tolerations = [{"key": ANNOTATION, "operator": "Exists"}]
+    group = {
+        "name": "train",
+        "replicas": replicas,
+        "accelerator": {"profile": "nvidia-h100", "count": DEVICES_PER_NODE},
+        "template": {"spec": {"tolerations": tolerations, "nodeSelector": {"type": "kwok"}}},
+    }
+    return {
+        "apiVersion": "rljob.dev/v1alpha1",
+        "kind": "RLJob",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "models": [{"name": "actor", "path": "Qwen/Qwen3-0.6B"}],
+            "data": {"train": [{"path": "train.parquet"}], "batchSize": replicas * DEVICES_PER_NODE},
+            "rewards": [{"name": "correct", "run": "rljob_worker.rewards:math_answer", "column": "answer"}],
+            "algorithm": {"name": "GRPO", "groupSize": 8},
+            "workerGroups": [group],
+            "dataBuffer": {"memory": "1Gi"},
+            "lifecycle": {"pendingSeconds": 7200, "stallSeconds": 7200},
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used so far."""
+
+    cpu_seconds: float
+    resident_bytes: int
+    private_bytes: int
+    peak_resident_bytes: int
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        pages = kilobytes(Path(f"/proc/{pid}/smaps_rollup").read_text())
+        private = pages["Private_Clean"] + pages["Private_Dirty"]
+        peak = kilobytes(Path(f"/proc/{pid}/status").read_text())["VmHWM"]
+        cpu_seconds = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        return cls(cpu_seconds, pages["Rss"] * 1024, private * 1024, peak * 1024)
+
+
+def kilobytes(text: str) -> dict[str, int]:
+    return {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB", text, re.M)}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The operator as a process, and what it says of itself."""
+
+    pid: int
+    metrics_url: str
+
+    def samples(self) -> Samples:
+        with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
+            return parse(answer.read().decode())
+
+    def usage(self) -> Usage:
+        return Usage.of(self.pid)
+
+
+def parse(text: str) -> Samples:
+    families = text_string_to_metric_families(text)
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def grown(before: Samples, after: Samples, name: str) -> dict[Labels, float]:
+    """By labels, how much a counter grew."""
+    found = {key: value - before.get(key, 0.0) for key, value in after.items() if key[0] == name}
+    return {labels: value for (_, labels), value in found.items() if value}
+
+
+@contextmanager
+def operator_process(cluster: Cluster, folder: Path) -> Iterator[Operator]:
+    """Runs until the block ends."""
+    probes, metrics = free_port(), free_port()
+    settings = {"bindAddress": "127.0.0.1", "probePort": probes, "metricsPort": metrics, "lease": {"enabled": False}}
+    config = folder / "operator.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    command = [sys.executable, "-m", "rljob_operator", f"--config={config}", f"--kubeconfig={cluster.kubeconfig}"]
+    with (folder / "operator.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            wait_until(lambda: is_ready(process, probes, folder), "the operator to be ready", timeout_seconds=120)
+            yield Operator(process.pid, f"http://127.0.0.1:{metrics}/metrics")
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_ready(process: subprocess.Popen[bytes], port: int, folder: Path) -> bool:
+    if process.poll() is not None:
+        said = (folder / "operator.log").read_text()[-3000:]
+        raise RuntimeError(f"the operator ended with {process.returncode}:\n{said}")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One load: times from its submission, and what it took."""
+
+    name: str
+    num_pods: int
+    submit_seconds: float
+    created_seconds: float
+    ready_seconds: float
+    before: Samples
+    after: Samples
+    server_before: Samples
+    server_after: Samples
+    usage: Usage
+
+
+def measure(cluster: Cluster, operator: Operator, name: str, jobs: list[dict[str, Any]], num_pods: int) -> Phase:
+    """Submits the jobs and waits until every pod runs and every job says so."""
+    before, server_before = operator.samples(), server_samples(cluster)
+    started = time.monotonic()
+    cluster.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs}))
+    submitted = time.monotonic()
+    wait_until(lambda: pods_counted(cluster) >= num_pods, f"{num_pods} pods", 600, interval_seconds=0.5)
+    created = time.monotonic()
+    wait_until(lambda: ready_jobs(cluster) == len(jobs), f"{len(jobs)} Ready jobs", 900, 2.0)
+    ready = time.monotonic()
+    return Phase(
+        name,
+        num_pods,
+        submitted - started,
+        created - started,
+        ready - started,
+        before,
+        operator.samples(),
+        server_before,
+        server_samples(cluster),
+        operator.usage(),
+    )
+
+
+def pods_counted(cluster: Cluster) -> int:
+    """One pod is read; the server says how many are left."""
+    page = json.loads(cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"))
+    return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
+
+
+def ready_jobs(cluster: Cluster) -> int:
+    ready = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
+    return cluster.kubectl("-n", NAMESPACE, "get", "rljobs", "-o", f"jsonpath={ready}").split().count("True")
+
+
+def server_samples(cluster: Cluster) -> Samples:
+    lines = cluster.kubectl("get", "--raw", "/metrics").splitlines()
+    return parse("\n".join(line for line in lines if line.startswith("apiserver_request_total")) + "\n")
+
+
+def delete_all(cluster: Cluster) -> float:
+    """Seconds until no pod is left."""
+    started = time.monotonic()
+    cluster.kubectl("-n", NAMESPACE, "delete", "rljobs", "--all", "--wait=false")
+    wait_until(lambda: pods_counted(cluster) == 0, "the pods to go", 900, interval_seconds=1.0)
+    return time.monotonic() - started
+
+
+def idle_cpu_percent(usage: Callable[[], Usage]) -> float:
+    """Of one core, over half a minute in which nothing happens."""
+    time.sleep(5)
+    before = usage().cpu_seconds
+    time.sleep(IDLE_SECONDS)
+    return 100 * (usage().cpu_seconds - before) / IDLE_SECONDS
+
+
+def print_phase(phase: Phase) -> None:
+    seconds = grown(phase.before, phase.after, "rljob_operator_reconcile_seconds_sum")
+    counts = grown(phase.before, phase.after, "rljob_operator_reconcile_seconds_count")
+    num_reconciles = sum(counts.values())
+    mean = sum(seconds.values()) / max(num_reconciles, 1)
+    print(f"\n{phase.name}")
+    rate = phase.num_pods / phase.created_seconds
+    print(f"  submitted           {phase.submit_seconds:8.1f} s")
+    print(f"  all pods created    {phase.created_seconds:8.1f} s   {rate:.0f} per second")
+    print(f"  all jobs Ready      {phase.ready_seconds:8.1f} s")
+    print(f"  reconciles          {num_reconciles:8.0f}     mean {mean * 1000:.0f} ms, 99 % in {quantile(phase, 0.99)}")
+    print(f"  operator memory     {mib(phase.usage.resident_bytes):8.1f} MiB resident, {private(phase.usage)}")
+    print(f"  operator's requests {requests(phase)}")
+    print(f"  API server's writes {writes(phase)}")
+
+
+def quantile(phase: Phase, share: float) -> str:
+    """The upper bound of the histogram's bucket that holds this share of the reconciles."""
+    totals: Counter[float] = Counter()
+    for labels, count in grown(phase.before, phase.after, "rljob_operator_reconcile_seconds_bucket").items():
+        totals[float(dict(labels)["le"])] += int(count)
+    wanted = share * max(totals.values(), default=0)
+    return f"{min((bound for bound, count in totals.items() if count >= wanted), default=0.0):g} s"
+
+
+def requests(phase: Phase) -> str:
+    by_verb: Counter[str] = Counter()
+    for labels, count in grown(phase.before, phase.after, "rljob_operator_api_requests_total").items():
+        by_verb[dict(labels)["verb"]] += int(count)
+    return f"{by_verb.total():8}     {listed(by_verb)}"
+
+
+def writes(phase: Phase) -> str:
+    """From everyone: also the scheduler, the controllers and kwok."""
+    by_kind: Counter[str] = Counter()
+    for labels, count in grown(phase.server_before, phase.server_after, "apiserver_request_total").items():
+        said = dict(labels)
+        if said["verb"] in CHANGES:
+            resource = "/".join(part for part in (said["resource"], said.get("subresource")) if part)
+            by_kind[f"{said['verb']} {resource}"] += int(count)
+    return f"{by_kind.total():8}     {listed(by_kind)}"
+
+
+def listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common(8))
+
+
+def mib(num_bytes: int) -> float:
+    return num_bytes / 2**20
+
+
+def private(usage: Usage) -> str:
+    return f"{mib(usage.private_bytes):.1f} private, {mib(usage.peak_resident_bytes):.1f} at most"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=1024)
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--index", type=int, default=7, help="which of this machine's clusters to start")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster goes down on the way out
+    cluster = Cluster.up(nodes=0, kwok=options.nodes, index=options.index, build_images=False)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run(cluster, Path(folder), options.nodes, options.jobs)
+    finally:
+        cluster.down()
+
+
+def run(cluster: Cluster, folder: Path, num_nodes: int, num_jobs: int) -> None:
+    cluster.kubectl("create", "-f", CRD)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/rljobs.rljob.dev")
+    with operator_process(cluster, folder) as operator:
+        print(f"idle, no job          {idle_cpu_percent(operator.usage):8.2f} % of a core")
+        print_phase(measure(cluster, operator, f"one job of {num_nodes} pods", [job("large", num_nodes)], num_nodes))
+        print(f"  idle while it runs  {idle_cpu_percent(operator.usage):8.2f} % of a core")
+        print(f"  deleted             {delete_all(cluster):8.1f} s")
+        small = [job(f"small-{number:03}", PODS_PER_SMALL_JOB) for number in range(num_jobs)]
+        num_pods = num_jobs * PODS_PER_SMALL_JOB
+        print_phase(measure(cluster, operator, f"{num_jobs} jobs of {PODS_PER_SMALL_JOB} pods", small, num_pods))
+        print(f"  idle while they run {idle_cpu_percent(operator.usage):8.2f} % of a core")
+        print(f"  deleted             {delete_all(cluster):8.1f} s")
+
+
+if __name__ == "__main__":
+    main()

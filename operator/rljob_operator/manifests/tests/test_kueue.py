@@ -158,11 +158,9 @@ def test_a_release_takes_the_admission_back_and_keeps_what_else_kueue_wrote(reas
     assert kueue().release([live]) == []
 
 
-@pytest.mark.parametrize(
-    ("message", "reason"), [("the job has succeeded", "Succeeded"), ("the job has failed", "Failed")]
-)
-def test_a_finished_job_gives_its_quota_back_once_and_keeps_what_we_said_before(message, reason):
-    live = admitted(condition("PodsReady"))
+@pytest.mark.parametrize("reason", ["Succeeded", "Failed"])
+def test_a_finished_job_gives_its_quota_back_once_and_keeps_what_we_said_before(reason):
+    live, message = admitted(condition("PodsReady")), f"the job has {reason.lower()}"
     (status,) = kueue().finish([live], message)
     found = {each["type"]: each for each in status["status"]["conditions"]}
     assert set(found) == {"PodsReady", "Finished"} and found["Finished"]["reason"] == reason

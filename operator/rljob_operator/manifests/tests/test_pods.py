@@ -27,12 +27,8 @@ def test_one_pod_per_host_of_each_group():
     ]  # fmt: skip
     last = rendered[-1]
     assert (last["spec"]["hostname"], last["spec"]["subdomain"]) == ("small-rollout-3", "small")
-    labels = last["metadata"]["labels"]
-    assert (labels[keys.LABEL_GROUP], labels[keys.LABEL_HOST_INDEX], labels[keys.LABEL_ATTEMPT]) == (
-        "rollout",
-        "3",
-        "3",
-    )
+    who = [last["metadata"]["labels"][key] for key in (keys.LABEL_GROUP, keys.LABEL_HOST_INDEX, keys.LABEL_ATTEMPT)]
+    assert who == ["rollout", "3", "3"]
     assert last["metadata"]["ownerReferences"][0]["uid"] == UID
 
 
@@ -182,9 +178,10 @@ def test_the_plan_is_an_immutable_object_of_its_own_name():
 
 def test_a_plan_that_no_config_map_can_hold_is_refused_with_sizes():
     assert child_problems(make_context()) == []
-    long = "x" * (1 << 20)
-    (problem,) = child_problems(make_context(f"data.systemPrompt={long}"))
-    assert "the plan has 1.0 MiB" in problem and "most of it is spec.data" in problem
+    # 40 variables of 32,000 characters
+    variables = ", ".join(f"{{name: V{number}, value: {'x' * 32_000}}}" for number in range(40))
+    (problem,) = child_problems(make_context(f"env=[{variables}]"))
+    assert "the plan has 1.2 MiB" in problem and "most of it is spec.env" in problem
 
 
 def test_a_device_for_which_we_have_no_image_needs_one():

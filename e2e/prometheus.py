@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import time
 import urllib.parse
@@ -16,6 +15,7 @@ import yaml
 from charts.dashboards.__main__ import BOARDS, rendered
 from charts.dashboards.board import Panel
 from e2e.cluster import Cluster
+from e2e.cluster.system_packages import SystemPackage, ensure_installed
 from e2e.cluster.waiting import wait_until
 
 SCRAPE_SECONDS = 2
@@ -28,8 +28,7 @@ class Prometheus:
     """Debian's `prometheus`, on this machine's loopback."""
 
     def __init__(self, cluster: Cluster, folder: Path, port: int) -> None:
-        binary = shutil.which("prometheus")
-        assert binary, "prometheus is not installed: apt-get install prometheus"
+        ensure_installed((SystemPackage("prometheus", "prometheus"),))
         self._url = f"http://127.0.0.1:{port}"
         (folder / "config.yaml").write_text(yaml.safe_dump(configuration(cluster.kubeconfig, folder)))
         (folder / "alerts.yaml").write_text(yaml.safe_dump({"groups": yaml.safe_load(rendered()["alerts.yaml"])}))
@@ -39,7 +38,7 @@ class Prometheus:
             f"--web.listen-address=127.0.0.1:{port}",
         )
         self._log = (folder / "log").open("w")
-        self._process = subprocess.Popen([binary, *flags], stdout=self._log, stderr=self._log)
+        self._process = subprocess.Popen(["prometheus", *flags], stdout=self._log, stderr=self._log)
 
     def stop(self) -> None:
         self._process.terminate()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from peer_functions import ours, venv
-from peer_functions.batches import BATCHES
+from peer_functions.batches import BATCHES, Arrays
 from peer_functions.reasons import REASONS
 
 TOLERANCE = 1e-9
@@ -41,27 +41,27 @@ def measure(num_batches: int) -> dict[Cell, str]:
     """The worst difference of each cell over all batches as text: a number, or what was raised."""
     worst: dict[Cell, float] = defaultdict(float)
     raised: dict[Cell, str] = {}
-    for kind, make in BATCHES.items():
-        for seed in range(num_batches):
-            arrays = make(seed)
-            mine, theirs = ours.results(arrays), peers(arrays)
-            for key, array in theirs.items():
-                system, name, quantity = key.split("|")
-                cell = (f"{name} (edge)" if kind == "edge" else name, system, quantity)
-                if quantity == "error":
-                    raised[cell] = str(array)
-                else:
-                    worst[cell] = max(worst[cell], difference(mine[f"{name}|{quantity}"], array))
+    cases = [(kind, make(seed)) for kind, make in BATCHES.items() for seed in range(num_batches)]
+    for (kind, arrays), theirs in zip(cases, peers([arrays for _, arrays in cases]), strict=True):
+        mine = ours.results(arrays)
+        for key, array in theirs.items():
+            system, name, quantity = key.split("|")
+            cell = (f"{name} (edge)" if kind == "edge" else name, system, quantity)
+            if quantity == "error":
+                raised[cell] = str(array)
+            else:
+                worst[cell] = max(worst[cell], difference(mine[f"{name}|{quantity}"], array))
     return {cell: f"{number:.0e}" for cell, number in worst.items()} | raised
 
 
-def peers(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What `theirs.py` makes of a batch."""
-    with tempfile.TemporaryDirectory() as directory:
-        batch, results = Path(directory, "batch.npz"), Path(directory, "results.npz")
-        np.savez(batch, **arrays)
-        venv.run("theirs.py", str(batch), str(results))
-        return dict(np.load(results))
+def peers(batches: list[Arrays]) -> list[Arrays]:
+    """What `theirs.py` makes of each batch."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        for index, arrays in enumerate(batches):
+            np.savez(directory / f"batch-{index}.npz", **arrays)
+        venv.run("theirs.py", name)
+        return [dict(np.load(directory / f"results-{index}.npz")) for index in range(len(batches))]
 
 
 def difference(mine: np.ndarray, theirs: np.ndarray) -> float:

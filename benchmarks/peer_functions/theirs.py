@@ -1,4 +1,4 @@
-"""The functions of verl, TRL and siiRL on a batch; runs in their venv: `theirs.py batch.npz results.npz`.
+"""The functions of verl, TRL and siiRL; runs in their venv. `theirs.py DIRECTORY` makes results-N.npz of batch-N.npz.
 
 Results are packed as ours, at the response tokens: `system|name|value` and `system|name|gradient`, or
 `system|name|error` with what was raised.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -356,26 +357,26 @@ def trl_losses(batch: Padded) -> dict[str, Callable[[], Result]]:
     }
 
 
-def main() -> None:
-    batch = Padded(sys.argv[1])
+def results(batch: Padded) -> dict[str, np.ndarray]:
     systems = {
         "verl": verl_advantages(batch) | verl_losses(batch),
         "TRL": trl_losses(batch),
         "siiRL": siirl_advantages(batch) | siirl_losses(batch),
     }
-    results: dict[str, np.ndarray] = {}
+    found: dict[str, np.ndarray] = {}
     for system, functions in systems.items():
         for name, function in functions.items():
             try:
                 value, gradient = function()
             except Exception as error:  # what they raise is a result
-                results[f"{system}|{name}|error"] = np.array(f"{type(error).__name__}: {error}"[:200])
+                found[f"{system}|{name}|error"] = np.array(f"{type(error).__name__}: {error}"[:200])
                 continue
-            results[f"{system}|{name}|value"] = value.numpy()
+            found[f"{system}|{name}|value"] = value.numpy()
             if gradient is not None:
-                results[f"{system}|{name}|gradient"] = gradient.numpy()
-    np.savez(sys.argv[2], **results)
+                found[f"{system}|{name}|gradient"] = gradient.numpy()
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    for path in Path(sys.argv[1]).glob("batch-*.npz"):
+        np.savez(path.with_name(path.name.replace("batch", "results")), **results(Padded(str(path))))

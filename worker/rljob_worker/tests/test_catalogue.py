@@ -7,6 +7,7 @@ import pytest
 
 from rljob_api import catalogue
 from rljob_worker.algorithms import registries
+from rljob_worker.algorithms.policy_losses import PreparedPolicyLoss
 from rljob_worker.engines.registry import ROLLOUT_ENGINES, TRAIN_ENGINES
 from rljob_worker.stages import STAGES
 
@@ -27,6 +28,17 @@ def test_every_stage_of_the_catalogue_has_a_class_and_no_other():
 )
 def test_every_part_of_an_algorithm_is_registered(promised, registry):
     assert set(promised) == set(registry.names())
+
+
+@pytest.mark.parametrize("estimator", catalogue.ESTIMATORS.values(), ids=lambda estimator: estimator.name)
+def test_an_estimator_gets_the_columns_that_it_reads(estimator):
+    assert estimator.reads == registries.ADVANTAGES.reads(estimator.name)
+
+
+def test_a_loss_that_looks_at_the_whole_mini_batch_has_old_log_probs():
+    losses = registries.POLICY_LOSSES
+    whole = {name for name in losses.names() if isinstance(losses[name], PreparedPolicyLoss)}
+    assert whole == {name for name, loss in catalogue.LOSSES.items() if "old_log_probs" in loss.reads}
 
 
 def test_the_engines_that_validation_lets_through_are_built():

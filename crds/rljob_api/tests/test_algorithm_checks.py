@@ -1,8 +1,13 @@
 """Contradictions within `spec.algorithm`: each is refused where it stands, with the reason and the fix."""
 
+import json
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rljob_api.advice import warnings_of
+from rljob_api.catalogue import ALGORITHMS, CORRECTIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
 from rljob_api.tests.builders import ADVANTAGE, REWARD, ROLLOUT, UPDATE, dag, make_plan, problems
 
 AFTER_ROLLOUT = UPDATE.replace(", reference]", "]")
@@ -232,3 +237,36 @@ def test_marft_with_the_columns_it_reads():
 def test_what_is_allowed_and_probably_not_meant(overrides, words):
     (warning,) = warnings_of(make_plan(*overrides))
     assert words in warning
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    name=st.sampled_from(list(ALGORITHMS)),
+    estimator=st.sampled_from([*ESTIMATORS, None]),
+    loss=st.sampled_from([*LOSSES, None]),
+    kl=st.sampled_from([*KL_ESTIMATORS, None]),
+    placement=st.sampled_from(["Loss", "Reward", None]),
+    correction=st.sampled_from([*CORRECTIONS, None]),
+    resampled=st.booleans(),
+    epochs=st.integers(1, 2),
+)
+def test_whatever_is_combined_is_planned_or_refused(
+    name, estimator, loss, kl, placement, correction, resampled, epochs
+):
+    algorithm = {
+        "name": name,
+        "updateEpochs": epochs,
+        "advantage": {"estimator": estimator} if estimator else {},
+        "loss": {"name": loss} if loss else {},
+        "kl": ({"estimator": kl} if kl else {}) | ({"placement": placement} if placement else {}),
+        "correction": {"method": correction} if correction else None,
+        "sampling": {"resampling": {"method": "PFPPO"}} if resampled else {},
+    }
+    override = f"algorithm={json.dumps(algorithm)}"
+    if found := problems(override):
+        assert all(each.message and each.fix.endswith((".", "?")) for each in found)
+        return
+    plan = make_plan(override)
+    assert type(plan).model_validate_json(plan.canonical_json()) == plan
+    written = {column for stage in plan.stages for column in stage.writes}
+    assert {column for stage in plan.stages for column in stage.reads} <= written

@@ -53,6 +53,10 @@ POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
 POD_GROUP_VOLCANO = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 POD_GROUP_COSCHEDULING = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
 POD_GROUP_NATIVE = Kind("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
+WORKLOAD_PRIORITY_CLASS = Kind(
+    "kueue.x-k8s.io", "v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False
+)
 WORKLOAD_KUEUE = Kind("kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
 WORKLOAD_KUEUE_V1BETA2 = Kind("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
 RESOURCE_FLAVOR = Kind("kueue.x-k8s.io", "v1beta1", "ResourceFlavor", "resourceflavors", namespaced=False)
@@ -80,6 +84,8 @@ ALL: tuple[Kind, ...] = (
     POD_GROUP_NATIVE,
     WORKLOAD_KUEUE,
     WORKLOAD_KUEUE_V1BETA2,
+    PRIORITY_CLASS,
+    WORKLOAD_PRIORITY_CLASS,
     RESOURCE_FLAVOR,
     RESOURCE_FLAVOR_V1BETA2,
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rljob_operator.cluster.api import Cluster, Object
-from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict
+from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
 from rljob_operator.cluster.kinds import LEASE
 
 logger = logging.getLogger(__name__)
@@ -119,20 +119,33 @@ class Elector:
     async def _tried(self) -> bool:
         """Whether we hold the Lease now."""
         try:
-            lease = await self._cluster.get(LEASE, self._namespace, self._name)
-            if lease is None:
-                await self._create()
-                return True
-            self._see(Holding.of(lease))
-            if not self._seen.may_be_taken(self._identity, _now() - self._seen_at):
-                return False
-            await self._write(self._identity, self._seen, self._duration_seconds)
-            return True
+            return await self._renewed() or await self._taken()
         except (AlreadyExists, Conflict):
             return False  # another replica was faster
         except ClusterError as error:
             logger.warning("%s", error)
             return False
+
+    async def _renewed(self) -> bool:
+        """One request while nobody interferes: a slow API server has the less to do."""
+        if self._seen.holder != self._identity:
+            return False
+        try:
+            await self._write(self._identity, self._seen, self._duration_seconds)
+        except (Conflict, NotFound):
+            return False  # taken, deleted, or written by a renewal whose answer was lost
+        return True
+
+    async def _taken(self) -> bool:
+        lease = await self._cluster.get(LEASE, self._namespace, self._name)
+        if lease is None:
+            await self._create()
+            return True
+        self._see(Holding.of(lease))
+        if not self._seen.may_be_taken(self._identity, _now() - self._seen_at):
+            return False
+        await self._write(self._identity, self._seen, self._duration_seconds)
+        return True
 
     async def _create(self) -> None:
         holding = Holding()

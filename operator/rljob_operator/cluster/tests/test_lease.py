@@ -20,8 +20,10 @@ class Leases:
         self.version = 0
         self.away = False
         self.hangs = False
+        self.num_reads = 0
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
+        self.num_reads += 1
         await self._reach("get")
         return self.lease
 
@@ -171,6 +173,27 @@ def test_a_leader_whose_lease_was_stolen_ends() -> None:
             await holding
         await leader.release()
         assert leases.holder == "thief", "what is not ours is not given back"
+
+    run(scene())
+
+
+def test_a_leader_renews_with_one_request_and_survives_a_lost_answer_and_a_deleted_lease() -> None:
+    async def scene() -> None:
+        leases = Leases()
+        leader = elector(leases, "one")
+        await leader.acquire()
+        holding = asyncio.create_task(leader.hold())
+        await asyncio.sleep(100)
+        assert leases.num_reads == 1, "the one of acquire"
+        leases.version += 1  # as if a renewal had been stored and its answer lost
+        assert leases.lease is not None
+        leases.lease["metadata"]["resourceVersion"] = str(leases.version)
+        await asyncio.sleep(100)
+        leases.lease = None
+        leases.version += 1
+        await asyncio.sleep(100)
+        assert leases.holder == "one" and not holding.done()
+        holding.cancel()
 
     run(scene())
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import access, control_plane, device_processes, images, kwok
+from e2e.cluster import access, cgroups, control_plane, device_processes, images, kwok
 from e2e.cluster.cache import locked
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import CommandFailed, run
@@ -31,7 +31,7 @@ class LocalCluster(Cluster):
 
     @classmethod
     def build(cls) -> None:
-        require_root()
+        require_machine()
         ensure_installed(RUNTIME)
         # images are mostly downloads and disk, programs mostly compiling
         with ThreadPoolExecutor() as pool:
@@ -43,7 +43,7 @@ class LocalCluster(Cluster):
     @classmethod
     def start(cls, spec: ClusterSpec, build_images: bool) -> "LocalCluster":
         """Nothing is left of a cluster that fails to come up, unless KEEP_FAILED_CLUSTER is set."""
-        require_root()
+        require_machine()
         if build_images:
             cls.build()
         cluster = cls(spec, claim(spec))
@@ -172,7 +172,9 @@ class LocalCluster(Cluster):
             shutil.rmtree(self.run_dir.root)
 
 
-def require_root() -> None:
+def require_machine() -> None:
+    """Refuses before anything is built or started."""
+    cgroups.hierarchies()
     if os.geteuid() != 0:
         raise RuntimeError(
             "a cluster on this machine needs root; with a docker engine, `make e2e CLUSTER=kind` does not"

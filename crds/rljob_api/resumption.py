@@ -25,6 +25,7 @@ _REFUSED = {
     "data.applyChatTemplate": _PROMPTS,
     "data.systemPrompt": _PROMPTS,
     "algorithm.name": "the checkpoint holds the state of another algorithm",
+    "algorithm.advantage.estimator": "one estimator has a critic in the checkpoint and another has none",
     "algorithm.groupSize": _ROWS,
     "algorithm.sampling.dynamic": "it decides how many prompts a step draws, so the count of prompts would not go on",
     "training.engine": "the checkpoint was written by another engine",

@@ -29,6 +29,7 @@ def test_the_same_job_may_go_on():
         "data.applyChatTemplate=true",
         "algorithm.groupSize=2",
         "algorithm.sampling.dynamic=true",
+        "algorithm.advantage.estimator=RLOO",
         "training.precision=Float32",
         "checkpoint.initFrom=other",
     ],
@@ -66,7 +67,7 @@ def test_what_may_change(override):
 
 def test_another_algorithm_is_refused():
     refused = [change.path for change in changes("algorithm={name: PPO, groupSize: 4}") if not change.allowed]
-    assert refused == ["algorithm.name"]
+    assert refused == ["algorithm.name", "algorithm.advantage.estimator"]
 
 
 def test_a_change_tells_both_values():

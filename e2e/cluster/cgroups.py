@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MOUNTS = Path("/proc/mounts")
-REMOVE_SECONDS = 5.0
+REMOVE_SECONDS = 30.0
 
 
 def hierarchies() -> list[Path]:

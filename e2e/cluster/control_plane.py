@@ -21,7 +21,7 @@ def start(spec: ClusterSpec, folder: RunDir) -> None:
     access.write_kubeconfigs(folder, network, tokens)
     processes.start("etcd", [program("etcd"), *etcd_flags(network, folder)])
     processes.start("kube-apiserver", [program("kube-apiserver"), *api_server_flags(spec, folder)])
-    wait_until(lambda: is_ready(folder), "the API server to be ready", timeout_seconds=120)
+    wait_until(lambda: is_ready(folder), "the API server to be ready", timeout_seconds=240)
     processes.start("kube-controller-manager", [program("kube-controller-manager"), *controller_flags(spec, folder)])
     processes.start("kube-scheduler", [program("kube-scheduler"), *scheduler_flags(network, folder)])
     start_dns(network, folder)

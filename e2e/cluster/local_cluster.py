@@ -71,7 +71,7 @@ class LocalCluster(Cluster):
             node.start()
         device_processes.start(self.spec, self.run_dir)
         names = {node.name for node in self.nodes()}
-        wait_until(lambda: self.ready_nodes() >= names, f"{len(names)} nodes to be Ready", timeout_seconds=120)
+        wait_until(lambda: self.ready_nodes() >= names, f"{len(names)} nodes to be Ready", timeout_seconds=240)
         wait_until(self.has_default_account, "the default service account", timeout_seconds=60)
         if self.spec.num_kwok_nodes:
             kwok.start(self.spec, self.run_dir, self.kubectl)
@@ -138,8 +138,8 @@ class LocalCluster(Cluster):
         before = self.last_report(node.name)
         node.start()
         is_back = f"{node.name} to report itself Ready"
-        wait_until(lambda: self.last_report(node.name) != before, is_back, timeout_seconds=120)
-        wait_until(lambda: node.name in self.ready_nodes(), is_back, timeout_seconds=120)
+        wait_until(lambda: self.last_report(node.name) != before, is_back, timeout_seconds=240)
+        wait_until(lambda: node.name in self.ready_nodes(), is_back, timeout_seconds=240)
 
     def last_report(self, node: str) -> str:
         """When its kubelet last renewed its lease."""

@@ -62,7 +62,7 @@ class LocalNode:
         cgroups.create(self.network.cgroup(self.number))
         command: list[str | Path] = ["unshare", *NAMESPACES, "--fork", "--kill-child", "bash", INIT]
         switch = self.run_dir.processes.start(self.name, command, self.init_environment())
-        init = wait_until(lambda: only_child(switch), f"the first process of {self.name}", timeout_seconds=10)
+        init = wait_until(lambda: only_child(switch), f"the first process of {self.name}", timeout_seconds=60)
         cgroups.add(self.network.cgroup(self.number), init)
         self.lay_cable(init)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from e2e.cluster.commands import environment
 
-GONE_SECONDS = 10.0
+GONE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

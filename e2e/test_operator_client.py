@@ -195,3 +195,19 @@ def test_one_leader_at_a_time(cluster: Cluster, namespace: str) -> None:
             await first.hold()
 
     play(cluster, scene)
+
+
+def test_a_leader_whose_lease_is_deleted_makes_it_again(cluster: Cluster, namespace: str) -> None:
+    async def scene(api: ApiCluster) -> None:
+        elector = Elector(api, namespace=namespace, name="leader", identity="one", retry_seconds=0.2)
+        await elector.acquire()
+        await api.delete(LEASE, namespace, "leader")
+        holding = asyncio.create_task(elector.hold())
+
+        async def is_back() -> bool:
+            return await api.get(LEASE, namespace, "leader") is not None
+
+        await until(is_back)
+        holding.cancel()
+
+    play(cluster, scene)

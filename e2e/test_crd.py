@@ -81,13 +81,19 @@ def test_an_example_is_stored_as_the_job_that_rljob_run_takes(server: Server, pa
     assert stored.spec == parse_job(text).spec
 
 
-def test_a_null_is_an_absent_field(server: Server) -> None:
-    stored = server.try_out(job("scheduling={queue: null}", "stop={steps: 3, rewardAbove: null}", "dag=null"))
-    spec = stored["spec"]
-    assert isinstance(spec, dict)
-    assert "dag" not in spec
-    assert spec["stop"] == {"steps": 3}
-    assert spec["scheduling"] == {"provider": "Auto", "timeoutSeconds": 600}
+NULLS = ("scheduling={queue: null}", "stop={steps: 10, rewardAbove: null}", "dag=null", "code=null")
+
+
+@pytest.mark.parametrize("verb", [("create",), ("apply",), ("apply", "--server-side")], ids=" ".join)
+def test_a_null_is_as_good_as_an_absent_field(server: Server, verb: tuple[str, ...]) -> None:
+    server.kubectl(*verb, "-f", "-", input=job(SOMEBODY_ELSES, *NULLS))
+    stored = json.loads(server.kubectl("get", "rlj", "small", "-o", "json"))
+    assert job_from_object(stored).spec == parse_job(job(SOMEBODY_ELSES)).spec
+    server.kubectl("replace", "-f", "-", input=job(SOMEBODY_ELSES))
+    server.kubectl("replace", "-f", "-", input=job(SOMEBODY_ELSES, *NULLS))
+    with pytest.raises(CommandFailed, match="spec.stop: Invalid value"):
+        server.kubectl("replace", "-f", "-", input=job(SOMEBODY_ELSES, "stop={steps: 10, rewardAbove: 0.5}"))
+    server.kubectl("delete", "rlj", "small")
 
 
 def test_rows_may_be_made_by_a_stage_that_filters_them(server: Server) -> None:

@@ -48,7 +48,7 @@ def add_rules(schema: Schema) -> None:
 
 
 def immutability_rules(spec: Schema, path: str = "") -> Iterator[Rule]:
-    """One rule for every field that may not change: above mutable ones field by field, elsewhere whole."""
+    """One rule for every field that may not change: beside mutable ones field by field, elsewhere whole."""
     for name in at(spec, path)["properties"]:
         place = f"{path}.{name}" if path else name
         if place in MUTABLE:
@@ -62,10 +62,24 @@ def immutability_rules(spec: Schema, path: str = "") -> Iterator[Rule]:
 
 
 def _unchanged(holder: Schema, name: str, place: str) -> str:
-    """CEL that compares a field with its old self; one that may be absent is compared in its absence, too."""
-    if name in holder.get("required", ()) or "default" in holder["properties"][name]:
-        return f"self.{place} == oldSelf.{place}"
-    return f"(has(self.{place}) ? has(oldSelf.{place}) && self.{place} == oldSelf.{place} : !has(oldSelf.{place}))"
+    """CEL that compares a field with its old self; one that may be absent is compared in its absence, too.
+
+    A null is as good as an absent field, which `==` of whole objects does not know: objects with fields that may be
+    null are compared field by field.
+    """
+    field = holder["properties"][name]
+    below = field.get("properties", {})
+    if _has_nullable(field):
+        same = " && ".join(_unchanged(field, each, f"{place}.{each}") for each in below)
+    else:
+        same = f"self.{place} == oldSelf.{place}"
+    if name in holder.get("required", ()) or "default" in field:
+        return same
+    return f"(has(self.{place}) ? has(oldSelf.{place}) && {same} : !has(oldSelf.{place}))"
+
+
+def _has_nullable(schema: Schema) -> bool:
+    return any(each.get("nullable") or _has_nullable(each) for each in schema.get("properties", {}).values())
 
 
 # Messages are put together by format(): the API server takes the cost of `+` over texts of unknown length as boundless.

@@ -23,6 +23,7 @@ _CARRIED = (
     "minimum",
     "maximum",
     "multipleOf",
+    "nullable",
     "default",
 )
 """Keywords that mean the same in both.  `title` repeats names; `additionalProperties: false` may not stand beside
@@ -32,8 +33,7 @@ properties, and the API server reports unknown fields without it."""
 def structural_schema(model: type[ApiModel]) -> Schema:
     """The schema of a model: references inlined, one type per value, every text bounded.
 
-    A field that may be None in Python is optional here and not nullable: the API server leaves out a null where no
-    null is allowed, so `queue: null` and no queue are the same stored object, and rules ask `has()` and nothing else.
+    A field that may be None in Python may be null here, and rules take a null for an absent field, as `has()` does.
     """
     document = model.model_json_schema(by_alias=True)
     longest = model.model_config["str_max_length"]
@@ -75,7 +75,7 @@ class _Conversion:
         if "anyOf" in node:
             (other,) = (each for each in node["anyOf"] if each != {"type": "null"})
             outer = {key: value for key, value in node.items() if key != "anyOf" and (key, value) != ("default", None)}
-            return {**self._resolved(other), **outer}
+            return {**self._resolved(other), **outer, "nullable": True}
         return node
 
     def _children(self, node: Schema) -> Schema:

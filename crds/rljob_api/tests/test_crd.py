@@ -36,7 +36,8 @@ def test_client_side_apply_has_room_for_the_definition():
 def test_the_schema_is_structural():
     for path, schema in walk(SCHEMA):
         assert TYPED & schema.keys(), path
-        assert not {"$ref", "title", "oneOf", "allOf", "nullable", "const"} & schema.keys(), path
+        assert not {"$ref", "title", "oneOf", "allOf", "const"} & schema.keys(), path
+        assert not {"nullable", "enum"} <= schema.keys(), "an enum would have to list the null"
         assert not ("properties" in schema and "additionalProperties" in schema), path
 
 
@@ -62,9 +63,10 @@ def test_bounds_and_references_are_translated():
     assert (steps["type"], steps["format"], steps["minimum"], steps["default"]) == ("integer", "int64", 1, 500)
     # an object's default is empty: its fields have theirs
     assert at(SCHEMA, "spec.rollout")["default"] == {}
-    # text or None in Python is a text that may be absent
+    # text or None in Python is a text that may be absent or null
     queue = at(SCHEMA, "spec.scheduling.queue")
-    assert (queue["type"], "default" in queue) == ("string", False)
+    assert (queue["type"], queue["nullable"], "default" in queue) == ("string", True, False)
+    assert "nullable" not in at(SCHEMA, "spec.scheduling.provider")
     memory = at(SCHEMA, "spec.dataBuffer.memory")
     assert memory["anyOf"] == [{"type": "integer"}, {"type": "string"}]
     assert "type" not in memory
@@ -125,6 +127,15 @@ def test_every_field_of_the_spec_is_immutable_or_listed():
     assert set(MUTABLE_WHILE_SUSPENDED) < ruled
     assert {"failurePolicy.rules", "scheduling.queue"} < ruled
     assert not ruled & set(MUTABLE)
+
+
+def test_a_null_counts_as_absent_when_fields_are_compared():
+    rules = {rule.field: rule.cel for rule in immutability_rules(at(SCHEMA, "spec"))}
+    assert rules["seed"] == "self.seed == oldSelf.seed"
+    same = "has(oldSelf.storage) && self.storage == oldSelf.storage"
+    assert rules["storage"] == f"(has(self.storage) ? {same} : !has(oldSelf.storage))"
+    assert rules["checkpoint"].startswith("self.checkpoint.everySteps == oldSelf.checkpoint.everySteps && ")
+    assert "(has(self.checkpoint.initFrom) ? has(oldSelf.checkpoint.initFrom) && " in rules["checkpoint"]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.message)

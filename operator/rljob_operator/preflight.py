@@ -30,10 +30,14 @@ class Need:
     """What is wrong with it; None stands for an object that is not there."""
 
 
-def own_problem(context: JobContext) -> Refusal | None:
-    """What is wrong with the job's children, whatever the cluster looks like."""
-    if (size := plan_size_problem(context)) is not None:
-        return Refusal(Reason.PLAN_TOO_LARGE, size, is_final=True)
+def size_problem(context: JobContext) -> Refusal | None:
+    """Whether the plan is too large for any cluster."""
+    message = plan_size_problem(context)
+    return Refusal(Reason.PLAN_TOO_LARGE, message, is_final=True) if message else None
+
+
+def image_problem(context: JobContext) -> Refusal | None:
+    """Whether nobody has said which image runs on the job's accelerators."""
     found = child_problems(context)
     return Refusal(Reason.IMAGE_UNKNOWN, "; ".join(found)) if found else None
 

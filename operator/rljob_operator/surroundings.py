@@ -9,7 +9,7 @@ from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import STORAGE_CLASS, Kind
 from rljob_operator.conditions import Reason
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.preflight import Need, needs, own_problem, waits_for_a_pod
+from rljob_operator.preflight import Need, image_problem, needs, size_problem, waits_for_a_pod
 from rljob_operator.states import Refusal
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ async def refusal_by_surroundings(cluster: Cluster, context: JobContext) -> Refu
 
     What the operator may not read it cannot check: then the pods are made, and kubelets say what is missing.
     """
-    if (found := own_problem(context)) is not None:
+    if (found := size_problem(context)) is not None:
         return found
     for need in needs(context):
         try:
@@ -30,7 +30,7 @@ async def refusal_by_surroundings(cluster: Cluster, context: JobContext) -> Refu
             continue
         if refusal is not None:
             return refusal
-    return None
+    return image_problem(context)
 
 
 async def _refusal(cluster: Cluster, namespace: str, need: Need) -> Refusal | None:

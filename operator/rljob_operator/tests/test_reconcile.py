@@ -480,7 +480,13 @@ def test_secret_of_a_variable_must_hold_the_key(world: World) -> None:
 def test_namespace_that_admits_no_such_pods(world: World) -> None:
     world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "gaudi"}}])
     world.settle()
-    assert world.reason("Accepted")[0] == "False" and not world.pods
+    assert world.reason("Accepted") == ("False", "PodSecurityConflict") and not world.pods
+
+
+def test_accelerator_without_an_image(world: World) -> None:
+    world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "tpu"}}])
+    world.settle()
+    assert world.reason("Accepted") == ("False", "ImageUnknown") and not world.pods
 
 
 def test_service_of_the_same_name_is_not_touched(world: World) -> None:

@@ -5,7 +5,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_worker.algorithms.kl import KLController, k1, k2, k3, k3_unclamped, k3_weighted
+from rljob_worker.algorithms import KL_ESTIMATORS
+from rljob_worker.algorithms.kl import (
+    KLController,
+    abs_k1,
+    full,
+    k1,
+    k1_straight,
+    k2,
+    k3,
+    k3_straight,
+    k3_unclamped,
+    k3_weighted,
+)
 from rljob_worker.algorithms.tests.builders import double
 
 LN2 = math.log(2)
@@ -132,3 +144,45 @@ def test_controller_resumes_from_its_checkpoint():
     assert job.with_state(learned.state_dict()) == learned
     # with a fixed coefficient the job decides, so that editing it before a resume has an effect
     assert KLController(0.5).with_state({"coefficient": 0.1}).coefficient == 0.5
+
+
+def test_abs_k1_by_hand():
+    assert value_and_gradient(abs_k1, LN2, 0.0, 0.0) == pytest.approx((LN2, 1.0))
+    assert value_and_gradient(abs_k1, -LN2, 0.0, 0.0) == pytest.approx((LN2, -1.0))
+
+
+def test_trap_11_straight_estimators_have_their_own_value_and_the_gradient_of_k2():
+    # π = ½·π_ref: k1 = -ln 2, k3 = 2 - 1 - ln 2; the gradient of k2 is ln π - ln π_ref = -ln 2
+    assert value_and_gradient(k1_straight, -LN2, 0.0, 0.0) == pytest.approx((-LN2, -LN2))
+    assert value_and_gradient(k3_straight, -LN2, 0.0, 0.0) == pytest.approx((1 - LN2, -LN2))
+
+
+def test_full_by_hand():
+    # p = (¼, ¾), q = (½, ½): ¼ ln ½ + ¾ ln 3/2 = 0.130812
+    p, q = double(0.25, 0.75).log()[None], double(0.5, 0.5).log()[None]
+    assert full(p, q, p).item() == pytest.approx(0.130812, abs=1e-6)
+
+
+def test_trap_11_full_is_what_the_others_estimate():
+    """The expectation of K1 and K3 over the tokens of a vocabulary is the divergence; K2 and |K1| miss it."""
+    p = torch.log_softmax(double(0.3, -0.2, 0.9), 0)
+    q = torch.log_softmax(double(0.1, 0.5, -0.4), 0)
+    exact = full(p[None], q[None], p[None]).item()
+    expected = {estimator: (p.exp() * estimator(p, q, p)).sum().item() for estimator in (k1, k3, k2, abs_k1)}
+    assert expected[k1] == pytest.approx(exact, abs=1e-12)
+    assert expected[k3] == pytest.approx(exact, abs=1e-12)
+    assert abs(expected[k2] - exact) > 1e-3
+    assert expected[abs_k1] > exact
+
+
+@pytest.mark.parametrize("name", sorted(set(KL_ESTIMATORS.names()) - {"Full"}))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_estimator_is_finite_at_extreme_ratios_and_without_tokens(name, dtype):
+    log_probs = torch.tensor([-1000, -20, 0, 20, 1000], dtype=dtype, requires_grad=True)
+    zero = torch.zeros(5, dtype=dtype)
+    found = KL_ESTIMATORS[name](log_probs, zero, zero)
+    found.sum().backward()
+    assert torch.isfinite(found).all()
+    assert log_probs.grad is not None
+    assert torch.isfinite(log_probs.grad).all()
+    assert KL_ESTIMATORS[name](zero[:0], zero[:0], zero[:0]).tolist() == []

@@ -1,5 +1,10 @@
-"""Two real processes and one must come to the same objective, gradient and whitened advantages."""
+"""Two real processes and one must come to the same objectives, gradients, advantages and corrections.
 
+One test for the whole table: every policy loss with every aggregation and what it prepares, every KL estimator, the
+value loss, every advantage estimator with and without whitening, every correction.
+"""
+
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -7,44 +12,77 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from rljob_worker.algorithms import policy_objective, value_objective
-from rljob_worker.algorithms.advantages import whiten
+from rljob_api.v1alpha1.algorithm import AlgorithmSpec
+from rljob_worker.algorithms import estimate_advantages, policy_objective, value_objective
 from rljob_worker.algorithms.masking import tensor_of
-from rljob_worker.algorithms.registries import AGGREGATIONS
+from rljob_worker.algorithms.preparation import corrected, prepared
+from rljob_worker.algorithms.registries import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
-from rljob_worker.batch import Batch
+from rljob_worker.batch import Batch, Column
 
 LENGTHS = [3, 0, 5, 1, 1, 2, 4, 1, 1, 1, 5, 2]
-OWNERS = [
-    np.array([0, 0, 0, 0, 1, 0, 1, 1, 1, 1, 1, 1]),
-    np.array([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),  # rank 1 has one row, and that is fully masked
-    np.zeros(12, np.int64),  # rank 1 has none
-]
+OWNERS = {  # rank of each row
+    "uneven": np.array([0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0]),
+    "one rank holds a masked row": np.array([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
+    "one rank holds none": np.zeros(12, np.int64),
+}
+CORRECTIONS = ("TruncatedImportance", "MaskedImportance", "ICEPOP", "SequenceRejection")
+COVARIANCE = {"covarianceFraction": 0.3, "covarianceLow": 0.0, "covarianceHigh": 9.0}
 
 
-def objectives():
-    loss = {"entropyCoefficient": 0.05}
-    for name in AGGREGATIONS.names():
-        spec = algorithm(loss={**loss, "aggregation": name}, kl={"coefficient": 0.2})
-        yield policy_objective(spec, max_response_tokens=5, has_old_log_probs=True)
-    yield value_objective(algorithm("PPO"))
+def the_batch() -> Batch:
+    """Row 4 is masked from end to end; agents and turns for MARFT."""
+    batch = ragged_batch(LENGTHS, masked_rows=[4])
+    random, total = np.random.default_rng(1), sum(LENGTHS)
+    columns = {name: Column.from_lengths(random.integers(0, 3, total), LENGTHS) for name in ("agent_ids", "turn_ids")}
+    columns["rollout_log_probs"] = Column.from_lengths(-random.exponential(size=total) - 0.7, LENGTHS)
+    columns["baseline_rewards"] = Column.fixed(random.normal(size=len(LENGTHS)))
+    return batch.with_columns(columns)
 
 
-def everything(batch: Batch, reduce) -> list[torch.Tensor]:
+def losses() -> Iterator[tuple[str, AlgorithmSpec]]:
+    for name in POLICY_LOSSES.names():
+        for aggregation in AGGREGATIONS.names():
+            options = COVARIANCE if name in ("ClipCov", "KLCov") else {}
+            yield f"{name} {aggregation}", algorithm(loss={"name": name, "aggregation": aggregation, **options})
+    for name in KL_ESTIMATORS.names():
+        if name != "Full":  # whose divergence an engine computes; see engines/tests/test_fsdp_ranks.py
+            yield name, algorithm(loss={"entropyCoefficient": 0.05}, kl={"estimator": name, "coefficient": 0.2})
+
+
+def objectives_on(batch: Batch, reduce) -> dict[str, torch.Tensor]:
     """Losses and gradients of every objective, summed over ranks by `reduce`."""
-    results = []
-    for objective in objectives():
-        policy = Policy()
-        counts = objective.counts(batch)
-        over_all = reduce(torch.tensor(list(counts.values()), dtype=torch.float64)).tolist()
-        loss, _ = objective(policy.pack(batch, objective.columns), dict(zip(counts, over_all, strict=True)))
-        loss.backward()
-        results += [reduce(loss.detach()), reduce(policy.gradient())]
-    return results
+    found = {}
+    for name, spec in losses():
+        ready = prepared(batch, spec, reduce=reduce, seed=3)
+        objective = policy_objective(spec, max_response_tokens=5, has_old_log_probs=True)
+        found |= _summed(name, objective, ready, reduce)
+    return found | _summed("value", value_objective(algorithm("PPO")), batch, reduce)
 
 
-def whitened(batch: Batch, reduce) -> torch.Tensor:
-    return whiten(tensor_of(batch["advantages"]), tensor_of(batch["response_mask"]), reduce)
+def _summed(name: str, objective, batch: Batch, reduce) -> dict[str, torch.Tensor]:
+    policy, counts = Policy(), objective.counts(batch)
+    over_all = reduce(torch.tensor(list(counts.values()), dtype=torch.float64)).tolist()
+    loss, _ = objective(policy.pack(batch, objective.columns), dict(zip(counts, over_all, strict=True)))
+    loss.backward()
+    return {f"{name} loss": reduce(loss.detach()), f"{name} gradient": reduce(policy.gradient())}
+
+
+def per_token_on(batch: Batch, reduce) -> dict[str, torch.Tensor]:
+    """What a rank makes for its own tokens with sums over all."""
+    found = {}
+    for name in ADVANTAGES.names():
+        for whiten in (False, True):
+            spec = algorithm(advantage={"estimator": name, "whiten": whiten})
+            estimates, _ = estimate_advantages(batch, spec, max_response_tokens=5, reduce=reduce)
+            found[f"{name} whiten={whiten}"] = estimates.advantages
+    for weighting in ("ClipFilter", "Uniform"):
+        spec = algorithm(advantage={"estimator": "CPGD", "weighting": weighting})
+        found[weighting] = estimate_advantages(batch, spec, max_response_tokens=5, reduce=reduce)[0].advantages
+    for method in CORRECTIONS:
+        ready, _ = corrected(batch, algorithm(correction={"method": method}), reduce)
+        found[method] = tensor_of(ready["importance_weights"]) * tensor_of(ready["loss_mask"])
+    return found
 
 
 def _sum_over_ranks(local: torch.Tensor) -> torch.Tensor:
@@ -57,23 +95,25 @@ def _rank(rank: int, directory: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
     try:
-        for split, owner in enumerate(OWNERS):
-            mine = ragged_batch(LENGTHS, masked_rows=[4]).take(np.flatnonzero(owner == rank))
-            found = everything(mine, _sum_over_ranks), whitened(mine, _sum_over_ranks)
+        for split, owner in enumerate(OWNERS.values()):
+            mine = the_batch().take(np.flatnonzero(owner == rank))
+            found = objectives_on(mine, _sum_over_ranks), per_token_on(mine, _sum_over_ranks)
             torch.save(found, f"{directory}/{split}-{rank}.pt")
     finally:
         dist.destroy_process_group()
 
 
-def test_traps_2_5_and_29_on_two_ranks(tmp_path: Path):
+def test_traps_02_05_and_29_on_two_ranks(tmp_path: Path):
     mp.spawn(_rank, (str(tmp_path),), nprocs=2)
-    batch = ragged_batch(LENGTHS, masked_rows=[4])
-    expected = everything(batch, lambda local: local)
-    expected_whitened = whitened(batch, lambda local: local)
-    for split, owner in enumerate(OWNERS):
+    whole = the_batch()
+    expected, of_tokens = objectives_on(whole, lambda local: local), per_token_on(whole, lambda local: local)
+    for split, (case, owner) in enumerate(OWNERS.items()):
         owner_of_token = torch.from_numpy(np.repeat(owner, LENGTHS))
         for rank in range(2):
-            found, mine = torch.load(tmp_path / f"{split}-{rank}.pt")
-            for one, two in zip(expected, found, strict=True):
-                assert torch.allclose(one, two, rtol=0, atol=1e-10)
-            assert torch.allclose(mine, expected_whitened[owner_of_token == rank], rtol=0, atol=1e-10)
+            summed, mine = torch.load(tmp_path / f"{split}-{rank}.pt")
+            for name, value in expected.items():
+                assert torch.allclose(summed[name], value, rtol=0, atol=1e-10), (case, name)
+            if case == "one rank holds a masked row":
+                continue  # its group is divided, which estimators do not see
+            for name, value in of_tokens.items():
+                assert torch.allclose(mine[name], value[owner_of_token == rank], rtol=0, atol=1e-6), (case, name)

@@ -10,8 +10,8 @@ from rljob_api.profiles import profiles_from
 from rljob_operator.command import run_command
 from rljob_operator.gangs import Gangs
 from rljob_operator.leader import Reconcile, Surroundings
-from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.reconcile import Reconciler, Rules
+from rljob_operator.schedulers import Schedulers
 
 
 def make_reconcile(surroundings: Surroundings) -> Reconcile:
@@ -22,13 +22,14 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
         pods=settings.pods,
         progress_interval_seconds=settings.progress.interval_seconds,
     )
+    schedulers = Schedulers(surroundings.cluster, lambda: surroundings.served.versions)
     return Reconciler(
         cluster=surroundings.cluster,
         pods=surroundings.pods,
         progress=surroundings.progress,
         rules=rules,
         metrics=surroundings.metrics.jobs,
-        gangs=Gangs(surroundings.cluster, lambda context: Ungrouped()),
+        gangs=Gangs(surroundings.cluster, schedulers.choose, schedulers.learn),
         clock=time.time,
         new_token=lambda: secrets.token_urlsafe(32),
     ).reconcile

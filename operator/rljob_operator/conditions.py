@@ -56,6 +56,10 @@ class Reason(StrEnum):
         "PodSecurityConflict",
         "The accelerator needs more than podSecurity or the namespace's Pod Security level allows.",
     )
+    SCHEDULER_MISSING = (
+        "SchedulerMissing",
+        "The cluster does not have the scheduling provider that the job names or its accelerator needs.",
+    )
     NAME_CONFLICT = "NameConflict", "An object that is not the job's has the name of one of its children."
 
     # Suspended

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from rljob_operator.children import Children
 from rljob_operator.cluster.api import FIELD_MANAGER, Cluster, Object
 from rljob_operator.cluster.kinds import kind_of
+from rljob_operator.conditions import Reason
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang.gang import Gang, Readiness
-from rljob_operator.states import Decision, QueueAction, Situation
+from rljob_operator.manifests.gang import Gang, Readiness, Unserved
+from rljob_operator.manifests.gang.none import Ungrouped
+from rljob_operator.states import Decision, QueueAction, Refusal, Situation
 
 Select = Callable[[JobContext], Gang]
+Learn = Callable[[JobContext], Awaitable[None]]
+
+
+async def _nothing_to_learn(context: JobContext) -> None:
+    pass
 
 
 class Gangs:
-    """One for all jobs; `select` chooses a job's adapter."""
+    """One for all jobs; `select` chooses a job's adapter, once `learn` has asked the cluster what that depends on."""
 
-    def __init__(self, cluster: Cluster, select: Select) -> None:
+    def __init__(self, cluster: Cluster, select: Select, learn: Learn = _nothing_to_learn) -> None:
         self._cluster = cluster
         self._select = select
+        self._learn = learn
 
     def of(self, context: JobContext) -> Gang:
-        """The adapter of this job."""
-        return self._select(context)
+        """The adapter of this job; where the cluster lacks it, there is nothing to write to either."""
+        try:
+            return self._select(context)
+        except Unserved:
+            return Ungrouped()
 
     async def look(self, context: JobContext, situation: Situation) -> Situation:
         """The situation with what the queue says."""
-        gang = self.of(context)
+        await self._learn(context)
+        try:
+            gang = self._select(context)
+        except Unserved as error:
+            refusal = Refusal(Reason.SCHEDULER_MISSING, str(error))
+            return replace(situation, refusal=situation.refusal or refusal)
         objects = await self.objects(context, gang, max(situation.status.attempt, 1))
         return replace(
             situation,

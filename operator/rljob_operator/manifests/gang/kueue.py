@@ -209,6 +209,11 @@ class Kueue(Ungrouped):
         return {"apiVersion": self.api_version, "kind": "Workload", "metadata": found, "status": status}
 
 
+def is_queued(context: JobContext) -> bool:
+    """Whether the job asks for Kueue: by its label, as every other kind of job does, or by name."""
+    return QUEUE_LABEL in context.job.metadata.labels or context.spec.scheduling.provider == "Kueue"
+
+
 def queue_of(context: JobContext) -> str | None:
     """The LocalQueue: the job's label, as for every other kind of job, or `scheduling.queue`."""
     return context.job.metadata.labels.get(QUEUE_LABEL) or context.spec.scheduling.queue

@@ -14,7 +14,7 @@ from rljob_operator.manifests.gang.native import Native
 from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.manifests.gang.volcano import Volcano
 
-_APIS: Mapping[str, tuple[str, ...]] = {
+APIS: Mapping[str, tuple[str, ...]] = {
     "Kueue": tuple(f"{kueue.GROUP}/{version}" for version in kueue.VERSIONS),
     "Volcano": (volcano.API_VERSION,),
     "Coscheduling": (coscheduling.API_VERSION,),
@@ -48,13 +48,13 @@ def select(context: JobContext, served: Collection[str], priority: QueuePriority
     if name == "Native" and not context.pods.gang.native:
         raise Unserved("spec.scheduling.provider Native: it is off; set pods.gang.native in the operator's settings")
     if name == "Kueue":
-        version = next(each for each in _APIS[name] if each in served).partition("/")[2]
+        version = next(each for each in APIS[name] if each in served).partition("/")[2]
         return Kueue(version, priority)
     return _MAKE[name]()
 
 
 def _automatic(context: JobContext, served: Collection[str]) -> str:
-    if kueue.QUEUE_LABEL in context.job.metadata.labels:
+    if kueue.is_queued(context):
         return "Kueue"
     needed = _needed(context)
     if needed:
@@ -83,11 +83,11 @@ def _profiles(context: JobContext) -> list[AcceleratorProfile]:
 
 
 def _is_served(name: str, served: Collection[str]) -> bool:
-    return any(api in served for api in _APIS[name])
+    return any(api in served for api in APIS[name])
 
 
 def _unserved(name: str) -> str:
     return (
-        f"spec.scheduling.provider {name}: the cluster does not serve {' or '.join(_APIS[name])}; "
+        f"spec.scheduling.provider {name}: the cluster does not serve {' or '.join(APIS[name])}; "
         f"install {name}, or choose another provider"
     )

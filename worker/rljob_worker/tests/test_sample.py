@@ -112,7 +112,7 @@ def test_a_batch_is_filled_in_rounds_and_dealt_out_evenly(tiny, tmp_path, split)
 
 
 def test_surplus_is_carried_on_while_only_the_critic_learns(tiny, tmp_path):
-    run = run_job(sampling_job(tiny, tmp_path, WARM_UP, stop={"steps": 4}), tmp_path)
+    run = run_job(sampling_job(tiny, tmp_path, WARM_UP, split=True, stop={"steps": 4}), tmp_path)
     assert run.code == 0, run.output + run.logs
     # 4 x 2.5 = 10 are drawn: 0 3 4 7 8; with 8 carried on, 3 x 2.5 -> 8 are drawn: 11 12 15 16; and so on
     assert [figures(step)[1:2] + figures(step)[4:] for step in run.metrics[1:]] == [

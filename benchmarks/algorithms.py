@@ -1,11 +1,13 @@
 """How long advantages and losses take for one large batch: 8,192 rows, ragged up to 4,096 tokens, float32.
 
     python benchmarks/algorithms.py [--rows 8192] [--max-tokens 4096] [--device cpu] [--threads 1] [--repeats 3]
+    python benchmarks/algorithms.py --peers
 
 Every line gives the CPU time of the least disturbed call (wall time on an accelerator), the throughput, and the time
 as a multiple of one `exp` over the same tokens: about a single pass through memory, and what compares between machines.
 `gae, loop over time` is the padded loop that most systems run, for comparison with `gae`. Objectives run forward,
-backward and metrics over the micro-batches that an engine would make.
+backward and metrics over the micro-batches that an engine would make. With `--peers` ours and the loops of verl and
+siiRL alternate in the venv of those two instead: `peer_functions/loop_timing.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from peer_functions import venv
 from torch import Tensor
 
-from rljob_api.v1alpha1.algorithm import AlgorithmSpec
-from rljob_worker.algorithms import kl, policy_objective, value_objective
-from rljob_worker.algorithms.advantages import gae, grpo_advantages, whiten
-from rljob_worker.algorithms.policy_losses import ppo_clip
+from rljob_api.v1alpha1.algorithm import AlgorithmSpec, CorrectionSpec, LossSpec
+from rljob_worker.algorithms import advantages as adv
+from rljob_worker.algorithms import policy_losses as pol
+from rljob_worker.algorithms import policy_objective, value_objective
+from rljob_worker.algorithms.advantages import gae, grpo_advantages, no_reduce, whiten
+from rljob_worker.algorithms.corrections import correct
+from rljob_worker.algorithms.policy_losses import PolicyTokens, PreparedPolicyLoss
+from rljob_worker.algorithms.registries import KL_ESTIMATORS, POLICY_LOSSES
 from rljob_worker.algorithms.segments import discounted_suffix_sum, segment_sum
 from rljob_worker.algorithms.token_rewards import token_level_rewards
 from rljob_worker.algorithms.value_losses import clipped_value_loss
@@ -113,6 +120,72 @@ def differentiated(loss: Callable[[Tensor], Tensor], at: Tensor) -> Callable[[],
     return run
 
 
+def policy_losses(data: Data) -> dict[str, Callable[[], object]]:
+    """Every policy loss, forward and backward, over the whole batch at once; and what it prepares."""
+    found: dict[str, Callable[[], object]] = {}
+    held_back = torch.zeros(len(data.row), dtype=torch.bool, device=data.row.device)
+
+    def run(name: str, options: LossSpec) -> Callable[[], object]:
+        def losses(x: Tensor) -> Tensor:
+            columns = {"held_back": held_back}
+            tokens = PolicyTokens(x, data.old_log_probs, data.advantages, data.row, data.num_rows, columns)
+            return POLICY_LOSSES[name](tokens, options).losses
+
+        return differentiated(losses, data.log_probs)
+
+    def prepare(loss: PreparedPolicyLoss, options: LossSpec) -> Callable[[], object]:
+        positions = torch.arange(len(data.row), device=data.row.device)
+        tokens = pol.MiniBatchTokens(data.old_log_probs, data.advantages, data.row, positions)
+        return lambda: loss.prepare(tokens, options, no_reduce, 0)
+
+    for name in POLICY_LOSSES.names():
+        options = AlgorithmSpec.model_validate({"name": "GRPO", "loss": {"name": name}}).loss
+        loss = POLICY_LOSSES[name]
+        found[f"{name} + backward"] = run(name, options)
+        if isinstance(loss, PreparedPolicyLoss) and data.row.device.type == "cpu":
+            found[f"{name}, prepare"] = prepare(loss, options)
+    return found
+
+
+def estimators(data: Data) -> dict[str, Callable[[], object]]:
+    """Every advantage estimator as rows or tokens become tokens."""
+    rewards, groups = data.rewards, data.group_ids
+    tokens = token_level_rewards(rewards, None, 0.0, data.row, data.mask)
+    rest = {"num_rows": data.num_rows}
+    position = torch.arange(len(data.row), device=data.row.device)
+    agents, turns = (position // 64) % 2, position // 128
+    by_row = {
+        "GRPO": lambda: grpo_advantages(rewards, groups),
+        "RLOO": lambda: adv.rloo_advantages(rewards, groups),
+        "OPO": lambda: adv.opo_advantages(rewards, data.lengths, groups),
+        "GRPOPassK": lambda: adv.pass_at_k_advantages(rewards, groups),
+        "CPGD": lambda: adv.cpgd_advantages(rewards, groups, weighting="ClipFilter"),
+    }
+    found: dict[str, Callable[[], object]] = {
+        name: lambda estimate=estimate: torch.where(data.mask, estimate()[data.row], 0.0)
+        for name, estimate in by_row.items()
+    }
+    return found | {
+        "ReinforcePlusPlus": lambda: adv.discounted_returns(tokens, data.row, data.mask, gamma=0.99, **rest),
+        "ReMax": lambda: adv.remax_advantages(tokens, rewards, data.row, data.mask, **rest),
+        "MARFT": lambda: adv.marft_gae(
+            tokens, data.values, data.row, data.mask, agents, turns, gamma=0.99, lam=0.95, **rest
+        ),
+    }
+
+
+def corrections(data: Data) -> dict[str, Callable[[], object]]:
+    """Every correction at its own level."""
+
+    def run(method: str) -> Callable[[], object]:
+        spec = CorrectionSpec.model_validate({"method": method})
+        return lambda: correct(data.log_probs, data.old_log_probs, data.mask, data.row, data.num_rows, spec)
+
+    return {
+        method: run(method) for method in ("TruncatedImportance", "MaskedImportance", "ICEPOP", "SequenceRejection")
+    }
+
+
 def micro_batches(data: Data) -> list[dict[str, Any]]:
     """Rows in order, cut where the next row would pass the token limit."""
     parts, start, first = [], 0, 0
@@ -141,6 +214,7 @@ def objective_over(data: Data, objective: Any, output: str, count: float) -> Cal
                 num_rows=part["num_rows"],
                 columns=columns,
                 entropy=None,
+                full_kl=None,
                 **outputs,
             )
             loss, _ = objective(batch, {"policy": count, "kl": count, "value": count})
@@ -157,7 +231,7 @@ def cases(data: Data, max_tokens: int) -> dict[str, Callable[[], object]]:
     ppo = AlgorithmSpec.model_validate({"name": "PPO"})
     policy = policy_objective(grpo, max_response_tokens=max_tokens, has_old_log_probs=True)
     count = float(len(data.row))
-    old, ref, advantages = data.old_log_probs, data.ref_log_probs, data.advantages
+    old, ref = data.old_log_probs, data.ref_log_probs
     return {
         "exp (unit)": lambda: data.log_probs.exp(),
         "segment_sum": lambda: segment_sum(data.log_probs, data.row, data.num_rows),
@@ -167,11 +241,14 @@ def cases(data: Data, max_tokens: int) -> dict[str, Callable[[], object]]:
         "gae": lambda: packed_gae(data),
         "gae, loop over time": lambda: gae_loop_over_time(data, max_tokens),
         "whiten": lambda: whiten(data.advantages, data.mask),
-        "ppo_clip + backward": differentiated(
-            lambda x: ppo_clip(x, old, advantages, clip_low=0.2, clip_high=0.2).losses, data.log_probs
-        ),
-        "k3 + backward": differentiated(lambda x: kl.k3(x, ref, old), data.log_probs),
-        "k3_weighted + backward": differentiated(lambda x: kl.k3_weighted(x, ref, old), data.log_probs),
+        **estimators(data),
+        **policy_losses(data),
+        **corrections(data),
+        **{
+            f"{name} + backward": differentiated(lambda x, name=name: KL_ESTIMATORS[name](x, ref, old), data.log_probs)
+            for name in KL_ESTIMATORS.names()
+            if name != "Full"
+        },
         "clipped_value_loss + backward": differentiated(
             lambda x: clipped_value_loss(x, data.values, data.returns, 0.2).losses, data.values
         ),
@@ -200,7 +277,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peers", action="store_true", help="against the loops of verl and siiRL")
     options = parser.parse_args()
+    if options.peers:
+        venv.run("loop_timing.py", *map(str, (options.rows, options.max_tokens, options.repeats)), with_ours=True)
+        return
     torch.set_num_threads(options.threads)
 
     data = make_data(options.rows, options.max_tokens, options.device)

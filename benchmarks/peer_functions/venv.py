@@ -13,6 +13,7 @@ SIIRL = "siirl==0.2.0"
 declares, plus what its functions import."""
 SIIRL_NEEDS = ("loguru==0.7.3", "dacite==1.9.2")
 _HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
 
 
 def python() -> Path:
@@ -33,10 +34,12 @@ def python() -> Path:
     return found
 
 
-def run(script: str, *arguments: str) -> None:
-    """Run a script of this folder in the venv, without our packages; its warnings go to nowhere."""
+def run(script: str, *arguments: str, with_ours: bool = False) -> None:
+    """Run a script of this folder in the venv, with our packages only if asked; its warnings go to nowhere."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
+    if with_ours:
+        environment["PYTHONPATH"] = os.pathsep.join(str(_ROOT / folder) for folder in ("worker", "crds"))
     done = subprocess.run(
         [str(python()), str(_HERE / script), *arguments], env=environment, stderr=subprocess.PIPE, text=True
     )

@@ -1,0 +1,176 @@
+"""Our functions and the loops of verl and siiRL in turn, in one process of their venv; `algorithms.py --peers` runs it.
+
+    loop_timing.py ROWS MAX_TOKENS REPEATS
+
+float32, lengths 1 + (MAX_TOKENS - 1) · u³ with u uniform: a quarter of MAX_TOKENS in the mean. Advantages of rows are
+timed as rows become tokens, and without that (`rows alone`, one token per row): the loop is over rows. Prints medians,
+the spread of each (largest over smallest) and the ratio of the medians. MARFT's loop is over tokens one by one: it runs
+on few rows, ours on the same.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import torch
+from siirl.dag_worker import core_algos as siirl
+from verl.trainer.ppo import core_algos as verl
+
+from rljob_worker.algorithms import advantages as ours
+
+GROUP_SIZE, GAMMA, LAMBDA = 8, 0.99, 0.95
+MARFT_ROWS = 8
+Call = Callable[[], object]
+
+
+class Data:
+    """One batch, packed for us and padded for them."""
+
+    def __init__(self, num_rows: int, max_tokens: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.lengths = 1 + ((max_tokens - 1) * torch.rand(num_rows, generator=generator) ** 3).long()
+        self.num_rows, self.width = num_rows, int(self.lengths.max())
+        self.row = torch.repeat_interleave(torch.arange(num_rows), self.lengths)
+        self.mask = torch.ones(len(self.row), dtype=torch.bool)
+        self.rewards = torch.randn(num_rows, generator=generator)
+        self.group_ids = torch.arange(num_rows) // GROUP_SIZE
+        self.values = torch.randn(len(self.row), generator=generator)
+        ends = self.lengths.cumsum(0) - 1
+        self.token_rewards = torch.zeros(len(self.row)).index_copy(0, ends, self.rewards)
+        self.present = torch.arange(self.width)[None] < self.lengths[:, None]
+        self.padded_mask = self.present.float()
+        self.padded_values, self.padded_rewards = self.padded(self.values), self.padded(self.token_rewards)
+        self.index = self.group_ids.numpy()
+
+    def padded(self, packed: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros(self.num_rows, self.width)
+        out[self.present] = packed
+        return out
+
+
+def cases(data: Data) -> dict[str, tuple[str, Call, Call]]:
+    """Name -> whose loop, ours, theirs."""
+    rewards, groups, mask = data.rewards, data.group_ids, data.padded_mask
+    rest = {"row": data.row, "mask": data.mask, "num_rows": data.num_rows}
+    config = SimpleNamespace(gamma=GAMMA, get=lambda name, default: default)
+
+    def on_tokens(by_row: torch.Tensor) -> torch.Tensor:
+        return torch.where(data.mask, by_row[data.row], 0.0)
+
+    def rows(name: str, mine: Call, system: object, function: str, **more: object) -> dict[str, tuple[str, Call, Call]]:
+        loop = getattr(system, function)
+        who = "verl" if system is verl else "siiRL"
+        one = torch.ones(data.num_rows, 1)
+        return {
+            f"{name}, rows alone": (who, mine, lambda: loop(rewards[:, None].clone(), one, data.index, **more)),
+            name: (
+                who,
+                lambda: on_tokens(mine()),
+                lambda: loop(data.padded_rewards.clone(), mask, data.index, **more),
+            ),
+        }
+
+    return {
+        **rows("GRPO", lambda: ours.grpo_advantages(rewards, groups), verl, "compute_grpo_outcome_advantage"),
+        **rows("GRPO, siiRL", lambda: ours.grpo_advantages(rewards, groups), siirl, "compute_grpo_outcome_advantage"),
+        **rows("RLOO", lambda: ours.rloo_advantages(rewards, groups), verl, "compute_rloo_outcome_advantage"),
+        **rows(
+            "OPO",
+            lambda: ours.opo_advantages(rewards, data.lengths, groups),
+            verl,
+            "compute_opo_outcome_advantage",
+        ),
+        **rows(
+            "GRPOPassK",
+            lambda: ours.pass_at_k_advantages(rewards, groups),
+            verl,
+            "compute_grpo_passk_outcome_advantage",
+            config=config,
+        ),
+        **rows(
+            "CPGD",
+            lambda: ours.cpgd_advantages(rewards, groups, weighting="StandardDeviation"),
+            siirl,
+            "compute_cpgd_outcome_advantage",
+        ),
+        **rows(
+            "CPGD, ClipFilter",
+            lambda: ours.cpgd_advantages(rewards, groups, weighting="ClipFilter"),
+            siirl,
+            "compute_cpgd_outcome_advantage",
+            weight_factor_in_cpgd="clip_filter_like_weight",
+        ),
+        "ReinforcePlusPlus, whitened": (
+            "verl",
+            lambda: ours.whiten(ours.discounted_returns(data.token_rewards, **rest, gamma=GAMMA), data.mask),
+            lambda: verl.compute_reinforce_plus_plus_outcome_advantage(data.padded_rewards, mask, config=config),
+        ),
+        "GAE, whitened": (
+            "verl",
+            lambda: ours.whiten(
+                ours.gae(data.token_rewards, data.values, **rest, gamma=GAMMA, lam=LAMBDA)[0], data.mask
+            ),
+            lambda: verl.compute_gae_advantage_return(data.padded_rewards, data.padded_values, mask, GAMMA, LAMBDA),
+        ),
+        f"MARFT, {MARFT_ROWS} rows": ("siiRL", *marft(data)),
+    }
+
+
+def marft(data: Data) -> tuple[Call, Call]:
+    """Two agents share each row; one turn."""
+    tokens = int(data.lengths[:MARFT_ROWS].sum())
+    row, lengths = data.row[:tokens], data.lengths[:MARFT_ROWS]
+    position = torch.arange(tokens) - (lengths.cumsum(0) - lengths)[row]
+    agents, turns = (position >= (lengths // 2)[row]).long(), torch.zeros_like(row)
+    rewards, values, mask = data.token_rewards[:tokens], data.values[:tokens], data.mask[:tokens]
+    half = data.width // 2 + 1
+    padded = data.padded_values[:MARFT_ROWS]
+    batch = {}
+    for prefix, length in (("agent_group_0_", lengths // 2), ("", lengths - lengths // 2)):
+        batch[prefix + "response_mask"] = (torch.arange(half)[None] < length[:, None]).long()
+        batch[prefix + "values"] = padded[:, :half]
+        batch[prefix + "token_level_rewards"] = data.padded_rewards[:MARFT_ROWS, :half]
+    extra = {"request_id": list(range(MARFT_ROWS)), "traj_len": [1] * MARFT_ROWS}
+
+    def mine() -> object:
+        options = {"num_rows": MARFT_ROWS, "gamma": GAMMA, "lam": LAMBDA}
+        advantages = ours.marft_gae(rewards, values, row, mask, agents, turns, **options)[0]
+        return ours.whiten(advantages, mask, kinds=agents)
+
+    def theirs() -> object:
+        data = SimpleNamespace(batch=dict(batch), non_tensor_batch=extra)
+        return siirl.compute_marft_gae_advantage_return(data, [0], GAMMA, LAMBDA)
+
+    return mine, theirs
+
+
+def timed(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    num_rows, max_tokens, repeats = map(int, sys.argv[1:])
+    torch.set_num_threads(1)
+    data = Data(num_rows, max_tokens)
+    print(f"{num_rows} rows, {len(data.row):,} tokens, width {data.width}, float32, 1 thread, {repeats} repeats")
+    print(
+        "| function | loop of | theirs, s | spread | ours, s | spread | theirs ÷ ours |\n|---|---|---|---|---|---|---|"
+    )
+    for name, (who, mine, theirs) in cases(data).items():
+        mine()
+        pairs = [(timed(theirs), timed(mine)) for _ in range(repeats)]
+        cells = []
+        for seconds in zip(*pairs, strict=True):
+            cells += [f"{statistics.median(seconds):.4f}", f"{max(seconds) / min(seconds):.1f}"]
+        ratio = statistics.median(pair[0] for pair in pairs) / statistics.median(pair[1] for pair in pairs)
+        print(f"| {name} | {who} | {cells[0]} | {cells[1]} | {cells[2]} | {cells[3]} | {ratio:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

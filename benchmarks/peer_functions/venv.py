@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 PEERS = ("torch==2.13.0", "verl==0.9.1", "trl==1.16.0")
@@ -40,8 +41,8 @@ def run(script: str, *arguments: str, with_ours: bool = False) -> None:
     environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
     if with_ours:
         environment["PYTHONPATH"] = os.pathsep.join(str(_ROOT / folder) for folder in ("worker", "crds"))
-    done = subprocess.run(
-        [str(python()), str(_HERE / script), *arguments], env=environment, stderr=subprocess.PIPE, text=True
-    )
+    command = [str(python()), str(_HERE / script), *arguments]
+    with tempfile.TemporaryDirectory() as directory:  # siiRL writes logs to where it runs
+        done = subprocess.run(command, env=environment, cwd=directory, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise RuntimeError(f"{script} failed in the peers' venv:\n{done.stderr[-4000:]}")

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from rljob_api.model import ApiModel
 
@@ -34,17 +34,24 @@ class ProgressAnswer(ApiModel):
     total_steps: int = 0
     """stop.steps. 0: not said yet."""
 
-    reward: float | None = Field(default=None, allow_inf_nan=True)
+    reward: float | None = None
     """Mean reward of the last step."""
 
     step_seconds: float | None = None
-    """Duration of the last step."""
+    """Mean duration of the recent steps."""
 
     checkpoint_step: int | None = None
     """Step of the last committed checkpoint."""
 
     metrics: dict[str, float] = Field(default_factory=dict)
     """Metrics of the last step, by their names in metrics.jsonl."""
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _leave_out_what_is_no_number(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: number for name, number in value.items() if number is not None}
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,8 @@ class ProgressReader:
 
 def _parsed(address: str, body: bytes) -> ProgressAnswer | Unreachable:
     try:
-        content: Any = json.loads(body)
+        # A loss that is NaN is no reason not to believe the rest.
+        content: Any = json.loads(body, parse_constant=lambda word: None)
         return ProgressAnswer.model_validate(content)
     except (ValueError, ValidationError) as error:
         return Unreachable(f"http://{address}/progress answered what is no progress: {error}")

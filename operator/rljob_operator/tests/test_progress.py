@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -63,12 +64,19 @@ def test_what_a_launcher_says_before_its_workers_do() -> None:
     assert answer == ProgressAnswer(phase="Starting", attempt=1, step=0)
 
 
+def test_numbers_that_are_none_are_left_out_and_the_rest_believed() -> None:
+    said = {"step": 3, "reward": math.nan, "stepSeconds": math.inf, "metrics": {"loss": math.nan, "kl": 0.1}}
+    answer = read(saying(json.dumps(said)))
+    assert answer == ProgressAnswer(step=3, metrics={"kl": 0.1})
+
+
 @pytest.mark.parametrize(
     ("page", "words"),
     [
         (saying("gone", status=404), "answered 404"),
         (saying("<html>"), "answered what is no progress"),
         (saying('{"step": "soon"}'), "answered what is no progress"),
+        (saying('{"metrics": [1]}'), "answered what is no progress"),
         (saying("[1, 2]"), "answered what is no progress"),
     ],
 )

@@ -176,6 +176,10 @@ class RbacValues(ApiModel):
     create: bool = True
     """Whether the chart makes the operator's roles: for the whole cluster, or in each of watchNamespaces."""
 
+    cluster_reads: bool = True
+    """Whether it may read storage classes, priority classes and Kueue's flavors, which no namespace holds. Without it
+    jobs cannot wait in Kueue's queues, and a claim that waits for its first pod counts as not bound."""
+
     user_roles: bool = True
     """Whether there are ClusterRoles to view and to edit jobs, which Kubernetes adds to `view`, `edit` and `admin`."""
 

@@ -1,4 +1,7 @@
-{{/* Rights within a namespace: over jobs and over the objects that are made for them. */}}
+{{/*
+Rights within a namespace: over jobs and over the objects that are made for them. Garbage collection deletes what a job
+owns, so nothing but pods and finished jobs is deleted by name.
+*/}}
 {{- define "rljob.rules" -}}
 - apiGroups: [rljob.dev]
   resources: [rljobs]
@@ -11,34 +14,34 @@
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [services, configmaps]
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [secrets] # the token of a job; get also tells whether what a variable names is there. No list, no watch.
-  verbs: [get, create, delete]
+  verbs: [get, create]
 - apiGroups: [""]
   resources: [persistentvolumeclaims, namespaces] # is the storage bound, which pods does the namespace admit
   verbs: [get]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- if .Values.networkPolicy.jobs }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, patch]
 {{- end }}
 {{- with .Values.integrations }}
 {{- if .podMonitors }}
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, patch]
 {{- end }}
 {{- if .kueue }}
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, create, patch]
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads/status]
   verbs: [patch]
@@ -46,32 +49,32 @@
 {{- if .volcano }}
 - apiGroups: [scheduling.volcano.sh]
   resources: [podgroups]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, create, patch, delete]
 {{- end }}
 {{- if .coscheduling }}
 - apiGroups: [scheduling.x-k8s.io]
   resources: [podgroups]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, create, patch, delete]
 {{- end }}
 {{- if .native }}
 - apiGroups: [scheduling.k8s.io]
-  resources: [workloads, podgroups]
-  verbs: [get, list, create, patch, delete]
+  resources: [podgroups]
+  verbs: [get, create, patch, delete]
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Rights that no namespace can give. Without them the operator does without: nodes are not looked at. */}}
+{{/* What no namespace holds. Without these rights the operator does without. */}}
 {{- define "rljob.clusterRules" -}}
-- apiGroups: [""]
-  resources: [nodes] # is the node of a pod that does not end dead
-  verbs: [get, list]
 - apiGroups: [storage.k8s.io]
   resources: [storageclasses] # does a claim wait for its first pod
   verbs: [get]
 {{- if .Values.integrations.kueue }}
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses] # what a queued job's class is worth
+  verbs: [get]
 - apiGroups: [kueue.x-k8s.io]
-  resources: [resourceflavors] # where admitted pods may run
+  resources: [workloadpriorityclasses, resourceflavors] # the same, and where admitted pods may run
   verbs: [get]
 {{- end }}
 {{- end }}

@@ -44,7 +44,6 @@ CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SECRET = Kind("", "v1", "Secret", "secrets")
 PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
-NODE = Kind("", "v1", "Node", "nodes", namespaced=False)
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
 EVENT = Kind("events.k8s.io", "v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
@@ -73,7 +72,6 @@ ALL: tuple[Kind, ...] = (
     SECRET,
     PERSISTENT_VOLUME_CLAIM,
     NAMESPACE,
-    NODE,
     STORAGE_CLASS,
     EVENT,
     LEASE,

@@ -50,6 +50,8 @@ class Rules:
     profiles: Mapping[str, AcceleratorProfile]
     pods: PodSettings = PodSettings()
     progress_interval_seconds: float = 10.0
+    unanswered_polls: int = 3
+    """How often in a row the lead pod may not answer before that is said."""
     heal_interval_seconds: float = 30.0
     """How often children other than pods are compared with what they should be."""
 
@@ -64,6 +66,7 @@ class Memory:
     """Of a generation of the spec beside a running plan."""
     obstacle: Obstacle | None = None
     last_poll: float = float("-inf")
+    num_unanswered: int = 0
     last_heal: float = float("-inf")
 
 
@@ -213,7 +216,10 @@ class Reconciler:
             return None
         memory.last_poll = situation.now
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        return await self._progress.read(f"{host}:{keys.PORT_WORKER_METRICS}")
+        answer = await self._progress.read(f"{host}:{keys.PORT_WORKER_METRICS}")
+        memory.num_unanswered = memory.num_unanswered + 1 if isinstance(answer, Unreachable) else 0
+        # A worker that has just ended, or is about to listen, does not answer either.
+        return None if 0 < memory.num_unanswered < self._rules.unanswered_polls else answer
 
     async def _write(self, job: Job, status: RLJobStatus) -> None:
         """Write the status, where it changed, of the very version that was looked at."""

@@ -20,7 +20,7 @@ class HuntedWorld(World):
 
     def __init__(self) -> None:
         # Asked at every look: when progress was last asked for is forgotten by whoever dies.
-        super().__init__(progress_interval_seconds=0.001)
+        super().__init__(progress_interval_seconds=0.001, unanswered_polls=1)
 
     def reconcile(self) -> float | None:
         again: float | None = 0.0

@@ -379,6 +379,9 @@ def test_silence_is_a_condition_and_no_stall(world: World) -> None:
     world.progress.answer = ProgressAnswer(attempt=1, step=4, total_steps=10)
     world.wait(10)
     world.progress.answer = Unreachable("connection refused")
+    world.wait(10)
+    world.wait(10)
+    assert world.reason("Progressing") == ("True", "StepAdvancing")
     world.wait(5000)
     assert world.status.phase == "Running"
     assert world.reason("Progressing") == ("Unknown", "ProgressUnreachable")

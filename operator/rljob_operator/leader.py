@@ -88,7 +88,7 @@ class Leader:
             settings.namespaces,
             self._queue.add,
             interval_seconds=settings.queue.resync_seconds,
-            on_missed=metrics.missed,
+            on_done=self._resynced,
         )
         self._lag = LoopLag()
         self._health = Health(self._vitals, self._read_problem, settings.probes)
@@ -141,8 +141,14 @@ class Leader:
         await run_kopf(self._login, self._settings.namespaces, self._heard, catch_signals)
 
     def _heard(self, key: Key, version: str, deleted: bool) -> None:
+        self._metrics.watched(RLJOB)
         self._resync.heard(key, version, deleted)
         self._queue.add(key)
+
+    def _resynced(self, num_missed: int) -> None:
+        # kopf does not tell of bookmarks: in a quiet cluster this is what shows that jobs are listened to.
+        self._metrics.watched(RLJOB)
+        self._metrics.missed(num_missed)
 
     def _pods_changed(self, key: Key) -> None:
         self._queue.add_after(key, self._settings.queue.settle_seconds)

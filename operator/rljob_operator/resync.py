@@ -30,13 +30,13 @@ class Resync:
         add: Callable[[Key], None],
         *,
         interval_seconds: float = 300.0,
-        on_missed: Callable[[int], None] = lambda num_events: None,
+        on_done: Callable[[int], None] = lambda num_missed: None,
     ) -> None:
         self._cluster = cluster
         self._namespaces: Sequence[str | None] = namespaces or (None,)
         self._add = add
         self._interval_seconds = interval_seconds
-        self._on_missed = on_missed
+        self._on_done = on_done
         self._heard: dict[Key, int] = {}
         self.num_deaf = 0
         """Resyncs in a row that found something."""
@@ -68,7 +68,7 @@ class Resync:
             logger.warning("no event told of a change of %s; looking at it now", key)
             self.heard(key, str(listing.versions.get(key, 0)), deleted=key not in listing.versions)
             self._add(key)
-        self._on_missed(len(missed))
+        self._on_done(len(missed))
 
     def _unheard(self, listing: _Listing) -> set[Key]:
         changed = {key for key, version in listing.versions.items() if self._heard.get(key, 0) < version}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,15 @@ def test_a_bad_value_is_refused_where_it_stands(words: tuple[str, ...], place: s
         rendered("--set", *words)
     assert f"at '{place}'" in str(caught.value)
     assert complaint in str(caught.value)
+
+
+def test_values_in_the_guide_are_values(tmp_path: Path) -> None:
+    guide = (CHART.parents[1] / "docs/kubernetes.md").read_text()
+    blocks = re.findall(r"(?m)^    (?:acceleratorProfiles|global):.*\n(?:      .*\n)*", guide)
+    (tmp_path / "values.yaml").write_text(textwrap.dedent("".join(blocks)))
+    settings = settings_of(with_values(tmp_path / "values.yaml"), tmp_path)
+    assert settings.pods.images.pull_secrets == ("mirror",)
+    assert profiles_from(settings.profiles)["my-npu"].device == "npu"
 
 
 def test_what_another_chart_says_to_all_its_parts_is_no_mistake() -> None:

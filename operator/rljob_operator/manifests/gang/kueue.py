@@ -268,7 +268,9 @@ def _placement(workload: Manifest, assignment: Manifest, flavors: dict[str, Mani
 
 
 def _reclaimable(workload: Manifest, readiness: Readiness) -> list[Manifest]:
-    """Pods that ended well and whose quota others may have; Kueue lets the count only grow."""
+    """Pods that ended well and whose quota others may have; while there is quota, Kueue lets the count only grow."""
+    if "admission" not in workload.get("status", {}):
+        return []
     said = {each["name"]: each["count"] for each in workload.get("status", {}).get("reclaimablePods", [])}
     counts = {
         name: max(said.get(name, 0), readiness.finished_pods.get(name, 0))

@@ -144,6 +144,12 @@ def test_groups_that_end_early_give_their_quota_back_and_never_take_it_again():
     assert status["status"]["reclaimablePods"] == [{"name": "rollout", "count": 4}]
 
 
+def test_a_job_that_queues_again_wants_the_quota_of_all_its_pods():
+    live = workload(condition("QuotaReserved", "False"), reclaimablePods=[{"name": "rollout", "count": 4}])
+    (status,) = kueue().report([live], Readiness(False, {}))
+    assert "reclaimablePods" not in status["status"]
+
+
 @pytest.mark.parametrize(("reason", "requeued"), [("Preempted", "True"), ("PodsReadyTimeout", "False")])
 def test_a_release_takes_the_admission_back_and_keeps_what_else_kueue_wrote(reason, requeued):
     live = admitted(condition("Evicted", reason=reason, message="why"), requeueState={"count": 1})

@@ -38,7 +38,7 @@ cluster-up: setup  ## a Kubernetes to try things on; UP="--nodes 3 --device node
 cluster-down: setup
 	$(BIN)/python -m e2e.cluster down
 
-e2e: images  ## the operator, the chart and whole jobs on a real cluster
+e2e: images chart-test  ## the operator, the chart and whole jobs on a real cluster
 	$(BIN)/python -m pytest e2e
 
 lint: setup

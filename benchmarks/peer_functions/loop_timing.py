@@ -4,8 +4,8 @@
 
 float32, lengths 1 + (MAX_TOKENS - 1) · u³ with u uniform: a quarter of MAX_TOKENS in the mean. Advantages of rows are
 timed as rows become tokens, and without that (`rows alone`, one token per row): the loop is over rows. Prints medians
-of CPU seconds, the spread of each (largest over smallest) and the ratio of the medians. MARFT's loop is over tokens one by one: it runs
-on few rows, ours on the same.
+of CPU seconds, the spread of each (largest over smallest) and the ratio of the medians. MARFT's loop is over tokens one
+by one: it runs on few rows, ours on the same.
 """
 
 from __future__ import annotations

@@ -348,6 +348,7 @@ ELSEWHERE = (
     "settings.lease.namespace",
     "settings.bindAddress",
     "settings.probePort",
+    "settings.metricsPort",
     "settings.pods.images",
     "settings.pods.monitoring",
     "settings.pods.networkPolicy",

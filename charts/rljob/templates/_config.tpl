@@ -4,6 +4,7 @@
 {{- $_ := set $settings "namespaces" .Values.watchNamespaces }}
 {{- $_ := set $settings "profiles" .Values.acceleratorProfiles }}
 {{- $_ := set $settings "probePort" 8080 }}
+{{- $_ := set $settings "metricsPort" 9402 }}
 {{- $_ := set $settings.lease "name" (include "rljob.fullname" .) }}
 {{- $_ := set $settings.lease "namespace" .Release.Namespace }}
 {{- $_ := set $settings.pods "images" (include "rljob.config.images" . | fromYaml) }}

@@ -14,8 +14,8 @@ def token_secret_name(job: str) -> str:
 
 
 def service_name(job: str) -> str:
-    """The headless Service, which is the domain of the pods' host names."""
-    return job
+    """The headless Service, which is the domain of the pods' host names; a Service's name begins with a letter."""
+    return job if job[0].isalpha() else f"rljob-{job}"
 
 
 def host_name(job: str, group: str, host: int) -> str:

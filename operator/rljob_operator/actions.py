@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from rljob_operator.bulk import for_each
@@ -17,7 +17,7 @@ from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.gang.gang import Readiness
 from rljob_operator.manifests.pods import pods
 from rljob_operator.manifests.secrets import token_secret
-from rljob_operator.observe import is_child_of, pod_facts
+from rljob_operator.observe import PodFacts, is_child_of
 from rljob_operator.states import Decision
 
 
@@ -41,12 +41,14 @@ class Actions:
         self._uid = uid
         self._new_token = new_token
 
-    async def run(self, decision: Decision, context: JobContext | None, *, heals: bool) -> list[str]:
-        """Do it; names of children that were healed.  Raises NotOurs, and whatever the cluster refuses."""
+    async def run(
+        self, decision: Decision, context: JobContext | None, seen: Sequence[PodFacts], *, heals: bool
+    ) -> list[str]:
+        """Do it, having `seen` these pods; names of children that were healed.  Raises NotOurs, and what the cluster says."""
         await self._children.delete_pods(decision.deletions)
         healed: list[str] = []
         if context is not None:
-            await self._gangs.act(context, self._children, decision, self._readiness(decision))
+            await self._gangs.act(context, self._children, decision, _readiness(decision, seen))
             if decision.creates_pods:
                 await self._create(decision, context)
             elif decision.keeps_children and heals:
@@ -80,10 +82,10 @@ class Actions:
             f"{child['kind']} {child['metadata']['name']}" for child in children if await self._children.heal(child)
         ]
 
-    def _readiness(self, decision: Decision) -> Readiness:
-        facts = [pod_facts(pod) for pod in self._pods.of(self._key) if is_child_of(pod, self._uid)]
-        done = [pod.group for pod in facts if pod.is_done and pod.attempt == decision.status.attempt]
-        return Readiness(
-            pods_ready=decision.status.ready_time is not None,
-            finished_pods={group: done.count(group) for group in set(done)},
-        )
+
+def _readiness(decision: Decision, seen: Sequence[PodFacts]) -> Readiness:
+    done = [pod.group for pod in seen if pod.is_done and pod.attempt == decision.status.attempt]
+    return Readiness(
+        pods_ready=decision.status.ready_time is not None,
+        finished_pods={group: done.count(group) for group in set(done)},
+    )

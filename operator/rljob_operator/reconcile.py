@@ -52,6 +52,8 @@ class Rules:
     progress_interval_seconds: float = 10.0
     unanswered_polls: int = 3
     """How often in a row the lead pod may not answer before that is said."""
+    quiet_seconds: float = 1.0
+    """How long after a look the next one waits while pods come up: their changes are many, and one look sees all."""
     heal_interval_seconds: float = 30.0
     """How often children other than pods are compared with what they should be."""
 
@@ -64,7 +66,10 @@ class Memory:
     """By name of the ConfigMap, which is immutable."""
     accepted: tuple[tuple[int, str], Accepted | Refusal] | None = None
     """Of a generation of the spec beside a running plan."""
+    facts: dict[str, tuple[str, PodFacts]] = field(default_factory=dict)
+    """Pod uid → its version and what was read off it."""
     obstacle: Obstacle | None = None
+    quiet_until: float = float("-inf")
     last_poll: float = float("-inf")
     num_unanswered: int = 0
     last_heal: float = float("-inf")
@@ -113,6 +118,9 @@ class Reconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """Look at the job once; the seconds after which to look again, or None when only changes matter."""
+        memory = self._memories.setdefault(key, Memory())
+        if (left := memory.quiet_until - self._clock()) > 0:
+            return left
         body = await self._cluster.get(RLJOB, key.namespace, key.name)
         if body is None:
             self._memories.pop(key, None)
@@ -121,12 +129,14 @@ class Reconciler:
         if not _is_to_be_reconciled(body):
             return None
         job = Job(key, body, read_status(body.get("status")))
-        memory = self._memories.setdefault(key, Memory())
         situation, context = await self._look(job, memory)
         decision, context = await self._decide(job, situation, context)
         await self._tell(job, between(job.status, decision.status))
         await self._write(job, decision.status)
-        return await self._act(job, memory, context, decision)
+        again = await self._act(job, memory, context, situation.pods, decision)
+        if decision.status.phase == "Starting" and again != 0.0:
+            memory.quiet_until = self._clock() + self._rules.quiet_seconds
+        return again
 
     async def _decide(
         self, job: Job, situation: Situation, context: JobContext | None
@@ -145,14 +155,14 @@ class Reconciler:
         """Everything that a decision follows from, and what children are rendered from."""
         accepted = await self._accept(job, memory)
         context = self._context(job, accepted, await self._running_plan(job, memory))
-        pods = [pod_facts(pod) for pod in self._pods.of(job.key) if is_child_of(pod, job.uid)]
+        seen = self._pods.of(job.key)
+        memory.facts = {pod["metadata"]["uid"]: _facts(memory, pod) for pod in seen if is_child_of(pod, job.uid)}
+        pods = [facts for _, facts in memory.facts.values()]
         situation = _situation(job, accepted, context, tuple(pods), self._clock())
         situation = replace(
             situation,
             obstacle=memory.obstacle,
-            is_predecessor_ending=any(
-                is_of_predecessor(pod, job.key.name, job.uid) for pod in self._pods.of(job.key)
-            ),  # fmt: skip
+            is_predecessor_ending=any(is_of_predecessor(pod, job.key.name, job.uid) for pod in seen),
         )
         if situation.missing and job.status.pods_created_time and job.status.phase in ("Starting", "Running"):
             # A cache may be behind; a pod is gone when the API server says so.
@@ -242,14 +252,16 @@ class Reconciler:
             except ClusterError as error:
                 logger.debug("no event: %s", error)
 
-    async def _act(self, job: Job, memory: Memory, context: JobContext | None, decision: Decision) -> float | None:
+    async def _act(
+        self, job: Job, memory: Memory, context: JobContext | None, seen: tuple[PodFacts, ...], decision: Decision
+    ) -> float | None:
         children = Children(self._cluster, job.key.namespace, job.key.name, job.uid)
         actions = Actions(children, self._pods, self._gangs, job.key, job.uid, self._new_token)
         if decision.creates_pods and context is not None:
             known = names.plan_config_map_name(job.key.name, context.plan_hash)
             memory.plans = {known: context.plan}
         try:
-            healed = await actions.run(decision, context, heals=self._is_healing_due(memory, decision))
+            healed = await actions.run(decision, context, seen, heals=self._is_healing_due(memory, decision))
         except (NotOurs, Forbidden, QuotaExceeded, Rejected) as error:
             memory.obstacle = obstacle_of(error)
             logger.warning("%s", error)
@@ -297,6 +309,12 @@ def _is_to_be_reconciled(body: Object) -> bool:
         "deletionTimestamp" not in body["metadata"]
         and body["spec"].get("managedBy", keys.MANAGED_BY) == keys.MANAGED_BY
     )
+
+
+def _facts(memory: Memory, pod: Object) -> tuple[str, PodFacts]:
+    """Read off again only where the pod has changed: a job may have a thousand."""
+    version, known = pod["metadata"]["resourceVersion"], memory.facts.get(pod["metadata"]["uid"])
+    return known if known is not None and known[0] == version else (version, pod_facts(pod))
 
 
 def _situation(

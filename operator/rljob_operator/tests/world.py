@@ -61,7 +61,7 @@ class World:
         self.cluster = FakeCluster(self.clock)
         self.progress = Progress()
         self.select = select
-        self.rules = Rules(profiles=DEFAULT, heal_interval_seconds=0.0, **rules)
+        self.rules = Rules(profiles=DEFAULT, heal_interval_seconds=0.0, quiet_seconds=0.0, **rules)
         self.metrics = JobMetrics(CollectorRegistry())
         self.cluster.put(NAMESPACE, None, {"metadata": {"name": KEY.namespace}})
         self.restart_operator()

@@ -10,7 +10,7 @@ from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.gang import Gang, QueuePriority, select
-from rljob_operator.manifests.gang.kueue import PRIORITY_LABEL, is_queued
+from rljob_operator.manifests.gang.kueue_workload import PRIORITY_LABEL, is_queued
 
 logger = logging.getLogger(__name__)
 

@@ -10,27 +10,25 @@ Field names are those of `kueue.x-k8s.io` v1beta2 and v1beta1, which differ only
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rljob_api import keys
-from rljob_api.plan import GroupPlan
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest, Placement
 from rljob_operator.manifests.gang.conditions import condition, is_true, message_of, with_condition
 from rljob_operator.manifests.gang.gang import Admission, AdmissionState, Readiness, Reference
+from rljob_operator.manifests.gang.kueue_workload import (
+    GROUP,
+    JOB_UID_LABEL,
+    VERSIONS,
+    QueuePriority,
+    pod_set,
+    priority_fields,
+    queue_of,
+)
 from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.manifests.metadata import metadata
-from rljob_operator.manifests.pods import pod
-from rljob_operator.manifests.topology import label_key
 
-GROUP = "kueue.x-k8s.io"
-VERSIONS = ("v1beta2", "v1beta1")
-"""Newest first."""
-QUEUE_LABEL = f"{GROUP}/queue-name"
-PRIORITY_LABEL = f"{GROUP}/priority-class"
-JOB_UID_LABEL = f"{GROUP}/job-uid"
 POD_SET_LABEL = f"{GROUP}/podset"
 WORKLOAD_ANNOTATION = f"{GROUP}/workload"
 TOPOLOGY_GATE = f"{GROUP}/topology"
@@ -65,16 +63,6 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@dataclass(frozen=True)
-class QueuePriority:
-    """A priority class with its value, which Kueue wants to be told."""
-
-    kind: str
-    """`PriorityClass`, or Kueue's own `WorkloadPriorityClass`."""
-    name: str
-    value: int
-
-
 class Kueue(Ungrouped):
     """`version` is the one that the cluster serves; `priority` is what the job's priority class is worth there."""
 
@@ -90,12 +78,12 @@ class Kueue(Ungrouped):
         self._now = now
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
-        spec: Manifest = {"podSets": [_pod_set(context, group) for group in context.plan.groups]}
+        spec: Manifest = {"podSets": [pod_set(context, group) for group in context.plan.groups]}
         queue = queue_of(context)
         if queue is not None:
             spec["queueName"] = queue
         if self._priority is not None:
-            spec |= self._priority_fields(self._priority)
+            spec |= priority_fields(self._priority, self.api_version)
         labels = {JOB_UID_LABEL: context.uid}
         return [
             {
@@ -178,18 +166,6 @@ class Kueue(Ungrouped):
     def _workload(self, objects: Sequence[Manifest]) -> Manifest | None:
         return next((each for each in objects if each["kind"] == "Workload"), None)
 
-    def _priority_fields(self, priority: QueuePriority) -> Manifest:
-        group = GROUP if priority.kind == "WorkloadPriorityClass" else "scheduling.k8s.io"
-        if self.api_version.endswith("/v1beta1"):
-            source = f"{group}/{priority.kind.lower()}"
-            return {
-                "priorityClassName": priority.name,
-                "priorityClassSource": source,
-                "priority": priority.value,
-            }
-        reference = {"group": group, "kind": priority.kind, "name": priority.name}
-        return {"priorityClassRef": reference, "priority": priority.value}
-
     def _changed(self, workload: Manifest, news: Manifest, reclaimable: list[Manifest]) -> list[Manifest]:
         """Our part of the status, all of it: what an apply leaves out, it takes away."""
         status = workload.get("status", {})
@@ -207,36 +183,6 @@ class Kueue(Ungrouped):
         if versioned:
             found["resourceVersion"] = workload["metadata"]["resourceVersion"]
         return {"apiVersion": self.api_version, "kind": "Workload", "metadata": found, "status": status}
-
-
-def is_queued(context: JobContext) -> bool:
-    """Whether the job asks for Kueue: by its label, as every other kind of job does, or by name."""
-    return QUEUE_LABEL in context.job.metadata.labels or context.spec.scheduling.provider == "Kueue"
-
-
-def queue_of(context: JobContext) -> str | None:
-    """The LocalQueue: the job's label, as for every other kind of job, or `scheduling.queue`."""
-    return context.job.metadata.labels.get(QUEUE_LABEL) or context.spec.scheduling.queue
-
-
-def _pod_set(context: JobContext, group: GroupPlan) -> Manifest:
-    rendered = pod(context, group, 0, 1)
-    spec = {name: value for name, value in rendered["spec"].items() if name not in ("hostname", "subdomain")}
-    labels = {
-        name: value
-        for name, value in rendered["metadata"]["labels"].items()
-        if name not in (keys.LABEL_ATTEMPT, keys.LABEL_HOST_INDEX)
-    }
-    found: Manifest = {
-        "name": group.name,
-        "count": group.replicas,
-        "template": {"metadata": {"labels": labels}, "spec": spec},
-    }
-    topology = context.group(group.name).topology
-    if topology is not None and (topology.required or topology.preferred):
-        kind, key = ("required", topology.required) if topology.required else ("preferred", topology.preferred)
-        found["topologyRequest"] = {kind: label_key(context, str(key)), "podIndexLabel": keys.LABEL_HOST_INDEX}
-    return found
 
 
 def _assignments(workload: Manifest) -> list[Manifest]:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Collection, Mapping
 
 from rljob_api.profiles import AcceleratorProfile
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.gang import coscheduling, kueue, native, volcano
+from rljob_operator.manifests.gang import coscheduling, native, volcano
 from rljob_operator.manifests.gang.coscheduling import Coscheduling
 from rljob_operator.manifests.gang.gang import Gang
-from rljob_operator.manifests.gang.kueue import Kueue, QueuePriority
+from rljob_operator.manifests.gang.kueue import Kueue
+from rljob_operator.manifests.gang.kueue_workload import GROUP as KUEUE
+from rljob_operator.manifests.gang.kueue_workload import VERSIONS, QueuePriority, is_queued
 from rljob_operator.manifests.gang.native import Native
 from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.manifests.gang.volcano import Volcano
 
 APIS: Mapping[str, tuple[str, ...]] = {
-    "Kueue": tuple(f"{kueue.GROUP}/{version}" for version in kueue.VERSIONS),
+    "Kueue": tuple(f"{KUEUE}/{version}" for version in VERSIONS),
     "Volcano": (volcano.API_VERSION,),
     "Coscheduling": (coscheduling.API_VERSION,),
     "Native": (native.API_VERSION,),
@@ -54,7 +56,7 @@ def select(context: JobContext, served: Collection[str], priority: QueuePriority
 
 
 def _automatic(context: JobContext, served: Collection[str]) -> str:
-    if kueue.is_queued(context):
+    if is_queued(context):
         return "Kueue"
     needed = _needed(context)
     if needed:

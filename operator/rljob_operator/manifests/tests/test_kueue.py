@@ -4,7 +4,8 @@ import pytest
 
 from rljob_operator.manifests import pods
 from rljob_operator.manifests.gang.gang import Admission, AdmissionState, Readiness, Reference
-from rljob_operator.manifests.gang.kueue import Kueue, QueuePriority
+from rljob_operator.manifests.gang.kueue import Kueue
+from rljob_operator.manifests.gang.kueue_workload import QueuePriority
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context, one_group
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

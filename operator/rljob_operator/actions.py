@@ -44,7 +44,7 @@ class Actions:
     async def run(
         self, decision: Decision, context: JobContext | None, seen: Sequence[PodFacts], *, heals: bool
     ) -> list[str]:
-        """Do it, having `seen` these pods; names of children that were healed.  Raises NotOurs, and what the cluster says."""
+        """Do it, having `seen` these pods; names of children that were healed.  Raises NotOurs and ClusterError."""
         await self._children.delete_pods(decision.deletions)
         healed: list[str] = []
         if context is not None:

@@ -112,8 +112,9 @@ def pods_counted(cluster: Cluster) -> int:
 
 
 def ready_jobs(cluster: Cluster) -> int:
-    ready = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
-    return cluster.kubectl("-n", NAMESPACE, "get", "rljobs", "-o", f"jsonpath={ready}").split().count("True")
+    """By the phase in the table that the server prints."""
+    rows = cluster.kubectl("-n", NAMESPACE, "get", "rljobs", "--no-headers").splitlines()
+    return sum(row.split()[1] == "Running" for row in rows)
 
 
 def server_samples(cluster: Cluster) -> Samples:
@@ -199,7 +200,9 @@ def main() -> None:
     parser.add_argument("--index", type=int, default=7, help="which of this machine's clusters to start")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster goes down on the way out
+    started = time.monotonic()
     cluster = Cluster.up(nodes=0, kwok=options.nodes, index=options.index, build_images=False)
+    print(f"{options.nodes} nodes Ready     {time.monotonic() - started:8.1f} s", flush=True)
     try:
         with tempfile.TemporaryDirectory() as folder:
             run(cluster, Path(folder), options.nodes, options.jobs)
@@ -211,10 +214,10 @@ def run(cluster: Cluster, folder: Path, num_nodes: int, num_jobs: int) -> None:
     cluster.kubectl("create", "-f", CRD)
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/rljobs.rljob.dev")
     with operator_process(cluster, folder) as operator:
-        print(f"idle, no job          {idle_cpu_percent(operator.usage):8.2f} % of a core")
+        print(f"idle, no job          {idle_cpu_percent(operator.usage):8.2f} % of a core", flush=True)
         print_phase(measure(cluster, operator, f"one job of {num_nodes} pods", [job("large", num_nodes)], num_nodes))
         print(f"  idle while it runs  {idle_cpu_percent(operator.usage):8.2f} % of a core")
-        print(f"  deleted             {delete_all(cluster):8.1f} s")
+        print(f"  deleted             {delete_all(cluster):8.1f} s", flush=True)
         small = [job(f"small-{number:03}", PODS_PER_SMALL_JOB) for number in range(num_jobs)]
         num_pods = num_jobs * PODS_PER_SMALL_JOB
         print_phase(measure(cluster, operator, f"{num_jobs} jobs of {PODS_PER_SMALL_JOB} pods", small, num_pods))

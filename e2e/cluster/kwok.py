@@ -69,5 +69,6 @@ def simulated_node(number: int) -> dict[str, Any]:
 
 
 def num_ready(kubectl: Kubectl) -> int:
-    ready = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
-    return kubectl("get", "nodes", "-l", "type=kwok", "-o", f"jsonpath={ready}").split().count("True")
+    """By the table that the server prints: a hundredth of the nodes themselves."""
+    rows = kubectl("get", "nodes", "-l", "type=kwok", "--no-headers").splitlines()
+    return sum(row.split()[1] == "Ready" for row in rows)

@@ -7,6 +7,9 @@ from rljob_operator.observe import PodFacts
 from rljob_operator.states import waiting
 from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, Deletion, QueueAction, Situation, earliest
 
+LATE_SECONDS = 10.0
+"""How long after its grace a pod may be there before that is worth telling."""
+
 
 def end(situation: Situation) -> Decision:
     """Delete what is left, the finished ones too: their names are free then, and their nodes."""
@@ -40,7 +43,8 @@ def with_stuck_pods(situation: Situation, decision: Decision) -> Decision:
     first = earliest(at + force_after for at in ends)
     # Answers of deletions change when pods end, so a pod just deleted is looked at again with its own event.
     decision = decision.again_within(None if first is None else first - situation.now)
-    overdue = sorted(pod.name for pod in situation.pods if pod.ends_at is not None and pod.ends_at < situation.now)
+    late = situation.now - min(LATE_SECONDS, force_after / 2)
+    overdue = sorted(pod.name for pod in situation.pods if pod.ends_at is not None and pod.ends_at < late)
     if not overdue:
         return decision
     message = f"{', '.join(overdue[:5])} should be gone; deleted by force after {force_after} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rljob_api.exit_codes import ExitCode
@@ -51,7 +52,9 @@ def fail(situation: Situation) -> Decision | None:
 
 def restart(situation: Situation, claim: Claim, **changes: Any) -> Decision:
     """Give up the attempt; another follows when its pods are gone and the pause is over."""
-    return ending.end(_given_up(situation, **changes)).claiming("Degraded", claim)
+    decision = ending.end(_given_up(situation, **changes))
+    # Why it ended, before anything about how its pods go.
+    return replace(decision, claims={**decision.claims, "Degraded": claim})
 
 
 def _given_up(situation: Situation, **changes: Any) -> Situation:

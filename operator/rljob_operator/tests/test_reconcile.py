@@ -285,6 +285,7 @@ def test_silent_node_is_not_waited_for_longer_than_told(world: World) -> None:
     world.settle()
     world.wait(3)
     assert world.status.phase == "Restarting" and world.status.counted_restarts == 0
+    assert world.reason("Degraded") == ("True", "PodDisrupted")
     world.wait(6)
     assert names(world.pods) == ["small-train-0-a1"] and world.reason("Degraded")[1] == "PodStuckTerminating"
     world.wait(2)

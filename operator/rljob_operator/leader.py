@@ -23,6 +23,7 @@ from rljob_operator.progress import ProgressReader
 from rljob_operator.queue import WorkQueue
 from rljob_operator.resync import Resync
 from rljob_operator.settings import Settings
+from rljob_operator.stopping import is_done_before
 
 logger = logging.getLogger(__name__)
 
@@ -119,20 +120,14 @@ class Leader:
             start(self._pods.run, "pods")
             start(self._lag.run, "loop lag")
             start(self._health.run, "health")
-            stopping = asyncio.create_task(stop.wait())
-            ready = asyncio.create_task(self._ready())
-            await asyncio.wait((stopping, ready), return_when=asyncio.FIRST_COMPLETED)
-            if stop.is_set():
-                ready.cancel()
-            else:
-                await ready
+            if await is_done_before(stop, self._ready()):
                 work = group.create_task(self._queue.run(), name="queue")
                 start(self._resync.run, "resync")
                 start(self._served.run, "served APIs")
                 start(lambda: self._hear(catch_signals), "kopf")
                 self.unready = None
                 logger.info("working")
-                await stopping
+                await stop.wait()
                 await self._wind_up(work)
             for task in around:
                 task.cancel()

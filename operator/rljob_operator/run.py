@@ -22,6 +22,7 @@ from rljob_operator.leader import Leader, Reconcile, Surroundings
 from rljob_operator.metrics import Metrics
 from rljob_operator.progress import ProgressReader
 from rljob_operator.settings import Settings
+from rljob_operator.stopping import is_done_before
 
 logger = logging.getLogger(__name__)
 
@@ -56,20 +57,10 @@ class Operator:
                 return
             elector = self._elector(direct)
             try:
-                if await self._is_elected(elector):
+                if await is_done_before(self._stop, elector.acquire()):
                     await self._lead(connection, direct, elector)
             finally:
                 await _release(elector)
-
-    async def _is_elected(self, elector: Elector) -> bool:
-        """Whether this replica leads; False when it is asked to stop before."""
-        tasks = asyncio.create_task(elector.acquire()), asyncio.create_task(self._stop.wait())
-        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
-        for task in done:
-            await task
-        return not self._stop.is_set()
 
     async def _lead(self, connection: Connection, direct: ApiCluster, elector: Elector | None) -> None:
         api, progress = self._settings.api, self._settings.progress

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from rljob_operator.tests.api_server import ApiServer, api_server, page, refuse, say, watch, write_kubeconfig
+from rljob_operator.tests.api_server import ApiServer, api_server, page, refuse, say, status, watch, write_kubeconfig
 
 JOBS = "/apis/rljob.dev/v1alpha1/rljobs"
 PODS = "/api/v1/pods"
@@ -56,7 +56,10 @@ class Lease:
         return web.json_response(self.object())
 
     async def write(self, request: web.Request) -> web.StreamResponse:
-        self.holder, self.version = (await request.json())["spec"]["holderIdentity"], self.version + 1
+        body = await request.json()
+        if body["metadata"]["resourceVersion"] != str(self.version):
+            return status(409, "Conflict", "the object has been modified")
+        self.holder, self.version = body["spec"]["holderIdentity"], self.version + 1
         return web.json_response(self.object())
 
 

@@ -13,7 +13,7 @@ from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.errors import ClusterError
 from rljob_operator.cluster.kinds import POD, RLJOB
 from rljob_operator.cluster.login import Login
-from rljob_operator.cluster.reflector import Reflector
+from rljob_operator.cluster.reflector import Reflector, keep_node_of_pod
 from rljob_operator.cluster.served import ServedApis
 from rljob_operator.handlers import run_kopf
 from rljob_operator.key import Key
@@ -76,6 +76,7 @@ class Leader:
             self._pods_changed,
             relist_seconds=settings.api.relist_seconds,
             on_activity=metrics.watched,
+            trim=keep_node_of_pod,
         )
         self._served = ServedApis(cluster.served_versions)
         self._queue = WorkQueue(

@@ -68,8 +68,6 @@ class ChildCache:
     def _put(self, item: Object) -> None:
         key = job_of(item)
         if key is not None:
-            # The bookkeeping of server-side apply can be half of an object, and nobody reads it.
-            item["metadata"].pop("managedFields", None)
             self._by_job.setdefault(key, {})[item["metadata"]["name"]] = item
 
     def _drop(self, key: Key, name: str) -> None:

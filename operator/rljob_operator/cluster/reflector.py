@@ -21,6 +21,18 @@ _BACKOFF = Backoff(0.5, 30.0)
 _SHORTEST_WATCH_SECONDS = 1.0
 
 
+def drop_bookkeeping(item: Object) -> None:
+    """Drop what server-side apply notes for itself; it can be half of an object."""
+    item["metadata"].pop("managedFields", None)
+
+
+def keep_node_of_pod(pod: Object) -> None:
+    """Of a pod's spec, keep its node: a thousand specs would be most of the operator's memory."""
+    drop_bookkeeping(pod)
+    if "spec" in pod:  # a bookmark has none
+        pod["spec"] = {"nodeName": pod["spec"].get("nodeName")}
+
+
 class Reflector:
     """LIST in pages and replace the cache → WATCH with bookmarks → LIST again every `relist_seconds`, and whenever the
     watch fails.
@@ -39,10 +51,13 @@ class Reflector:
         *,
         relist_seconds: float = 300.0,
         on_activity: Callable[[Kind], None] = lambda kind: None,
+        trim: Callable[[Object], None] = drop_bookkeeping,
     ) -> None:
+        """`trim` takes from each child, in place, what nobody reads."""
         self.kind = kind
+        self._trim = trim
         self._feeds = {
-            namespace: _Feed(cluster, kind, namespace, labels, on_change, relist_seconds, on_activity)
+            namespace: _Feed(cluster, kind, namespace, labels, on_change, relist_seconds, on_activity, trim)
             for namespace in namespaces or (None,)
         }
 
@@ -55,6 +70,7 @@ class Reflector:
         """Take the answer of a create, ahead of the watch, so that the next reconcile knows of it."""
         feed = self._feed(child["metadata"]["namespace"])
         if feed is not None:
+            self._trim(child)
             feed.cache.note(child)
 
     @property
@@ -94,6 +110,7 @@ class _Feed:
         on_change: Callable[[Key], None],
         relist_seconds: float,
         on_activity: Callable[[Kind], None],
+        trim: Callable[[Object], None],
     ) -> None:
         self.cache = ChildCache()
         self.synced = asyncio.Event()
@@ -105,6 +122,7 @@ class _Feed:
         self._on_change = on_change
         self._relist_seconds = relist_seconds
         self._on_activity = on_activity
+        self._trim = trim
 
     async def run(self) -> None:
         num_failures = 0
@@ -123,6 +141,8 @@ class _Feed:
         items: list[Object] = []
         version = "0"
         async for page in pages(self._cluster, self._kind, self._namespace, labels=self._labels):
+            for item in page.items:
+                self._trim(item)
             items += page.items
             version = page.resource_version
         changed = self.cache.replace(items, version)
@@ -139,6 +159,7 @@ class _Feed:
             async with aclosing(stream):
                 async for type_, item in stream:
                     self._active()
+                    self._trim(item)
                     key = self.cache.update(type_, item)
                     if key is not None:
                         self._on_change(key)

@@ -94,12 +94,6 @@ def test_a_deletion_of_the_former_bearer_of_a_name_does_not_take_the_new_one() -
     assert names(cache) == ["a"]
 
 
-def test_the_bookkeeping_of_apply_is_not_kept() -> None:
-    cache = ChildCache()
-    cache.replace([pod("a", 1, managedFields=[{"manager": "kubelet"}])], "1")
-    assert "managedFields" not in cache.of(JOB)[0]["metadata"]
-
-
 # A history of the server: each step creates, changes or deletes one of three pods.
 HISTORIES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "delete"])), max_size=30)
 

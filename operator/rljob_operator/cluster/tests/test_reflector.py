@@ -10,7 +10,7 @@ from rljob_operator.backoff import Backoff
 from rljob_operator.cluster import reflector as reflector_module
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
-from rljob_operator.cluster.reflector import Reflector
+from rljob_operator.cluster.reflector import Reflector, keep_node_of_pod
 from rljob_operator.cluster.tests.test_child_cache import names_of, pod
 from rljob_operator.key import Key
 from rljob_operator.tests.api_server import (
@@ -194,3 +194,10 @@ def test_silence_ages_the_last_activity(tmp_path: Path) -> None:
         assert acting.reflector.last_activity == spoken
 
     play(scene, script, tmp_path)
+
+
+def test_what_nobody_reads_is_not_kept() -> None:
+    body = pod("a", 1, managedFields=[{"manager": "kubelet"}])
+    body |= {"spec": {"nodeName": "node1", "containers": [{"name": "worker"}]}, "status": {"phase": "Running"}}
+    keep_node_of_pod(body)
+    assert body == pod("a", 1) | {"spec": {"nodeName": "node1"}, "status": {"phase": "Running"}}

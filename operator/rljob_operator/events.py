@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from rljob_api import keys
 from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus
 from rljob_operator.conditions import Reason, condition
+from rljob_operator.states import Decision
 from rljob_operator.timestamps import micro_timestamp
 
 MAX_NOTE_BYTES = 1024
@@ -71,6 +72,15 @@ class Subject:
 def between(before: RLJobStatus, after: RLJobStatus) -> list[Event]:
     """What happened when the status went from `before` to `after`."""
     return [*_troubles(before, after), *_phases(before, after)]
+
+
+def of_deeds(decision: Decision) -> list[Event]:
+    """What is about to be done that no status shows."""
+    forced = [each.name for each in decision.deletions if each.grace_seconds == 0]
+    events = [Event(EventReason.POD_FORCE_DELETED, ", ".join(forced), "Warning")] if forced else []
+    if decision.deletes_job:
+        events.append(Event(EventReason.EXPIRED, "lifecycle.ttlSecondsAfterFinished is over"))
+    return events
 
 
 def manifest(event: Event, subject: Subject, now: float, instance: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.errors import ClusterError, Forbidden, QuotaExceeded, Rejected
 from rljob_operator.cluster.kinds import CONFIG_MAP, EVENT, POD, RLJOB
 from rljob_operator.conditions import Reason
-from rljob_operator.events import Event, EventReason, Subject, between, manifest
+from rljob_operator.events import Event, EventReason, Subject, between, manifest, of_deeds
 from rljob_operator.gangs import Gangs
 from rljob_operator.job_metrics import JobMetrics
 from rljob_operator.key import Key
@@ -131,7 +131,7 @@ class Reconciler:
         job = Job(key, body, read_status(body.get("status")))
         situation, context = await self._look(job, memory)
         decision, context = await self._decide(job, situation, context)
-        await self._tell(job, between(job.status, decision.status))
+        await self._tell(job, [*between(job.status, decision.status), *of_deeds(decision)])
         await self._write(job, decision.status)
         again = await self._act(job, memory, context, situation.pods, decision)
         if decision.status.phase == "Starting" and again != 0.0:

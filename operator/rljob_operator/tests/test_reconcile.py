@@ -290,6 +290,7 @@ def test_silent_node_is_not_waited_for_longer_than_told(world: World) -> None:
     assert names(world.pods) == ["small-train-0-a1"] and world.reason("Degraded")[1] == "PodStuckTerminating"
     world.wait(2)
     assert names(world.pods) == ["small-train-0-a2"], "2 s of grace and 5 s more"
+    assert [each["note"] for each in world.cluster.events("PodForceDeleted")] == ["small-train-0-a1"]
 
 
 # ---- deadlines ------------------------------------------------------------------------------------
@@ -425,6 +426,13 @@ def test_unknown_profile_waits_and_lists_the_known(world: World) -> None:
     assert "nvidia-h100" in world.condition("Accepted").message
     world.wait(7200)
     assert world.reason("Failed") == ("True", "PendingTimeout")
+
+
+def test_plan_larger_than_a_config_map_fails_before_any_pod(world: World) -> None:
+    world.submit(env=[{"name": f"V{number}", "value": "x" * 32768} for number in range(40)])  # 1.3 MB
+    world.settle()
+    assert world.reason("Failed") == ("True", "PlanTooLarge") and not world.pods
+    assert "spec.env" in world.condition("Failed").message
 
 
 def claim(phase: str, storage_class: str = "") -> dict[str, Any]:

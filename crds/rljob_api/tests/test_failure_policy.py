@@ -68,6 +68,20 @@ def test_a_disruption_does_not_hide_bad_data():
     assert isinstance(decide([65], 0, DEFAULT, ["DisruptionTarget"]), Stop)
 
 
+def test_rules_of_ones_own_do_not_make_a_disruption_count_unless_they_speak_of_it():
+    others = FailurePolicySpec(max_restarts=0, rules=(FailureRule(on_exit_codes=(70,), action="Stop"),))
+    counted = FailurePolicySpec(rules=(FailureRule(on_pod_conditions=("DisruptionTarget",), action="Restart"),))
+    assert decide([137], 0, others, ["DisruptionTarget"]).counted is False
+    assert decide([137], 0, counted, ["DisruptionTarget"]).counted is True
+
+
+def test_a_stop_says_what_ended_the_job():
+    rule = FailurePolicySpec(rules=(FailureRule(on_exit_codes=(70,), action="Stop"),))
+    assert decide([65], 0, DEFAULT).because == "ExitCode"
+    assert decide([70], 0, rule).because == "Rule"
+    assert decide([70], 3, DEFAULT).because == "Restarts"
+
+
 def test_the_first_rule_that_matches_decides():
     policy = FailurePolicySpec(
         max_restarts=1,

@@ -143,6 +143,8 @@ def _troubles(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
 def _phases(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
     if before.phase == "Suspended" and after.phase not in ("Suspended", "Suspending", "Succeeded", "Failed"):
         yield Event(EventReason.RESUMED, "goes on from the last checkpoint")
+    if after.restarts > before.restarts or (after.phase == "Restarting" and before.phase != "Restarting"):
+        yield _restarting(before.attempt, after)
     if after.attempt > before.attempt:
         yield Event(
             EventReason.ATTEMPT_STARTED, f"attempt {after.attempt}: making {after.ready.partition('/')[2]} pods"
@@ -155,10 +157,10 @@ def _running(status: RLJobStatus) -> Event:
     return Event(EventReason.RUNNING, f"attempt {status.attempt}: {status.ready} pods are ready")
 
 
-def _restarting(status: RLJobStatus) -> Event:
+def _restarting(attempt: int, status: RLJobStatus) -> Event:
     after = f"; not before {status.next_attempt_time}" if status.next_attempt_time else ""
     note = (
-        f"attempt {status.attempt} ended: {_why(status)}; restarts so far: {status.restarts}, "
+        f"attempt {attempt} ended: {_why(status)}; restarts so far: {status.restarts}, "
         f"counted: {status.counted_restarts}{after}"
     )
     return Event(EventReason.RESTARTING, note, "Warning")
@@ -185,7 +187,6 @@ def _failed(status: RLJobStatus) -> Event:
 
 _OF_PHASE: Mapping[Phase, Callable[[RLJobStatus], Event]] = {
     "Running": _running,
-    "Restarting": _restarting,
     "Suspending": _suspending,
     "Suspended": _suspended,
     "Succeeded": _succeeded,

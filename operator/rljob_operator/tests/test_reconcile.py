@@ -619,3 +619,21 @@ def test_status_is_written_only_when_it_changed(world: World) -> None:
     for _ in range(5):
         world.reconcile()
     assert world.cluster.num_writes == before
+
+
+def test_events_tell_the_story_once(world: World) -> None:
+    world.to_running()
+    world.cluster.remove(POD, world.pods[0], grace_seconds=0)
+    world.settle()
+    world.wait(3)
+    told = [(each["type"], each["reason"]) for each in world.cluster.events()]
+    assert told == [
+        ("Normal", "AttemptStarted"),
+        ("Normal", "Running"),
+        ("Warning", "PodDeleted"),
+        ("Warning", "Restarting"),
+        ("Normal", "AttemptStarted"),
+    ]
+    restarting = world.cluster.events("Restarting")[0]
+    assert restarting["note"].startswith("attempt 1 ended: PodDeleted, pod small-train-0-a1: the pod is gone")
+    assert restarting["regarding"]["uid"] == world.job["metadata"]["uid"]

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from operator_process import Operator, Samples, Usage, grown, operator_process, parse  # noqa: E402
 
 from e2e.cluster import Cluster  # noqa: E402
+from e2e.cluster.commands import CommandFailed  # noqa: E402
 from e2e.cluster.kwok import ANNOTATION, DEVICES_PER_NODE  # noqa: E402
 from e2e.cluster.waiting import wait_until  # noqa: E402
 
@@ -109,6 +111,13 @@ def pods_counted(cluster: Cluster) -> int:
     page = json.loads(cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"))
     num_left: int = page["metadata"].get("remainingItemCount", 0)
     return len(page["items"]) + num_left
+
+
+def serves_jobs(cluster: Cluster) -> bool:
+    with suppress(CommandFailed):
+        cluster.kubectl("get", "--raw", f"/apis/rljob.dev/v1alpha1/namespaces/{NAMESPACE}/rljobs")
+        return True
+    return False
 
 
 def ready_jobs(cluster: Cluster) -> int:
@@ -212,7 +221,7 @@ def main() -> None:
 
 def run(cluster: Cluster, folder: Path, num_nodes: int, num_jobs: int) -> None:
     cluster.kubectl("create", "-f", CRD)
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/rljobs.rljob.dev")
+    wait_until(lambda: serves_jobs(cluster), "the API server to serve RLJobs", timeout_seconds=60)
     with operator_process(cluster, folder) as operator:
         print(f"idle, no job          {idle_cpu_percent(operator.usage):8.2f} % of a core", flush=True)
         print_phase(measure(cluster, operator, f"one job of {num_nodes} pods", [job("large", num_nodes)], num_nodes))

@@ -56,4 +56,4 @@ def test_a_spec_is_read_back_as_it_was_written() -> None:
 
 def test_simulated_nodes_get_time_to_renew_a_thousand_leases() -> None:
     assert ClusterSpec().effective_grace_seconds == 8
-    assert ClusterSpec(num_kwok_nodes=1000).effective_grace_seconds == 40
+    assert ClusterSpec(num_kwok_nodes=1000).effective_grace_seconds == 300

@@ -67,8 +67,8 @@ def assembly(versions: Versions) -> str:
 
 
 def version_script(versions: Versions) -> str:
-    nodes = ((version, " ".join(f"{name};" for name in sorted(names))) for version, names in versions.items() if version)
-    return "".join(f"{version} {{ {names} }};\n" for version, names in nodes)
+    named = {version: " ".join(f"{name};" for name in sorted(names)) for version, names in versions.items() if version}
+    return "".join(f"{version} {{ {names} }};\n" for version, names in named.items())
 
 
 def write_library(library: str, versions: Versions, folder: Path) -> None:
@@ -76,7 +76,8 @@ def write_library(library: str, versions: Versions, folder: Path) -> None:
     source.write_text(assembly(versions))
     script.write_text(version_script(versions))
     versioned = [f"-Wl,--version-script={script}"] if script.stat().st_size else []
-    command = ["gcc", "-shared", "-nostdlib", "-s", "-o", folder / library, source, f"-Wl,-soname,{library}", *versioned]
+    output = ["-o", folder / library, source, f"-Wl,-soname,{library}"]
+    command = ["gcc", "-shared", "-nostdlib", "-s", *output, *versioned]
     subprocess.run(command, check=True)
     source.unlink()
     script.unlink()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster import Cluster
@@ -11,6 +14,7 @@ CHART = Path(__file__).parent.parent / "charts" / "rljob"
 VALUES = Path(__file__).parent / "values.yaml"
 NAMESPACE = "rljob-system"
 RELEASE = "rljob"
+SELECTOR = "app.kubernetes.io/name=rljob"
 
 
 class Operator:
@@ -31,35 +35,34 @@ class Operator:
 
     def pods(self) -> list[str]:
         """Names of the operator's pods that are not on their way out."""
-        found = self._kubectl(
-            "get", "pods", "-l", "app.kubernetes.io/name=rljob",
-            "-o", "jsonpath={range .items[?(!@.metadata.deletionTimestamp)]}{.metadata.name} {end}",
-        )  # fmt: skip
-        return found.split()
+        found = json.loads(self._kubectl("get", "pods", "-l", SELECTOR, "-o", "json"))["items"]
+        return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def kill(self) -> None:
         """SIGKILL, with nothing said; the Deployment makes another, which is not waited for."""
         for pod in self.pods():
             self._kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
 
-    def stop(self) -> None:
-        """No operator until `start`."""
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """No operator for the length of the block."""
         self._scale(0)
-        wait_until(lambda: not self.pods(), "the operator to be gone", 60)
-
-    def start(self) -> None:
-        self._scale(1)
-        self._kubectl("rollout", "status", f"deployment/{self._deployment()}", "--timeout=120s")
+        try:
+            wait_until(lambda: not self.pods(), "the operator to be gone", 60)
+            yield
+        finally:
+            self._scale(1)
+            self._kubectl("rollout", "status", f"deployment/{self._deployment()}", "--timeout=120s")
 
     def logs(self) -> str:
         """The end of what it wrote."""
-        return self._kubectl("logs", "-l", "app.kubernetes.io/name=rljob", "--tail=80", "--prefix")
+        return self._kubectl("logs", "-l", SELECTOR, "--tail=80", "--prefix")
 
     def _scale(self, replicas: int) -> None:
         self._kubectl("scale", f"deployment/{self._deployment()}", f"--replicas={replicas}")
 
     def _deployment(self) -> str:
-        selector = ("-l", "app.kubernetes.io/name=rljob")
+        selector = ("-l", SELECTOR)
         return self._kubectl("get", "deployments", *selector, "-o", "jsonpath={.items[0].metadata.name}")
 
     def _kubectl(self, *words: str) -> str:

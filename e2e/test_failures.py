@@ -50,9 +50,8 @@ def test_killed_data_buffer_is_noticed(jobs: Jobs, storage: Path) -> None:
 def test_pod_deleted_while_the_operator_is_down(jobs: Jobs, storage: Path, operator: Operator) -> None:
     job = jobs.apply("deleted", spec(stop={"steps": 40}))
     job.until_step(3)
-    operator.stop()
-    jobs.kubectl("delete", "pod", job.pods()[0].name, "--force", "--grace-period=0")
-    operator.start()
+    with operator.stopped():
+        jobs.kubectl("delete", "pod", job.pods()[0].name, "--force", "--grace-period=0")
     job.until("a second attempt", lambda: job.status.get("attempt") == 2)
     job.until_step(4)
 

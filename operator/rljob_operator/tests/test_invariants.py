@@ -116,7 +116,16 @@ def test_the_walk_reaches_every_phase() -> None:
     world = World(select=lambda context: FakeQueue(), progress_interval_seconds=5.0)
     world.submit(**SPEC)
     seen = set()
-    walk = [("queue", 1), ("run_pods", 2), ("drain", 0), ("end_a_worker", 7), ("pass_time", 2), ("pass_time", 1)]
+    walk = [
+        ("pass_time", 0),
+        ("queue", 1),
+        ("pass_time", 0),
+        ("run_pods", 2),
+        ("drain", 0),
+        ("end_a_worker", 7),
+        ("pass_time", 2),
+        ("pass_time", 1),
+    ]
     walk += [("pass_time", 1), ("run_pods", 2), ("suspend", 0), ("pass_time", 3), ("suspend", 1), ("queue", 1)]
     walk += [("run_pods", 2), ("end_a_worker", 0), ("end_a_worker", 1)]
     for name, number in walk:

@@ -99,7 +99,7 @@ def buildkit_config(store: ImageStore, containerd: Containerd) -> str:
   gc = true
   [[worker.containerd.gcpolicy]]
     all = true
-    maxUsedSpace = "30GB"
+    maxUsedSpace = "15GB"
 """
 
 

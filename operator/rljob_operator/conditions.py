@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Literal, Self
+from typing import Literal
 
 from rljob_api.v1alpha1.status import Condition, ConditionType
 from rljob_operator.timestamps import timestamp
+from rljob_operator.words import Word
 
 MAX_MESSAGE_LENGTH = 4096
 
 
-class Reason(StrEnum):
+class Reason(Word):
     """Why a condition is as it is."""
-
-    meaning: str
-    """One sentence for docs/conditions.md."""
-
-    def __new__(cls, value: str, meaning: str = "") -> Self:
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
 
     # Accepted
     VALID = "Valid", "The job can run."

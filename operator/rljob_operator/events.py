@@ -5,31 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from rljob_api import keys
 from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus
 from rljob_operator.conditions import Reason, condition
 from rljob_operator.states import Decision
 from rljob_operator.timestamps import micro_timestamp
+from rljob_operator.words import Word
 
 MAX_NOTE_BYTES = 1024
 """The API server takes no more."""
 
 
-class EventReason(StrEnum):
+class EventReason(Word):
     """What happened.  Besides these, every reason that makes Accepted, Scheduled, Progressing or Degraded bad is an
     event of its own name."""
-
-    meaning: str
-    """One sentence for docs/conditions.md."""
-
-    def __new__(cls, value: str, meaning: str = "") -> Self:
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
 
     ATTEMPT_STARTED = "AttemptStarted", "An attempt begins: its pods are being made."
     RUNNING = "Running", "All pods of the attempt are ready."

@@ -5,18 +5,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from e2e.cluster.waiting import wait_until
 from e2e.jobs import ON_STORAGE, Job, Jobs, small_spec
 
 
 def until_refused(job: Job, reason: str) -> str:
     """Wait for Accepted=False with this reason; returns its message."""
-    job_condition = lambda: job.condition("Accepted")  # noqa: E731
-    from e2e.cluster.waiting import wait_until
-
-    wait_until(lambda: job_condition().get("reason") == reason, f"{job.name}: {reason}", 60, 0.3)
-    assert job_condition()["status"] == "False"
+    wait_until(lambda: job.condition("Accepted").get("reason") == reason, f"{job.name}: {reason}", 60, 0.3)
+    accepted = job.condition("Accepted")
+    assert accepted["status"] == "False"
     assert not job.pods()
-    return str(job_condition()["message"])
+    return str(accepted["message"])
 
 
 def test_misspelt_field_is_refused_by_kubectl(jobs: Jobs) -> None:

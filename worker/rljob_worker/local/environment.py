@@ -12,9 +12,6 @@ from rljob_worker.launcher.lifeline import LIFELINE_FD
 from rljob_worker.local.orphans import FAMILY
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# glibc gives large blocks back to the kernel at every free and faults them in again at the next forward pass; keeping
-# them saves 5 to 10 % of an update on CPUs
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from e2e.cluster import Cluster
 from e2e.jobs import Jobs
 from e2e.operator import Operator
-from e2e.prometheus import Prometheus
+from e2e.prometheus import Prometheus, scraping
 from e2e.storage import Storage
 
 DEVICES = {"node2": {"huawei.com/Ascend910": 8, "nvidia.com/gpu": 2}}
@@ -50,13 +49,8 @@ def seed(cluster: Cluster) -> Path:
 @pytest.fixture(scope="session")
 def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Scrapes from here on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    running = Prometheus(cluster, tmp_path_factory.mktemp("prometheus"), port)
-    running.until_ready()
-    yield running
-    running.stop()
+    with scraping(cluster, tmp_path_factory.mktemp("prometheus")) as running:
+        yield running
 
 
 @pytest.fixture

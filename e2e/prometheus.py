@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
+import threading
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +29,41 @@ WINDOW_SECONDS = 1800
 _POD = "__meta_kubernetes_pod_"
 
 
+@contextmanager
+def scraping(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
+    """Debian's `prometheus` on this machine's loopback, for the length of the block; it keeps its data in `folder`."""
+    ensure_installed((SystemPackage("prometheus", "prometheus"),))
+    (folder / "config.yaml").write_text(yaml.safe_dump(configuration(folder)))
+    (folder / "alerts.yaml").write_text(yaml.safe_dump({"groups": yaml.safe_load(rendered()["alerts.yaml"])}))
+    port = _free_port()
+    flags = (
+        f"--config.file={folder / 'config.yaml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    )
+    with _finding_pods(cluster, folder / "pods.json"), (folder / "log").open("w") as log:
+        process = subprocess.Popen(["prometheus", *flags], stdout=log, stderr=log)
+        try:
+            running = Prometheus(f"http://127.0.0.1:{port}")
+            wait_until(lambda: _is_up(process, running), f"Prometheus, which writes to {log.name}", 60)
+            yield running
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
 class Prometheus:
-    """Debian's `prometheus`, on this machine's loopback."""
+    """A Prometheus that answers queries."""
 
-    def __init__(self, cluster: Cluster, folder: Path, port: int) -> None:
-        ensure_installed((SystemPackage("prometheus", "prometheus"),))
-        self._url = f"http://127.0.0.1:{port}"
-        (folder / "config.yaml").write_text(yaml.safe_dump(configuration(cluster.kubeconfig, folder)))
-        (folder / "alerts.yaml").write_text(yaml.safe_dump({"groups": yaml.safe_load(rendered()["alerts.yaml"])}))
-        flags = (
-            f"--config.file={folder / 'config.yaml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        )
-        self._log = (folder / "log").open("w")
-        self._process = subprocess.Popen(["prometheus", *flags], stdout=self._log, stderr=self._log)
+    def __init__(self, url: str) -> None:
+        self._url = url
 
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
-        self._log.close()
-
-    def until_ready(self) -> None:
-        wait_until(self._is_ready, "Prometheus", 60)
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5):
+                return True
+        except OSError:
+            return False
 
     def has_samples(self, expr: str) -> bool:
         """Whether the expression had any value lately."""
@@ -64,16 +81,8 @@ class Prometheus:
             found: dict[str, Any] = json.load(answer)["data"]
         return found
 
-    def _is_ready(self) -> bool:
-        assert self._process.poll() is None, f"Prometheus ended: see {self._log.name}"
-        try:
-            with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5):
-                return True
-        except OSError:
-            return False
 
-
-def configuration(kubeconfig: Path, folder: Path) -> dict[str, Any]:
+def configuration(folder: Path) -> dict[str, Any]:
     """What the Prometheus operator would make of the chart's PodMonitors."""
     relabelings = [
         {
@@ -92,7 +101,7 @@ def configuration(kubeconfig: Path, folder: Path) -> dict[str, Any]:
     pods = {
         "job_name": "rljob",
         "honor_labels": True,
-        "kubernetes_sd_configs": [{"role": "pod", "kubeconfig_file": str(kubeconfig)}],
+        "file_sd_configs": [{"files": [str(folder / "pods.json")]}],
         "relabel_configs": relabelings,
     }
     return {
@@ -100,6 +109,63 @@ def configuration(kubeconfig: Path, folder: Path) -> dict[str, Any]:
         "rule_files": [str(folder / "alerts.yaml")],
         "scrape_configs": [pods],
     }
+
+
+def targets(pods: Iterable[Any]) -> list[dict[str, Any]]:
+    """One target a port, with the labels of Prometheus' own discovery, which Debian builds without Kubernetes."""
+    return [
+        {"targets": [f"{pod['status']['podIP']}:{port['containerPort']}"], "labels": _labels(pod, port)}
+        for pod in pods
+        if pod["status"].get("podIP") and pod["status"]["phase"] == "Running"
+        for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"])
+        for port in container.get("ports", ())
+    ]
+
+
+def _labels(pod: Any, port: Any) -> dict[str, str]:
+    metadata = pod["metadata"]
+    labels = {f"label_{_word(name)}": value for name, value in metadata.get("labels", {}).items()}
+    known = {"name": metadata["name"], "container_port_name": port.get("name", ""), **labels}
+    return {
+        "__meta_kubernetes_namespace": metadata["namespace"],
+        **{f"{_POD}{name}": value for name, value in known.items()},
+    }
+
+
+def _word(label: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_]", "_", label)
+
+
+@contextmanager
+def _finding_pods(cluster: Cluster, file: Path) -> Iterator[None]:
+    """Keeps the file of targets as the cluster's pods are."""
+    stop = threading.Event()
+
+    def follow() -> None:
+        while not stop.wait(SCRAPE_SECONDS):
+            pods = json.loads(cluster.kubectl("get", "pods", "--all-namespaces", "-o", "json"))["items"]
+            fresh = file.with_suffix(".new")
+            fresh.write_text(json.dumps(targets(pods)))
+            fresh.replace(file)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _is_up(process: subprocess.Popen[bytes], running: Prometheus) -> bool:
+    assert process.poll() is None, "Prometheus ended"
+    return running.is_ready()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def empty_panels(prometheus: Prometheus) -> list[str]:

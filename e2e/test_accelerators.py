@@ -20,6 +20,7 @@ def test_npu_job_runs_where_the_plugin_offers_devices(jobs: Jobs) -> None:
 
 def test_job_larger_than_the_pool_waits_and_says_for_what(jobs: Jobs) -> None:
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "ascend-test", "count": 8}}
-    job = jobs.apply("too-large", small_spec(workerGroups=[group]))
+    data = small_spec()["data"] | {"batchSize": 16}
+    job = jobs.apply("too-large", small_spec(workerGroups=[group], data=data))
     job.until("a reason", lambda: "huawei.com/Ascend910" in job.condition("Scheduled").get("message", ""))
     assert job.condition("Scheduled")["status"] == "False"

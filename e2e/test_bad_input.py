@@ -64,9 +64,13 @@ def test_code_without_the_module_is_named_before_any_pod(jobs: Jobs) -> None:
 
 
 def test_profile_that_needs_more_than_the_namespace_allows(jobs: Jobs) -> None:
+    """First the job must say that it wants more than the restricted standard; then the namespace must allow it."""
     group = {"name": "train", "accelerator": {"profile": "gaudi", "count": 1}}
-    message = until_refused(jobs.apply("privileged", small_spec(workerGroups=[group])), "PodSecurityConflict")
-    assert "restricted" in message
+    said = until_refused(jobs.apply("unsaid", small_spec(workerGroups=[group])), "PodSecurityConflict")
+    assert "SYS_NICE" in said and "set spec.podSecurity to Privileged" in said
+    spec = small_spec(workerGroups=[group], podSecurity="Privileged")
+    said = until_refused(jobs.apply("said", spec), "PodSecurityConflict")
+    assert jobs.namespace in said and "restricted" in said
 
 
 def test_image_that_cannot_be_pulled_is_a_condition(jobs: Jobs) -> None:

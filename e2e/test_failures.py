@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from e2e.cluster import Cluster
 from e2e.jobs import ON_STORAGE, Job, Jobs, metrics, small_spec, without_times
 from e2e.operator import Operator
@@ -75,14 +73,13 @@ def _runs_elsewhere(job: Job, node: str) -> bool:
     return any(pod.is_running and pod.node != node and pod.attempt > 1 for pod in job.pods())
 
 
-@pytest.mark.parametrize("policy", ["restarts used up"])
-def test_job_that_always_fails_stops_after_its_restarts(jobs: Jobs, policy: str) -> None:
-    code = "def broken(response, **_):\n    import os\n    os.kill(os.getppid(), 9)\n    return 0.0\n"
+def test_job_that_always_fails_stops_after_its_restarts(jobs: Jobs) -> None:
+    code = "import os\n\ndef broken(*_, **__):\n    os.kill(os.getpid(), 9)\n"
     jobs.kubectl("create", "configmap", "broken-code", f"--from-literal=broken.py={code}")
-    rewards = [{"name": "broken", "run": "broken:broken"}]
-    job = jobs.apply(
-        "broken", small_spec(code={"configMap": "broken-code"}, rewards=rewards, failurePolicy={"maxRestarts": 1})
-    )
+    algorithm = small_spec()["algorithm"] | {"advantage": {"estimator": "broken:broken"}}
+    policy = {"maxRestarts": 1}
+    spec = small_spec(code={"configMap": "broken-code"}, algorithm=algorithm, failurePolicy=policy)
+    job = jobs.apply("broken", spec)
     job.until_phase("Failed", 180)
     assert job.status["attempt"] == 2 and job.status["countedRestarts"] == 1
-    assert job.condition("Failed")["message"]
+    assert job.condition("Failed")["reason"] == "RestartsExhausted"

@@ -37,12 +37,15 @@ _JOBS = Row(
         ),
         _panel(
             "Restarts",
-            "New attempts in the last hour, by cause.",
+            "Attempts that followed a failed one, in the last hour; counted ones use up maxRestarts.",
             "short",
-            (
-                f"sum by (reason, counted) (increase(rljob_restarts_total{{{_NAMESPACE}}}[1h]))",
-                "{{reason}} counted={{counted}}",
-            ),
+            (f"sum by (counted) (increase(rljob_restarts_total{{{_NAMESPACE}}}[1h]))", "counted={{counted}}"),
+        ),
+        _panel(
+            "Failures",
+            "Attempts of any job that failed in the last hour, by cause.",
+            "short",
+            ("sum by (reason) (increase(rljob_failures_total[1h]))", "{{reason}}"),
         ),
         _panel(
             "Since the last finished step",

@@ -20,15 +20,16 @@ def facts_of(status: RLJobStatus) -> JobFacts:
         progress_timestamp_seconds=(
             seconds_of(progress.last_step_time) if progress and progress.last_step_time else None
         ),
+        restarts=status.restarts,
+        counted_restarts=status.counted_restarts,
     )
 
 
 def tell(metrics: JobMetrics, key: Key, before: RLJobStatus, after: RLJobStatus, created: str, now: float) -> None:
     """Show what the job is like, and count what happened between two writes of its status."""
     metrics.show(key, facts_of(after))
-    if after.restarts > before.restarts:
-        cause = after.last_failure.cause if after.last_failure else ""
-        metrics.restarted(key, cause, counted=after.counted_restarts > before.counted_restarts)
+    if after.last_failure is not None and after.last_failure != before.last_failure:
+        metrics.failed(after.last_failure.cause)
     if after.pods_created_time and not before.pods_created_time and after.attempt == 1:
         metrics.queued(seconds_since(created, now))
     if is_true(after.conditions, "Scheduled") and not is_true(before.conditions, "Scheduled"):

@@ -80,6 +80,12 @@ class Children:
         """Delete the job itself; garbage collection takes the children."""
         await self._cluster.delete(kind, self._namespace, self._job, uid=self._uid)
 
+    async def delete(self, child: Object) -> None:
+        """Delete this very object, unless it is somebody else's."""
+        if is_child_of(child, self._uid):
+            name, uid = child["metadata"]["name"], child["metadata"]["uid"]
+            await self._cluster.delete(kind_of(child), self._namespace, name, uid=uid)
+
     async def existing(self, kind: Kind, name: str) -> Object | None:
         """The child of this name; NotOurs when it is none."""
         found = await self._cluster.get(kind, self._namespace, name)

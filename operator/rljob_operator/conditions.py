@@ -40,13 +40,14 @@ class Reason(Word):
     )
     CODE_MISSING = (
         "CodeMissing",
-        "The ConfigMap of spec.code is not there, or lacks a module that a stage or a reward names.",
+        "The ConfigMap of spec.code is not there, or lacks a module that the job names.",
     )
     SECRET_MISSING = "SecretMissing", "A Secret or ConfigMap that a variable comes from is not there, or lacks the key."
     POD_SECURITY_CONFLICT = (
         "PodSecurityConflict",
         "The accelerator needs more than podSecurity or the namespace's Pod Security level allows.",
     )
+    NAMESPACE_TERMINATING = "NamespaceTerminating", "The job's namespace is being deleted, and takes nothing new."
     SCHEDULER_MISSING = (
         "SchedulerMissing",
         "The cluster does not have the scheduling provider that the job names or its accelerator needs.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from rljob_operator.bulk import for_each
 from rljob_operator.children import Children
 from rljob_operator.cluster.api import FIELD_MANAGER, Cluster, Object
 from rljob_operator.cluster.kinds import kind_of
@@ -72,6 +73,8 @@ class Gangs:
         """Do what was decided about the queue."""
         gang, attempt = self.of(context), max(decision.status.attempt, 1)
         objects = await self.objects(context, gang, attempt)
+        if decision.queue is QueueAction.LEAVE:
+            return await for_each(objects, children.delete)
         if decision.queue is QueueAction.HOLD:
             there = {each["metadata"]["name"] for each in objects}
             missing = (each for each in gang.objects(context, attempt) if each["metadata"]["name"] not in there)

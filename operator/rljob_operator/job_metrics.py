@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from rljob_operator.conditions import Reason
 from rljob_operator.key import Key
+
+CAUSES = (
+    Reason.POD_FAILED,
+    Reason.OUT_OF_MEMORY,
+    Reason.POD_DISRUPTED,
+    Reason.POD_DELETED,
+    Reason.DATA_BUFFER_RESTARTED,
+    Reason.STALLED,
+)
+"""What ends an attempt."""
 
 _WAIT_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 6 * 3600, 24 * 3600)
 _RUN_BUCKETS = (60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 3 * 86400, 7 * 86400, 30 * 86400)
@@ -27,6 +37,9 @@ class JobFacts:
     total_steps: int | None = None
     progress_timestamp_seconds: float | None = None
     """When `step` last grew, since the epoch."""
+    restarts: int = 0
+    counted_restarts: int = 0
+    """Those of `restarts` that maxRestarts counts."""
 
 
 class JobMetrics:
@@ -34,7 +47,6 @@ class JobMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._facts: dict[Key, JobFacts] = {}
-        self._restarts: dict[Key, Counter[tuple[str, bool]]] = {}
         self._queue = _histogram(registry, "rljob_queue_seconds", "From creation to the first pods", _WAIT_BUCKETS)
         self._schedule = _histogram(
             registry, "rljob_schedule_seconds", "From an attempt's pods to all of them having nodes", _WAIT_BUCKETS
@@ -49,20 +61,22 @@ class JobMetrics:
             buckets=_RUN_BUCKETS,
             registry=registry,
         )
+        self._failures = Counter("rljob_failures", "Failed attempts by cause", ["reason"], registry=registry)
+        for reason in CAUSES:
+            self._failures.labels(reason)  # a series that begins at 1 has no first increase
         registry.register(self)
 
     def show(self, key: Key, facts: JobFacts) -> None:
         """Take what a reconcile saw, in place of what it saw before."""
         self._facts[key] = facts
 
-    def restarted(self, key: Key, reason: str, *, counted: bool) -> None:
-        """A new attempt follows a failed one; `counted` against maxRestarts or not."""
-        self._restarts.setdefault(key, Counter())[reason, counted] += 1
+    def failed(self, reason: str) -> None:
+        """An attempt failed, of this cause."""
+        self._failures.labels(reason).inc()
 
     def forget(self, key: Key) -> None:
         """The job is gone."""
         self._facts.pop(key, None)
-        self._restarts.pop(key, None)
 
     def queued(self, seconds: float) -> None:
         """The first pods of a job were created so long after it."""
@@ -112,11 +126,11 @@ class JobMetrics:
         yield from (step, total, progress)
 
     def _restart_counts(self) -> Metric:
-        labels = ["namespace", "rljob", "reason", "counted"]
+        labels = ["namespace", "rljob", "counted"]
         family = CounterMetricFamily("rljob_restarts", "Attempts that followed a failed one", labels=labels)
-        for key, counts in self._restarts.items():
-            for (reason, counted), number in counts.items():
-                family.add_metric([*key, reason, str(counted).lower()], number)
+        for key, facts in self._facts.items():
+            family.add_metric([*key, "true"], facts.counted_restarts)
+            family.add_metric([*key, "false"], facts.restarts - facts.counted_restarts)
         return family
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rljob_api.catalogue import STAGES
+from rljob_api.catalogue import USER_STAGE
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_operator.cluster.kinds import CONFIG_MAP, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET, Kind
 from rljob_operator.conditions import Reason
@@ -44,7 +44,7 @@ def image_problem(context: JobContext) -> Refusal | None:
 
 def needs(context: JobContext) -> list[Need]:
     """Everything to look at, cheapest to mend first."""
-    return [*_security(context), *_claims(context), *_code(context), *_variables(context)]
+    return [*_namespace(context), *_claims(context), *_code(context), *_variables(context)]
 
 
 def waits_for_a_pod(storage_class: Object | None) -> bool:
@@ -66,17 +66,21 @@ def _not_bound(claim: Object, field: str) -> Refusal:
 
 
 def modules_of(spec: RLJobSpec) -> set[str]:
-    """Top-level modules of the user's that stages and rewards name, leaving out our own."""
-    runs = [reward.run for reward in spec.rewards]
-    runs += [stage.run for stage in spec.dag.stages if stage.run not in STAGES] if spec.dag else []
-    modules = {run.partition(":")[0].partition(".")[0] for run in runs if ":" in run}
+    """Top-level modules of the user's that stages, rewards and the algorithm name, leaving out our own."""
+    algorithm = spec.algorithm
+    names = [reward.run for reward in spec.rewards]
+    names += [stage.run for stage in spec.dag.stages] if spec.dag else []
+    names += [algorithm.advantage.estimator, algorithm.loss.name, algorithm.loss.aggregation, algorithm.kl.estimator]
+    modules = {name.partition(":")[0].partition(".")[0] for name in names if USER_STAGE.match(name)}
     return modules - {WORKER_PACKAGE}
 
 
-def _security(context: JobContext) -> Iterator[Need]:
+def _namespace(context: JobContext) -> Iterator[Need]:
     def problem(namespace: Object | None) -> Refusal | None:
-        labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
-        message = pod_security_problem(context, labels)
+        metadata = (namespace or {}).get("metadata") or {}
+        if "deletionTimestamp" in metadata:
+            return Refusal(Reason.NAMESPACE_TERMINATING, f"namespace {context.namespace} is being deleted")
+        message = pod_security_problem(context, metadata.get("labels") or {})
         return Refusal(Reason.POD_SECURITY_CONFLICT, message) if message else None
 
     yield Need(NAMESPACE, context.namespace, problem)
@@ -119,7 +123,7 @@ def _code(context: JobContext) -> Iterator[Need]:
             return None
         message = (
             f"spec.code.configMap: ConfigMap {name} has no entry {', '.join(f'{each}.py' for each in lacking)}, "
-            f"which a stage or a reward names; it has {', '.join(sorted(entries)) or 'none'}"
+            f"which the job names; it has {', '.join(sorted(entries)) or 'none'}"
         )
         return Refusal(Reason.CODE_MISSING, message)
 

@@ -1,6 +1,6 @@
 {{/*
 Rights within a namespace: over jobs and over the objects that are made for them. Garbage collection deletes what a job
-owns, so nothing but pods and finished jobs is deleted by name.
+owns, so only pods, finished jobs and places in queues are deleted by name.
 */}}
 {{- define "rljob.rules" -}}
 - apiGroups: [rljob.dev]
@@ -41,7 +41,7 @@ owns, so nothing but pods and finished jobs is deleted by name.
 {{- if .kueue }}
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
-  verbs: [get, create, patch]
+  verbs: [get, create, patch, delete] # delete: a suspended job leaves its queue
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads/status]
   verbs: [patch]

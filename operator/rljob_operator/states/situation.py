@@ -114,6 +114,8 @@ class QueueAction(StrEnum):
     """The job wants to run, or runs: its objects are kept as they should be."""
     RELEASE = "Release"
     """After an eviction no pod is left: the job queues again."""
+    LEAVE = "Leave"
+    """The job does not want to run for now: its objects go, and with them its place and its quota."""
     FINISH = "Finish"
     """The job has ended: its quota goes back."""
     NONE = "None"

@@ -27,7 +27,7 @@ def suspended(situation: Situation) -> Decision:
         return ending.end(situation.with_status(phase="Suspending"))
     if not situation.spec.suspend:
         return pending(situation.with_status(phase="Pending", pending_time=None))
-    return Decision(situation.status, queue=QueueAction.RELEASE)
+    return Decision(situation.status, queue=QueueAction.LEAVE)
 
 
 def _clocked(situation: Situation) -> Situation:
@@ -44,7 +44,7 @@ def _suspend(situation: Situation) -> Decision | None:
     if not situation.spec.suspend:
         return None
     status = situation.with_status(phase="Suspended", pending_time=None, next_attempt_time=None).status
-    return Decision(status, queue=QueueAction.RELEASE)
+    return Decision(status, queue=QueueAction.LEAVE)
 
 
 def _refuse_for_ever(situation: Situation) -> Decision | None:
@@ -69,9 +69,8 @@ def _refuse(situation: Situation) -> Decision | None:
     refusal = situation.refusal
     if refusal is None:
         return None
-    return Decision(situation.status, look_again_seconds=REFUSED_LOOK_SECONDS).claiming(
-        "Accepted", no(refusal.reason, refusal.message)
-    )
+    decision = Decision(situation.status, queue=QueueAction.LEAVE, look_again_seconds=REFUSED_LOOK_SECONDS)
+    return decision.claiming("Accepted", no(refusal.reason, refusal.message))
 
 
 def _wait_for_predecessor(situation: Situation) -> Decision | None:

@@ -103,6 +103,8 @@ def test_invariants(steps: list[tuple[str, int]]) -> None:
             if is_true(before.conditions, final):  # type: ignore[arg-type]
                 assert is_true(after.conditions, final), "an end is final"  # type: ignore[arg-type]
                 assert after.attempt == before.attempt
+        if after.phase == "Suspended":
+            assert not world.cluster.all(WORKLOAD_KUEUE), "a suspended job holds no place in a queue"
         if after.phase in ("Succeeded", "Failed"):
             assert all(FakeQueue.is_finished(each) for each in world.cluster.all(WORKLOAD_KUEUE)), "quota goes back"
         assert after.attempt <= before.attempt + 1

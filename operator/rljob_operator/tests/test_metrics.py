@@ -28,20 +28,25 @@ def test_a_job_s_series_follow_it_and_go_with_it() -> None:
     metrics = Metrics()
     job = {"namespace": "team-a", "rljob": "job"}
     metrics.jobs.show(JOB, JobFacts("Starting", {"Ready": "False"}))
-    metrics.jobs.show(JOB, JobFacts("Running", {"Ready": "True"}, step=7, total_steps=100))
-    metrics.jobs.restarted(JOB, "WorkerFailed", counted=True)
-    metrics.jobs.restarted(JOB, "WorkerFailed", counted=True)
-    metrics.jobs.restarted(JOB, "Preempted", counted=False)
+    facts = JobFacts("Running", {"Ready": "True"}, step=7, total_steps=100, restarts=3, counted_restarts=2)
+    metrics.jobs.show(JOB, facts)
     assert value(metrics, "rljob_info", **job, phase="Running") == 1
     assert value(metrics, "rljob_info", **job, phase="Starting") is None, "a job has one phase"
     assert value(metrics, "rljob_condition", **job, type="Ready", status="True") == 1
     assert value(metrics, "rljob_condition", **job, type="Ready", status="False") is None
     assert value(metrics, "rljob_step", **job) == 7
     assert value(metrics, "rljob_last_progress_timestamp_seconds", **job) is None, "not known yet"
-    assert value(metrics, "rljob_restarts_total", **job, reason="WorkerFailed", counted="true") == 2
-    assert value(metrics, "rljob_restarts_total", **job, reason="Preempted", counted="false") == 1
+    assert value(metrics, "rljob_restarts_total", **job, counted="true") == 2
+    assert value(metrics, "rljob_restarts_total", **job, counted="false") == 1
     metrics.jobs.forget(JOB)
     assert not [labels for _, labels in samples(metrics) if ("rljob", "job") in labels]
+
+
+def test_failures_are_counted_by_cause_from_zero() -> None:
+    metrics = Metrics()
+    assert value(metrics, "rljob_failures_total", reason="Stalled") == 0
+    metrics.jobs.failed("Stalled")
+    assert value(metrics, "rljob_failures_total", reason="Stalled") == 1
 
 
 def test_durations_are_histograms() -> None:

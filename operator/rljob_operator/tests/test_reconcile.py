@@ -9,6 +9,7 @@ import pytest
 from rljob_operator.cluster.errors import ClusterError, Forbidden, QuotaExceeded, Rejected, Unavailable
 from rljob_operator.cluster.kinds import (
     CONFIG_MAP,
+    NAMESPACE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
     RLJOB,
@@ -19,7 +20,7 @@ from rljob_operator.cluster.kinds import (
 )
 from rljob_operator.progress import ProgressAnswer, Unreachable
 from rljob_operator.tests.fake_cluster import names
-from rljob_operator.tests.world import KEY, TWO_PODS, World, disrupted, ended, running
+from rljob_operator.tests.world import KEY, SPEC, TWO_PODS, World, disrupted, ended, running
 
 
 @pytest.fixture
@@ -476,6 +477,14 @@ def test_code_must_hold_the_modules_that_the_job_names(world: World) -> None:
     assert len(world.pods) == 1
 
 
+def test_code_must_hold_the_modules_of_the_algorithm_too(world: World) -> None:
+    algorithm = {**SPEC["algorithm"], "loss": {"name": "my_losses:squared"}}
+    world.cluster.put(CONFIG_MAP, KEY.namespace, {"metadata": {"name": "mine"}, "data": {"my_rewards.py": ""}})
+    world.submit(code={"configMap": "mine"}, algorithm=algorithm)
+    world.settle()
+    assert "my_losses.py" in world.condition("Accepted").message and not world.pods
+
+
 def test_secret_of_a_variable_must_hold_the_key(world: World) -> None:
     reference = {"secretKeyRef": {"name": "hf", "key": "token"}}
     world.submit(env=[{"name": "HF_TOKEN", "valueFrom": reference}])
@@ -493,6 +502,15 @@ def test_namespace_that_admits_no_such_pods(world: World) -> None:
     world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "gaudi"}}])
     world.settle()
     assert world.reason("Accepted") == ("False", "PodSecurityConflict") and not world.pods
+
+
+def test_namespace_that_is_being_deleted_gets_no_new_attempt(world: World) -> None:
+    world.to_running()
+    world.cluster.edit(NAMESPACE, None, KEY.namespace, metadata={"deletionTimestamp": "2027-01-15T08:00:00Z"})
+    world.end_worker(0, 75)
+    world.wait(3)
+    assert world.reason("Accepted") == ("False", "NamespaceTerminating")
+    assert world.status.attempt == 1 and not world.pods
 
 
 def test_accelerator_without_an_image(world: World) -> None:

@@ -19,6 +19,8 @@ from rljob_worker.scalars import merge_all
 RECENT_STEPS = 20
 """Steps whose mean duration tells how long the remaining ones will take."""
 
+_CLIP_SIDES = ("policy/clip_fraction_low", "policy/clip_fraction_high")
+
 
 class Recorder:
     """Merges the reports of all workers and writes them down."""
@@ -84,11 +86,14 @@ class Recorder:
 
 
 def derived(metrics: dict[str, float]) -> dict[str, float]:
-    """Metrics that follow from others: spread of the reward, tokens per second, bytes over all edges."""
+    """Metrics that follow from others: spread of the reward, clipped tokens, tokens per second, bytes of all edges."""
     out = dict(metrics)
     if "reward/square_mean" in out:
         variance = out.pop("reward/square_mean") - out["reward/mean"] ** 2
         out["reward/std"] = math.sqrt(max(variance, 0.0))
+    sides = [out[name] for name in _CLIP_SIDES if name in out]
+    if sides:
+        out["policy/clip_fraction"] = sum(sides)  # a token's ratio leaves the trust region on one side at most
     if "tokens/total" in out and out.get("time/step_seconds"):
         out["throughput/tokens_per_second"] = out["tokens/total"] / out["time/step_seconds"]
     out["data/bytes_total"] = sum(value for name, value in out.items() if name.startswith("data/bytes_"))

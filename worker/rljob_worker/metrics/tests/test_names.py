@@ -12,6 +12,10 @@ from rljob_worker.metrics.names import PrometheusName, prometheus_name
     [
         ("reward/mean", "rljob_reward_mean", ()),
         ("reward/correct", "rljob_reward_component_mean", (("reward", "correct"),)),
+        ("reward/std", "rljob_reward_std", ()),
+        ("update/gradient_norm", "rljob_gradient_norm", ()),
+        ("data/get_bytes/rollout->reward", "rljob_edge_get_bytes", (("edge", "rollout->reward"),)),
+        ("data/producer_seconds/weights/actor", "rljob_edge_producer_seconds", (("edge", "weights/actor"),)),
         ("time/rollout_seconds", "rljob_stage_seconds", (("stage", "rollout"),)),
         ("time/rollout_wait_seconds", "rljob_stage_wait_seconds", (("stage", "rollout"),)),
         ("time/step_seconds", "rljob_step_seconds", ()),

@@ -11,8 +11,9 @@ from rljob_api import keys
 from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.errors import ClusterError
-from rljob_operator.cluster.kinds import POD, RLJOB
+from rljob_operator.cluster.kinds import POD, RLJOB, Kind
 from rljob_operator.cluster.login import Login
+from rljob_operator.cluster.queue_watch import QueueWatch, drop_all_but_metadata
 from rljob_operator.cluster.reflector import Reflector, keep_node_of_pod
 from rljob_operator.cluster.served import ServedApis
 from rljob_operator.handlers import run_kopf
@@ -79,6 +80,7 @@ class Leader:
             trim=keep_node_of_pod,
         )
         self._served = ServedApis(cluster.served_versions)
+        self._queue_watch = QueueWatch(self._served, self._watch_queue)
         self._queue = WorkQueue(
             make_reconcile(Surroundings(settings, cluster, self._pods, progress, metrics, self._served)),
             settings.queue.workers,
@@ -125,6 +127,7 @@ class Leader:
                 work = group.create_task(self._queue.run(), name="queue")
                 start(self._resync.run, "resync")
                 start(self._served.run, "served APIs")
+                start(self._queue_watch.run, "queue watch")
                 start(lambda: self._hear(catch_signals), "kopf")
                 self.unready = None
                 logger.info("working")
@@ -145,6 +148,19 @@ class Leader:
         # kopf does not tell of bookmarks: in a quiet cluster this is what shows that jobs are listened to.
         self._metrics.watched(RLJOB)
         self._metrics.missed(num_missed)
+
+    async def _watch_queue(self, kind: Kind) -> None:
+        reflector = Reflector(
+            self._cluster,
+            kind,
+            self._settings.namespaces,
+            CHILD_LABELS,
+            self._queue.add,
+            relist_seconds=self._settings.api.relist_seconds,
+            on_activity=self._metrics.watched,
+            trim=drop_all_but_metadata,
+        )
+        await reflector.run()
 
     def _pods_changed(self, key: Key) -> None:
         self._queue.add_after(key, self._settings.queue.settle_seconds)

@@ -41,7 +41,7 @@ owns, so only pods, finished jobs and places in queues are deleted by name.
 {{- if .kueue }}
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
-  verbs: [get, create, patch, delete] # delete: a suspended job leaves its queue
+  verbs: [get, list, watch, create, patch, delete] # delete: a suspended job leaves its queue
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads/status]
   verbs: [patch]

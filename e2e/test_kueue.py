@@ -1,0 +1,116 @@
+"""Jobs in a real Kueue: quota, preemption, and nothing held on any way out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.cluster import Cluster, kueue
+from e2e.cluster.waiting import wait_until
+from e2e.jobs import ON_STORAGE, Jobs, metrics, small_spec
+from e2e.operator import Operator
+
+API = "kueue.x-k8s.io/v1beta1"
+QUOTA = [{"name": "cpu", "nominalQuota": "100m"}, {"name": "memory", "nominalQuota": "8Gi"}]
+"""One pod of e2e/values.yaml asks for 70m, so one job of one pod fits, and two do not."""
+QUEUED = {"scheduling": {"provider": "Kueue", "queue": "team"}, **ON_STORAGE}
+
+
+@pytest.fixture(scope="module")
+def queues(cluster: Cluster, operator: Operator) -> Iterator[None]:
+    """Kueue, one ClusterQueue with room for one pod, and two priorities."""
+    kueue.install(cluster)
+    for manifest in _cluster_objects():
+        _apply(cluster, manifest)
+    operator.kill()  # what the cluster serves is read at the start, and every minute
+    yield
+    cluster.kubectl("delete", "clusterqueues,resourceflavors,workloadpriorityclasses", "--all")
+    kueue.uninstall(cluster)
+
+
+@pytest.fixture
+def queued(queues: None, jobs: Jobs, storage: Path) -> Jobs:
+    """A namespace with a LocalQueue `team`."""
+    about = {"name": "team", "namespace": jobs.namespace}
+    _apply(jobs.cluster, _manifest("LocalQueue", about, {"clusterQueue": "one-pod"}))
+    return jobs
+
+
+def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: Jobs, storage: Path) -> None:
+    first = queued.apply("first", small_spec(**{**QUEUED, "stop": {"steps": 60}}))
+    first.until_step(3)
+    second = queued.apply("second", small_spec(**QUEUED))
+    second.until("waiting for quota", lambda: second.condition("QuotaReserved").get("reason") == "QuotaPending")
+    assert not second.pods()
+    first.patch(suspend=True)
+    first.until_phase("Suspended")
+    second.until_phase("Succeeded")
+    first.patch(suspend=False)
+    first.until_phase("Succeeded", 180)
+    assert first.status["attempt"] == 2 and first.status["restarts"] == 0
+    assert [row["step"] for row in metrics(storage, "first")][-1] == 60
+    assert set(finished_workloads(queued)) == {"rljob-first", "rljob-second"}
+
+
+def test_preempted_job_goes_on_from_its_checkpoint(queued: Jobs, storage: Path) -> None:
+    low, high = ({"kueue.x-k8s.io/priority-class": name} for name in ("low", "high"))
+    modest = queued.apply("modest", small_spec(**{**QUEUED, "stop": {"steps": 60}}), labels=low)
+    modest.until_step(3)
+    urgent = queued.apply("urgent", small_spec(**QUEUED), labels=high)
+    urgent.until_phase("Succeeded", 180)
+    assert modest.condition("QuotaReserved")
+    modest.until_phase("Succeeded", 180)
+    status = modest.status
+    assert status["attempt"] == 2 and status["countedRestarts"] == 0
+    assert [row["step"] for row in metrics(storage, "modest")][-1] == 60
+    assert set(finished_workloads(queued)) == {"rljob-modest", "rljob-urgent"}
+
+
+def test_deleted_job_gives_its_quota_back(queued: Jobs) -> None:
+    first = queued.apply("held", small_spec(**{**QUEUED, "stop": {"steps": 500}}))
+    first.until_phase("Running")
+    first.delete()
+    wait_until(lambda: not workloads(queued), "the Workload to go", 60)
+    queued.apply("next", small_spec(**QUEUED)).until_phase("Succeeded")
+
+
+def workloads(jobs: Jobs) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(jobs.kubectl("get", "workloads.kueue.x-k8s.io", "-o", "json"))["items"]
+    return found
+
+
+def finished_workloads(jobs: Jobs) -> list[str]:
+    """Names of the Workloads that hold no quota any more."""
+    return [each["metadata"]["name"] for each in workloads(jobs) if _is_finished(each)]
+
+
+def _is_finished(workload: dict[str, Any]) -> bool:
+    conditions = workload.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Finished" and each["status"] == "True" for each in conditions)
+
+
+def _cluster_objects() -> Iterator[dict[str, Any]]:
+    group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "plain", "resources": QUOTA}]}
+    spec = {
+        "namespaceSelector": {},
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [group],
+    }
+    yield _manifest("ResourceFlavor", {"name": "plain"}, {})
+    yield _manifest("ClusterQueue", {"name": "one-pod"}, spec)
+    for name, value in (("low", 10), ("high", 1000)):
+        about = {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
+        yield {**about, "value": value, "description": name}
+
+
+def _manifest(kind: str, metadata: dict[str, str], spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump(manifest))

@@ -1,12 +1,16 @@
 """What cannot run says why, in the words of `rljob validate`, before it takes an accelerator."""
 
+import copy
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
+from e2e.cluster import Cluster
 from e2e.cluster.waiting import wait_until
 from e2e.jobs import ON_STORAGE, Job, Jobs, small_spec
+from e2e.operator import RELEASE
 
 
 def until_refused(job: Job, reason: str) -> str:
@@ -108,6 +112,23 @@ def test_service_edited_by_hand_is_healed(jobs: Jobs) -> None:
     jobs.kubectl("patch", "service", "healed", "--type=merge", "-p", change)
     question = ("get", "service", "healed", "-o", "jsonpath={.spec.publishNotReadyAddresses}")
     job.until("the service as it was", lambda: jobs.kubectl(*question) == "true")
+
+
+def test_right_that_the_operator_lacks_is_named(jobs: Jobs, cluster: Cluster) -> None:
+    """Somebody took a verb away; once it is back, the job runs."""
+    role = json.loads(cluster.kubectl("get", "clusterrole", RELEASE, "-o", "json"))
+    del role["metadata"]["resourceVersion"]
+    less = copy.deepcopy(role)
+    maps = next(rule for rule in less["rules"] if "configmaps" in rule["resources"])
+    maps["verbs"].remove("create")
+    cluster.kubectl("replace", "-f", "-", input=json.dumps(less))
+    try:
+        job = jobs.apply("powerless", small_spec())
+        job.until("the right named", lambda: "create configmaps" in str(job.status.get("conditions")))
+        assert jobs.namespace in str(job.status["conditions"]) and not job.pods()
+    finally:
+        cluster.kubectl("replace", "-f", "-", input=json.dumps(role))
+    job.until_phase("Succeeded")
 
 
 @pytest.mark.parametrize("code", [65])

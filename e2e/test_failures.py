@@ -1,5 +1,6 @@
 """Whatever dies, the gang goes on from its last checkpoint, and ends where an undisturbed run ends."""
 
+import json
 from pathlib import Path
 
 from e2e.cluster import Cluster
@@ -52,6 +53,22 @@ def test_pod_deleted_while_the_operator_is_down(jobs: Jobs, storage: Path, opera
         jobs.kubectl("delete", "pod", job.pods()[0].name, "--force", "--grace-period=0")
     job.until("a second attempt", lambda: job.status.get("attempt") == 2)
     job.until_step(4)
+
+
+def test_evicted_pod_leaves_a_checkpoint_and_is_not_counted(jobs: Jobs, storage: Path) -> None:
+    """As `kubectl drain` does it: the whole gang has the pod's grace for a checkpoint."""
+    job = jobs.apply("drained", spec(stop={"steps": 30}, checkpoint={"everySteps": 100}))
+    job.until_step(3)
+    pod = job.pods()[0].name
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": jobs.namespace}}
+    path = f"/api/v1/namespaces/{jobs.namespace}/pods/{pod}/eviction"
+    jobs.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
+    job.until("a second attempt", lambda: job.status.get("attempt") == 2)
+    assert job.status["lastFailure"]["cause"] == "PodDisrupted"
+    assert (storage / "runs" / "drained" / "checkpoints").is_dir()
+    job.until_phase("Succeeded")
+    assert job.status["countedRestarts"] == 0
+    assert [row["step"] for row in metrics(storage, "drained")] == list(range(1, 31))
 
 
 def test_node_that_falls_silent_loses_the_job_to_another(jobs: Jobs, storage: Path, cluster: Cluster) -> None:

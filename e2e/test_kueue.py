@@ -63,7 +63,7 @@ def test_preempted_job_goes_on_from_its_checkpoint(queued: Jobs, storage: Path) 
     modest.until_step(3)
     urgent = queued.apply("urgent", small_spec(**QUEUED), labels=high)
     urgent.until_phase("Succeeded", 180)
-    assert modest.condition("QuotaReserved")
+    assert "Evicted" in queued.events("modest")
     modest.until_phase("Succeeded", 180)
     status = modest.status
     assert status["attempt"] == 2 and status["countedRestarts"] == 0

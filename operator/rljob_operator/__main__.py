@@ -10,7 +10,8 @@ from rljob_api.profiles import profiles_from
 from rljob_operator.command import run_command
 from rljob_operator.gangs import Gangs
 from rljob_operator.leader import Reconcile, Surroundings
-from rljob_operator.reconcile import Reconciler, Rules
+from rljob_operator.reconcile import Reconciler
+from rljob_operator.rules import Rules
 from rljob_operator.schedulers import Schedulers
 
 

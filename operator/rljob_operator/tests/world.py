@@ -22,8 +22,9 @@ from rljob_operator.job_metrics import JobMetrics
 from rljob_operator.key import Key
 from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.progress import ProgressAnswer, Unreachable
-from rljob_operator.reconcile import Reconciler, Rules
+from rljob_operator.reconcile import Reconciler
 from rljob_operator.recorded import read_status
+from rljob_operator.rules import Rules
 from rljob_operator.tests.fake_cluster import FakeCluster, LiveCache
 
 KEY = Key("team", "small")

@@ -1,0 +1,24 @@
+"""`Rules`: what an administrator decided for all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rljob_api.profiles import AcceleratorProfile
+from rljob_operator.manifests.context import PodSettings
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Of pods, and of how often things are looked at."""
+
+    profiles: Mapping[str, AcceleratorProfile]
+    pods: PodSettings = PodSettings()
+    progress_interval_seconds: float = 10.0
+    unanswered_polls: int = 3
+    """How often in a row the lead pod may not answer before that is said."""
+    quiet_seconds: float = 1.0
+    """How long after a look the next one waits while pods come up: their changes are many, and one look sees all."""
+    heal_interval_seconds: float = 30.0
+    """How often children other than pods are compared with what they should be."""

@@ -75,6 +75,8 @@ class Gangs:
         objects = await self.objects(context, gang, attempt)
         if decision.queue is QueueAction.LEAVE:
             return await for_each(objects, children.delete)
+        if decision.creates_pods and attempt > 1:
+            await self._drop_older(context, gang, attempt, children)
         if decision.queue is QueueAction.HOLD:
             there = {each["metadata"]["name"] for each in objects}
             missing = (each for each in gang.objects(context, attempt) if each["metadata"]["name"] not in there)
@@ -84,6 +86,12 @@ class Gangs:
             await self._cluster.apply_status(
                 kind_of(status), context.namespace, status, manager=manager or FIELD_MANAGER
             )
+
+    async def _drop_older(self, context: JobContext, gang: Gang, attempt: int, children: Children) -> None:
+        """A pod group of an attempt without pods would still ask its scheduler for room."""
+        current = {each["metadata"]["name"] for each in gang.objects(context, attempt)}
+        older = await self.objects(context, gang, attempt - 1)
+        await for_each((each for each in older if each["metadata"]["name"] not in current), children.delete)
 
     def _statuses(self, gang: Gang, objects: list[Object], decision: Decision, readiness: Readiness) -> list[Manifest]:
         if decision.queue is QueueAction.FINISH:

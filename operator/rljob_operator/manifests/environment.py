@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rljob_api import keys
 from rljob_api.plan import GroupPlan
+from rljob_api.process_environment import WORKER_DEFAULTS
 from rljob_api.profiles import AcceleratorProfile
 from rljob_api.v1alpha1.infrastructure import EnvVar
 from rljob_operator import names
@@ -14,9 +15,6 @@ from rljob_operator.manifests.paths import ARENA, CODE, PLAN_FILE, RUNS, SCRATCH
 from rljob_operator.manifests.resources import threads_per_worker
 
 EnvList = list[Manifest]
-
-MALLOC_KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
-"""glibc gives large blocks back at every free and faults them in again at the next forward pass."""
 
 
 def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
@@ -109,12 +107,7 @@ def _home(context: JobContext) -> dict[str, str]:
 
 def _threads(num_threads: int) -> dict[str, str]:
     """Without it each of n workers starts as many threads as the node has cores, and they all get slower."""
-    return {
-        "OMP_NUM_THREADS": str(num_threads),
-        "MKL_NUM_THREADS": str(num_threads),
-        "OMP_WAIT_POLICY": "PASSIVE",
-        **MALLOC_KEEPS_MEMORY,
-    }
+    return {"OMP_NUM_THREADS": str(num_threads), "MKL_NUM_THREADS": str(num_threads), **WORKER_DEFAULTS}
 
 
 def _rank_table(context: JobContext, profile: AcceleratorProfile) -> dict[str, str]:

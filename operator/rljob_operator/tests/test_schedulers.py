@@ -1,10 +1,11 @@
 import asyncio
 
 from rljob_operator.cluster.errors import Forbidden
-from rljob_operator.cluster.kinds import PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS
+from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS
+from rljob_operator.manifests.gang.volcano import Volcano
 from rljob_operator.manifests.tests.builders import make_context
 from rljob_operator.schedulers import Schedulers
-from rljob_operator.tests.fake_cluster import FakeCluster
+from rljob_operator.tests.fake_cluster import FakeCluster, names
 from rljob_operator.tests.world import Clock, World
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -43,3 +44,18 @@ def test_a_job_whose_scheduler_is_missing_waits_and_says_so():
     world.reconcile()
     assert world.reason("Accepted") == ("False", "SchedulerMissing")
     assert "install Volcano" in world.condition("Accepted").message
+
+
+def test_pod_groups_of_attempts_that_are_over_ask_for_no_room():
+    world = World(select=lambda context: Volcano())
+    world.to_running()
+    world.end_worker(0, 75)
+    world.wait(3)
+    world.run_pods()
+    world.settle()
+    assert world.status.attempt == 2
+    assert names(world.cluster.all(POD_GROUP_VOLCANO)) == ["small-a2"]
+    world.edit(suspend=True)
+    world.settle()
+    world.wait(3)
+    assert world.status.phase == "Suspended" and not world.cluster.all(POD_GROUP_VOLCANO)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rljob_api import keys
 from rljob_api.plan import GroupPlan, Plan
+from rljob_api.process_environment import WORKER_DEFAULTS
 from rljob_api.profiles import DEFAULT
 from rljob_worker.launcher.last_words import TERMINATION_LOG
 from rljob_worker.launcher.lifeline import LIFELINE_FD
@@ -63,7 +64,7 @@ def pod_environment(
         "PYTHONPATH": python_path(base.get("PYTHONPATH", ""), context.code_dir),
         "PYTHONUNBUFFERED": "1",
     }
-    base = {name: value for name, value in base.items() if name not in keys.OWN_ENVIRONMENT}
+    base = {**WORKER_DEFAULTS, **{name: value for name, value in base.items() if name not in keys.OWN_ENVIRONMENT}}
     users = job_variables(context.plan)
     threads = thread_variables({**base, **users}, context.plan.num_workers, cores)
     return {**base, **threads, **device_variables(base, context.plan, group, host), **users, **own}

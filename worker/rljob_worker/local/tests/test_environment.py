@@ -3,6 +3,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_api.process_environment import WORKER_DEFAULTS
 from rljob_worker.local.environment import (
     RunContext,
     device_variables,
@@ -37,7 +38,14 @@ def test_a_pod_knows_who_it_is():
         "PYTHONPATH": "/project", "PYTHONUNBUFFERED": "1",
         # eight cores, four workers
         "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
+        **WORKER_DEFAULTS,
     }  # fmt: skip
+
+
+def test_what_the_user_says_of_memory_wins():
+    plan = plan_of()
+    environment = pod_environment({"MALLOC_TRIM_THRESHOLD_": "131072"}, context(plan), plan.group("train"), 0, cores=8)
+    assert environment["MALLOC_TRIM_THRESHOLD_"] == "131072" and environment["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
 SECRET = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}

@@ -65,6 +65,10 @@ class Pod:
         return str(self.body["metadata"]["name"])
 
     @property
+    def uid(self) -> str:
+        return str(self.body["metadata"]["uid"])
+
+    @property
     def node(self) -> str:
         return str(self.body["spec"].get("nodeName", ""))
 
@@ -78,8 +82,7 @@ class Pod:
 
     def processes(self, module: str) -> list[int]:
         """Host pids of the pod's processes that run `python -m module`."""
-        uid = self.body["metadata"]["uid"]
-        return [pid for pid in _pids() if _is_of_pod(pid, uid) and module in _words(pid)]
+        return [pid for pid in _pids() if _is_of_pod(pid, self.uid) and module in _words(pid)]
 
     def kill(self, module: str) -> None:
         """SIGKILL to the pod's processes that run `module`."""

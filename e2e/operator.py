@@ -23,11 +23,11 @@ class Operator:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def install(self) -> None:
-        """`helm upgrade --install`, then wait until it is ready."""
+    def install(self, *more: str) -> None:
+        """`helm upgrade --install` with `more` flags, then wait until it is ready."""
         self._cluster.helm(
             "upgrade", "--install", RELEASE, CHART, "-n", NAMESPACE, "--create-namespace", "--values", VALUES,
-            "--wait", "--timeout", "3m",
+            "--wait", "--timeout", "3m", *more,
         )  # fmt: skip
 
     def uninstall(self) -> None:

@@ -51,6 +51,24 @@ def test_finished_job_expires(jobs: Jobs) -> None:
     wait_until(lambda: not names(), "the job to expire", 120, 0.5)
 
 
+def test_upgrade_leaves_running_jobs_alone(jobs: Jobs, operator: Operator) -> None:
+    """The operator that comes would render other pods; those that run stay, and later jobs get the new ones."""
+    job = jobs.apply("running", small_spec(stop={"steps": 60}))
+    job.until_step(1)
+    before, operators = job.pods()[0], operator.pods()
+    operator.install("--set", "settings.pods.env.SITE=new")
+    try:
+        assert not set(operator.pods()) & set(operators), "the new settings began a new operator"
+        job.until_phase("Succeeded")
+        assert [pod.uid for pod in job.pods()] == [before.uid]
+        assert (job.status["attempt"], job.status["restarts"]) == (1, 0)
+        later = jobs.apply("later", small_spec(stop={"steps": 1}))
+        later.until("a pod", later.pods)
+        assert {"name": "SITE", "value": "new"} in later.pods()[0].body["spec"]["containers"][0]["env"]
+    finally:
+        operator.install()
+
+
 def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator: Operator) -> None:
     """At every change of phase the operator is killed; counters and metrics end as if it had lived."""
     undisturbed = jobs.apply("calm", small_spec(stop={"steps": 12}, **ON_STORAGE))

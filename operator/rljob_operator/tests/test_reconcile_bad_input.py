@@ -1,0 +1,214 @@
+"""What becomes of a job that cannot run, or not here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rljob_operator.cluster.errors import ClusterError, Forbidden, QuotaExceeded, Rejected, Unavailable
+from rljob_operator.cluster.kinds import (
+    CONFIG_MAP,
+    NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    RLJOB,
+    SECRET,
+    SERVICE,
+    STORAGE_CLASS,
+    Kind,
+)
+from rljob_operator.tests.fake_cluster import names
+from rljob_operator.tests.world import KEY, SPEC, TWO_PODS, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+CYCLE = {
+    "stages": [
+        {"name": "rollout", "run": "Rollout", "models": ["actor"], "after": ["update"]},
+        {"name": "reward", "run": "Reward", "after": ["rollout"]},
+        {"name": "advantage", "run": "Advantage", "after": ["reward"]},
+        {"name": "update", "run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"]},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"dag": CYCLE}, "InvalidDAG", "cycle"),
+        ({"training": {"miniBatchRows": 5}}, "InvalidSpec", "spec.training.miniBatchRows"),
+        ({"traning": {}}, "InvalidSpec", "Did you mean training?"),
+        ({"dataBuffer": {"memory": "1Ki"}}, "ImpossiblePlan", "dataBuffer"),
+    ],
+)
+def test_what_cannot_run_fails_before_any_pod(world: World, spec: dict[str, Any], reason: str, words: str) -> None:
+    world.submit(**spec)
+    world.settle()
+    assert world.reason("Accepted") == ("False", reason) and world.reason("Failed") == ("True", reason)
+    assert words in world.condition("Accepted").message
+    assert world.status.attempt == 0 and not world.pods
+
+
+def test_unknown_profile_waits_and_lists_the_known(world: World) -> None:
+    world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "nvidia-h1000"}}])
+    world.settle()
+    assert world.reason("Accepted") == ("False", "UnknownProfile") and world.status.phase == "Pending"
+    assert "nvidia-h100" in world.condition("Accepted").message
+    world.wait(7200)
+    assert world.reason("Failed") == ("True", "PendingTimeout")
+
+
+def test_plan_larger_than_a_config_map_fails_before_any_pod(world: World) -> None:
+    world.submit(env=[{"name": f"V{number}", "value": "x" * 32768} for number in range(40)])  # 1.3 MB
+    world.settle()
+    assert world.reason("Failed") == ("True", "PlanTooLarge") and not world.pods
+    assert "spec.env" in world.condition("Failed").message
+
+
+def claim(phase: str, storage_class: str = "") -> dict[str, Any]:
+    return {"metadata": {"name": "disk"}, "spec": {"storageClassName": storage_class}, "status": {"phase": phase}}
+
+
+STORAGE = {"storage": {"persistentVolumeClaim": "disk"}}
+
+
+def test_storage_claim_must_be_there_and_bound(world: World) -> None:
+    world.submit(**STORAGE)
+    world.settle()
+    assert world.reason("Accepted") == ("False", "StorageClaimMissing") and not world.pods
+    world.cluster.put(PERSISTENT_VOLUME_CLAIM, KEY.namespace, claim("Pending"))
+    world.settle()
+    assert world.reason("Accepted") == ("False", "StorageClaimNotBound") and not world.pods
+    world.cluster.edit(PERSISTENT_VOLUME_CLAIM, KEY.namespace, "disk", status={"phase": "Bound"})
+    world.settle()
+    assert world.reason("Accepted") == ("True", "Valid") and len(world.pods) == 1
+
+
+def test_claim_that_waits_for_a_pod_gets_one(world: World) -> None:
+    fast = {"metadata": {"name": "fast"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    world.cluster.put(STORAGE_CLASS, None, fast)
+    world.cluster.put(PERSISTENT_VOLUME_CLAIM, KEY.namespace, claim("Pending", "fast"))
+    world.submit(**STORAGE)
+    world.settle()
+    assert len(world.pods) == 1
+
+
+def test_code_must_hold_the_modules_that_the_job_names(world: World) -> None:
+    world.submit(code={"configMap": "mine"})
+    world.settle()
+    assert world.reason("Accepted") == ("False", "CodeMissing")
+    world.cluster.put(CONFIG_MAP, KEY.namespace, {"metadata": {"name": "mine"}, "data": {"other.py": ""}})
+    world.settle()
+    message = world.condition("Accepted").message
+    assert "my_rewards.py" in message and "other.py" in message and not world.pods
+    world.cluster.edit(CONFIG_MAP, KEY.namespace, "mine", data={"my_rewards.py": ""})
+    world.settle()
+    assert len(world.pods) == 1
+
+
+def test_code_must_hold_the_modules_of_the_algorithm_too(world: World) -> None:
+    algorithm = {**SPEC["algorithm"], "loss": {"name": "my_losses:squared"}}
+    world.cluster.put(CONFIG_MAP, KEY.namespace, {"metadata": {"name": "mine"}, "data": {"my_rewards.py": ""}})
+    world.submit(code={"configMap": "mine"}, algorithm=algorithm)
+    world.settle()
+    assert "my_losses.py" in world.condition("Accepted").message and not world.pods
+
+
+def test_secret_of_a_variable_must_hold_the_key(world: World) -> None:
+    reference = {"secretKeyRef": {"name": "hf", "key": "token"}}
+    world.submit(env=[{"name": "HF_TOKEN", "valueFrom": reference}])
+    world.settle()
+    assert world.reason("Accepted") == ("False", "SecretMissing")
+    world.cluster.put(SECRET, KEY.namespace, {"metadata": {"name": "hf"}, "data": {"tokn": ""}, "stringData": {}})
+    world.settle()
+    assert "tokn" in world.condition("Accepted").message
+    world.cluster.edit(SECRET, KEY.namespace, "hf", data={"token": ""})
+    world.settle()
+    assert len(world.pods) == 1
+
+
+def test_namespace_that_admits_no_such_pods(world: World) -> None:
+    world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "gaudi"}}])
+    world.settle()
+    assert world.reason("Accepted") == ("False", "PodSecurityConflict") and not world.pods
+
+
+def test_namespace_that_is_being_deleted_gets_no_new_attempt(world: World) -> None:
+    world.to_running()
+    world.cluster.edit(NAMESPACE, None, KEY.namespace, metadata={"deletionTimestamp": "2027-01-15T08:00:00Z"})
+    world.end_worker(0, 75)
+    world.wait(3)
+    assert world.reason("Accepted") == ("False", "NamespaceTerminating")
+    assert world.status.attempt == 1 and not world.pods
+
+
+def test_accelerator_without_an_image(world: World) -> None:
+    world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "tpu"}}])
+    world.settle()
+    assert world.reason("Accepted") == ("False", "ImageUnknown") and not world.pods
+
+
+def test_service_of_the_same_name_is_not_touched(world: World) -> None:
+    world.cluster.put(SERVICE, KEY.namespace, {"metadata": {"name": "small"}, "spec": {"ports": []}})
+    world.submit()
+    world.settle()
+    assert world.reason("Scheduled") == ("False", "NameConflict") and not world.pods
+    assert "Service small" in world.condition("Scheduled").message
+    service = world.cluster.peek(SERVICE, KEY.namespace, "small")
+    assert service is not None and service["spec"] == {"ports": []}
+
+
+def test_pods_of_a_deleted_job_of_the_same_name_are_waited_for(world: World) -> None:
+    world.to_running()
+    world.cluster.remove(RLJOB, world.job)
+    world.submit()
+    world.settle()
+    assert world.reason("Scheduled") == ("False", "PredecessorEnding")
+    assert names(world.pods) == ["small-train-0-a1"]
+    world.wait(1)
+    assert world.status.attempt == 1 and len(world.pods) == 1
+
+
+def refusing(error: type[ClusterError], verb: str, kind: Kind, message: str) -> Any:
+    def refuse(asked: str, of: Kind, name: str) -> ClusterError | None:
+        return error(verb, kind, KEY.namespace, message) if (asked, of) == (verb, kind) else None
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(QuotaExceeded, "QuotaExceeded"), (Forbidden, "Forbidden"), (Rejected, "Rejected")]
+)
+def test_pods_that_are_refused_leave_no_half_gang(world: World, error: type[ClusterError], reason: str) -> None:
+    def refuse(verb: str, kind: Kind, name: str) -> ClusterError | None:
+        is_second = (verb, kind) == ("create", POD) and "train-1" in name
+        return error(verb, kind, KEY.namespace, "exceeded quota: few") if is_second else None
+
+    world.cluster.refuse = refuse
+    world.submit(**TWO_PODS)
+    world.settle()
+    assert world.reason("Scheduled") == ("False", reason) and not world.pods
+    assert (
+        "few" in world.condition("Scheduled").message
+        and "create pods in namespace team" in world.condition("Scheduled").message
+    )
+    world.wait(1)
+    assert world.reason("Scheduled") == ("False", reason), "it is known while the next attempt waits"
+    world.cluster.refuse = lambda verb, kind, name: None
+    world.wait(10)
+    assert len(world.pods) == 2 and world.status.restarts == 0
+
+
+def test_outage_is_for_the_queue_to_retry(world: World) -> None:
+    world.cluster.refuse = refusing(Unavailable, "create", POD, "no answer")
+    world.submit(**TWO_PODS)
+    with pytest.raises(Unavailable):
+        world.settle()
+    world.cluster.refuse = lambda verb, kind, name: None
+    world.settle()
+    assert names(world.pods) == ["small-train-0-a1", "small-train-1-a1"]

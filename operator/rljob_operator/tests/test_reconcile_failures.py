@@ -1,0 +1,201 @@
+"""What becomes of a job whose pods fail, are taken away, or never start."""
+
+from __future__ import annotations
+
+import pytest
+
+from rljob_operator.cluster.kinds import POD
+from rljob_operator.tests.fake_cluster import names
+from rljob_operator.tests.world import TWO_PODS, World, disrupted, ended, running
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+def test_bad_data_of_one_pod_is_not_hidden_behind_the_lost_peer_of_another(world: World) -> None:
+    world.to_running(**TWO_PODS)
+    world.end_worker(0, 75, "lost train-1")
+    assert world.status.phase == "Running" and world.reason("Degraded") == ("True", "PodFailed")
+    world.end_worker(1, 65, "train.parquet: no column question")
+    world.wait(3)
+    assert world.reason("Failed") == ("True", "BadData")
+    failure = world.status.last_failure
+    assert failure is not None and (failure.pod, failure.exit_code) == ("small-train-1-a1", 65)
+    assert "no column question" in world.condition("Failed").message
+
+
+def test_failed_gang_is_deleted_with_little_grace_and_started_again_when_it_is_gone(world: World) -> None:
+    world.to_running(**TWO_PODS)
+    world.end_worker(0, 137)
+    world.wait(3)
+    assert world.status.phase == "Restarting"
+    survivor = world.pods[-1]
+    assert survivor["metadata"]["name"] == "small-train-1-a1" and "deletionTimestamp" in survivor["metadata"]
+    world.settle()
+    assert world.status.attempt == 1, "the old pod is still there"
+    world.wait(2)
+    assert names(world.pods) == ["small-train-0-a2", "small-train-1-a2"]
+    assert (world.status.attempt, world.status.restarts, world.status.counted_restarts) == (2, 1, 1)
+
+
+def test_restarts_are_used_up(world: World) -> None:
+    world.to_running(failurePolicy={"maxRestarts": 0})
+    world.end_worker(0, 70, "ValueError: no")
+    world.wait(3)
+    assert world.reason("Failed") == ("True", "RestartsExhausted")
+    assert "ValueError: no" in world.condition("Failed").message
+
+
+def test_rule_of_the_policy_stops_the_job(world: World) -> None:
+    rules = [{"onExitCodes": [70], "action": "Stop"}]
+    world.to_running(failurePolicy={"rules": rules})
+    world.end_worker(0, 70)
+    world.wait(3)
+    assert world.reason("Failed") == ("True", "StoppedByRule")
+
+
+def test_out_of_memory_is_named(world: World) -> None:
+    world.to_running(**TWO_PODS)
+    world.end_worker(0, 137, reason="OOMKilled")
+    assert world.reason("Degraded") == ("True", "OOMKilled")
+    failure = world.status.last_failure
+    assert failure is not None and failure.reason == "OOMKilled"
+
+
+def test_evicted_pod_is_not_counted_even_where_no_rule_says_so(world: World) -> None:
+    world.to_running(failurePolicy={"maxRestarts": 0, "rules": [{"onExitCodes": [70], "action": "Stop"}]})
+    world.set_pod(world.pods[0], disrupted(ended(137), "TerminationByKubelet"))
+    world.wait(3)
+    world.wait(3)
+    assert (world.status.restarts, world.status.counted_restarts) == (1, 0)
+
+
+def test_eviction_for_what_the_pod_itself_used_is_counted(world: World) -> None:
+    world.to_running()
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "Pod used 9Gi of ephemeral-storage"}
+    world.set_pod(world.pods[0], evicted)
+    world.wait(3)
+    assert world.status.counted_restarts == 1
+    failure = world.status.last_failure
+    assert failure is not None and "9Gi" in failure.message
+
+
+def test_drained_pod_has_time_for_a_checkpoint_of_the_gang(world: World) -> None:
+    world.to_running(**TWO_PODS)
+    world.set_pod(world.pods[0], disrupted(running(), "EvictionByEvictionAPI"))
+    world.cluster.remove(POD, world.pods[0])
+    world.settle()
+    assert world.status.phase == "Running" and world.reason("Degraded") == ("True", "PodTerminating")
+    world.set_pod(world.pods[0], disrupted(ended(76), "EvictionByEvictionAPI"))
+    world.clock.now += 5
+    world.settle()
+    assert world.status.phase == "Running", "the other may still be writing"
+    world.end_worker(1, 76)
+    world.wait(3)
+    world.wait(3)
+    assert (world.status.attempt, world.status.restarts, world.status.counted_restarts) == (2, 1, 0)
+
+
+def test_pod_deleted_by_hand_restarts_the_gang_uncounted(world: World) -> None:
+    world.to_running(**TWO_PODS)
+    world.cluster.remove(POD, world.pods[0], grace_seconds=0)
+    world.wait(3)
+    world.wait(3)
+    world.wait(3)
+    assert (world.status.attempt, world.status.restarts, world.status.counted_restarts) == (2, 1, 0)
+
+
+def test_pod_deleted_while_no_operator_was_there(world: World) -> None:
+    world.to_running()
+    world.cluster.remove(POD, world.pods[0], grace_seconds=0)
+    world.restart_operator()
+    world.wait(3)
+    world.wait(3)
+    assert world.status.attempt == 2
+
+
+def test_data_buffer_that_was_started_again_is_noticed_and_counted(world: World) -> None:
+    world.to_running()
+    terminated = {"exitCode": 137, "reason": "OOMKilled"}
+    buffer = {
+        "name": "data-buffer",
+        "restartCount": 1,
+        "lastState": {"terminated": terminated},
+        "state": {"running": {}},
+    }
+    world.set_pod(world.pods[0], running(initContainerStatuses=[buffer]))
+    world.settle()
+    world.wait(3)
+    failure = world.status.last_failure
+    assert failure is not None and (failure.container, failure.exit_code) == ("data-buffer", 137)
+    assert world.reason("Degraded") == ("True", "DataBufferRestarted")
+    assert world.status.counted_restarts == 1
+
+
+def test_silent_node_is_not_waited_for_longer_than_told(world: World) -> None:
+    """Its node is marked, the pod is evicted with 600 s of grace, and nothing ends it."""
+    world.to_running(lifecycle={"forceDeleteSeconds": 5})
+    cut_off = running()
+    cut_off["conditions"][-1] = {"type": "Ready", "status": "False"}
+    world.cluster.node_is_dead = lambda pod: pod["metadata"]["name"] == "small-train-0-a1"
+    world.set_pod(world.pods[0], disrupted(cut_off, "DeletionByTaintManager"))
+    world.cluster.remove(POD, world.pods[0])
+    world.settle()
+    world.wait(3)
+    assert world.status.phase == "Restarting" and world.status.counted_restarts == 0
+    assert world.reason("Degraded") == ("True", "PodDisrupted")
+    world.wait(6)
+    assert names(world.pods) == ["small-train-0-a1"] and world.reason("Degraded")[1] == "PodStuckTerminating"
+    world.wait(2)
+    assert names(world.pods) == ["small-train-0-a2"], "2 s of grace and 5 s more"
+    assert [each["note"] for each in world.cluster.events("PodForceDeleted")] == ["small-train-0-a1"]
+
+
+# ---- deadlines -----------------------------------------------------------------------------------
+
+
+def test_pods_that_never_become_ready_fail_the_job(world: World) -> None:
+    world.submit(lifecycle={"pendingSeconds": 100})
+    world.settle()
+    world.clock.now += 99
+    assert world.reconcile() == pytest.approx(1.0)
+    world.wait(1)
+    assert world.reason("Failed") == ("True", "PendingTimeout")
+
+
+def test_half_placed_gang_gives_its_places_back_and_tries_again_later(world: World) -> None:
+    world.submit(scheduling={"timeoutSeconds": 60}, **TWO_PODS)
+    world.settle()
+    world.set_pod(world.pods[0], running(), node="node1")
+    world.wait(60)
+    assert world.reason("Scheduled") == ("False", "GangTimedOut")
+    world.wait(2)
+    assert not world.pods and world.status.phase == "Pending"
+    world.wait(6)
+    assert (world.status.attempt, world.status.restarts) == (2, 0)
+
+
+def test_active_seconds_end_the_job(world: World) -> None:
+    world.to_running(lifecycle={"activeSeconds": 50})
+    world.wait(49)
+    assert world.status.phase == "Running"
+    world.wait(1)
+    assert world.reason("Failed") == ("True", "ActiveDeadlineExceeded")
+
+
+def test_image_that_cannot_be_pulled_is_said_and_in_the_end_fails_the_job(world: World) -> None:
+    world.submit()
+    world.settle()
+    waiting = {"reason": "ImagePullBackOff", "message": "not found"}
+    worker = {"name": "worker", "image": "nowhere/worker:1", "state": {"waiting": waiting}}
+    world.set_pod(world.pods[0], {"phase": "Pending", "containerStatuses": [worker]}, node="node1")
+    world.settle()
+    assert world.reason("Degraded") == ("True", "ImagePullFailed")
+    assert "nowhere/worker:1" in world.condition("Degraded").message
+    world.wait(900)
+    assert world.reason("Failed") == ("True", "ImagePullFailed")

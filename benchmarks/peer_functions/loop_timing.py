@@ -10,11 +10,13 @@ by one: it runs on few rows, ours on the same.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from siirl.dag_worker import core_algos as siirl
@@ -24,7 +26,9 @@ from rljob_worker.algorithms import advantages as ours
 
 GROUP_SIZE, GAMMA, LAMBDA = 8, 0.99, 0.95
 MARFT_ROWS = 8
-Call = Callable[[], object]
+CONFIG = SimpleNamespace(gamma=GAMMA, get=lambda name, default: default)
+Call = Callable[[], Any]
+Cases = dict[str, tuple[str, Call, Call]]
 
 
 class Data:
@@ -52,72 +56,70 @@ class Data:
         return out
 
 
-def cases(data: Data) -> dict[str, tuple[str, Call, Call]]:
+def cases(data: Data) -> Cases:
     """Name -> whose loop, ours, theirs."""
-    rewards, groups, mask = data.rewards, data.group_ids, data.padded_mask
-    rest = {"row": data.row, "mask": data.mask, "num_rows": data.num_rows}
-    config = SimpleNamespace(gamma=GAMMA, get=lambda name, default: default)
+    found = over_tokens(data) | {f"MARFT, {MARFT_ROWS} rows": ("siiRL", *marft(data))}
+    for name, system, function, mine, options in over_rows(data):
+        loop = functools.partial(getattr(system, f"compute_{function}_outcome_advantage"), **options)
+        found |= by_row(data, name, "verl" if system is verl else "siiRL", mine, loop)
+    return found
 
-    def on_tokens(by_row: torch.Tensor) -> torch.Tensor:
-        return torch.where(data.mask, by_row[data.row], 0.0)
 
-    def rows(name: str, mine: Call, system: object, function: str, **more: object) -> dict[str, tuple[str, Call, Call]]:
-        loop = getattr(system, function)
-        who = "verl" if system is verl else "siiRL"
-        one = torch.ones(data.num_rows, 1)
-        return {
-            f"{name}, rows alone": (who, mine, lambda: loop(rewards[:, None].clone(), one, data.index, **more)),
-            name: (
-                who,
-                lambda: on_tokens(mine()),
-                lambda: loop(data.padded_rewards.clone(), mask, data.index, **more),
-            ),
-        }
+def over_rows(data: Data) -> list[tuple[str, Any, str, Call, dict[str, object]]]:
+    """Estimators that give every token of a row the same advantage: name, system, its function, ours, its options."""
+    rewards, groups = data.rewards, data.group_ids
+
+    def cpgd(weighting: str) -> Call:
+        return lambda: ours.cpgd_advantages(rewards, groups, weighting=weighting)
+
+    def grpo() -> object:
+        return ours.grpo_advantages(rewards, groups)
+
+    clip_filter: dict[str, object] = {"weight_factor_in_cpgd": "clip_filter_like_weight"}
+    return [
+        ("GRPO", verl, "grpo", grpo, {}),
+        ("GRPO, siiRL", siirl, "grpo", grpo, {}),
+        ("RLOO", verl, "rloo", lambda: ours.rloo_advantages(rewards, groups), {}),
+        ("OPO", verl, "opo", lambda: ours.opo_advantages(rewards, data.lengths, groups), {}),
+        ("GRPOPassK", verl, "grpo_passk", lambda: ours.pass_at_k_advantages(rewards, groups), {"config": CONFIG}),
+        ("CPGD", siirl, "cpgd", cpgd("StandardDeviation"), {}),
+        ("CPGD, ClipFilter", siirl, "cpgd", cpgd("ClipFilter"), clip_filter),
+    ]
+
+
+def by_row(data: Data, name: str, who: str, mine: Call, loop: Callable[..., object]) -> Cases:
+    """The rows alone, and rows that become tokens."""
+    one = torch.ones(data.num_rows, 1)
+
+    def on_tokens() -> object:
+        return torch.where(data.mask, mine()[data.row], 0.0)
 
     return {
-        **rows("GRPO", lambda: ours.grpo_advantages(rewards, groups), verl, "compute_grpo_outcome_advantage"),
-        **rows("GRPO, siiRL", lambda: ours.grpo_advantages(rewards, groups), siirl, "compute_grpo_outcome_advantage"),
-        **rows("RLOO", lambda: ours.rloo_advantages(rewards, groups), verl, "compute_rloo_outcome_advantage"),
-        **rows(
-            "OPO",
-            lambda: ours.opo_advantages(rewards, data.lengths, groups),
-            verl,
-            "compute_opo_outcome_advantage",
-        ),
-        **rows(
-            "GRPOPassK",
-            lambda: ours.pass_at_k_advantages(rewards, groups),
-            verl,
-            "compute_grpo_passk_outcome_advantage",
-            config=config,
-        ),
-        **rows(
-            "CPGD",
-            lambda: ours.cpgd_advantages(rewards, groups, weighting="StandardDeviation"),
-            siirl,
-            "compute_cpgd_outcome_advantage",
-        ),
-        **rows(
-            "CPGD, ClipFilter",
-            lambda: ours.cpgd_advantages(rewards, groups, weighting="ClipFilter"),
-            siirl,
-            "compute_cpgd_outcome_advantage",
-            weight_factor_in_cpgd="clip_filter_like_weight",
-        ),
-        "ReinforcePlusPlus, whitened": (
-            "verl",
-            lambda: ours.whiten(ours.discounted_returns(data.token_rewards, **rest, gamma=GAMMA), data.mask),
-            lambda: verl.compute_reinforce_plus_plus_outcome_advantage(data.padded_rewards, mask, config=config),
-        ),
-        "GAE, whitened": (
-            "verl",
-            lambda: ours.whiten(
-                ours.gae(data.token_rewards, data.values, **rest, gamma=GAMMA, lam=LAMBDA)[0], data.mask
-            ),
-            lambda: verl.compute_gae_advantage_return(data.padded_rewards, data.padded_values, mask, GAMMA, LAMBDA),
-        ),
-        f"MARFT, {MARFT_ROWS} rows": ("siiRL", *marft(data)),
+        f"{name}, rows alone": (who, mine, lambda: loop(data.rewards[:, None].clone(), one, data.index)),
+        name: (who, on_tokens, lambda: loop(data.padded_rewards.clone(), data.padded_mask, data.index)),
     }
+
+
+def over_tokens(data: Data) -> Cases:
+    """Estimators that go backwards over the tokens of a row."""
+    rest = {"row": data.row, "mask": data.mask, "num_rows": data.num_rows}
+
+    def returns() -> object:
+        return ours.whiten(ours.discounted_returns(data.token_rewards, **rest, gamma=GAMMA), data.mask)
+
+    def gae() -> object:
+        found = ours.gae(data.token_rewards, data.values, **rest, gamma=GAMMA, lam=LAMBDA)
+        return ours.whiten(found[0], data.mask)
+
+    def their_returns() -> object:
+        rewards = data.padded_rewards
+        return verl.compute_reinforce_plus_plus_outcome_advantage(rewards, data.padded_mask, config=CONFIG)
+
+    def their_gae() -> object:
+        values = data.padded_values
+        return verl.compute_gae_advantage_return(data.padded_rewards, values, data.padded_mask, GAMMA, LAMBDA)
+
+    return {"ReinforcePlusPlus, whitened": ("verl", returns, their_returns), "GAE, whitened": ("verl", gae, their_gae)}
 
 
 def marft(data: Data) -> tuple[Call, Call]:

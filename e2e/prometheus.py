@@ -71,9 +71,10 @@ class Prometheus:
         arguments = {"query": expr, "start": now - WINDOW_SECONDS, "end": now, "step": SCRAPE_SECONDS}
         return any(series["values"] for series in self._get("query_range", arguments)["result"])
 
-    def firing_or_known_rules(self) -> list[str]:
-        """Names of the alert rules that Prometheus took."""
-        return [rule["name"] for group in self._get("rules", {})["groups"] for rule in group["rules"]]
+    def alert_rules(self) -> dict[str, str]:
+        """The alert rules that Prometheus took, and how their last evaluation went: `ok`, `err` or `unknown`."""
+        groups = self._get("rules", {})["groups"]
+        return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
 
     def _get(self, path: str, arguments: dict[str, Any]) -> dict[str, Any]:
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"

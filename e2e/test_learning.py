@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from charts.dashboards.alerts import ALERTS
 from e2e.jobs import EXAMPLES, ON_STORAGE, Jobs, example, metrics
 from e2e.prometheus import Prometheus, empty_panels
 
@@ -47,3 +48,4 @@ def test_jobs_learn_over_two_nodes_and_fill_every_panel(jobs: Jobs, storage: Pat
     ppo.until_phase("Succeeded", 180)
     assert metrics(storage, "ppo")[-1]["data/bytes_total"] > 0
     assert empty_panels(prometheus) == []
+    assert prometheus.alert_rules() == {alert.name: "ok" for alert in ALERTS}

@@ -55,4 +55,5 @@ def row_weights(rewards: Tensor, options: ResamplingSpec, *, seed: int, step: in
     draws = torch.from_numpy(np.random.default_rng((seed, step)).random(len(rewards)))
     cumulative = weights.cumsum(0)
     drawn = torch.searchsorted(cumulative, draws * cumulative[-1], right=True)
+    drawn.clamp_(max=len(rewards) - 1)  # the largest draw times the total may round up to the total
     return torch.bincount(drawn, minlength=len(rewards))

@@ -39,7 +39,7 @@ cluster-down: setup
 	$(BIN)/python -m e2e.cluster down
 
 e2e: images chart-test  ## the operator, the chart and whole jobs on a real cluster
-	$(BIN)/python -m pytest e2e
+	$(BIN)/python -m pytest e2e --durations=10
 
 lint: setup
 	$(BIN)/ruff check .

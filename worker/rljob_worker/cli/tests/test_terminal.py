@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -40,6 +41,7 @@ def make_foreground(terminal):
     import termios
 
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` ignores it, and so would a run
 
 
 def read_until(terminal, text):

@@ -114,6 +114,17 @@ def test_service_edited_by_hand_is_healed(jobs: Jobs) -> None:
     job.until("the service as it was", lambda: jobs.kubectl(*question) == "true")
 
 
+def test_status_edited_by_hand_is_healed(jobs: Jobs) -> None:
+    """The pods show what is true: nothing is restarted."""
+    job = jobs.apply("forged", small_spec(stop={"steps": 200}))
+    job.until_phase("Running")
+    pod = job.pods()[0].uid
+    forged = '{"status":{"phase":"Succeeded","attempt":0,"ready":"7/7"}}'
+    jobs.kubectl("patch", "rlj", "forged", "--subresource=status", "--type=merge", "-p", forged)
+    job.until("the status as it was", lambda: (job.phase, job.status.get("attempt")) == ("Running", 1))
+    assert job.status["ready"] == "1/1" and [each.uid for each in job.pods()] == [pod]
+
+
 def test_right_that_the_operator_lacks_is_named(jobs: Jobs, cluster: Cluster) -> None:
     """Somebody took a verb away; once it is back, the job runs."""
     role = json.loads(cluster.kubectl("get", "clusterrole", RELEASE, "-o", "json"))

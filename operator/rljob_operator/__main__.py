@@ -23,14 +23,15 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
         pods=settings.pods,
         progress_interval_seconds=settings.progress.interval_seconds,
     )
-    schedulers = Schedulers(surroundings.cluster, lambda: surroundings.served.versions)
+    served = surroundings.served
+    schedulers = Schedulers(surroundings.cluster, lambda: served.versions)
     return Reconciler(
         cluster=surroundings.cluster,
         pods=surroundings.pods,
         progress=surroundings.progress,
         rules=rules,
         metrics=surroundings.metrics.jobs,
-        gangs=Gangs(surroundings.cluster, schedulers.choose, schedulers.learn),
+        gangs=Gangs(surroundings.cluster, schedulers.choose, schedulers.learn, lambda: served.workloads),
         clock=time.time,
         new_token=lambda: secrets.token_urlsafe(32),
     ).reconcile

@@ -18,7 +18,7 @@ from rljob_operator.manifests.gang.gang import Readiness
 from rljob_operator.manifests.pods import pods
 from rljob_operator.manifests.secrets import token_secret
 from rljob_operator.observe import PodFacts, is_child_of
-from rljob_operator.states import Decision
+from rljob_operator.states import Decision, QueueAction
 
 
 class PodCache(Protocol):
@@ -53,6 +53,8 @@ class Actions:
                 await self._create(decision, context)
             elif decision.keeps_children and heals:
                 healed = await self._heal(context)
+        elif decision.queue in (QueueAction.LEAVE, QueueAction.FINISH):
+            await self._gangs.leave_unplanned(self._key, self._children)
         if decision.deletes_job:
             await self._children.delete_job(RLJOB)
         return healed

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from rljob_operator import names
 from rljob_operator.bulk import for_each
 from rljob_operator.children import Children
 from rljob_operator.cluster.api import FIELD_MANAGER, Cluster, Object
-from rljob_operator.cluster.kinds import kind_of
+from rljob_operator.cluster.kinds import Kind, kind_of
 from rljob_operator.conditions import Reason
+from rljob_operator.key import Key
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.gang import Gang, Readiness, Unserved
 from rljob_operator.manifests.gang.none import Ungrouped
@@ -26,10 +28,18 @@ async def _nothing_to_learn(context: JobContext) -> None:
 class Gangs:
     """One for all jobs; `select` chooses a job's adapter, once `learn` has asked the cluster what that depends on."""
 
-    def __init__(self, cluster: Cluster, select: Select, learn: Learn = _nothing_to_learn) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        select: Select,
+        learn: Learn = _nothing_to_learn,
+        workloads: Callable[[], Kind | None] = lambda: None,
+    ) -> None:
+        """`workloads`: Kueue's kind, where the cluster has it."""
         self._cluster = cluster
         self._select = select
         self._learn = learn
+        self._workloads = workloads
 
     def of(self, context: JobContext) -> Gang:
         """The adapter of this job; where the cluster lacks it, there is nothing to write to either."""
@@ -86,6 +96,13 @@ class Gangs:
             await self._cluster.apply_status(
                 kind_of(status), context.namespace, status, manager=manager or FIELD_MANAGER
             )
+
+    async def leave_unplanned(self, key: Key, children: Children) -> None:
+        """A job that queued while it could be planned, and no longer can, has no adapter to ask: its Workload goes."""
+        kind = self._workloads()
+        found = await self._cluster.get(kind, key.namespace, names.workload_name(key.name)) if kind else None
+        if found is not None:
+            await children.delete(found)
 
     async def _drop_older(self, context: JobContext, gang: Gang, attempt: int, children: Children) -> None:
         """A pod group of an attempt without pods would still ask its scheduler for room."""

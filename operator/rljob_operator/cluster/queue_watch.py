@@ -8,10 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
+from rljob_operator.cluster.kinds import Kind
 from rljob_operator.cluster.served import ServedApis
-
-_NEWEST_FIRST = (WORKLOAD_KUEUE_V1BETA2, WORKLOAD_KUEUE)
 
 
 def drop_all_but_metadata(item: Object) -> None:
@@ -31,14 +29,11 @@ class QueueWatch:
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
-            kind = await self._served.until(self._kind)
+            kind = await self._served.until(lambda: self._served.workloads)
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(self._watch(kind), name=f"watch {kind.resource}")
                 await self._served.until(functools.partial(self._differs, kind))
                 watching.cancel()
 
-    def _kind(self) -> Kind | None:
-        return next((kind for kind in _NEWEST_FIRST if kind.api_version in self._served.versions), None)
-
     def _differs(self, kind: Kind) -> bool | None:
-        return self._kind() != kind or None
+        return self._served.workloads != kind or None

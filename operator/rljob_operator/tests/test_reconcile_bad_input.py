@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from rljob_operator.cluster.kinds import (
     SECRET,
     SERVICE,
     STORAGE_CLASS,
+    WORKLOAD_KUEUE,
     Kind,
 )
 from rljob_operator.tests.fake_cluster import names
+from rljob_operator.tests.fake_queue import FakeQueue
 from rljob_operator.tests.world import KEY, SPEC, TWO_PODS, World
 
 
@@ -212,3 +215,16 @@ def test_outage_is_for_the_queue_to_retry(world: World) -> None:
     world.cluster.refuse = lambda verb, kind, name: None
     world.settle()
     assert names(world.pods) == ["small-train-0-a1", "small-train-1-a1"]
+
+
+def test_queued_job_whose_profile_is_taken_away_gives_its_place_up() -> None:
+    """It has no plan any more, so no adapter either; what it asked of the queue is found by its name."""
+    world = World(select=lambda context: FakeQueue())
+    world.submit()
+    world.settle()
+    assert len(world.cluster.all(WORKLOAD_KUEUE)) == 1
+    world.rules = replace(world.rules, profiles={})
+    world.restart_operator()
+    world.settle()
+    assert world.reason("Accepted") == ("False", "UnknownProfile")
+    assert not world.cluster.all(WORKLOAD_KUEUE)

@@ -15,7 +15,7 @@ from rljob_api.profiles import DEFAULT
 from rljob_api.tests.builders import SMALL
 from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB
+from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE
 from rljob_operator.conditions import condition
 from rljob_operator.gangs import Gangs, Select
 from rljob_operator.job_metrics import JobMetrics
@@ -76,7 +76,7 @@ class World:
             self.progress,
             self.rules,
             self.metrics,
-            Gangs(self.cluster, self.select),
+            Gangs(self.cluster, self.select, workloads=lambda: WORKLOAD_KUEUE),
             self.clock,
             lambda: next(tokens),
         )

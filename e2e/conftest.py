@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from e2e.cluster import Cluster
+from e2e.cluster import Cluster, kueue
 from e2e.jobs import Jobs
 from e2e.operator import Operator
 from e2e.prometheus import Prometheus, scraping
@@ -30,6 +31,13 @@ def cluster() -> Iterator[Cluster]:
     yield running
     if not os.environ.get("RLJOB_E2E_KEEP"):
         running.down()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kueue_image() -> Iterator[Future[Path]]:
+    """Where there is none yet, it takes minutes to compile: meanwhile other tests wait for their pods."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(kueue.image_archive)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ QUEUED = {"scheduling": {"provider": "Kueue", "queue": "team"}, **ON_STORAGE}
 
 
 @pytest.fixture(scope="module")
-def queues(cluster: Cluster, operator: Operator) -> Iterator[None]:
+def queues(cluster: Cluster, operator: Operator, kueue_image: Future[Path]) -> Iterator[None]:
     """Kueue, one ClusterQueue with room for one pod, and two priorities."""
+    kueue_image.result()
     kueue.install(cluster)
     for manifest in _cluster_objects():
         _apply(cluster, manifest)
@@ -42,7 +44,7 @@ def queued(queues: None, jobs: Jobs, storage: Path) -> Jobs:
 
 
 def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: Jobs, storage: Path) -> None:
-    first = queued.apply("first", small_spec(**{**QUEUED, "stop": {"steps": 60}}))
+    first = queued.apply("first", small_spec(**{**QUEUED, "stop": {"steps": 100}}))
     first.until_step(3)
     second = queued.apply("second", small_spec(**QUEUED))
     second.until("waiting for quota", lambda: second.condition("QuotaReserved").get("reason") == "QuotaPending")
@@ -53,13 +55,13 @@ def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: Jobs, sto
     first.patch(suspend=False)
     first.until_phase("Succeeded", 180)
     assert first.status["attempt"] == 2 and first.status["restarts"] == 0
-    assert [row["step"] for row in metrics(storage, "first")][-1] == 60
+    assert [row["step"] for row in metrics(storage, "first")][-1] == 100
     assert set(finished_workloads(queued)) == {"rljob-first", "rljob-second"}
 
 
 def test_preempted_job_goes_on_from_its_checkpoint(queued: Jobs, storage: Path) -> None:
     low, high = ({"kueue.x-k8s.io/priority-class": name} for name in ("low", "high"))
-    modest = queued.apply("modest", small_spec(**{**QUEUED, "stop": {"steps": 60}}), labels=low)
+    modest = queued.apply("modest", small_spec(**{**QUEUED, "stop": {"steps": 100}}), labels=low)
     modest.until_step(3)
     urgent = queued.apply("urgent", small_spec(**QUEUED), labels=high)
     urgent.until_phase("Succeeded", 180)
@@ -67,7 +69,7 @@ def test_preempted_job_goes_on_from_its_checkpoint(queued: Jobs, storage: Path) 
     modest.until_phase("Succeeded", 180)
     status = modest.status
     assert status["attempt"] == 2 and status["countedRestarts"] == 0
-    assert [row["step"] for row in metrics(storage, "modest")][-1] == 60
+    assert [row["step"] for row in metrics(storage, "modest")][-1] == 100
     assert set(finished_workloads(queued)) == {"rljob-modest", "rljob-urgent"}
 
 

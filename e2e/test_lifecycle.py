@@ -10,9 +10,9 @@ WORKER = "rljob_worker.runtime"
 
 
 def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, storage: Path) -> None:
-    undisturbed = jobs.apply("straight", small_spec(stop={"steps": 30}, **ON_STORAGE))
-    job = jobs.apply("paused", small_spec(stop={"steps": 30}, **ON_STORAGE))
-    job.until_step(5)
+    undisturbed = jobs.apply("straight", small_spec(stop={"steps": 40}, **ON_STORAGE))
+    job = jobs.apply("paused", small_spec(stop={"steps": 40}, **ON_STORAGE))
+    job.until_step(3)
     job.patch(suspend=True)
     job.until_phase("Suspended")
     assert not job.pods()
@@ -22,7 +22,7 @@ def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, 
     job.until_phase("Succeeded")
     undisturbed.until_phase("Succeeded")
     assert job.status["attempt"] == 2 and job.status.get("restarts", 0) == 0
-    assert 5 <= stopped_at < 30
+    assert 3 <= stopped_at < 40
     assert without_times(metrics(storage, "paused")) == without_times(metrics(storage, "straight"))
 
 
@@ -53,7 +53,7 @@ def test_finished_job_expires(jobs: Jobs) -> None:
 
 def test_upgrade_leaves_running_jobs_alone(jobs: Jobs, operator: Operator) -> None:
     """The operator that comes would render other pods; those that run stay, and later jobs get the new ones."""
-    job = jobs.apply("running", small_spec(stop={"steps": 60}))
+    job = jobs.apply("running", small_spec(stop={"steps": 150}))
     job.until_step(1)
     before, operators = job.pods()[0], operator.pods()
     operator.install("--set", "settings.pods.env.SITE=new")
@@ -71,9 +71,9 @@ def test_upgrade_leaves_running_jobs_alone(jobs: Jobs, operator: Operator) -> No
 
 def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator: Operator) -> None:
     """At every change of phase the operator is killed; counters and metrics end as if it had lived."""
-    undisturbed = jobs.apply("calm", small_spec(stop={"steps": 12}, **ON_STORAGE))
-    undisturbed.until_phase("Succeeded")
-    job = jobs.apply("hunted", small_spec(stop={"steps": 12}, **ON_STORAGE))
+    long = small_spec(stop={"steps": 300}, **ON_STORAGE)  # a new operator takes seconds, a step 0.1 s
+    undisturbed = jobs.apply("calm", long)
+    job = jobs.apply("hunted", long)
     operator.kill()
     job.until_phase("Running")
     operator.kill()
@@ -92,5 +92,6 @@ def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator
     operator.kill()
     job.until_phase("Succeeded", 180)
     operator.kill()
+    undisturbed.until_phase("Succeeded")
     assert (job.status["attempt"], job.status["restarts"]) == (3, 1)
     assert without_times(metrics(storage, "hunted")) == without_times(metrics(storage, "calm"))

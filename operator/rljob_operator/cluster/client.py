@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 from rljob_operator.cluster.answers import error_of
 from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
+from rljob_operator.cluster.apply_body import apply_body
 from rljob_operator.cluster.connection import Connection, Request
 from rljob_operator.cluster.errors import Conflict, NotFound, Unavailable
 from rljob_operator.cluster.kinds import API_GROUP, Kind
 from rljob_operator.cluster.rate_limit import RateLimit
 from rljob_operator.cluster.retry import Answer, RetryPolicy
 
-_APPLY = "application/apply-patch+yaml"  # JSON is YAML
+_APPLY = "application/apply-patch+yaml; charset=utf-8"  # with its charset the client library sends bytes as they are
 
 # The server ends a watch after so long; it is opened again from where it was, which spreads load and ends silence.
 _WATCH_SECONDS = 300
@@ -113,7 +114,9 @@ class ApiCluster:
     ) -> Object:
         path = kind.path(namespace, body["metadata"]["name"], subresource)
         query = (("fieldManager", manager), ("force", "true"))
-        request = Request("patch", "PATCH", path, query=query, body=_complete(kind, body), content_type=_APPLY)
+        request = Request(
+            "patch", "PATCH", path, query=query, body=apply_body(_complete(kind, body)), content_type=_APPLY
+        )
         return await self._object(request, kind, namespace)
 
     async def _object(self, request: Request, kind: Kind, namespace: str | None) -> Object:

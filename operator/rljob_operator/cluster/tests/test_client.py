@@ -83,7 +83,7 @@ def test_create_and_apply_say_who_writes(tmp_path: Path) -> None:
         assert create.query == {"fieldManager": "rljob-operator", "fieldValidation": "Strict"}
         assert create.body == {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
         assert apply.query == {"fieldManager": "rljob-operator", "force": "true"}
-        assert apply.headers["Content-Type"] == "application/apply-patch+yaml"
+        assert apply.headers["Content-Type"] == "application/apply-patch+yaml; charset=utf-8"
         assert apply.body["apiVersion"] == "rljob.dev/v1alpha1"
 
     play(scene, tmp_path)

@@ -1,4 +1,4 @@
-"""How soon a job goes on after something of it died, on a real cluster with the chart's own settings.
+"""How soon a job goes on after something of it died, on a real cluster with the values of `e2e/values.yaml`.
 
     python benchmarks/operator_recovery.py [--repeats 5] [--index 6]
 
@@ -31,15 +31,16 @@ NUM_PODS = 2
 WORKER, BUFFER = "rljob_worker.runtime", "rljob_worker.databuffer"
 Death = Callable[[Jobs, Job], None]
 
+
+def delete_pod(jobs: Jobs, job: Job) -> None:
+    jobs.kubectl("delete", "pod", job.pods()[0].name, "--force", "--grace-period=0", "--wait=false")
+
+
 DEATHS: dict[str, Death] = {
     "worker killed": lambda jobs, job: job.pods()[0].kill(WORKER),
     "data buffer killed": lambda jobs, job: job.pods()[1].kill(BUFFER),
-    "pod deleted by force": lambda jobs, job: _delete_pod(jobs, job),
+    "pod deleted by force": delete_pod,
 }
-
-
-def _delete_pod(jobs: Jobs, job: Job) -> None:
-    jobs.kubectl("delete", "pod", job.pods()[0].name, "--force", "--grace-period=0", "--wait=false")
 
 
 def start(jobs: Jobs, name: str) -> Job:

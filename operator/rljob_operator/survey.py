@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rljob_api import keys
@@ -30,32 +30,25 @@ class ProgressSource(Protocol):
     async def read(self, address: str) -> ProgressAnswer | Unreachable: ...
 
 
+@dataclass(frozen=True)
 class Surveyor:
     """One for all jobs."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        pods: PodCache,
-        progress: ProgressSource,
-        rules: Rules,
-        gangs: Gangs,
-        clock: Callable[[], float],
-    ) -> None:
-        self._cluster = cluster
-        self._pods = pods
-        self._progress = progress
-        self._rules = rules
-        self._gangs = gangs
-        self._clock = clock
+    cluster: Cluster
+    pods: PodCache
+    progress: ProgressSource
+    rules: Rules
+    gangs: Gangs
+    clock: Callable[[], float]
 
     async def survey(self, job: Job, memory: Memory) -> tuple[Situation, JobContext | None]:
         """The situation, and what children are rendered from, which a job that is refused does not have."""
-        accepted = await self._accept(job, memory)
-        context = self._context(job, accepted, await self._running_plan(job, memory))
-        seen = self._pods.of(job.key)
+        running = await self._running_plan(job, memory)
+        accepted = self._accept(job, memory, running)
+        context = self._context(job, accepted, running)
+        seen = self.pods.of(job.key)
         situation = replace(
-            _situation(job, accepted, context, self._clock()),
+            _situation(job, accepted, context, self.clock()),
             pods=memory.read_pods(seen, job.uid),
             obstacle=memory.obstacle,
             is_predecessor_ending=any(is_of_predecessor(pod, job.key.name, job.uid) for pod in seen),
@@ -64,19 +57,18 @@ class Surveyor:
             # A cache may be behind; a pod is gone when the API server says so.
             situation = replace(situation, pods=await self.list_pods(job))
         if context is not None:
-            situation = await self._gangs.look(context, situation)
+            situation = await self.gangs.look(context, situation)
         return replace(situation, progress=await self._ask(job, situation, memory)), context
 
     async def list_pods(self, job: Job) -> tuple[PodFacts, ...]:
         """The job's pods as the API server knows them now."""
-        listed = pages(self._cluster, POD, job.key.namespace, labels=f"{keys.LABEL_JOB}={job.key.name}")
+        listed = pages(self.cluster, POD, job.key.namespace, labels=f"{keys.LABEL_JOB}={job.key.name}")
         return tuple([pod_facts(pod) async for page in listed for pod in page.items if is_child_of(pod, job.uid)])
 
-    async def _accept(self, job: Job, memory: Memory) -> Accepted | Refusal:
-        running = await self._running_plan(job, memory)
+    def _accept(self, job: Job, memory: Memory, running: Plan | None) -> Accepted | Refusal:
         known = job.generation, job.status.plan_config_map or ""
         if memory.accepted is None or memory.accepted[0] != known:
-            memory.accepted = known, accept(job.body, running, self._rules.profiles)
+            memory.accepted = known, accept(job.body, running, self.rules.profiles)
         return memory.accepted[1]
 
     async def _running_plan(self, job: Job, memory: Memory) -> Plan | None:
@@ -84,7 +76,7 @@ class Surveyor:
         if name is None:
             return None
         if name not in memory.plans:
-            found = read_plan(await self._cluster.get(CONFIG_MAP, job.key.namespace, name))
+            found = read_plan(await self.cluster.get(CONFIG_MAP, job.key.namespace, name))
             if found is None:
                 return None
             memory.plans = {name: found}
@@ -99,8 +91,8 @@ class Surveyor:
             uid=job.uid,
             namespace=job.key.namespace,
             plan=running if job.is_alive and running is not None else accepted.plan,
-            profiles=self._rules.profiles,
-            pods=self._rules.pods,
+            profiles=self.rules.profiles,
+            pods=self.rules.pods,
         )
 
     async def _ask(self, job: Job, situation: Situation, memory: Memory) -> ProgressAnswer | Unreachable | None:
@@ -111,14 +103,14 @@ class Surveyor:
         pod = next((pod for pod in situation.pods if pod.name == lead), None)
         if pod is None or not pod.address or pod.ended is not None or not pod.is_ready:
             return None
-        if situation.now - memory.last_poll < self._rules.progress_interval_seconds:
+        if situation.now - memory.last_poll < self.rules.progress_interval_seconds:
             return None
         memory.last_poll = situation.now
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        answer = await self._progress.read(f"{host}:{keys.PORT_WORKER_METRICS}")
+        answer = await self.progress.read(f"{host}:{keys.PORT_WORKER_METRICS}")
         memory.num_unanswered = memory.num_unanswered + 1 if isinstance(answer, Unreachable) else 0
         # A worker that has just ended, or is about to listen, does not answer either.
-        return None if 0 < memory.num_unanswered < self._rules.unanswered_polls else answer
+        return None if 0 < memory.num_unanswered < self.rules.unanswered_polls else answer
 
 
 def _situation(job: Job, accepted: Accepted | Refusal, context: JobContext | None, now: float) -> Situation:

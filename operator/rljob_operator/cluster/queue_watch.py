@@ -9,6 +9,7 @@ from typing import Any
 
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import Kind
+from rljob_operator.cluster.reflector import drop_bookkeeping
 from rljob_operator.cluster.served import ServedApis
 
 
@@ -16,7 +17,7 @@ def drop_all_but_metadata(item: Object) -> None:
     """That a Workload changed is all there is to hear: the reconcile reads it afresh."""
     for field in item.keys() - {"metadata"}:
         del item[field]
-    item["metadata"].pop("managedFields", None)
+    drop_bookkeeping(item)
 
 
 class QueueWatch:

@@ -30,18 +30,16 @@ _UNITS = {
     "validation/accuracy": "rljob_validation_accuracy_ratio",
 }
 
+_EDGE_MEASURES = (
+    "get_bytes", "get_rows", "get_seconds", "put_rows", "put_seconds", "producer_seconds", "transfer_seconds",
+)  # fmt: skip
+
 # first match wins: the wait of a stage before the time of a stage
 _FAMILIES = [
     (re.compile(r"time/(?P<stage>.+)_wait_seconds"), "rljob_stage_wait_seconds"),
     (re.compile(r"time/(?P<stage>.+)_seconds"), "rljob_stage_seconds"),
     (re.compile(r"data/bytes_(?P<edge>.+)"), "rljob_edge_bytes"),
-    (re.compile(r"data/get_bytes/(?P<edge>.+)"), "rljob_edge_get_bytes"),
-    (re.compile(r"data/get_rows/(?P<edge>.+)"), "rljob_edge_get_rows"),
-    (re.compile(r"data/get_seconds/(?P<edge>.+)"), "rljob_edge_get_seconds"),
-    (re.compile(r"data/put_rows/(?P<edge>.+)"), "rljob_edge_put_rows"),
-    (re.compile(r"data/put_seconds/(?P<edge>.+)"), "rljob_edge_put_seconds"),
-    (re.compile(r"data/producer_seconds/(?P<edge>.+)"), "rljob_edge_producer_seconds"),
-    (re.compile(r"data/transfer_seconds/(?P<edge>.+)"), "rljob_edge_transfer_seconds"),
+    *((re.compile(rf"data/{measure}/(?P<edge>.+)"), f"rljob_edge_{measure}") for measure in _EDGE_MEASURES),
     (re.compile(r"validation/accuracy/(?P<source>.+)"), "rljob_source_accuracy_ratio"),
     (re.compile(r"reward/(?P<reward>.+)"), "rljob_reward_component_mean"),
 ]

@@ -172,7 +172,7 @@ class Jobs:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         metadata = {"name": self.namespace, "labels": labels}
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump(manifest))
+        self.cluster.apply(manifest)
 
     def delete_namespace(self) -> None:
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")

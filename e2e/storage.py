@@ -6,8 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-import yaml
-
 from e2e.cluster import Cluster
 from e2e.cluster.waiting import wait_until
 
@@ -29,8 +27,8 @@ class Storage:
         folder = self._root / "seed"
         shutil.rmtree(self._root, ignore_errors=True)
         folder.mkdir(parents=True)
-        self._apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
-        self._apply(_copying_pod(folder))
+        self._cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
+        self._cluster.apply(_copying_pod(folder))
         phase = ("-n", _NAMESPACE, "get", "pod", "seed", "-o", "jsonpath={.status.phase}")
         wait_until(lambda: self._cluster.kubectl(*phase) == "Succeeded", "model and data out of the image", 120)
         self._cluster.kubectl("delete", "namespace", _NAMESPACE, "--wait=false")
@@ -44,11 +42,8 @@ class Storage:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, USER, USER)
         for manifest in _volume_and_claim(namespace, folder):
-            self._apply(manifest)
+            self._cluster.apply(manifest)
         return folder
-
-    def _apply(self, manifest: dict[str, object]) -> None:
-        self._cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump(manifest))
 
 
 def _copying_pod(folder: Path) -> dict[str, object]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from e2e.cluster import Cluster, kueue
 from e2e.cluster.waiting import wait_until
@@ -28,7 +27,7 @@ def queues(cluster: Cluster, operator: Operator, kueue_image: Future[Path]) -> I
     kueue_image.result()
     kueue.install(cluster)
     for manifest in _cluster_objects():
-        _apply(cluster, manifest)
+        cluster.apply(manifest)
     operator.kill()  # what the cluster serves is read at the start, and every minute
     yield
     cluster.kubectl("delete", "clusterqueues,resourceflavors,workloadpriorityclasses", "--all")
@@ -39,7 +38,7 @@ def queues(cluster: Cluster, operator: Operator, kueue_image: Future[Path]) -> I
 def queued(queues: None, jobs: Jobs, storage: Path) -> Jobs:
     """A namespace with a LocalQueue `team`."""
     about = {"name": "team", "namespace": jobs.namespace}
-    _apply(jobs.cluster, _manifest("LocalQueue", about, {"clusterQueue": "one-pod"}))
+    jobs.cluster.apply(_manifest("LocalQueue", about, {"clusterQueue": "one-pod"}))
     return jobs
 
 
@@ -112,7 +111,3 @@ def _cluster_objects() -> Iterator[dict[str, Any]]:
 
 def _manifest(kind: str, metadata: dict[str, str], spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
-    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump(manifest))

@@ -1,11 +1,13 @@
 """What a test may ask of a cluster, whichever way it runs."""
 
 import importlib
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import program
@@ -101,6 +103,10 @@ class Cluster(ABC):
     def kubectl(self, *words: str | Path, input: str | None = None) -> str:
         """What kubectl prints; a CommandFailed with its words otherwise."""
         return run(program("kubectl"), "--kubeconfig", self.kubeconfig, *words, input=input)
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        """`kubectl apply` of one object."""
+        self.kubectl("apply", "-f", "-", input=json.dumps(manifest))
 
     def helm(self, *words: str | Path) -> str:
         return run(program("helm"), "--kubeconfig", self.kubeconfig, *words)

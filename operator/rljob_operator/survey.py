@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -56,6 +56,7 @@ class Surveyor:
         if situation.missing and job.status.pods_created_time and job.is_alive:
             # A cache may be behind; a pod is gone when the API server says so.
             situation = replace(situation, pods=await self.list_pods(job))
+            situation = replace(situation, departed=self._departed(job, situation.missing))
         if context is not None:
             situation = await self.gangs.look(context, situation)
         return replace(situation, progress=await self._ask(job, situation, memory)), context
@@ -64,6 +65,10 @@ class Surveyor:
         """The job's pods as the API server knows them now."""
         listed = pages(self.cluster, POD, job.key.namespace, labels=f"{keys.LABEL_JOB}={job.key.name}")
         return tuple([pod_facts(pod) async for page in listed for pod in page.items if is_child_of(pod, job.uid)])
+
+    def _departed(self, job: Job, names: Iterable[str]) -> Mapping[str, PodFacts]:
+        seen = ((name, self.pods.departed(job.key, name)) for name in names)
+        return {name: pod_facts(pod) for name, pod in seen if pod is not None and is_child_of(pod, job.uid)}
 
     def _accept(self, job: Job, memory: Memory, running: Plan | None) -> Accepted | Refusal:
         known = job.generation, job.status.plan_config_map or ""

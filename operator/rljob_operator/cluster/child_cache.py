@@ -8,6 +8,9 @@ from rljob_api import keys
 from rljob_operator.cluster.api import Object
 from rljob_operator.key import Key
 
+_MOST_DEPARTED = 1024
+"""Of how many deleted children the last state is kept, over all jobs: enough for the largest gang that is drained."""
+
 
 class ChildCache:
     """Objects by job, fed by lists, watch events, and the answers of creates.
@@ -18,6 +21,7 @@ class ChildCache:
 
     def __init__(self) -> None:
         self._by_job: dict[Key, dict[str, Object]] = {}
+        self._departed: dict[tuple[Key, str], Object] = {}
         self.version = 0
         """The version up to which everything is known."""
 
@@ -25,6 +29,10 @@ class ChildCache:
         """The children of a job, by name."""
         children = self._by_job.get(key, {})
         return tuple(children[name] for name in sorted(children))
+
+    def departed(self, key: Key, name: str) -> Object | None:
+        """The last state of a child that was deleted: a pod may end and go before anybody looks at it."""
+        return self._departed.get((key, name))
 
     def replace(self, items: Iterable[Object], version: str) -> set[Key]:
         """Take a whole list; the jobs with a child that came, changed, or went unnoticed.
@@ -39,6 +47,9 @@ class ChildCache:
             for child in children.values():
                 if _version(child) > self.version:
                     self._put(child)
+        for key, children in before.items():
+            for name in children.keys() - self._by_job.get(key, {}).keys():
+                self._depart(key, children[name])
         return {key for key in before.keys() | self._by_job.keys() if self._differ(key, before)}
 
     def update(self, type_: str, item: Object) -> Key | None:
@@ -54,6 +65,7 @@ class ChildCache:
             if known is None or _version(known) > _version(item):
                 return None  # another of this name was noted since
             self._drop(key, item["metadata"]["name"])
+            self._depart(key, item)
         else:
             if known is not None and _version(known) >= _version(item):
                 return None  # noted before the watch told
@@ -69,12 +81,18 @@ class ChildCache:
         key = job_of(item)
         if key is not None:
             self._by_job.setdefault(key, {})[item["metadata"]["name"]] = item
+            self._departed.pop((key, item["metadata"]["name"]), None)
 
     def _drop(self, key: Key, name: str) -> None:
         children = self._by_job.get(key, {})
         children.pop(name, None)
         if not children:
             self._by_job.pop(key, None)
+
+    def _depart(self, key: Key, item: Object) -> None:
+        self._departed[key, item["metadata"]["name"]] = item
+        if len(self._departed) > _MOST_DEPARTED:
+            del self._departed[next(iter(self._departed))]
 
     def _differ(self, key: Key, before: dict[Key, dict[str, Object]]) -> bool:
         return _versions(before.get(key, {})) != _versions(self._by_job.get(key, {}))

@@ -66,6 +66,11 @@ class Reflector:
         feed = self._feed(key.namespace)
         return feed.cache.of(key) if feed else ()
 
+    def departed(self, key: Key, name: str) -> Object | None:
+        """The last state of a child that was deleted; None where it is not known, or not known any more."""
+        feed = self._feed(key.namespace)
+        return feed.cache.departed(key, name) if feed else None
+
     def note(self, child: Object) -> None:
         """Take the answer of a create, ahead of the watch, so that the next reconcile knows of it."""
         feed = self._feed(child["metadata"]["namespace"])

@@ -119,10 +119,19 @@ def _vanished(situation: Situation) -> Iterator[Fault]:
     if situation.status.pods_created_time is None:
         return
     for name in situation.missing:
-        message = "the pod is gone; somebody deleted it"
-        yield Fault(
-            Reason.POD_DELETED, name, "", int(ExitCode.RETRY), message, disruption=str(Reason.POD_DELETED)
-        )  # fmt: skip
+        yield _of_departed(name, situation.departed.get(name))
+
+
+def _of_departed(name: str, last: PodFacts | None) -> Fault:
+    """Of a pod that ended and went between two looks, its last state says why."""
+    if last is not None and last.ended is not None and last.ended.exit_code != 0:
+        return _of_end(last, last.ended)
+    code = int(ExitCode.RETRY)
+    if last is not None and last.disruption:
+        message = f"the pod is gone ({last.disruption})"
+        return Fault(Reason.POD_DISRUPTED, name, "", code, message, disruption=last.disruption)
+    message, deleted = "the pod is gone; somebody deleted it", Reason.POD_DELETED
+    return Fault(deleted, name, "", code, message, disruption=str(deleted))
 
 
 def _stalled(situation: Situation) -> Iterator[Fault]:

@@ -60,6 +60,8 @@ class Situation:
     """Seconds since 1970."""
     pods: tuple[PodFacts, ...] = ()
     """The job's pods, of every attempt."""
+    departed: Mapping[str, PodFacts] = field(default_factory=dict)
+    """Name of a missing pod → how it was last seen."""
     generation: int = 1
     chance: float = 0.5
     """In [0, 1), the job's own: pauses differ between jobs that failed at once."""

@@ -28,6 +28,8 @@ class FakeCluster:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._objects: dict[Name, Object] = {}
+        self.dropped: dict[Name, Object] = {}
+        """The last state of what was deleted."""
         self._version = 0
         self.requests: list[tuple[str, str, str]] = []
         """Verb, kind and name of every request, in order."""
@@ -210,7 +212,8 @@ class FakeCluster:
     def _drop(self, kind: Kind, found: Object) -> None:
         metadata = found["metadata"]
         self._version += 1
-        del self._objects[_name(kind, metadata.get("namespace"), metadata["name"])]
+        name = _name(kind, metadata.get("namespace"), metadata["name"])
+        self.dropped[name] = self._objects.pop(name)
         for (plural, _, _), child in list(self._objects.items()):
             owners = child["metadata"].get("ownerReferences") or ()
             if any(owner["uid"] == metadata["uid"] for owner in owners):
@@ -227,6 +230,9 @@ class LiveCache:
     def of(self, key: Key) -> tuple[Object, ...]:
         return tuple(self._cluster.all(POD, key.namespace, f"rljob.dev/job={key.name}"))
 
+    def departed(self, key: Key, name: str) -> Object | None:
+        return self._cluster.dropped.get(_name(POD, key.namespace, name))
+
     def note(self, child: Object) -> None:
         """The cluster knows."""
 
@@ -240,6 +246,9 @@ class LateCache:
 
     def of(self, key: Key) -> tuple[Object, ...]:
         return tuple(self._known.values())
+
+    def departed(self, key: Key, name: str) -> Object | None:
+        return self._live.departed(key, name)
 
     def note(self, child: Object) -> None:
         self._known[child["metadata"]["name"]] = child

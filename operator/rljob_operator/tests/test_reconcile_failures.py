@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.world import TWO_PODS, World, disrupted, ended, running
@@ -99,6 +100,28 @@ def test_drained_pod_has_time_for_a_checkpoint_of_the_gang(world: World) -> None
     world.wait(3)
     world.wait(3)
     assert (world.status.attempt, world.status.restarts, world.status.counted_restarts) == (2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        (disrupted(ended(76), "EvictionByEvictionAPI"), ("PodDisrupted", "EvictionByEvictionAPI", 76, 0)),
+        (disrupted(running(), "PreemptionByScheduler"), ("PodDisrupted", "PreemptionByScheduler", 75, 0)),
+        (ended(137, reason="OOMKilled"), ("OOMKilled", "", 137, 1)),
+        (running(), ("PodDeleted", "PodDeleted", 75, 0)),
+    ],
+)
+def test_pod_that_ends_and_goes_between_two_looks_is_judged_by_its_last_state(
+    world: World, last: Object, told: tuple[str, str, int, int]
+) -> None:
+    """A busy operator may look next when a drained pod is gone."""
+    world.to_running()
+    world.set_pod(world.pods[0], last)
+    world.cluster.remove(POD, world.pods[0], grace_seconds=0)
+    world.settle()
+    failure = world.status.last_failure
+    assert failure is not None
+    assert (failure.cause, failure.disruption, failure.exit_code, world.status.counted_restarts) == told
 
 
 def test_pod_deleted_by_hand_restarts_the_gang_uncounted(world: World) -> None:

@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_operator.cluster import child_cache
 from rljob_operator.cluster.child_cache import ChildCache
 from rljob_operator.key import Key
 
@@ -92,6 +94,26 @@ def test_a_deletion_of_the_former_bearer_of_a_name_does_not_take_the_new_one() -
     cache.note(pod("a", 9))
     assert cache.update("DELETED", pod("a", 8)) is None
     assert names(cache) == ["a"]
+
+
+def test_the_last_state_of_what_was_deleted_is_kept_until_its_name_comes_again() -> None:
+    cache = ChildCache()
+    cache.replace([pod("a", 1), pod("b", 2)], "2")
+    assert cache.departed(JOB, "a") is None
+    cache.update("DELETED", pod("a", 3))
+    cache.replace([], "5")
+    assert [cache.departed(JOB, name) for name in "ab"] == [pod("a", 3), pod("b", 2)], "b went unseen, as known before"
+    cache.update("ADDED", pod("a", 6))
+    assert cache.departed(JOB, "a") is None
+
+
+def test_the_oldest_of_the_departed_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_cache, "_MOST_DEPARTED", 2)
+    cache = ChildCache()
+    for version, name in enumerate("abc", start=1):
+        cache.update("ADDED", pod(name, 2 * version))
+        cache.update("DELETED", pod(name, 2 * version + 1))
+    assert [cache.departed(JOB, name) is not None for name in "abc"] == [False, True, True]
 
 
 # A history of the server: each step creates, changes or deletes one of three pods.

@@ -88,6 +88,7 @@ def test_a_pod_deleted_while_the_watch_was_down_is_noticed(tmp_path: Path) -> No
     async def scene(acting: Play) -> None:
         await acting.until("p0", "p1", "p2")
         await acting.until("p0", "p2")
+        assert acting.reflector.departed(JOB, "p1") == pod("p1", 2)
 
     play(scene, script, tmp_path)
 

@@ -7,7 +7,7 @@ from e2e.cluster import Cluster
 from e2e.jobs import ON_STORAGE, Job, Jobs, metrics, small_spec, without_times
 from e2e.operator import Operator
 
-STEPS = 40
+STEPS = 60
 """Of 0.1 s each; what the status says of them is up to a second old."""
 WORKER, BUFFER = "rljob_worker.runtime", "rljob_worker.databuffer"
 

@@ -10,8 +10,8 @@ WORKER = "rljob_worker.runtime"
 
 
 def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, storage: Path) -> None:
-    undisturbed = jobs.apply("straight", small_spec(stop={"steps": 40}, **ON_STORAGE))
-    job = jobs.apply("paused", small_spec(stop={"steps": 40}, **ON_STORAGE))
+    undisturbed = jobs.apply("straight", small_spec(stop={"steps": 60}, **ON_STORAGE))
+    job = jobs.apply("paused", small_spec(stop={"steps": 60}, **ON_STORAGE))
     job.until_step(3)
     job.patch(suspend=True)
     job.until_phase("Suspended")
@@ -22,7 +22,7 @@ def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, 
     job.until_phase("Succeeded")
     undisturbed.until_phase("Succeeded")
     assert job.status["attempt"] == 2 and job.status.get("restarts", 0) == 0
-    assert 3 <= stopped_at < 40
+    assert 3 <= stopped_at < 60
     assert without_times(metrics(storage, "paused")) == without_times(metrics(storage, "straight"))
 
 

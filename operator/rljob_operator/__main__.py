@@ -22,6 +22,7 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
         profiles=profiles_from(settings.profiles),
         pods=settings.pods,
         progress_interval_seconds=settings.progress.interval_seconds,
+        heal_interval_seconds=settings.queue.heal_seconds,
     )
     served = surroundings.served
     schedulers = Schedulers(surroundings.cluster, lambda: served.versions)

@@ -21,4 +21,4 @@ class Rules:
     quiet_seconds: float = 1.0
     """How long after a look the next one waits while pods come up: their changes are many, and one look sees all."""
     heal_interval_seconds: float = 30.0
-    """How often children other than pods are compared with what they should be."""
+    """How often children other than pods are compared with what they should be, and what was refused is tried again."""

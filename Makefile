@@ -22,8 +22,8 @@ quickstart: setup  ## a tiny model learns arithmetic word problems, in minutes
 learn: setup  ## GRPO with three seeds, every other algorithm and the disaggregated job, each to its target
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/learn.py
 
-test: setup
-	$(BIN)/python -m pytest
+test: setup  ## a test may start a whole run of several processes, so no more than eight at once
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 # CLUSTER=local runs Kubernetes as processes of this machine (Linux, root), CLUSTER=kind in a docker engine
 CLUSTER ?= local

@@ -7,6 +7,7 @@ is planned, and two jobs on one machine never meet.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +20,12 @@ import torch.distributed as dist
 from rljob_api.plan import GroupPlan
 from rljob_worker.databuffer.hosts import Host
 from rljob_worker.databuffer.peers import AddressBook
-from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.errors import DeadlineExceeded, PeerLost
 
 _POLL_SECONDS = 0.05
+_LOST_PEER = re.compile(
+    "closed by peer|reset by peer|broken pipe|connection refused|timed ?out|timeout|remote process exited", re.IGNORECASE
+)
 
 
 class StatusBoard(Protocol):
@@ -36,7 +40,11 @@ class StatusBoard(Protocol):
 def world(
     board: StatusBoard, group: GroupPlan, rank: int, *, host: str, attempt: int, deadline_seconds: float
 ) -> Iterator[None]:
-    """Joins the group's world for the length of the block. Raises DeadlineExceeded when rank 0 does not show up."""
+    """Joins the group's world for the length of the block.
+
+    Raises DeadlineExceeded when rank 0 does not show up, and PeerLost where a collective of the block fails because
+    another process is gone: its own end is the cause, this is an echo of it.
+    """
     timeout = timedelta(seconds=deadline_seconds)
     if host.startswith("127.") or host == "localhost":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a laptop's host name may resolve to nowhere
@@ -55,8 +63,24 @@ def world(
     )
     try:
         yield
+    except RuntimeError as error:
+        if not tells_of_lost_peer(error):
+            raise
+        said = str(error).partition("\n")[0]
+        raise PeerLost(f"a collective of worker group {group.name} lost a peer: {said}") from error
     finally:
         dist.destroy_process_group()
+
+
+def tells_of_lost_peer(error: RuntimeError) -> bool:
+    """Whether a collective failed by the end of another process, not by what it was asked to do.
+
+    gloo raises plain RuntimeErrors, which name its source file; NCCL's are DistBackendErrors for bad arguments too.
+    """
+    if isinstance(error, (dist.DistNetworkError, dist.DistStoreError)):
+        return True
+    is_collective = isinstance(error, dist.DistBackendError) or "gloo/transport/" in str(error)
+    return is_collective and _LOST_PEER.search(str(error)) is not None
 
 
 def wait_for_port(ask: Callable[[], dict[str, Any]], group: str, deadline_seconds: float) -> int:

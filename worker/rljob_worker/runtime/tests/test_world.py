@@ -1,0 +1,78 @@
+"""The group's world over real processes: how the end of one of them is told by the others."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from rljob_api.tests.builders import make_plan
+from rljob_worker.errors import PeerLost
+from rljob_worker.runtime.world import tells_of_lost_peer, world
+
+(TWO_WORKERS,) = make_plan("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]").groups
+
+
+class Board:
+    """What ranks post, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def post(self, status: dict[str, object]) -> None:
+        fresh = self._path.with_suffix(".fresh")
+        fresh.write_text(json.dumps(status))
+        fresh.rename(self._path)
+
+    def peer_status(self, group: str, host: int, *, rank: int | None = None) -> dict[str, object]:
+        return json.loads(self._path.read_text()) if self._path.exists() else {}
+
+
+def add_until_somebody_goes(rank: int, folder: Path, victim: int) -> None:
+    try:
+        with world(Board(folder / "board"), TWO_WORKERS, rank, host="127.0.0.1", attempt=1, deadline_seconds=60):
+            dist.all_reduce(torch.ones(4))
+            if rank == victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            while True:
+                dist.all_reduce(torch.ones(4))
+                time.sleep(0.01)
+    except PeerLost as error:
+        (folder / "told").write_text(str(error))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_killed_one_is_the_cause_and_the_other_says_that_it_lost_a_peer(tmp_path: Path, victim: int) -> None:
+    """A gang's 75 is an echo: the 137 beside it, often a full memory, stays the cause."""
+    context = multiprocessing.get_context("forkserver")  # one process imports torch for all
+    context.set_forkserver_preload(["rljob_worker.runtime.world"])
+    ranks = [context.Process(target=add_until_somebody_goes, args=(rank, tmp_path, victim)) for rank in range(2)]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join()
+    assert ranks[victim].exitcode == -signal.SIGKILL
+    said = (tmp_path / "told").read_text()
+    assert said.startswith("a collective of worker group train lost a peer: ") and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost_peer"),
+    [
+        (RuntimeError("[/x/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:5"), True),
+        (RuntimeError("[/x/gloo/transport/tcp/unbound_buffer.cc:84] Timed out waiting 60000ms for recv"), True),
+        (RuntimeError("[enforce fail at /x/gloo/transport/tcp/pair.cc:454] op.preamble.length <= op.nbytes"), False),
+        (RuntimeError("the user's own: connection closed by peer"), False),
+        (dist.DistNetworkError("failed to recv, got 0 bytes"), True),
+        (dist.DistStoreError("wait timeout after 60000ms"), True),
+        (dist.DistBackendError("ncclRemoteError: remote process exited or there was a network error"), True),
+        (dist.DistBackendError("ncclInvalidUsage: this usually reflects invalid usage of NCCL library"), False),
+    ],
+)
+def test_what_tells_of_a_lost_peer(error: RuntimeError, is_lost_peer: bool) -> None:
+    assert tells_of_lost_peer(error) is is_lost_peer

@@ -24,7 +24,7 @@ from rljob_worker.errors import DeadlineExceeded, PeerLost
 
 _POLL_SECONDS = 0.05
 _LOST_PEER = re.compile(
-    "closed by peer|reset by peer|broken pipe|connection refused|timed ?out|timeout|remote process exited", re.IGNORECASE
+    r"(closed|reset) by peer|broken pipe|connection refused|time(d |d)?out|remote process exited", re.IGNORECASE
 )
 
 

@@ -23,14 +23,17 @@ def assert_resumed(job: Job, attempt: int = 2) -> None:
 
 
 def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Jobs, storage: Path) -> None:
-    """Also two jobs at once: the undisturbed one runs beside it."""
-    undisturbed = jobs.apply("undisturbed", spec())
-    killed = jobs.apply("killed", spec())
+    """Also two jobs at once: the undisturbed one runs beside it.  What the killed one's peer says is no cause."""
+    two_pods = spec(workerGroups=[{"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}}])
+    undisturbed = jobs.apply("undisturbed", two_pods)
+    killed = jobs.apply("killed", two_pods)
     killed.until_step(3)
-    killed.pods()[0].kill(WORKER)
+    victim = killed.pods()[1]
+    victim.kill(WORKER)
     killed.until("a second attempt", lambda: killed.status.get("attempt") == 2)
     failure = killed.status["lastFailure"]
-    assert failure["container"] == "worker" and failure["attempt"] == 1
+    assert (failure["pod"], failure["container"], failure["exitCode"]) == (victim.name, "worker", 137)
+    assert failure["attempt"] == 1
     killed.until_phase("Succeeded")
     undisturbed.until_phase("Succeeded")
     assert_resumed(killed)

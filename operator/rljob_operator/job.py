@@ -16,6 +16,9 @@ from rljob_operator.recorded import read_status
 from rljob_operator.states import Refusal
 from rljob_operator.states.situation import Obstacle
 
+LIVING_PHASES = ("Starting", "Running")
+"""Those in which pods of an attempt are meant to be there."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -45,7 +48,7 @@ class Job:
     @property
     def is_alive(self) -> bool:
         """Whether pods of an attempt are meant to be there."""
-        return self.status.phase in ("Starting", "Running")
+        return self.status.phase in LIVING_PHASES
 
 
 @dataclass

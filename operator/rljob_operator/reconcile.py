@@ -18,7 +18,7 @@ from rljob_operator.cluster.kinds import EVENT, RLJOB
 from rljob_operator.conditions import Reason
 from rljob_operator.events import Event, EventReason, Subject, between, manifest, of_deeds
 from rljob_operator.gangs import Gangs
-from rljob_operator.job import Job, Memory, is_to_be_reconciled
+from rljob_operator.job import LIVING_PHASES, Job, Memory, is_to_be_reconciled
 from rljob_operator.job_metrics import JobMetrics
 from rljob_operator.key import Key
 from rljob_operator.manifests.context import JobContext
@@ -134,7 +134,7 @@ class Reconciler:
         return True
 
     def _look_again(self, decision: Decision, after_obstacle: bool = False) -> float | None:
-        alive = decision.status.phase in ("Starting", "Running")
+        alive = decision.status.phase in LIVING_PHASES
         if after_obstacle:
             # An attempt that could not be made is given up at once; what else failed can wait.
             return 0.0 if decision.status.pods_created_time is None and alive else self._rules.heal_interval_seconds

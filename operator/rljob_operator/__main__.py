@@ -9,6 +9,7 @@ import time
 from rljob_api.profiles import profiles_from
 from rljob_operator.command import run_command
 from rljob_operator.gangs import Gangs
+from rljob_operator.jobs import Jobs
 from rljob_operator.leader import Reconcile, Surroundings
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules
@@ -28,6 +29,7 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
     schedulers = Schedulers(surroundings.cluster, lambda: served.versions)
     return Reconciler(
         cluster=surroundings.cluster,
+        jobs=Jobs(surroundings.cluster, surroundings.heard.of),
         pods=surroundings.pods,
         progress=surroundings.progress,
         rules=rules,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rljob_api import keys
-from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus
+from rljob_api.v1alpha1.status import ENDED_PHASES, ConditionType, Phase, RLJobStatus
 from rljob_operator.conditions import Reason, condition
 from rljob_operator.states import Decision
 from rljob_operator.timestamps import micro_timestamp
@@ -132,7 +132,7 @@ def _troubles(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
 
 
 def _phases(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
-    if before.phase == "Suspended" and after.phase not in ("Suspended", "Suspending", "Succeeded", "Failed"):
+    if before.phase == "Suspended" and after.phase not in ("Suspended", "Suspending", *ENDED_PHASES):
         yield Event(EventReason.RESUMED, "goes on from the last checkpoint")
     if after.restarts > before.restarts or (after.phase == "Restarting" and before.phase != "Restarting"):
         yield _restarting(before.attempt, after)

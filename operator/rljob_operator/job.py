@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rljob_api import keys
 from rljob_api.plan import Plan
-from rljob_api.v1alpha1.status import RLJobStatus
+from rljob_api.v1alpha1.status import LIVING_PHASES, RLJobStatus
 from rljob_operator.acceptance import Accepted
 from rljob_operator.cluster.api import Object
 from rljob_operator.key import Key
@@ -15,9 +15,6 @@ from rljob_operator.observe import PodFacts, is_child_of, pod_facts
 from rljob_operator.recorded import read_status
 from rljob_operator.states import Refusal
 from rljob_operator.states.situation import Obstacle
-
-LIVING_PHASES = ("Starting", "Running")
-"""Those in which pods of an attempt are meant to be there."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,12 @@ class Job:
     @property
     def generation(self) -> int:
         return int(self.body["metadata"]["generation"])
+
+    @property
+    def is_to_be_reconciled(self) -> bool:
+        """Not what is being deleted, which garbage collection ends, and not what others reconcile."""
+        managed_by = self.body["spec"].get("managedBy", keys.MANAGED_BY)
+        return "deletionTimestamp" not in self.body["metadata"] and managed_by == keys.MANAGED_BY
 
     @property
     def is_alive(self) -> bool:
@@ -75,11 +78,3 @@ class Memory:
     def _fact(self, pod: Object) -> tuple[str, PodFacts]:
         version, known = pod["metadata"]["resourceVersion"], self.facts.get(pod["metadata"]["uid"])
         return known if known is not None and known[0] == version else (version, pod_facts(pod))
-
-
-def is_to_be_reconciled(body: Object) -> bool:
-    """Not what is being deleted, which garbage collection ends, and not what others reconcile."""
-    return (
-        "deletionTimestamp" not in body["metadata"]
-        and body["spec"].get("managedBy", keys.MANAGED_BY) == keys.MANAGED_BY
-    )

@@ -17,6 +17,7 @@ from rljob_operator.cluster.queue_watch import QueueWatch, drop_all_but_metadata
 from rljob_operator.cluster.reflector import Reflector, keep_node_of_pod
 from rljob_operator.cluster.served import ServedApis
 from rljob_operator.handlers import run_kopf
+from rljob_operator.heard import Heard
 from rljob_operator.key import Key
 from rljob_operator.metrics import Metrics
 from rljob_operator.probes import Health, LoopLag, Vitals
@@ -40,6 +41,7 @@ class Surroundings:
 
     settings: Settings
     cluster: ApiCluster
+    heard: Heard
     pods: Reflector
     progress: ProgressReader
     metrics: Metrics
@@ -69,6 +71,7 @@ class Leader:
         self._metrics = metrics
         self._cluster = cluster
         self._direct = direct
+        self._heard = Heard()
         self._pods = Reflector(
             cluster,
             POD,
@@ -82,7 +85,7 @@ class Leader:
         self._served = ServedApis(cluster.served_versions)
         self._queue_watch = QueueWatch(self._served, self._watch_queue)
         self._queue = WorkQueue(
-            make_reconcile(Surroundings(settings, cluster, self._pods, progress, metrics, self._served)),
+            make_reconcile(Surroundings(settings, cluster, self._heard, self._pods, progress, metrics, self._served)),
             settings.queue.workers,
             backoff=Backoff(settings.queue.first_retry_seconds, settings.queue.last_retry_seconds),
             observer=metrics,
@@ -90,6 +93,7 @@ class Leader:
         self._resync = Resync(
             cluster,
             settings.namespaces,
+            self._heard,
             self._queue.add,
             interval_seconds=settings.queue.resync_seconds,
             on_done=self._resynced,
@@ -137,11 +141,11 @@ class Leader:
                 task.cancel()
 
     async def _hear(self, catch_signals: Callable[[], None]) -> None:
-        await run_kopf(self._login, self._settings.namespaces, self._heard, catch_signals)
+        await run_kopf(self._login, self._settings.namespaces, self._job_changed, catch_signals)
 
-    def _heard(self, key: Key, version: str, deleted: bool) -> None:
+    def _job_changed(self, key: Key, version: str, deleted: bool) -> None:
         self._metrics.watched(RLJOB)
-        self._resync.heard(key, version, deleted)
+        self._heard.take(key, int(version), deleted)
         self._queue.add(key)
 
     def _resynced(self, num_missed: int) -> None:

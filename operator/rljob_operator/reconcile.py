@@ -7,19 +7,20 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rljob_api.v1alpha1.status import RLJobStatus
+from rljob_api.v1alpha1.status import ENDED_PHASES, LIVING_PHASES, RLJobStatus
 from rljob_operator import names
 from rljob_operator.actions import Actions, PodCache
 from rljob_operator.bookkeeping import tell
 from rljob_operator.children import Children, NotOurs
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.errors import ClusterError, Forbidden, QuotaExceeded, Rejected
-from rljob_operator.cluster.kinds import EVENT, RLJOB
+from rljob_operator.cluster.kinds import EVENT
 from rljob_operator.conditions import Reason
 from rljob_operator.events import Event, EventReason, Subject, between, manifest, of_deeds
 from rljob_operator.gangs import Gangs
-from rljob_operator.job import LIVING_PHASES, Job, Memory, is_to_be_reconciled
+from rljob_operator.job import Job, Memory
 from rljob_operator.job_metrics import JobMetrics
+from rljob_operator.jobs import Jobs
 from rljob_operator.key import Key
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.observe import PodFacts
@@ -38,6 +39,7 @@ class Reconciler:
     def __init__(
         self,
         cluster: Cluster,
+        jobs: Jobs,
         pods: PodCache,
         progress: ProgressSource,
         rules: Rules,
@@ -47,6 +49,7 @@ class Reconciler:
         new_token: Callable[[], str],
     ) -> None:
         self._cluster = cluster
+        self._jobs = jobs
         self._pods = pods
         self._rules = rules
         self._metrics = metrics
@@ -61,14 +64,13 @@ class Reconciler:
         memory = self._memories.setdefault(key, Memory())
         if (left := memory.quiet_until - self._clock()) > 0:
             return left
-        body = await self._cluster.get(RLJOB, key.namespace, key.name)
-        if body is None:
+        job = await self._jobs.read(key)
+        if job is None:
             self._memories.pop(key, None)
             self._metrics.forget(key)
             return None
-        if not is_to_be_reconciled(body):
+        if not job.is_to_be_reconciled:
             return None
-        job = Job.read(key, body)
         situation, context = await self._surveyor.survey(job, memory)
         decision = await self._decide(job, situation, context)
         await self._tell(job, [*between(job.status, decision.status), *of_deeds(decision)])
@@ -76,6 +78,8 @@ class Reconciler:
         again = await self._act(job, memory, context, situation.pods, decision)
         if decision.status.phase == "Starting" and again != 0.0:
             memory.quiet_until = self._clock() + self._rules.quiet_seconds
+        if decision.status.phase in ENDED_PHASES and memory.obstacle is None:
+            self._memories.pop(key, None)  # thousands of jobs that ended may stay, and are seldom looked at
         return again
 
     async def _decide(self, job: Job, situation: Situation, context: JobContext | None) -> Decision:
@@ -88,14 +92,8 @@ class Reconciler:
         return decision if refusal is None and not pods else decide(replace(situation, refusal=refusal, pods=pods))
 
     async def _write(self, job: Job, status: RLJobStatus) -> None:
-        """Write the status, where it changed, of the very version that was looked at."""
         tell(self._metrics, job.key, job.status, status, job.body["metadata"]["creationTimestamp"], self._clock())
-        # The API server takes null for a value of the wrong type: what is not known is left out, at any depth.
-        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if body == job.body.get("status"):
-            return
-        metadata = {"name": job.key.name, "uid": job.uid, "resourceVersion": job.version}
-        await self._cluster.apply_status(RLJOB, job.key.namespace, {"metadata": metadata, "status": body})
+        await self._jobs.write(job, status)
 
     async def _tell(self, job: Job, events: list[Event]) -> None:
         """Events help people; that one cannot be written is no reason to leave a job alone."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.errors import ClusterError
 from rljob_operator.cluster.kinds import RLJOB
+from rljob_operator.heard import Heard
 from rljob_operator.key import Key
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ class Resync:
         self,
         cluster: Cluster,
         namespaces: Sequence[str],
+        heard: Heard,
         add: Callable[[Key], None],
         *,
         interval_seconds: float = 300.0,
@@ -37,16 +39,9 @@ class Resync:
         self._add = add
         self._interval_seconds = interval_seconds
         self._on_done = on_done
-        self._heard: dict[Key, int] = {}
+        self._heard = heard
         self.num_deaf = 0
         """Resyncs in a row that found something."""
-
-    def heard(self, key: Key, version: str, deleted: bool) -> None:
-        """An event told of a job."""
-        if deleted:
-            self._heard.pop(key, None)
-        else:
-            self._heard[key] = max(int(version), self._heard.get(key, 0))
 
     async def run(self) -> None:
         """Resync until cancelled."""
@@ -66,14 +61,15 @@ class Resync:
         self.num_deaf = self.num_deaf + 1 if missed else 0
         for key in sorted(missed):
             logger.warning("no event told of a change of %s; looking at it now", key)
-            self.heard(key, str(listing.versions.get(key, 0)), deleted=key not in listing.versions)
+            self._heard.take(key, listing.versions.get(key, 0), deleted=key not in listing.versions)
             self._add(key)
         self._on_done(len(missed))
 
     def _unheard(self, listing: _Listing) -> set[Key]:
-        changed = {key for key, version in listing.versions.items() if self._heard.get(key, 0) < version}
+        heard = self._heard.versions
+        changed = {key for key, version in listing.versions.items() if heard.get(key, 0) < version}
         # A job heard of at a later version is newer than the list, not deleted.
-        deleted = {key for key, version in self._heard.items() if version <= listing.as_of} - listing.versions.keys()
+        deleted = {key for key, version in heard.items() if version <= listing.as_of} - listing.versions.keys()
         return changed | deleted
 
     async def _list(self) -> _Listing:

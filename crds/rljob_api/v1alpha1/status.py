@@ -11,6 +11,11 @@ from rljob_api.model import ApiModel, Items
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspending", "Suspended", "Succeeded", "Failed"]
 
+LIVING_PHASES: tuple[Phase, ...] = ("Starting", "Running")
+"""Those in which pods of an attempt are meant to be there."""
+ENDED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
+"""Those that no job leaves."""
+
 ConditionType = Literal[
     "Accepted",
     "Suspended",

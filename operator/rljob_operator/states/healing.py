@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_operator import names
 from rljob_operator.conditions import is_true
 from rljob_operator.states.situation import Situation
@@ -16,7 +17,7 @@ def healed(situation: Situation) -> Situation:
         return situation.with_status(phase="Succeeded")
     if is_true(status.conditions, "Failed"):
         return situation.with_status(phase="Failed")
-    if status.phase in ("Succeeded", "Failed"):
+    if status.phase in ENDED_PHASES:
         situation = situation.with_status(phase="Starting" if status.attempt else "Pending")
     newest = max(situation.pods, key=lambda pod: pod.attempt, default=None)
     if newest is None or newest.attempt <= status.attempt:

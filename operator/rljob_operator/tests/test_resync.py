@@ -7,6 +7,7 @@ from typing import Any
 from rljob_operator.cluster.api import Page
 from rljob_operator.cluster.errors import Unavailable
 from rljob_operator.cluster.kinds import RLJOB, Kind
+from rljob_operator.heard import Heard
 from rljob_operator.key import Key
 from rljob_operator.resync import Resync
 from rljob_operator.tests.virtual_time import run
@@ -35,20 +36,20 @@ class Jobs:
         return Page(items, str(self.as_of))
 
 
-def play(scene: Callable[[Jobs, Resync, list[Key]], Awaitable[None]]) -> None:
+def play(scene: Callable[[Jobs, Resync, Heard, list[Key]], Awaitable[None]]) -> None:
     async def stage() -> None:
-        jobs, added = Jobs(), list[Key]()
-        resync = Resync(jobs, (), added.append, interval_seconds=300)  # type: ignore[arg-type]
-        await scene(jobs, resync, added)
+        jobs, heard, added = Jobs(), Heard(), list[Key]()
+        resync = Resync(jobs, (), heard, added.append, interval_seconds=300)  # type: ignore[arg-type]
+        await scene(jobs, resync, heard, added)
 
     run(stage())
 
 
 def test_what_events_told_of_is_not_looked_at_again() -> None:
-    async def scene(jobs: Jobs, resync: Resync, added: list[Key]) -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
         jobs.versions, jobs.as_of = {A: 3, B: 4}, 9
-        resync.heard(A, "3", False)
-        resync.heard(B, "6", False)  # of something newer than the list shows
+        heard.take(A, 3, False)
+        heard.take(B, 6, False)  # of something newer than the list shows
         await resync.once()
         assert (added, resync.num_deaf) == ([], 0)
 
@@ -56,8 +57,8 @@ def test_what_events_told_of_is_not_looked_at_again() -> None:
 
 
 def test_a_change_that_no_event_told_of_is_looked_at_once() -> None:
-    async def scene(jobs: Jobs, resync: Resync, added: list[Key]) -> None:
-        resync.heard(A, "3", False)
+    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
+        heard.take(A, 3, False)
         jobs.versions, jobs.as_of = {A: 5, B: 4}, 9
         await resync.once()
         assert (added, resync.num_deaf) == ([A, B], 1)
@@ -68,8 +69,8 @@ def test_a_change_that_no_event_told_of_is_looked_at_once() -> None:
 
 
 def test_a_job_deleted_unheard_is_looked_at_although_no_job_is_left() -> None:
-    async def scene(jobs: Jobs, resync: Resync, added: list[Key]) -> None:
-        resync.heard(A, "3", False)
+    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
+        heard.take(A, 3, False)
         jobs.as_of = 9
         await resync.once()
         assert added == [A]
@@ -80,13 +81,13 @@ def test_a_job_deleted_unheard_is_looked_at_although_no_job_is_left() -> None:
 
 
 def test_an_event_that_is_late_by_seconds_is_waited_for() -> None:
-    async def scene(jobs: Jobs, resync: Resync, added: list[Key]) -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
         jobs.versions, jobs.as_of = {A: 5}, 9
-        resync.heard(B, "2", False)
+        heard.take(B, 2, False)
         listing = asyncio.create_task(resync.once())
         await asyncio.sleep(2)
-        resync.heard(A, "5", False)
-        resync.heard(B, "8", True)
+        heard.take(A, 5, False)
+        heard.take(B, 8, True)
         await listing
         assert (added, resync.num_deaf) == ([], 0)
 
@@ -94,9 +95,9 @@ def test_an_event_that_is_late_by_seconds_is_waited_for() -> None:
 
 
 def test_a_job_created_after_the_list_is_not_taken_for_deleted() -> None:
-    async def scene(jobs: Jobs, resync: Resync, added: list[Key]) -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
         jobs.as_of = 9
-        resync.heard(A, "12", False)
+        heard.take(A, 12, False)
         await resync.once()
         assert added == []
 
@@ -104,7 +105,7 @@ def test_a_job_created_after_the_list_is_not_taken_for_deleted() -> None:
 
 
 def test_an_outage_is_outlived() -> None:
-    async def scene(jobs: Jobs, resync: Resync, added: list[Key]) -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
         jobs.away = True
         running = asyncio.create_task(resync.run())
         await asyncio.sleep(1000)

@@ -19,6 +19,7 @@ from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE
 from rljob_operator.conditions import condition
 from rljob_operator.gangs import Gangs, Select
 from rljob_operator.job_metrics import JobMetrics
+from rljob_operator.jobs import Jobs
 from rljob_operator.key import Key
 from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.progress import ProgressAnswer, Unreachable
@@ -72,6 +73,7 @@ class World:
         tokens = (f"token-{number}" for number in itertools.count())
         self.operator = Reconciler(
             self.cluster,
+            Jobs(self.cluster, self.heard),
             LiveCache(self.cluster),
             self.progress,
             self.rules,
@@ -80,6 +82,11 @@ class World:
             self.clock,
             lambda: next(tokens),
         )
+
+    def heard(self, key: Key) -> int | None:
+        """A watch that is never late."""
+        job = self.cluster.peek(RLJOB, key.namespace, key.name)
+        return None if job is None else int(job["metadata"]["resourceVersion"])
 
     def submit(self, **spec: Any) -> None:
         """`kubectl apply` of the small job with top-level fields of its spec replaced."""

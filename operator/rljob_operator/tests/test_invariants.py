@@ -69,13 +69,20 @@ def answer(world: World, number: int) -> None:
     world.progress.answer = answers[number % 2]
 
 
+def delay_the_watch(world: World, number: int) -> None:
+    world.late_since = world.cluster.version if number % 2 else None
+
+
 def restart_operator(world: World, number: int) -> None:
     world.restart_operator()
 
 
 OPERATIONS: Mapping[str, Callable[[World, int], None]] = {
     each.__name__: each
-    for each in (run_pods, end_a_worker, delete_a_pod, drain, lose_nodes, suspend, queue, answer, restart_operator)
+    for each in (
+        *(run_pods, end_a_worker, delete_a_pod, drain, lose_nodes),
+        *(suspend, queue, answer, delay_the_watch, restart_operator),
+    )
 } | {"pass_time": lambda world, number: pass_time(world, (1, 3, 30, 700)[number % 4])}
 
 STEPS = st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 29)), max_size=25)

@@ -15,6 +15,7 @@ from rljob_api.profiles import DEFAULT
 from rljob_api.tests.builders import SMALL
 from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.errors import Conflict
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE
 from rljob_operator.conditions import condition
 from rljob_operator.gangs import Gangs, Select
@@ -64,6 +65,7 @@ class World:
         self.progress = Progress()
         self.select = select
         self.rules = Rules(profiles=DEFAULT, heal_interval_seconds=0.0, quiet_seconds=0.0, **rules)
+        self.late_since: int | None = None
         self.metrics = JobMetrics(CollectorRegistry())
         self.cluster.put(NAMESPACE, None, {"metadata": {"name": KEY.namespace}})
         self.restart_operator()
@@ -84,9 +86,12 @@ class World:
         )
 
     def heard(self, key: Key) -> int | None:
-        """A watch that is never late."""
+        """What a watch told of the job; once it is late, nothing newer than `late_since`."""
         job = self.cluster.peek(RLJOB, key.namespace, key.name)
-        return None if job is None else int(job["metadata"]["resourceVersion"])
+        if job is None:
+            return None
+        version = int(job["metadata"]["resourceVersion"])
+        return version if self.late_since is None else min(version, self.late_since)
 
     def submit(self, **spec: Any) -> None:
         """`kubectl apply` of the small job with top-level fields of its spec replaced."""
@@ -98,8 +103,12 @@ class World:
         self.cluster.edit(RLJOB, KEY.namespace, KEY.name, spec={**self.job["spec"], **spec})
 
     def reconcile(self) -> float | None:
-        """One look."""
-        return asyncio.run(self.operator.reconcile(KEY))
+        """One look, or the try of one, which the queue makes again."""
+        try:
+            return asyncio.run(self.operator.reconcile(KEY))
+        except Conflict:
+            assert self.late_since is not None, "only a late watch shows what is no longer so"
+            return 0.0
 
     def settle(self, limit: int = 20) -> None:
         """Look until nothing changes any more, without time passing."""

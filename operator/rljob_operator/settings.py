@@ -75,8 +75,8 @@ class QueueSettings(ApiModel):
     """How often all jobs are listed, and those looked at that changed without an event."""
 
     heal_seconds: float = Field(default=30.0, gt=0)
-    """How often a living job's Service, Secret and ConfigMaps are compared with what they should be, and how soon what
-    the cluster refused is asked for again."""
+    """How often a living job's plan, Service, NetworkPolicy and PodMonitor are compared with what they should be, and
+    how soon what the cluster refused is asked for again."""
 
     stop_seconds: float = Field(default=10.0, gt=0)
     """How long reconciles that are under way may take to finish when the operator stops."""

@@ -33,6 +33,17 @@ def test_a_job_that_runs_is_not_read_at_every_look(world: World) -> None:
     assert len(world.progress.asked) >= 5 and num_reads(world) == 0
 
 
+def test_a_job_of_which_nothing_was_heard_is_read_now_and_then(world: World) -> None:
+    """A watch may be deaf, and say neither of an edit nor of the deletion."""
+    world.late_since = world.cluster.version
+    world.edit(suspend=True)
+    world.reconcile()
+    assert world.status.phase == "Running" and num_reads(world) == 0
+    world.clock.now += 60
+    world.settle()
+    assert world.status.phase == "Suspending"
+
+
 def test_an_edit_that_was_heard_of_is_read(world: World) -> None:
     world.edit(suspend=True)
     world.settle()

@@ -75,7 +75,7 @@ class World:
         tokens = (f"token-{number}" for number in itertools.count())
         self.operator = Reconciler(
             self.cluster,
-            Jobs(self.cluster, self.heard),
+            Jobs(self.cluster, self.heard, self.clock),
             LiveCache(self.cluster),
             self.progress,
             self.rules,

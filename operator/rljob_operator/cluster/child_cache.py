@@ -43,13 +43,12 @@ class ChildCache:
         self._by_job = {}
         for item in items:
             self._put(item)
-        for children in before.values():
-            for child in children.values():
+        for key, children in before.items():
+            for name, child in children.items():
                 if _version(child) > self.version:
                     self._put(child)
-        for key, children in before.items():
-            for name in children.keys() - self._by_job.get(key, {}).keys():
-                self._depart(key, children[name])
+                elif name not in self._by_job.get(key, {}):
+                    self._depart(key, child)
         return {key for key in before.keys() | self._by_job.keys() if self._differ(key, before)}
 
     def update(self, type_: str, item: Object) -> Key | None:

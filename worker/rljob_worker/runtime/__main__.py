@@ -6,7 +6,6 @@ The environment is read and checked before torch is imported, so that a wrong on
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -26,7 +25,6 @@ def main() -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    gc.disable()  # until everything that stays is there: looking through it while it comes is a tenth of the start
     name, said = "", ""
     try:
         environment = WorkerEnvironment.read()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -58,8 +57,6 @@ def run_worker(environment: WorkerEnvironment, stop: threading.Event) -> LastWor
     host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
     with world(client, group, environment.rank, host=host, attempt=environment.attempt, deadline_seconds=deadline):
         worker = Worker.assemble(environment, client, stop)
-        gc.freeze()  # modules and models stay: no later collection looks at them
-        gc.enable()
         words = worker.run()
     client.drain(deadline)
     return words

@@ -21,8 +21,18 @@ DEVICES = {"node2": {"huawei.com/Ascend910": 8, "nvidia.com/gpu": 2}}
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """Two real kubelets. RLJOB_E2E_KEEP=1 leaves them running afterwards, for a look."""
+def kueue_image() -> Iterator[Future[Path]]:
+    """Where there is none yet, it takes minutes to compile: meanwhile other tests wait for their pods."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(kueue.image_archive)
+
+
+@pytest.fixture(scope="session")
+def cluster(kueue_image: Future[Path]) -> Iterator[Cluster]:
+    """Two real kubelets. RLJOB_E2E_KEEP=1 leaves them running afterwards, for a look.
+
+    It asks for Kueue's image so that its compilation begins with the first test that has a cluster, and with no other.
+    """
     index = int(os.environ.get("RLJOB_E2E_CLUSTER", "0"))
     if os.environ.get("RLJOB_E2E_ATTACH"):
         yield Cluster.attach(index)
@@ -31,13 +41,6 @@ def cluster() -> Iterator[Cluster]:
     yield running
     if not os.environ.get("RLJOB_E2E_KEEP"):
         running.down()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kueue_image() -> Iterator[Future[Path]]:
-    """Where there is none yet, it takes minutes to compile: meanwhile other tests wait for their pods."""
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(kueue.image_archive)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from e2e.cluster.cache import build_once, cache_root, digest
 from e2e.cluster.commands import run
@@ -135,20 +136,20 @@ def prepare_module(wanted: GoProgram, workspace: Path) -> None:
     """A module of our own that requires the program's, as a replace in a go.mod counts in the main module only."""
     run("go", "mod", "init", "rljob.dev/build", cwd=workspace)
     source = json.loads(run("go", "mod", "download", "-json", f"{wanted.module}@{wanted.version}", cwd=workspace))
-    edits = [f"-require={wanted.module}@{wanted.version}", *replacements(source["GoMod"], wanted.version)]
+    go_mod = json.loads(run("go", "mod", "edit", "-json", source["GoMod"]))
+    edits = [f"-require={wanted.module}@{wanted.version}", *replacements(go_mod, wanted.version)]
     run("go", "mod", "edit", *edits, cwd=workspace)
     run("go", "get", f"{wanted.package}@{wanted.version}", cwd=workspace)
 
 
-def replacements(go_mod: str, version: str) -> list[str]:
+def replacements(go_mod: dict[str, Any], version: str) -> list[str]:
     """What a release replaces by other published modules, and the sibling modules that it requires at a placeholder.
 
-    Kubernetes v1.34.2 requires `k8s.io/api v0.0.0`, replaced by a folder; that folder is published as v0.34.2.
+    `go_mod` is what `go mod edit -json` says of it. Kubernetes v1.34.2 requires `k8s.io/api v0.0.0`, replaced by a folder; that folder is published as v0.34.2.
     """
-    said = json.loads(run("go", "mod", "edit", "-json", go_mod))
-    siblings = [entry["Path"] for entry in said["Require"] if entry["Version"] == "v0.0.0"]
+    siblings = [entry["Path"] for entry in go_mod["Require"] if entry["Version"] == "v0.0.0"]
     published = {path: f"{path}@{version.replace('v1.', 'v0.', 1)}" for path in siblings}
-    for entry in said["Replace"] or ():
+    for entry in go_mod["Replace"] or ():
         if "Version" in entry["New"]:
             published[entry["Old"]["Path"]] = f"{entry['New']['Path']}@{entry['New']['Version']}"
     return [f"-replace={old}={new}" for old, new in published.items()]

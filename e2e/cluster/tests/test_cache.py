@@ -47,17 +47,22 @@ def test_waiting_in_vain_says_for_what_and_what_there_was() -> None:
         wait_until(list, "two nodes", timeout_seconds=0)
 
 
-GO_MOD = """module k8s.io/kubernetes
+def test_siblings_at_a_placeholder_get_the_version_they_are_published_as() -> None:
+    go_mod = {
+        "Require": [
+            {"Path": "k8s.io/api", "Version": "v0.0.0"},
+            {"Path": "sigs.k8s.io/yaml", "Version": "v1.4.0"},
+        ],
+        "Replace": [{"Old": {"Path": "k8s.io/api"}, "New": {"Path": "./staging/src/k8s.io/api"}}],
+    }
+    assert replacements(go_mod, "v1.34.2") == ["-replace=k8s.io/api=k8s.io/api@v0.34.2"]
 
-require (
-	k8s.io/api v0.0.0
-	sigs.k8s.io/yaml v1.4.0
-)
 
-replace k8s.io/api => ./staging/src/k8s.io/api
-"""
+def test_what_a_release_replaces_by_another_module_stays_replaced() -> None:
+    other = {"Old": {"Path": "example.org/one"}, "New": {"Path": "example.org/fork", "Version": "v2.0.1"}}
+    go_mod = {"Require": [{"Path": "example.org/one", "Version": "v1.0.0"}], "Replace": [other]}
+    assert replacements(go_mod, "v1.34.2") == ["-replace=example.org/one=example.org/fork@v2.0.1"]
 
 
-def test_siblings_at_a_placeholder_get_the_version_they_are_published_as(tmp_path: Path) -> None:
-    (tmp_path / "go.mod").write_text(GO_MOD)
-    assert replacements(str(tmp_path / "go.mod"), "v1.34.2") == ["-replace=k8s.io/api=k8s.io/api@v0.34.2"]
+def test_a_release_that_replaces_nothing_has_no_list_of_it() -> None:
+    assert replacements({"Require": [], "Replace": None}, "v1.34.2") == []

@@ -1,0 +1,54 @@
+"""`make test` on a machine with nothing on it: no Go, no privileges, no cache of an earlier run."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[1]
+BESIDE_THE_CLUSTER = ("e2e", "charts")
+"""Rooms whose other tests build programs and start a cluster: what belongs to those must not reach their unit tests."""
+BUILDERS = ("go", "docker", "helm", "debootstrap")
+"""Programs that the tests of a cluster call. Here each only writes down that it was called."""
+
+
+def test_unit_tests_beside_the_cluster_build_nothing_and_need_no_privilege(tmp_path: Path) -> None:
+    called, home = tmp_path / "called", tmp_path / "home"
+    home.mkdir()
+    programs = traps(tmp_path / "bin", called)
+    bare = {"HOME": str(home), "PATH": f"{programs}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *unit_tests()]
+    done = subprocess.run([*unprivileged(), *command], cwd=CHECKOUT, env=bare, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not called.exists(), called.read_text()
+    assert not (home / ".cache" / "rljob").exists()
+
+
+def unit_tests() -> list[str]:
+    """The folders of those rooms that `make test` runs."""
+    settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    paths: list[str] = settings["tool"]["pytest"]["ini_options"]["testpaths"]
+    found = [path for path in paths if path.split("/")[0] in BESIDE_THE_CLUSTER]
+    assert {path.split("/")[0] for path in found} == set(BESIDE_THE_CLUSTER)
+    return found
+
+
+def traps(folder: Path, called: Path) -> Path:
+    """A folder of programs, first on the PATH."""
+    folder.mkdir()
+    for name in BUILDERS:
+        trap = folder / name
+        trap.write_text(f'#!/bin/sh\necho "{name} $*" >> {called}\nexit 1\n')
+        trap.chmod(0o755)
+    return folder
+
+
+def unprivileged() -> list[str]:
+    """Before a command: without root's capabilities it mounts nothing, adds no network and installs no package."""
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    assert setpriv, "install util-linux: as root, this test gives root's capabilities away"
+    return [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]

@@ -145,7 +145,8 @@ def prepare_module(wanted: GoProgram, workspace: Path) -> None:
 def replacements(go_mod: dict[str, Any], version: str) -> list[str]:
     """What a release replaces by other published modules, and the sibling modules that it requires at a placeholder.
 
-    `go_mod` is what `go mod edit -json` says of it. Kubernetes v1.34.2 requires `k8s.io/api v0.0.0`, replaced by a folder; that folder is published as v0.34.2.
+    `go_mod` is what `go mod edit -json` says of it. Kubernetes v1.34.2 requires `k8s.io/api v0.0.0`, replaced by a
+    folder; that folder is published as v0.34.2.
     """
     siblings = [entry["Path"] for entry in go_mod["Require"] if entry["Version"] == "v0.0.0"]
     published = {path: f"{path}@{version.replace('v1.', 'v0.', 1)}" for path in siblings}

@@ -55,8 +55,8 @@ bench: setup
 	for script in planner data_buffer generation algorithms end_to_end; do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 docs: setup  ## regenerates the pages that are made from types, catalogue and functions
-	$(BIN)/python -m rljob_api.reference > docs/rljob-reference.md
-	$(BIN)/python -m rljob_api.algorithms_page worker/rljob_worker/algorithms > docs/algorithms.md
+	$(BIN)/python -m rljob_api.pages.reference > docs/rljob-reference.md
+	$(BIN)/python -m rljob_api.pages.algorithms_page worker/rljob_worker/algorithms > docs/algorithms.md
 	$(BIN)/python -m rljob_operator.conditions_reference > docs/conditions.md
 
 dashboards: setup  ## regenerates the chart's dashboards and alert rules

@@ -26,7 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rljob_api.plan import Mesh, Plan
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, plan_of, stage
 

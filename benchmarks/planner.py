@@ -10,9 +10,9 @@ import argparse
 import statistics
 import time
 
-from rljob_api.load import parse_job
-from rljob_api.plan import Plan
-from rljob_api.planner import plan
+from rljob_api.loading.load import parse_job
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob
 
 JOB = """\

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rljob_api.load import parse_job
-from rljob_api.planner import plan
+from rljob_api.loading.load import parse_job
+from rljob_api.planning.planner import plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.stages.stage import Resources
 from rljob_worker.stages.user import UserStage

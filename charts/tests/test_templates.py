@@ -16,8 +16,8 @@ from charts.tests.kubernetes_schemas import LOCATION, write_schemas
 from charts.values.__main__ import CHART
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import KUBERNETES_VERSION, module_folder, program
-from rljob_api import keys
-from rljob_api.profiles import profiles_from
+from rljob_api.catalogue.profiles import profiles_from
+from rljob_api.vocabulary import keys
 from rljob_operator.cluster import kinds
 from rljob_operator.manifests.monitoring import TARGET_LABELS
 from rljob_operator.settings import Settings, load_settings

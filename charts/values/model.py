@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from rljob_api.model import ApiModel, Items
-from rljob_api.profiles import AcceleratorProfile
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.vocabulary.model import ApiModel, Items
 from rljob_operator.settings import Settings
 
 Peer = dict[str, Any]

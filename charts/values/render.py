@@ -12,7 +12,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from charts.values.model import ELSEWHERE, Values
-from rljob_api.model import ApiModel, field_descriptions
+from rljob_api.vocabulary.model import ApiModel, field_descriptions
 
 Schema = dict[str, Any]
 

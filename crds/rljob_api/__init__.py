@@ -9,30 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rljob_api.builder import Pipeline as Pipeline
-    from rljob_api.exit_codes import ExitCode as ExitCode
-    from rljob_api.load import job_from_object as job_from_object
-    from rljob_api.load import parse_job as parse_job
-    from rljob_api.plan import Plan as Plan
-    from rljob_api.problem import InvalidJobError as InvalidJobError
-    from rljob_api.problem import Problem as Problem
-    from rljob_api.traffic import expected_bytes as expected_bytes
+    from rljob_api.checks.validation import problems_of as problems_of
+    from rljob_api.loading.builder import Pipeline as Pipeline
+    from rljob_api.loading.load import job_from_object as job_from_object
+    from rljob_api.loading.load import parse_job as parse_job
+    from rljob_api.planning.plan import Plan as Plan
+    from rljob_api.planning.traffic import expected_bytes as expected_bytes
     from rljob_api.v1alpha1 import RLJob as RLJob
     from rljob_api.v1alpha1 import RLJobSpec as RLJobSpec
-    from rljob_api.validation import problems_of as problems_of
+    from rljob_api.vocabulary.exit_codes import ExitCode as ExitCode
+    from rljob_api.vocabulary.problem import InvalidJobError as InvalidJobError
+    from rljob_api.vocabulary.problem import Problem as Problem
 
 _HOMES = {
-    "Pipeline": "builder",
-    "ExitCode": "exit_codes",
-    "job_from_object": "load",
-    "parse_job": "load",
-    "Plan": "plan",
-    "InvalidJobError": "problem",
-    "Problem": "problem",
-    "expected_bytes": "traffic",
+    "Pipeline": "loading.builder",
+    "ExitCode": "vocabulary.exit_codes",
+    "job_from_object": "loading.load",
+    "parse_job": "loading.load",
+    "Plan": "planning.plan",
+    "InvalidJobError": "vocabulary.problem",
+    "Problem": "vocabulary.problem",
+    "expected_bytes": "planning.traffic",
     "RLJob": "v1alpha1",
     "RLJobSpec": "v1alpha1",
-    "problems_of": "validation",
+    "problems_of": "checks.validation",
 }
 
 __all__ = list(_HOMES)

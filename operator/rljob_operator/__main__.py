@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 
-from rljob_api.profiles import profiles_from
+from rljob_api.catalogue.profiles import profiles_from
 from rljob_operator.command import run_command
 from rljob_operator.gangs import Gangs
 from rljob_operator.jobs import Jobs

@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rljob_api.load import job_from_object
-from rljob_api.mutability import immutable_changes
-from rljob_api.plan import Plan
-from rljob_api.planner import plan
-from rljob_api.problem import InvalidJobError, Problem
-from rljob_api.profiles import AcceleratorProfile
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.lifetime.mutability import immutable_changes
+from rljob_api.loading.load import job_from_object
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob, RLJobSpec
 from rljob_api.v1alpha1.infrastructure import LifecycleSpec
+from rljob_api.vocabulary.problem import InvalidJobError, Problem
 from rljob_operator.conditions import Reason
 from rljob_operator.manifests.paths import PLAN_KEY
 from rljob_operator.states.situation import Refusal

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 
-from rljob_api.exit_codes import ExitCode
 from rljob_api.v1alpha1.status import ConditionType, Phase
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.conditions import Reason
 from rljob_operator.events import EventReason
 

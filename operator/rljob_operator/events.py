@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rljob_api import keys
 from rljob_api.v1alpha1.status import ENDED_PHASES, ConditionType, Phase, RLJobStatus
+from rljob_api.vocabulary import keys
 from rljob_operator.conditions import Reason, condition
 from rljob_operator.states import Decision
 from rljob_operator.timestamps import micro_timestamp

@@ -9,7 +9,7 @@ from typing import Any
 
 import kopf
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 from rljob_operator.cluster.login import Credentials, Login, credentials
 from rljob_operator.key import Key
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rljob_api import keys
-from rljob_api.plan import Plan
+from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1.status import LIVING_PHASES, RLJobStatus
+from rljob_api.vocabulary import keys
 from rljob_operator.acceptance import Accepted
 from rljob_operator.cluster.api import Object
 from rljob_operator.key import Key

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.errors import ClusterError

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rljob_api import keys
-from rljob_api.exit_codes import ExitCode
-from rljob_api.failure_policy import describe
+from rljob_api.lifetime.failure_policy import describe
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.conditions import Reason
 from rljob_operator.timestamps import seconds_of
 

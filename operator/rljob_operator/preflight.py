@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rljob_api.catalogue import USER_STAGE
+from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_operator.cluster.kinds import CONFIG_MAP, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET, Kind
 from rljob_operator.conditions import Reason

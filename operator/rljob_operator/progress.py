@@ -11,7 +11,7 @@ from typing import Any, Self
 import aiohttp
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from rljob_api.model import ApiModel
+from rljob_api.vocabulary.model import ApiModel
 
 _MAX_ANSWER_BYTES = 1 << 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rljob_api.profiles import AcceleratorProfile
+from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_operator.manifests.context import PodSettings
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from rljob_api.model import ApiModel, Items
+from rljob_api.vocabulary.model import ApiModel, Items
 from rljob_operator.manifests.context import PodSettings
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rljob_api import keys
-from rljob_api.plan import Plan
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
 from rljob_operator.actions import PodCache

@@ -11,7 +11,7 @@
 Every message names what failed, where, and the fix. Any other exception is a bug of ours (70).
 """
 
-from rljob_api.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ExitCode
 
 
 class RLJobError(Exception):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from rljob_api import presets
-from rljob_api.catalogue import AGGREGATIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES, USER_STAGE
+from rljob_api.catalogue.algorithms import AGGREGATIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
+from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.model import ApiModel
-from rljob_api.problem import Problem, suggestion
-from rljob_api.v1alpha1 import LossSpec
+from rljob_api.v1alpha1 import LossSpec, presets
+from rljob_api.vocabulary.model import ApiModel
+from rljob_api.vocabulary.problem import Problem, suggestion
 
 _PATH = "spec.algorithm"
 

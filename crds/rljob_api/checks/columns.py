@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.problem import Problem, nearest
+from rljob_api.vocabulary.problem import Problem, nearest
 
 INDEX_COLUMNS = ("row_ids", "group_ids", "num_tokens", "row_id", "group_id")
 """These travel with every row, and nobody writes them."""

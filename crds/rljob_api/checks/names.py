@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from rljob_api.catalogue import ROLLOUT_COLUMNS, STAGES, USER_STAGE
+from rljob_api.catalogue.columns import ROLLOUT_COLUMNS
+from rljob_api.catalogue.stages import STAGES, USER_STAGE
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.problem import Problem, suggestion
 from rljob_api.v1alpha1 import Metadata, StageSpec
+from rljob_api.vocabulary.problem import Problem, suggestion
 
 MAX_NAME_LENGTH = 40
 """Pods are called JOB-GROUP-HOST and must stay a DNS label of 63 characters."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.exit_codes import ExitCode
-from rljob_api.problem import Problem
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.problem import Problem
 
 NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue import full_kl
+from rljob_api.catalogue.columns import full_kl
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.problem import Problem
+from rljob_api.vocabulary.problem import Problem
 
 _FOR_GRADIENTS = {
     "Full": "the sum over the vocabulary is made inside the update, after the rewards",

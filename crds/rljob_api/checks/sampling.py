@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue import ESTIMATORS, LOSSES, needs_baseline
+from rljob_api.catalogue.algorithms import ESTIMATORS, LOSSES
+from rljob_api.catalogue.columns import needs_baseline
 from rljob_api.checks.algorithm import unseen
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.problem import Problem
+from rljob_api.vocabulary.problem import Problem
 
 _PATH = "spec.algorithm.sampling"
 

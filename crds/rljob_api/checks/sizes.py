@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.meshes import Kind, num_workers_of, ranks_per_copy
-from rljob_api.problem import Problem
+from rljob_api.pipeline.meshes import Kind, num_workers_of, ranks_per_copy
+from rljob_api.vocabulary.problem import Problem
 
 
 def check_mini_batches(subject: Subject) -> Iterator[Problem]:

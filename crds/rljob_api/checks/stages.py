@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue import STAGES, full_kl
+from rljob_api.catalogue.columns import full_kl
+from rljob_api.catalogue.stages import STAGES
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.keys import ACTOR, REFERENCE, ROLLOUT_GROUP
-from rljob_api.problem import Problem, suggestion
-from rljob_api.resolution import ResolvedStage
+from rljob_api.pipeline.resolution import ResolvedStage
+from rljob_api.vocabulary.keys import ACTOR, REFERENCE, ROLLOUT_GROUP
+from rljob_api.vocabulary.problem import Problem, suggestion
 
 _SOURCES = ("Rollout", "Sample")
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rljob_api.catalogue import STAGES
-from rljob_api.keys import ACTOR, CRITIC, REFERENCE
-from rljob_api.problem import Problem, nearest
-from rljob_api.profiles import AcceleratorProfile
-from rljob_api.resolution import Resolution, place
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.catalogue.stages import STAGES
+from rljob_api.pipeline.resolution import Resolution, place
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
+from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE
+from rljob_api.vocabulary.problem import Problem, nearest
 
 
 @dataclass(frozen=True)

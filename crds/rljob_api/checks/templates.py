@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rljob_api import keys
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.problem import Problem, suggestion
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.problem import Problem, suggestion
 
 OWN_LABEL_PREFIX = f"{keys.GROUP}/"
 OWN_VOLUMES = frozenset({"plan", "token", "socket", "arena"})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.problem import Problem
+from rljob_api.vocabulary.problem import Problem
 
 BUILT_TRACKERS = ("TensorBoard",)
 

@@ -9,8 +9,8 @@ import yaml
 from rljob_api.crd.lists import annotate
 from rljob_api.crd.rules import add_rules
 from rljob_api.crd.structural import Schema, structural_schema, without_defaults
-from rljob_api.keys import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 from rljob_api.v1alpha1 import RLJobSpec, RLJobStatus
+from rljob_api.vocabulary.keys import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 
 NAME = f"{PLURAL}.{GROUP}"
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rljob_api.catalogue import STAGES
+from rljob_api.catalogue.stages import STAGES
 from rljob_api.checks.names import MAX_NAME_LENGTH
 from rljob_api.checks.options import NEVER_RETRIED
 from rljob_api.crd.places import at
 from rljob_api.crd.structural import Schema
-from rljob_api.keys import ACTOR, CRITIC, REFERENCE, ROLLOUT_GROUP
-from rljob_api.mutability import IMMUTABLE, MUTABLE, MUTABLE_WHILE_SUSPENDED
+from rljob_api.lifetime.mutability import IMMUTABLE, MUTABLE, MUTABLE_WHILE_SUSPENDED
+from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE, ROLLOUT_GROUP
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rljob_api.model import ApiModel
+from rljob_api.vocabulary.model import ApiModel
 
 Schema = dict[str, Any]
 

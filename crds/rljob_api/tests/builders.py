@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rljob_api.load import parse_job
-from rljob_api.plan import Plan
-from rljob_api.planner import plan
-from rljob_api.problem import InvalidJobError, Problem
+from rljob_api.loading.load import parse_job
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob
+from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
 FULL_EXAMPLE = (Path(__file__).parent / "full_example.yaml").read_text()
 """The example of the design with every field; VLLM is ahead of the code."""

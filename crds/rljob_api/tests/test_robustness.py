@@ -4,13 +4,13 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api.advice import warnings_of
-from rljob_api.document import read_document
-from rljob_api.graph_svg import render_svg
-from rljob_api.load import parse_job
-from rljob_api.planner import plan
-from rljob_api.problem import InvalidJobError
+from rljob_api.loading.document import read_document
+from rljob_api.loading.load import parse_job
+from rljob_api.picture.graph_svg import render_svg
+from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import FULL_EXAMPLE
+from rljob_api.vocabulary.problem import InvalidJobError
 
 FULL = read_document(FULL_EXAMPLE.replace("VLLM", "Transformers")).value
 

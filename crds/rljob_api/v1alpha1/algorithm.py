@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from rljob_api import presets
-from rljob_api.model import ApiModel, Items
+from rljob_api.v1alpha1 import presets
+from rljob_api.vocabulary.model import ApiModel, Items
 
 AlgorithmName = Literal[
     "GRPO",

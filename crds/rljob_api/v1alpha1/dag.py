@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rljob_api.model import ApiModel, Items
 from rljob_api.v1alpha1.data import Name
+from rljob_api.vocabulary.model import ApiModel, Items
 
 Balance = Literal["None", "Tokens", "Attention"]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rljob_api.model import ApiModel, Items
+from rljob_api.vocabulary.model import ApiModel, Items
 
 NAME = r"^[a-z][a-z0-9_]{0,31}$"
 

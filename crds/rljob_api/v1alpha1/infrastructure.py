@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rljob_api.model import ApiModel, Items
+from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_api.vocabulary.quantity import QUANTITY
 
 GROUP_NAME = r"^[a-z][a-z0-9]{0,11}$"
 EXTENDED_RESOURCE = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
-QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 
 
 def _as_text(value: Any) -> Any:

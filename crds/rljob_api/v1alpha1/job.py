@@ -6,8 +6,6 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from rljob_api.keys import ACTOR, CRITIC, MANAGED_BY, REFERENCE
-from rljob_api.model import ApiModel, Items
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec
 from rljob_api.v1alpha1.dag import DagSpec
 from rljob_api.v1alpha1.data import DataSpec, ModelSpec, RewardSpec
@@ -25,6 +23,8 @@ from rljob_api.v1alpha1.infrastructure import (
 )
 from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_api.v1alpha1.training import CheckpointSpec, RolloutSpec, StopSpec, TrainingSpec, ValidationSpec
+from rljob_api.vocabulary.keys import ACTOR, CRITIC, MANAGED_BY, REFERENCE
+from rljob_api.vocabulary.model import ApiModel, Items
 
 
 class RLJobSpec(ApiModel):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.model import ApiModel, Items
+from rljob_api.vocabulary.model import ApiModel, Items
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspending", "Suspended", "Succeeded", "Failed"]
 

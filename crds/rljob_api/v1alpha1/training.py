@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.model import ApiModel, Items
+from rljob_api.vocabulary.model import ApiModel, Items
 
 
 class TrainingParallelism(ApiModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
 from rljob_operator.key import Key
 

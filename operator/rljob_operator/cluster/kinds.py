@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 
 
 @dataclass(frozen=True)

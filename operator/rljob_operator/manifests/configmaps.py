@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob_api.quantity import format_bytes
+from rljob_api.vocabulary.quantity import format_bytes
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rljob_api.model import ApiModel, Items
-from rljob_api.plan import GroupPlan, Plan
-from rljob_api.profiles import AcceleratorProfile
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.v1alpha1 import RLJob, RLJobSpec
-from rljob_api.v1alpha1.infrastructure import QUANTITY, WorkerGroupSpec
+from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
+from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_api.vocabulary.quantity import QUANTITY
 
 Manifest = dict[str, Any]
 """An object of the Kubernetes API as JSON."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rljob_api import keys
-from rljob_api.plan import GroupPlan
-from rljob_api.process_environment import WORKER_DEFAULTS
-from rljob_api.profiles import AcceleratorProfile
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.planning.plan import GroupPlan
 from rljob_api.v1alpha1.infrastructure import EnvVar
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.paths import ARENA, CODE, PLAN_FILE, RUNS, SCRATCH, SOCKET, TOKEN_FILE, rank_table_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 from rljob_operator.manifests.context import JobContext, Manifest
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rljob_api import keys
-from rljob_api.profiles import RankTableSettings
+from rljob_api.catalogue.profiles import RankTableSettings
+from rljob_api.vocabulary import keys
 
 PLAN_DIRECTORY = "/etc/rljob/plan"
 PLAN_KEY = "plan.json"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rljob_api import keys
-from rljob_api.plan import GroupPlan
-from rljob_api.profiles import AcceleratorProfile
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.planning.plan import GroupPlan
+from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.manifests.containers import data_buffer, worker
 from rljob_operator.manifests.context import JobContext, Manifest, Placement

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rljob_api import keys
-from rljob_api.plan import GroupPlan
-from rljob_api.quantity import parse_quantity
+from rljob_api.planning.plan import GroupPlan
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_operator.manifests.context import JobContext, Manifest
 
 

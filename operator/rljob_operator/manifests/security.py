@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rljob_api.plan import GroupPlan
+from rljob_api.planning.plan import GroupPlan
 from rljob_operator.manifests.context import JobContext, Manifest
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"

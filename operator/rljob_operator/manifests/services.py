@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata, selector

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rljob_api import keys
-from rljob_api.plan import GroupPlan
+from rljob_api.planning.plan import GroupPlan
+from rljob_api.vocabulary import keys
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import selector
 

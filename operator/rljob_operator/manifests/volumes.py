@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rljob_api import keys
-from rljob_api.plan import GroupPlan
+from rljob_api.planning.plan import GroupPlan
+from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.paths import (

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rljob_api.exit_codes import ExitCode
-from rljob_api.failure_policy import DISRUPTION_TARGET, Because, Restart, Stop, decide
+from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Because, Restart, Stop, decide
 from rljob_api.v1alpha1.status import FailureStatus
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.backoff import Backoff
 from rljob_operator.conditions import Claim, Reason, yes
 from rljob_operator.states import ending, finished

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rljob_api import keys
-from rljob_api.exit_codes import ExitCode
-from rljob_api.failure_policy import gang_code
+from rljob_api.lifetime.failure_policy import gang_code
 from rljob_api.v1alpha1.status import FailureStatus
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.conditions import Reason
 from rljob_operator.observe import Ended, PodFacts
 from rljob_operator.progress import ProgressAnswer

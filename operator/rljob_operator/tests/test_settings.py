@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.profiles import profiles_from
+from rljob_api.catalogue.profiles import profiles_from
 from rljob_operator.settings import BadSettings, Settings, load_settings
 
 

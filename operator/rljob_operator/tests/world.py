@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from prometheus_client import CollectorRegistry
 
-from rljob_api.profiles import DEFAULT
+from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.tests.builders import SMALL
 from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object

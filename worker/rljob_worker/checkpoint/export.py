@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from rljob_api.keys import ACTOR
-from rljob_api.plan import EnginePlan, Plan
+from rljob_api.planning.plan import EnginePlan, Plan
+from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.checkpoint.manifest import Committed, committed, damage
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from rljob_api.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.cli.output import silence
 
 

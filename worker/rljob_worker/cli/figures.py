@@ -1,6 +1,6 @@
 """Numbers as people read them. Pure."""
 
-from rljob_api.quantity import format_bytes
+from rljob_api.vocabulary.quantity import format_bytes
 
 MISSING = "–"
 

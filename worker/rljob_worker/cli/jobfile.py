@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rljob_api.document import read_document
-from rljob_api.load import parse_job
-from rljob_api.problem import InvalidJobError, Problem
+from rljob_api.loading.document import read_document
+from rljob_api.loading.load import parse_job
 from rljob_api.v1alpha1 import RLJob
+from rljob_api.vocabulary.problem import InvalidJobError, Problem
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.job_paths import missing_paths
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from rljob_api.starter import starter_yaml
+from rljob_api.loading.starter import starter_yaml
 from rljob_worker.errors import InvalidJob, StorageError
 
 

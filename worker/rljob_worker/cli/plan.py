@@ -9,13 +9,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from rljob_api.advice import warnings_of
-from rljob_api.graph_svg import render_svg
-from rljob_api.load import parse_job
-from rljob_api.plan import EnginePlan, Mesh, Plan, StagePlan
-from rljob_api.planner import plan as plan_of
-from rljob_api.quantity import format_bytes
-from rljob_api.traffic import Traffic, expected_bytes
+from rljob_api.loading.load import parse_job
+from rljob_api.picture.graph_svg import render_svg
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
+from rljob_api.planning.planner import plan as plan_of
+from rljob_api.planning.traffic import Traffic, expected_bytes
+from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.jobfile import read_text
 from rljob_worker.errors import StorageError
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from rljob_api.advice import warnings_of
-from rljob_api.exit_codes import ExitCode
-from rljob_api.plan import Plan
-from rljob_api.planner import plan as plan_of
+from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.planner import plan as plan_of
 from rljob_api.v1alpha1 import RLJob
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.cli.jobfile import read_job
 from rljob_worker.cli.live import LiveView
 from rljob_worker.cli.output import say

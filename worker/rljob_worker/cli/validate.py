@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from rljob_api.exit_codes import ExitCode
-from rljob_api.problem import InvalidJobError, Problem
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.problem import InvalidJobError, Problem
 from rljob_worker.cli.jobfile import read_job
 from rljob_worker.errors import InvalidJob
 

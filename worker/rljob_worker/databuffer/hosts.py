@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rljob_api.plan import GroupPlan, Mesh
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import GroupPlan
 
 FAN_OUT = 32
 """Children of a host in the trees along which layouts and broadcasts travel."""

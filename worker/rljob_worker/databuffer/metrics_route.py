@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.keys import EDGE_METRICS
-from rljob_api.plan import GroupPlan
+from rljob_api.planning.plan import GroupPlan
+from rljob_api.vocabulary.keys import EDGE_METRICS
 from rljob_worker.databuffer.hosts import Host, Worker
 
 Int64 = NDArray[np.int64]

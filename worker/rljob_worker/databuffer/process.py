@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_api.exit_codes import ExitCode
-from rljob_api.plan import Plan
-from rljob_api.quantity import parse_quantity
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.broadcast import Broadcasts
 from rljob_worker.databuffer.exchange import Exchange
 from rljob_worker.databuffer.fencing import Identity

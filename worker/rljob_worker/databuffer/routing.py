@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.keys import EDGE_VERDICT
-from rljob_api.plan import GroupPlan, Plan, StagePlan
+from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
+from rljob_api.vocabulary.keys import EDGE_VERDICT
 from rljob_worker.databuffer import repartition
 from rljob_worker.databuffer.hosts import Host, Members, Worker
 from rljob_worker.databuffer.metrics_route import MetricsRoute

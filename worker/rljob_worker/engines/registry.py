@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from rljob_api.plan import EnginePlan, Plan
+from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
 from rljob_worker.errors import InvalidJob
 

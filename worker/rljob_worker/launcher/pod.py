@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_api.plan import Plan
+from rljob_api.planning.plan import Plan
 from rljob_worker.errors import InvalidJob
 
 

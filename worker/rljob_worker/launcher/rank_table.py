@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 
 COMPLETED = "completed"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rljob_api.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ExitCode
 
 SETTLE_SECONDS = 2.0
 """How long after the first failure other codes are still heard: a peer's 75 often arrives before its cause."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from rljob_api.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.launcher.board import BEAT_SECONDS, Board
 from rljob_worker.launcher.children import Child
 from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, exit_code, gang_code, is_failure

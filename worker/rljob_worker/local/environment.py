@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_api import keys
-from rljob_api.plan import GroupPlan, Plan
-from rljob_api.process_environment import WORKER_DEFAULTS
-from rljob_api.profiles import DEFAULT
+from rljob_api.catalogue.profiles import DEFAULT
+from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.launcher.last_words import TERMINATION_LOG
 from rljob_worker.launcher.lifeline import LIFELINE_FD
 from rljob_worker.local.orphans import FAMILY

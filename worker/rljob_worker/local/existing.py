@@ -1,7 +1,7 @@
 """What an earlier run left in a directory, read back."""
 
-from rljob_api.document import read_document
-from rljob_api.structure import check_structure
+from rljob_api.loading.document import read_document
+from rljob_api.loading.structure import check_structure
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.resume import Existing

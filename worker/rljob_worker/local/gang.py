@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_api.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.launcher.children import PYTHON
 from rljob_worker.launcher.last_words import LastWords, read_last_words
 from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code, is_failure

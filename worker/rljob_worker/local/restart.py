@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rljob_api.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ExitCode
 
 TERMINATED = 143
 """A process that did not catch SIGTERM: it was asked to stop before it could listen."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from rljob_api.exit_codes import ExitCode
-from rljob_api.failure_policy import Decision, Done, Restart, Stop, as_exit_code, decide, describe
-from rljob_api.plan import Plan
+from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_exit_code, decide, describe
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.launcher.watch import SignalPipe
 from rljob_worker.local.environment import RunContext

@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 
-from rljob_api.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import RLJobError
 from rljob_worker.launcher.last_words import LastWords, write_last_words
 from rljob_worker.runtime.environment import WorkerEnvironment

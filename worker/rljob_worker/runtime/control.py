@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rljob_api.keys import EDGE_METRICS, EDGE_VERDICT
 from rljob_api.v1alpha1 import CheckpointSpec, StopSpec
+from rljob_api.vocabulary.keys import EDGE_METRICS, EDGE_VERDICT
 from rljob_worker.batch import Batch, Column
 from rljob_worker.scalars import Scalar, Scalars
 

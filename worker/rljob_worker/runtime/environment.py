@@ -9,15 +9,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rljob_api import keys
-from rljob_api.plan import GroupPlan, Plan
+from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.ownership import Owner
 from rljob_worker.errors import InvalidJob
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnvironment:
-    """Parsed environment of one worker (`rljob_api.keys` lists the variables)."""
+    """Parsed environment of one worker (`rljob_api.vocabulary.keys` lists the variables)."""
 
     plan: Plan
     group: str

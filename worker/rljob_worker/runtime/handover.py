@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from typing import Protocol
 
-from rljob_api.plan import EdgePlan, Plan, StagePlan
+from rljob_api.planning.plan import EdgePlan, Plan, StagePlan
 from rljob_worker.batch import Batch
 from rljob_worker.scalars import Scalars, mean
 

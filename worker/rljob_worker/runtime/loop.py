@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rljob_api.plan import StagePlan
+from rljob_api.planning.plan import StagePlan
 from rljob_worker.runtime.control import Control, Opening, Report, Verdict
 from rljob_worker.runtime.figures import add_up_times, productive_seconds
 from rljob_worker.runtime.handover import Handover

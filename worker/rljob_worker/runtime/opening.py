@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.ownership import claim_run
 from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
 from rljob_worker.errors import StorageError

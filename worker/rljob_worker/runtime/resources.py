@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from rljob_api.catalogue import STAGES, data_columns
-from rljob_api.keys import ACTOR
-from rljob_api.plan import GroupPlan, Plan, StagePlan
+from rljob_api.catalogue.columns import data_columns
+from rljob_api.catalogue.stages import STAGES
+from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
+from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.errors import InvalidJob

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rljob_api.plan import Plan
+from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.protocols import RolloutEngine, Sampling

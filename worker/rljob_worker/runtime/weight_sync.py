@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from rljob_api.plan import Plan, WeightEdge
+from rljob_api.planning.plan import Plan, WeightEdge
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
 from rljob_worker.errors import PeerLost

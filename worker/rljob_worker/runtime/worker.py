@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rljob_api.exit_codes import ExitCode
-from rljob_api.plan import StagePlan
+from rljob_api.planning.plan import StagePlan
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.rows import HeldRows, read_rows
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import RankFiles, engine_folder

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from rljob_api.plan import GroupPlan
+from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.hosts import Host
 from rljob_worker.databuffer.peers import AddressBook
 from rljob_worker.errors import DeadlineExceeded, PeerLost

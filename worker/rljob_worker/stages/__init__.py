@@ -14,7 +14,7 @@ from rljob_worker.stages.update import UpdateCritic, UpdatePolicy
 from rljob_worker.stages.user import UserStage
 
 if TYPE_CHECKING:
-    from rljob_api.plan import StagePlan
+    from rljob_api.planning.plan import StagePlan
 
 STAGES: dict[str, BuildStage] = {
     "Rollout": Rollout,

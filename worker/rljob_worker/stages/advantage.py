@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rljob_api.plan import StagePlan
+from rljob_api.planning.plan import StagePlan
 from rljob_worker.algorithms.estimation import estimate_advantages, has_reward_kl
 from rljob_worker.algorithms.kl import KLController
 from rljob_worker.algorithms.masking import row_of, tensor_of

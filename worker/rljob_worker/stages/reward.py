@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rljob_api.plan import StagePlan
+from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.rewards.pool import RewardRunner
 from rljob_worker.rewards.round import RewardResult

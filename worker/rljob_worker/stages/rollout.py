@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rljob_api.plan import StagePlan
+from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rljob_api.catalogue import STAGES
-from rljob_api.plan import StagePlan
+from rljob_api.catalogue.stages import STAGES
+from rljob_api.planning.plan import StagePlan
 from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData

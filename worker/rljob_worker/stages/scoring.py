@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rljob_api.plan import StagePlan
+from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch
 from rljob_worker.scalars import mean
 from rljob_worker.stages.stage import Resources, StageContext, StageResult

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from rljob_api import RLJobSpec
-    from rljob_api.plan import Plan, StagePlan
+    from rljob_api.planning.plan import Plan, StagePlan
     from rljob_worker.data.dataset import PromptDataset
     from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
     from rljob_worker.rewards.pool import RewardRunner

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rljob_api.catalogue import full_kl
-from rljob_api.keys import REFERENCE
-from rljob_api.plan import StagePlan
+from rljob_api.catalogue.columns import full_kl
+from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.algorithms.estimation import has_reward_kl
 from rljob_worker.algorithms.objectives import policy_objective
 from rljob_worker.algorithms.preparation import check_reads, corrected, prepared

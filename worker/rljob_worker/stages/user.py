@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rljob_api.plan import StagePlan
+from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.scalars import mean

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from rljob_api import catalogue
+from rljob_api.catalogue import stages
+from rljob_api.catalogue.algorithms import AGGREGATIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
 from rljob_worker.algorithms import registries
 from rljob_worker.algorithms.policy_losses import PreparedPolicyLoss
 from rljob_worker.engines.registry import ROLLOUT_ENGINES, TRAIN_ENGINES
@@ -13,16 +14,16 @@ from rljob_worker.stages import STAGES
 
 
 def test_every_stage_of_the_catalogue_has_a_class_and_no_other():
-    assert set(STAGES) == set(catalogue.STAGES)
+    assert set(STAGES) == set(stages.STAGES)
 
 
 @pytest.mark.parametrize(
     "promised, registry",
     [
-        (catalogue.ESTIMATORS, registries.ADVANTAGES),
-        (catalogue.LOSSES, registries.POLICY_LOSSES),
-        (catalogue.KL_ESTIMATORS, registries.KL_ESTIMATORS),
-        (catalogue.AGGREGATIONS, registries.AGGREGATIONS),
+        (ESTIMATORS, registries.ADVANTAGES),
+        (LOSSES, registries.POLICY_LOSSES),
+        (KL_ESTIMATORS, registries.KL_ESTIMATORS),
+        (AGGREGATIONS, registries.AGGREGATIONS),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
@@ -30,7 +31,7 @@ def test_every_part_of_an_algorithm_is_registered(promised, registry):
     assert set(promised) == set(registry.names())
 
 
-@pytest.mark.parametrize("estimator", catalogue.ESTIMATORS.values(), ids=lambda estimator: estimator.name)
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=lambda estimator: estimator.name)
 def test_an_estimator_gets_the_columns_that_it_reads(estimator):
     assert estimator.reads == registries.ADVANTAGES.reads(estimator.name)
 
@@ -38,7 +39,7 @@ def test_an_estimator_gets_the_columns_that_it_reads(estimator):
 def test_a_loss_that_looks_at_the_whole_mini_batch_has_old_log_probs():
     losses = registries.POLICY_LOSSES
     whole = {name for name in losses.names() if isinstance(losses[name], PreparedPolicyLoss)}
-    assert whole == {name for name, loss in catalogue.LOSSES.items() if "old_log_probs" in loss.reads}
+    assert whole == {name for name, loss in LOSSES.items() if "old_log_probs" in loss.reads}
 
 
 def test_the_engines_that_validation_lets_through_are_built():
@@ -49,8 +50,8 @@ def test_the_engines_that_validation_lets_through_are_built():
 @pytest.mark.parametrize(
     "module",
     [
-        "rljob_api.load",
-        "rljob_api.planner",
+        "rljob_api.loading.load",
+        "rljob_api.planning.planner",
         "rljob_worker.cli.run",
         "rljob_worker.launcher.__main__",
         "rljob_worker.databuffer.process",

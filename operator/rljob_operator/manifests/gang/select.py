@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from rljob_api.profiles import AcceleratorProfile
+from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.gang import coscheduling, native, volcano
 from rljob_operator.manifests.gang.coscheduling import Coscheduling

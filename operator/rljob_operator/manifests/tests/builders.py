@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from rljob_api.load import parse_job
-from rljob_api.planner import plan
-from rljob_api.profiles import DEFAULT, profiles_from
+from rljob_api.catalogue.profiles import DEFAULT, profiles_from
+from rljob_api.loading.load import parse_job
+from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import SMALL
 from rljob_operator.manifests.context import JobContext, PodSettings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from rljob_api.profiles import DEFAULT
+from rljob_api.catalogue.profiles import DEFAULT
 from rljob_operator.manifests.gang.volcano import Volcano
 from rljob_operator.manifests.pods import pods
 from rljob_operator.manifests.tests.builders import vendor_context

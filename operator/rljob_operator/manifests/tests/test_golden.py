@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_api.profiles import DEFAULT
+from rljob_api.catalogue.profiles import DEFAULT
 from rljob_operator.manifests.tests.golden_pods import GOLDEN, rendered
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_api import keys
+from rljob_api.vocabulary import keys
 from rljob_operator.manifests import Placement, child_problems, pods, rank_tables, static_children, token_secret
 from rljob_operator.manifests.tests.builders import (
     TWO_GROUPS,

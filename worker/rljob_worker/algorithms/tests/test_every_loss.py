@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api.catalogue import LOSSES
+from rljob_api.catalogue.algorithms import LOSSES
 from rljob_worker.algorithms import policy_objective
 from rljob_worker.algorithms.advantages import no_reduce
 from rljob_worker.algorithms.policy_losses import PolicyTokens

@@ -10,7 +10,7 @@ from rljob_worker.errors import InvalidJob
 
 
 def test_the_catalogue_of_the_api_is_what_is_registered():
-    catalogue = pytest.importorskip("rljob_api.catalogue")
+    catalogue = pytest.importorskip("rljob_api.catalogue.algorithms")
     assert ADVANTAGES.names() == sorted(catalogue.ESTIMATORS)
     assert POLICY_LOSSES.names() == sorted(catalogue.LOSSES)
     assert KL_ESTIMATORS.names() == sorted(catalogue.KL_ESTIMATORS)

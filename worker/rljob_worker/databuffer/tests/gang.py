@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rljob_api.plan import EdgePlan, EnginePlan, GroupPlan, Mesh, Plan, StagePlan, WeightEdge
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient

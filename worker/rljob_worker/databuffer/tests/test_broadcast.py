@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rljob_api.plan import Mesh, Plan
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer import broadcast
 from rljob_worker.databuffer.faults import OutOfOrder

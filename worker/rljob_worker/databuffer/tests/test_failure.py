@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.plan import Mesh
+from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.databuffer.faults import Refused
 from rljob_worker.databuffer.shared_memory import ARENA_PREFIX
 from rljob_worker.databuffer.tests.gang import (

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api.plan import Mesh
+from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.databuffer.hosts import Host, Worker, tree_children, tree_parent
 from rljob_worker.databuffer.layouts import Assignment, Gathering, Layout
 from rljob_worker.databuffer.routing import StageRoute, routes_of

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import T5Config
 
-from rljob_api.plan import Plan
-from rljob_api.planner import plan
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import ValueModel

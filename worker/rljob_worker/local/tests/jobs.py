@@ -1,6 +1,6 @@
 """Small jobs and their plans."""
 
-from rljob_api.planner import plan
+from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob
 
 

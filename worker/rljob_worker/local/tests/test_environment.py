@@ -3,7 +3,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.process_environment import WORKER_DEFAULTS
+from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.local.environment import (
     RunContext,
     device_variables,

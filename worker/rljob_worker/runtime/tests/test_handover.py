@@ -3,7 +3,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rljob_api.plan import EdgePlan, Mesh, StagePlan
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import EdgePlan, StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.runtime.handover import Handover
 

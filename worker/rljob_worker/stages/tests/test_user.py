@@ -4,7 +4,8 @@ import types
 import numpy as np
 import pytest
 
-from rljob_api.plan import Mesh, StagePlan
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.stages.user import UserStage

@@ -1,0 +1,140 @@
+"""What each built-in stage reads and writes in one particular job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rljob_api.catalogue.algorithms import BASELINE_REWARDS, ESTIMATORS, LOSSES
+from rljob_api.v1alpha1 import RLJobSpec
+
+ROLLOUT_COLUMNS = (
+    "prompt_ids",
+    "response_ids",
+    "response_mask",
+    "rollout_log_probs",
+    "policy_version",
+    "truncated",
+    "source",
+)
+"""What Rollout always writes.  What its plan writes besides are columns of the data, as text."""
+
+ROW_WEIGHTS = "row_weights"
+"""How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
+
+_TOKENS = ("prompt_ids", "response_ids")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a stage reads and writes in one particular job."""
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    """Read only when an upstream stage writes them."""
+
+
+def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
+    """Columns of the data that are carried along: those that rewards need, and those a Rollout lists in `writes`."""
+    for_rewards = [reward.column for reward in spec.rewards if reward.column is not None]
+    stages = spec.dag.stages if spec.dag is not None else ()
+    listed = [column for stage in stages if stage.run in ("Rollout", "Sample") for column in stage.writes]
+    return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in ROLLOUT_COLUMNS)
+
+
+def kl_in(spec: RLJobSpec, placement: Literal["Loss", "Reward"]) -> bool:
+    """Whether the job has a KL penalty in this place."""
+    return spec.algorithm.kl.coefficient > 0 and spec.algorithm.kl.placement == placement
+
+
+def needs_baseline(spec: RLJobSpec) -> bool:
+    """Whether advantages need the reward of the greedy response to each prompt."""
+    return BASELINE_REWARDS in estimator_reads(spec)
+
+
+def needs_sample(spec: RLJobSpec) -> bool:
+    """Whether generating and rewarding a step's rows takes more than doing each once."""
+    return spec.algorithm.sampling.dynamic or resamples(spec) or needs_baseline(spec)
+
+
+def resamples(spec: RLJobSpec) -> bool:
+    """Whether the rows of a step are drawn anew by their rewards."""
+    return spec.algorithm.sampling.resampling is not None
+
+
+def estimator_reads(spec: RLJobSpec) -> tuple[str, ...]:
+    """Columns that the job's estimator reads besides rewards and mask."""
+    advantage = spec.algorithm.advantage
+    known = ESTIMATORS.get(advantage.estimator)
+    return known.reads if known is not None else advantage.reads
+
+
+def loss_reads(spec: RLJobSpec) -> tuple[str, ...]:
+    """Columns that the job's policy loss reads besides mask and advantages."""
+    loss = spec.algorithm.loss
+    return LOSSES[loss.name].reads if loss.name in LOSSES else loss.reads
+
+
+def corrects(spec: RLJobSpec) -> bool:
+    """Whether the difference between rollout and training log-probabilities is corrected."""
+    return spec.algorithm.correction is not None
+
+
+def compares_with_old(spec: RLJobSpec) -> bool:
+    """Whether the update means something else by the policy from before it than the policy as it is."""
+    algorithm = spec.algorithm
+    entry = LOSSES.get(algorithm.loss.name)
+    return entry is None or entry.has_ratio or (kl_in(spec, "Loss") and algorithm.kl.estimator == "K3Weighted")
+
+
+def full_kl(spec: RLJobSpec) -> bool:
+    """Whether the update computes the reference's distributions itself."""
+    return spec.algorithm.kl.estimator == "Full" and spec.algorithm.kl.coefficient > 0
+
+
+def rollout_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+    return Columns(writes=ROLLOUT_COLUMNS + data_columns(spec))
+
+
+def reward_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+    return Columns(reads=("prompt_ids", "response_ids", "source", *data_columns(spec)), writes=("rewards",))
+
+
+def sample_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+    writes = [*ROLLOUT_COLUMNS, *data_columns(spec), "rewards"]
+    writes += [BASELINE_REWARDS] * needs_baseline(spec) + [ROW_WEIGHTS] * resamples(spec)
+    return Columns(writes=tuple(writes))
+
+
+def log_probs_columns(_spec: RLJobSpec, trained: bool) -> Columns:
+    return Columns(reads=_TOKENS, writes=("old_log_probs" if trained else "ref_log_probs",))
+
+
+def values_columns(_spec: RLJobSpec, _trained: bool) -> Columns:
+    return Columns(reads=_TOKENS, writes=("values",))
+
+
+def advantage_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+    reads = ["rewards", "response_mask", *estimator_reads(spec)]
+    reads += ["old_log_probs", "ref_log_probs"] * kl_in(spec, "Reward")
+    reads += ["truncated"] * spec.algorithm.mask_truncated
+    reads += ["values"] * (spec.algorithm.critic is not None)
+    writes = ["advantages"] + ["returns"] * (spec.algorithm.critic is not None)
+    writes += ["loss_mask"] * spec.algorithm.mask_truncated
+    return Columns(reads=tuple(dict.fromkeys(reads)), writes=tuple(writes))
+
+
+def update_policy_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+    reads = [*_TOKENS, "response_mask", "advantages", *loss_reads(spec)]
+    reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
+    reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
+    reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)
+    optional = () if corrects(spec) else ("old_log_probs",)
+    return Columns(reads=tuple(dict.fromkeys(reads)), optional=optional)
+
+
+def update_critic_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+    reads = [*_TOKENS, "response_mask", "values", "returns"]
+    reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
+    return Columns(reads=tuple(reads))

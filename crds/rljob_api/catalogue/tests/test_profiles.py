@@ -1,0 +1,40 @@
+import pytest
+from pydantic import ValidationError
+
+from rljob_api.catalogue.profiles import DEFAULT, profiles_from
+from rljob_api.loading.load import parse_job
+from rljob_api.planning.planner import plan
+from rljob_api.tests.builders import SMALL, make_job
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_every_vendor_plans(name):
+    count = min(8, max(DEFAULT[name].counts, default=8))
+    override = f"workerGroups=[{{name: a, accelerator: {{profile: {name}, count: {count}}}}}]"
+    found = plan(make_job(override)).group("a")
+    assert (found.device, found.backend, found.profile) == (DEFAULT[name].device, DEFAULT[name].backend, name)
+
+
+def test_two_generations_of_ascend_have_two_resources():
+    assert DEFAULT["ascend-910"].resource == "huawei.com/Ascend910"
+    assert DEFAULT["huawei-npu"].resource == "huawei.com/npu"
+    assert DEFAULT["ascend-910"].backend == DEFAULT["huawei-npu"].backend == "hccl"
+
+
+def test_a_site_changes_fields_and_adds_vendors():
+    site = profiles_from(
+        {
+            "nvidia-h100": {"nodeSelector": {"pool": "fast"}},
+            "moore": {"resource": "mthreads.com/vgpu", "device": "musa", "backend": "mccl"},
+        }
+    )
+    assert site["nvidia-h100"].node_selector == {"pool": "fast"}
+    assert site["nvidia-h100"].resource == "nvidia.com/gpu"
+    job = parse_job(SMALL, ["workerGroups=[{name: a, accelerator: {profile: moore}}]"], site)
+    assert plan(job, site).group("a").device == "musa"
+    assert "moore" not in DEFAULT
+
+
+def test_a_misspelt_profile_field_is_an_error():
+    with pytest.raises(ValidationError):
+        profiles_from({"cpu": {"nodeSelectors": {}}})

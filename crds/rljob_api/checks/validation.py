@@ -1,0 +1,62 @@
+"""Everything wrong with a job whose types are right, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rljob_api.catalogue import profiles as built_in_profiles
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.checks import algorithm, columns, names, options, penalty, sampling, sizes, stages, templates
+from rljob_api.checks.subject import Subject, corrected
+from rljob_api.checks.unbuilt import check_unbuilt
+from rljob_api.v1alpha1 import RLJob
+from rljob_api.vocabulary.problem import Problem
+
+_AS_WRITTEN = (
+    names.check_unique,
+    names.check_references,
+    templates.check_templates,
+    templates.check_own_variables,
+    check_unbuilt,
+)
+
+_CORRECTED = (
+    stages.check_cycle,
+    stages.check_purpose,
+    stages.check_models,
+    stages.check_fields,
+    stages.check_placement,
+    algorithm.check_parts,
+    algorithm.check_estimator,
+    algorithm.check_loss,
+    penalty.check_kl,
+    penalty.check_correction,
+    sampling.check_distribution,
+    sampling.check_dynamic,
+    sampling.check_resampling,
+    sampling.check_source,
+    options.check_optimizer,
+    options.check_validation,
+    options.check_rewards,
+    options.check_one_of,
+    options.check_failure_rules,
+    sizes.check_mini_batches,
+    sizes.check_workers,
+    sizes.check_accelerators,
+    sizes.check_lengths,
+    columns.check_written_once,
+)
+
+_ACYCLIC = (stages.check_reachable, columns.check_produced)
+"""Questions about upstream, which have no answer while there is a cycle."""
+
+
+def problems_of(job: RLJob, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT) -> list[Problem]:
+    """Every problem of the job, in the order of the checks; empty for a job that can run."""
+    written = Subject(job.spec, profiles)
+    subject = Subject(corrected(job.spec, written.model_names), profiles)
+    checks = _CORRECTED if subject.resolution.graph.cycle() else _CORRECTED + _ACYCLIC
+    problems = list(names.check_metadata(job.metadata))
+    problems += (problem for check in _AS_WRITTEN for problem in check(written))
+    problems += (problem for check in checks for problem in check(subject))
+    return list(dict.fromkeys(problems))

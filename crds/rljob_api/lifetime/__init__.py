@@ -1,0 +1,1 @@
+"""What may become of a job that exists: changes, failures, resumption."""

@@ -1,0 +1,127 @@
+"""What to do when a gang has ended: restart, stop, or nothing, because it is done.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from rljob_api.v1alpha1 import FailurePolicySpec, FailureRule
+from rljob_api.v1alpha1.infrastructure import DISRUPTION
+from rljob_api.vocabulary.exit_codes import ExitCode
+
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition that Kubernetes sets on a pod before it takes its node away."""
+
+Because = Literal["ExitCode", "Rule", "Restarts"]
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Start the gang again as a new attempt, from its last committed checkpoint."""
+
+    reason: str
+    counted: bool = True
+    """Whether it counts against maxRestarts."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The job ends here."""
+
+    code: ExitCode
+    reason: str
+    because: Because = "ExitCode"
+    """What ends the job: the exit code alone, a rule of the policy, or that all restarts are used up."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The job is done."""
+
+
+Decision = Restart | Stop | Done
+
+# A gang's processes end for several reasons at once; the first of these that any of them gave is the cause. What
+# cannot work comes first, a wish to stop next, then failures, and a lost peer last, for it is only an echo.
+_RANKING = (
+    ExitCode.INVALID_JOB,
+    ExitCode.BAD_DATA,
+    ExitCode.STORAGE,
+    ExitCode.INTERRUPTED,
+    ExitCode.BUG,
+)
+_LAST = (ExitCode.STOPPED, ExitCode.RETRY, ExitCode.DONE)
+_NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
+_FINAL = (*_NEVER_RETRIED, ExitCode.STORAGE, ExitCode.STOPPED, ExitCode.INTERRUPTED)
+
+
+def decide(
+    exit_codes: Collection[int], restarts: int, policy: FailurePolicySpec, pod_conditions: Iterable[str] = ()
+) -> Decision:
+    """What follows from the exit codes of a gang's pods.
+
+    exit_codes: of all pods that ended; -N or 128 + N is death by signal N.  restarts: counted ones so far.
+    pod_conditions: conditions that are set on the pods that failed, such as DisruptionTarget.
+    """
+    code = gang_code(exit_codes)
+    if code == ExitCode.DONE:
+        return Done()
+    cause = describe(code)
+    if code in _NEVER_RETRIED:
+        return Stop(as_exit_code(code), cause)
+    # What the cluster does to a job is not charged to it, also where the user's own rules do not speak of it.
+    rule = _matching((*policy.rules, DISRUPTION), code, frozenset(pod_conditions))
+    if rule is not None and rule.action == "Stop":
+        return Stop(as_exit_code(code), f"{cause}; a rule of failurePolicy stops the job", "Rule")
+    if rule is not None and not rule.counted:
+        return Restart(f"{cause}; not counted, as failurePolicy says", counted=False)
+    if rule is None and code in _FINAL:
+        return Stop(as_exit_code(code), cause)
+    if restarts >= policy.max_restarts:
+        used_up = f"all {policy.max_restarts} restarts of failurePolicy are used up"
+        return Stop(as_exit_code(code), f"{cause}; {used_up}", "Restarts")
+    return Restart(f"{cause}; restart {restarts + 1} of {policy.max_restarts}")
+
+
+def gang_code(exit_codes: Collection[int]) -> int:
+    """The code that speaks for a gang: any code other than 75 outranks 75, and any failure outranks success."""
+    codes = set(exit_codes) or {int(ExitCode.DONE)}
+    for code in _RANKING:
+        if code in codes:
+            return int(code)
+    if others := sorted(codes.difference(_LAST)):
+        # A supervisor kills what is left of a gang, so a code that a process chose tells more than a signal.
+        return min(others, key=lambda code: (_signal_of(code) is not None, code))
+    return int(next(code for code in _LAST if code in codes))
+
+
+def as_exit_code(code: int) -> ExitCode:
+    """The code as one of ours; whatever we never exit with is a bug."""
+    return ExitCode(code) if code in set(ExitCode) else ExitCode.BUG
+
+
+def describe(code: int) -> str:
+    """`exit code 75: a peer was lost or a deadline passed`."""
+    if code in set(ExitCode):
+        return f"exit code {code}: {ExitCode(code).meaning}"
+    if (signal := _signal_of(code)) is not None:
+        hint = " (often out of memory)" if signal == 9 else ""
+        return f"killed by signal {signal}{hint}"
+    return f"exit code {code}: {ExitCode.BUG.meaning}"
+
+
+def _signal_of(code: int) -> int | None:
+    if code < 0:
+        return -code
+    return code - 128 if 128 < code < 192 and code != ExitCode.INTERRUPTED else None
+
+
+def _matching(rules: Iterable[FailureRule], code: int, conditions: frozenset[str]) -> FailureRule | None:
+    """The first rule whose conditions and exit codes, as far as it names any, both match."""
+    for rule in rules:
+        by_condition = not rule.on_pod_conditions or bool(conditions.intersection(rule.on_pod_conditions))
+        by_code = not rule.on_exit_codes or code in rule.on_exit_codes
+        if by_condition and by_code:
+            return rule
+    return None

@@ -1,0 +1,37 @@
+"""Which fields of a job may change after it was made.  The CRD's rule and the operator's words both come from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rljob_api.checks.subject import problem
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.problem import Problem
+
+MUTABLE = ("suspend", "lifecycle", "failurePolicy.maxRestarts")
+"""Fields of the spec that may change at any time."""
+
+MUTABLE_WHILE_SUSPENDED = ("scheduling.priorityClassName",)
+"""Fields that may change besides while the job is suspended: the pods that have the old value are gone."""
+
+IMMUTABLE = (
+    f"this field of a job does not change; {', '.join(MUTABLE)} do, and {', '.join(MUTABLE_WHILE_SUSPENDED)} "
+    "while the job is suspended"
+)
+
+
+def immutable_changes(old: RLJobSpec, new: RLJobSpec) -> list[Problem]:
+    """A problem for every field that `new` has otherwise than `old` and that may not change."""
+    allowed = MUTABLE + (MUTABLE_WHILE_SUSPENDED if old.suspend else ())
+    changed = _changed(old.to_json(), new.to_json(), "", allowed)
+    return [problem(f"spec.{path}", found, IMMUTABLE, "Make a new job.") for path, found in changed]
+
+
+def _changed(old: Any, new: Any, path: str, allowed: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """(path, new value) of what differs; fields beside those that may change one by one, others whole."""
+    if path in allowed or old == new:
+        return []
+    if not path or any(each.startswith(f"{path}.") for each in MUTABLE + MUTABLE_WHILE_SUSPENDED):
+        below = ((f"{path}.{name}" if path else name, name) for name in new)
+        return [found for place, name in below for found in _changed(old.get(name), new[name], place, allowed)]
+    return [(path, new)]

@@ -1,0 +1,91 @@
+"""What may change between a run and its resumption, and why other things may not.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rljob_api.checks.subject import problem
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.problem import Problem
+
+_ORDINALS = "prompts are counted in the order of the data, so the run could not go on where it stopped"
+_ROWS = "rows are numbered by it, so row numbers and random numbers would not go on"
+_PROMPTS = "it decides which prompts there are and how long they are, so the count of prompts would not go on"
+
+_REFUSED = {
+    "models": "the checkpoint holds the weights of the models that the run began with",
+    "seed": "random numbers would not go on where they stopped",
+    "data.train": _ORDINALS,
+    "data.shuffle": _ORDINALS,
+    "data.batchSize": _ORDINALS,
+    "data.promptColumn": _PROMPTS,
+    "data.maxPromptTokens": _PROMPTS,
+    "data.applyChatTemplate": _PROMPTS,
+    "data.systemPrompt": _PROMPTS,
+    "algorithm.name": "the checkpoint holds the state of another algorithm",
+    "algorithm.advantage.estimator": "one estimator has a critic in the checkpoint and another has none",
+    "algorithm.groupSize": _ROWS,
+    "algorithm.sampling.dynamic": "it decides how many prompts a step draws, so the count of prompts would not go on",
+    "training.engine": "the checkpoint was written by another engine",
+    "training.precision": "the checkpoint holds weights and optimizer state of another precision",
+    "checkpoint.initFrom": "a run that resumes starts from its own checkpoint, so the field would be ignored",
+}
+"""Fields, with everything below them, that must stay; everything else may change."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A field that differs between a run and its resumption."""
+
+    path: str
+    """In the spec: `training.learningRate`."""
+    old: Any
+    new: Any
+    refused: str | None
+    """Why it must not change; None when it may."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the run may go on with the new value."""
+        return self.refused is None
+
+
+def resume_changes(old: RLJobSpec, new: RLJobSpec) -> list[Change]:
+    """Every field that differs, in the order of the spec."""
+    differences = _differences(old.to_json(), new.to_json(), "")
+    return [Change(path, before, after, _refusal(path)) for path, before, after in differences]
+
+
+def resume_problems(changes: list[Change]) -> list[Problem]:
+    """A problem for each change that is refused."""
+    return [
+        problem(
+            f"spec.{change.path}",
+            change.new,
+            f"a run that resumes cannot change it: {change.refused}",
+            f"Write {change.old!r} again, or start a new run.",
+        )
+        for change in changes
+        if change.refused is not None
+    ]
+
+
+def _refusal(path: str) -> str | None:
+    for prefix, reason in _REFUSED.items():
+        if path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")):
+            return reason
+    return None
+
+
+def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Leaves that differ; a list whose length changed is one difference."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys((*old, *new)):
+            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for i, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(before, after, f"{path}[{i}]")
+    elif old != new:
+        yield path, old, new

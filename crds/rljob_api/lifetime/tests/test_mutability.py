@@ -1,0 +1,34 @@
+from rljob_api.lifetime.mutability import IMMUTABLE, immutable_changes
+from rljob_api.tests.builders import make_job
+
+
+def changes(*overrides, before=()):
+    problems = immutable_changes(make_job(*before).spec, make_job(*before, *overrides).spec)
+    return [(problem.path, problem.found) for problem in problems]
+
+
+def test_what_may_change_is_no_problem():
+    assert changes("suspend=true", "lifecycle.stallSeconds=5", "failurePolicy.maxRestarts=9") == []
+
+
+def test_what_may_not_change_is_named_with_what_stands_there():
+    stop = '{"steps": 11, "rewardAbove": null, "activeSeconds": null}'
+    assert changes("stop.steps=11", "seed=3") == [("spec.seed", "3"), ("spec.stop", stop)]
+
+
+def test_beside_a_field_that_may_change_others_may_not():
+    change = "failurePolicy.rules=[{onExitCodes: [74], action: Restart}]"
+    ((path, _),) = changes(change)
+    assert path == "spec.failurePolicy.rules"
+
+
+def test_the_priority_class_changes_only_while_the_job_is_suspended():
+    priority = "scheduling.priorityClassName=high"
+    assert changes(priority) == [("spec.scheduling.priorityClassName", '"high"')]
+    assert changes(priority, before=("suspend=true",)) == []
+    assert changes(priority, "suspend=false", before=("suspend=true",)) == []
+
+
+def test_the_words_list_what_may_change():
+    assert "suspend, lifecycle, failurePolicy.maxRestarts do" in IMMUTABLE
+    assert "scheduling.priorityClassName while the job is suspended" in IMMUTABLE

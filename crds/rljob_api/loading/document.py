@@ -1,0 +1,154 @@
+"""YAML text -> plain values and the line of each, by the core schema of YAML 1.2: `no` is a word and 1e-6 a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from rljob_api.vocabulary.problem import Problem
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """The fast parser with the implicit types of YAML 1.2 in place of those of 1.1."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")
+)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
+    list("-+0123456789."),
+)
+
+
+@dataclass
+class Document:
+    """One YAML document: its value, the line of every path in it, and what is wrong with it as YAML."""
+
+    value: Any = None
+    lines: dict[str, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def line_of(self, path: str) -> int | None:
+        """Line of `path`, or of the nearest thing around it."""
+        path = path.partition(" ")[0]
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return None
+
+
+def read_document(text: str) -> Document:
+    """The only document of `text`.  Never raises: what is wrong is in `problems`."""
+    try:
+        nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if node is not None and node.value != ""]
+    except yaml.YAMLError as error:
+        return Document(problems=[_syntax_problem(error)])
+    if len(nodes) != 1:
+        fix = "Give every job its own file." if nodes else "Write apiVersion, kind, metadata and spec."
+        line = nodes[1].start_mark.line + 1 if nodes else None
+        return Document(problems=[Problem("", f"{len(nodes)} documents", "a file holds one job", fix, line)])
+    builder = _Builder()
+    value = builder.build(nodes[0], "")
+    return Document(value, builder.lines, builder.problems)
+
+
+def read_value(text: str) -> Any:
+    """The value of one piece of YAML, such as the right side of `--set`.  Raises yaml.YAMLError."""
+    node = yaml.compose(text, Loader=_Loader)
+    return None if node is None else _Builder().build(node, "")
+
+
+class _Builder:
+    """Builds values from nodes, noting lines and problems on the way."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, int] = {}
+        self.problems: list[Problem] = []
+        self._open: set[int] = set()
+
+    def build(self, node: yaml.Node, path: str) -> Any:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        if id(node) in self._open:
+            self._problem(path, node, "", "an alias refers to something that contains it", "Write it out.")
+            return None
+        self._open.add(id(node))
+        value = self._mapping(node, path) if isinstance(node, yaml.MappingNode) else self._sequence(node, path)
+        self._open.remove(id(node))
+        return value
+
+    def _sequence(self, node: yaml.Node, path: str) -> list[Any]:
+        return [self.build(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
+
+    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value
+            if not isinstance(key, str):
+                self._problem(path, key_node, "", "a key must be a word", "Write KEY: VALUE.")
+                continue
+            below = f"{path}.{key}" if path else key
+            if key in mapping:
+                message = f"the key stands twice, first on line {self.lines[below]}"
+                self._problem(below, key_node, key, message, "Keep one of the two.")
+            else:
+                self.lines[below] = key_node.start_mark.line + 1
+                mapping[key] = self.build(value_node, below)
+        return mapping
+
+    def _scalar(self, node: yaml.ScalarNode, path: str) -> Any:
+        convert = _SCALARS.get(node.tag)
+        if convert is None:
+            self._problem(path, node, node.tag, "the tag is not supported", "Leave it out.")
+            return node.value
+        try:
+            return convert(node.value)
+        except ValueError:
+            self._problem(path, node, node.value, f"it is no {node.tag.rpartition(':')[2]}", "Leave the tag out.")
+            return node.value
+
+    def _problem(self, path: str, node: yaml.Node, found: str, message: str, fix: str) -> None:
+        self.problems.append(Problem(path, found, message, fix, node.start_mark.line + 1))
+
+
+def _integer(text: str) -> int:
+    # int(text, 0) refuses 010, which is ten in YAML 1.2.
+    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+
+
+def _float(text: str) -> float:
+    # Only infinity and NaN have letters before which YAML wants a dot and Python none.
+    return float(text.replace(".", "", 1) if text.lower().endswith(("inf", "nan")) else text)
+
+
+_SCALARS: Mapping[str, Any] = {
+    "tag:yaml.org,2002:str": str,
+    "tag:yaml.org,2002:int": _integer,
+    "tag:yaml.org,2002:float": _float,
+    "tag:yaml.org,2002:bool": lambda text: text.lower() == "true",
+    "tag:yaml.org,2002:null": lambda _: None,
+}
+
+
+def _syntax_problem(error: yaml.YAMLError) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    message = " ".join(part for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
+    place = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+    fix = "Check indentation, colons, and quotes around special characters there."
+    return Problem("", place, f"this is not YAML: {message or error}", fix, None if mark is None else mark.line + 1)

@@ -1,0 +1,62 @@
+"""From YAML text, or from a Kubernetes object, to an `RLJob` that can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rljob_api.catalogue import profiles as built_in_profiles
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.checks.validation import problems_of
+from rljob_api.loading.document import Document, read_document
+from rljob_api.loading.overrides import apply_overrides
+from rljob_api.loading.structure import check_structure
+from rljob_api.v1alpha1 import RLJob
+from rljob_api.vocabulary.problem import InvalidJobError, Problem
+
+Profiles = Mapping[str, AcceleratorProfile]
+
+_USER_METADATA = ("name", "namespace", "labels", "annotations")
+
+
+def parse_job(text: str, overrides: Iterable[str] = (), profiles: Profiles = built_in_profiles.DEFAULT) -> RLJob:
+    """The job of a YAML text, with `--set` overrides applied.  Raises InvalidJobError with every problem at once."""
+    document = read_document(text)
+    if document.value is None:
+        raise InvalidJobError(document.problems or [_EMPTY])
+    data, problems = apply_overrides(document.value, overrides)
+    job, found = _check(data, profiles)
+    problems = [*document.problems, *problems, *(_with_line(each, document) for each in found)]
+    if problems or job is None:
+        raise InvalidJobError(problems)
+    return job
+
+
+def job_from_object(body: Mapping[str, Any], profiles: Profiles = built_in_profiles.DEFAULT) -> RLJob:
+    """The job of an object as the API server returns it; status and server-set metadata are left out.
+
+    Raises InvalidJobError with every problem at once.
+    """
+    metadata = {key: body["metadata"][key] for key in _USER_METADATA if key in body["metadata"]}
+    data = {**{key: value for key, value in body.items() if key != "status"}, "metadata": metadata}
+    job, problems = _check(data, profiles)
+    if problems or job is None:
+        raise InvalidJobError(problems)
+    return job
+
+
+def _check(data: Any, profiles: Profiles) -> tuple[RLJob | None, list[Problem]]:
+    """Problems of fields, then of what they say together; the latter not where the former already speak."""
+    job, problems = check_structure(data)
+    if job is None:
+        return None, problems
+    paths = tuple(each.path for each in problems)
+    return job, problems + [each for each in problems_of(job, profiles) if not each.path.startswith(paths or ("\n",))]
+
+
+def _with_line(problem: Problem, document: Document) -> Problem:
+    return replace(problem, line=problem.line or document.line_of(problem.path))
+
+
+_EMPTY = Problem("", "", "the file is empty", "Write apiVersion, kind, metadata and spec; see rljob new.")

@@ -1,0 +1,78 @@
+import pytest
+
+from rljob_api.loading.document import read_document, read_value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-6", 1e-6),
+        ("1.0e-6", 1e-6),
+        ("-3", -3),
+        ("010", 10),
+        ("0x10", 16),
+        ("1:30", "1:30"),
+        ("no", "no"),
+        ("on", "on"),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("2024-01-01", "2024-01-01"),
+        ("16Gi", "16Gi"),
+        (".5", 0.5),
+        ("-.inf", float("-inf")),
+        ("'8'", "8"),
+        ("[1, {a: b}]", [1, {"a": "b"}]),
+    ],
+)
+def test_scalars_follow_yaml_1_2(text, value):
+    found = read_value(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_lines_of_fields_and_of_what_is_inside_them():
+    document = read_document("a:\n  b:\n    - x: 1\n    - y: 2\n")
+    assert document.line_of("a.b[1].y") == 4
+    assert document.line_of("a.b[1].missing") == 4
+    assert document.line_of("a.c") == 1
+    assert document.line_of("z") is None
+
+
+def test_a_duplicate_key_names_both_lines():
+    (problem,) = read_document("a: 1\nb: 2\na: 3\n").problems
+    assert problem.path == "a"
+    assert problem.line == 3
+    assert "line 1" in problem.message
+
+
+def test_a_syntax_error_names_its_line():
+    (problem,) = read_document("a:\n  b: [1, 2\nc: 3\n").problems
+    assert problem.line == 3
+    assert "not YAML" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("a: 1\n---\nb: 2\n", "2 documents"), ("", "0 documents"), ("# hi", "0 documents")]
+)
+def test_a_file_holds_one_document(text, found):
+    (problem,) = read_document(text).problems
+    assert problem.found == found
+
+
+def test_an_empty_second_document_is_no_document():
+    assert read_document("---\na: 1\n---\n").problems == []
+
+
+def test_unsupported_yaml_is_named():
+    (tag,) = read_document("a: !!python/name:os.system ''").problems
+    assert "tag" in tag.message
+    (recursive,) = read_document("a: &x [*x]").problems
+    assert "alias" in recursive.message
+    (key,) = read_document("? [1]\n: 2").problems
+    assert "key" in key.message
+
+
+def test_an_alias_means_what_it_names():
+    assert read_document("a: &x {b: 1}\nc: *x\n").value == {"a": {"b": 1}, "c": {"b": 1}}

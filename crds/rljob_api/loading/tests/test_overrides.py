@@ -1,0 +1,59 @@
+import pytest
+
+from rljob_api.loading.overrides import apply_overrides
+from rljob_api.tests.builders import make_job, problems
+
+DATA = {"spec": {"stop": {"steps": 5}, "models": [{"name": "actor"}]}}
+
+
+@pytest.mark.parametrize(
+    ("override", "spec"),
+    [
+        ("stop.steps=7", {"stop": {"steps": 7}, "models": [{"name": "actor"}]}),
+        ("spec.stop.steps=7", {"stop": {"steps": 7}, "models": [{"name": "actor"}]}),
+        ("models.0.path=a=b", {"stop": {"steps": 5}, "models": [{"name": "actor", "path": "a=b"}]}),
+        ("models.1={name: x}", {"stop": {"steps": 5}, "models": [{"name": "actor"}, {"name": "x"}]}),
+        ("stop=null", {"stop": None, "models": [{"name": "actor"}]}),
+        ("a.b=1e-3", {"stop": {"steps": 5}, "models": [{"name": "actor"}], "a": {"b": 0.001}}),
+    ],
+)
+def test_an_override_sets_one_value(override, spec):
+    changed, found = apply_overrides(DATA, [override])
+    assert changed == {"spec": spec}
+    assert found == []
+
+
+def test_the_document_itself_is_left_alone():
+    apply_overrides(DATA, ["stop.steps=7"])
+    assert DATA["spec"]["stop"]["steps"] == 5
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("stop.steps", "PATH=VALUE"),
+        ("stop..steps=1", "PATH=VALUE"),
+        ("stop.steps.x=1", "plain value"),
+        ("stop.steps.x.y=1", "plain value"),
+        ("models.2.name=x", "index from 0 to 0"),
+        ("models.first=x", "index from 0 to 1"),
+        ("seed=[1", "not YAML"),
+    ],
+)
+def test_an_override_that_cannot_be_says_why(override, message):
+    _, (problem,) = apply_overrides(DATA, [override])
+    assert override in problem.path
+    assert message in problem.message
+
+
+def test_overrides_are_checked_like_the_file():
+    assert make_job("metadata.name=other").name == "other"
+    (problem,) = problems("stop.stepz=3")
+    assert problem.path == "spec.stop.stepz"
+    assert "steps" in problem.fix
+
+
+def test_an_override_of_something_that_is_no_mapping():
+    _, (problem,) = apply_overrides([1], ["seed=1"])
+    assert "list" in problem.message
+    assert [each.path for each in problems("seed=1", text="just a text")] == ["--set seed=1", ""]

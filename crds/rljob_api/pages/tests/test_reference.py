@@ -1,0 +1,29 @@
+from rljob_api.catalogue.algorithms import ALGORITHMS
+from rljob_api.catalogue.profiles import DEFAULT
+from rljob_api.catalogue.stages import STAGES
+from rljob_api.pages.reference import reference_text
+from rljob_api.vocabulary.exit_codes import ExitCode
+
+TEXT = reference_text()
+
+
+def test_the_reference_tells_type_default_and_meaning_of_a_field():
+    assert "## `spec.algorithm.kl`" in TEXT
+    assert "- **`horizon`** (whole number, default `10000`)\n  Over how many rows" in TEXT
+    assert "- **`batchSize`** (whole number, required)" in TEXT
+    assert '- **`schedule`** (`Constant` or `Linear` or `Cosine`, default `"Constant"`)' in TEXT
+    assert "- **`betas`** (list of number, default `[0.9, 0.999]`)" in TEXT
+    assert "- **`lambda`** (number, default `1.0`)" in TEXT
+    assert "## `spec.dag.stages[]`" in TEXT
+
+
+def test_the_reference_lists_the_catalogue():
+    for name in (*STAGES, *ALGORITHMS, *DEFAULT):
+        assert f"`{name}`" in TEXT
+    for code in ExitCode:
+        assert f"- `{code.value}`: {code.meaning}" in TEXT
+
+
+def test_python_spelling_stays_out():
+    assert "batch_size" not in TEXT
+    assert "lambda_" not in TEXT

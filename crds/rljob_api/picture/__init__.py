@@ -1,0 +1,1 @@
+"""The DAG of a plan as a picture."""

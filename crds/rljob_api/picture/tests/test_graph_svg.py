@@ -1,0 +1,56 @@
+from xml.etree import ElementTree
+
+from hypothesis import given
+
+from rljob_api.picture.graph_layout import lay_out
+from rljob_api.picture.graph_svg import render_svg
+from rljob_api.picture.svg import MAX_LABEL_LINES, wrap
+from rljob_api.pipeline.tests.test_dag import dags
+from rljob_api.tests.builders import PPO, TWO_GROUPS, make_plan
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(picture):
+    return [element.text for element in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+
+
+def test_every_stage_group_and_weight_edge_is_in_the_picture():
+    plan = make_plan(*PPO, *TWO_GROUPS)
+    shown = texts(render_svg(plan))
+    for stage in plan.stages:
+        assert stage.name in shown
+    assert "weights/actor · buffer" in shown
+    assert "rollout: 4 x 1 cpu" in shown
+    assert "by tokens" in " ".join(shown)
+
+
+def test_lines_tell_columns_transport_and_bytes():
+    titles = [each.text for each in ElementTree.fromstring(render_svg(make_plan())).iter(f"{SVG}title")]
+    assert "rollout->reference: prompt_ids, response_ids (local)" in titles
+    assert "advantage->update: advantages (buffer, up to 5.0 KiB a step)" in titles
+
+
+def test_the_picture_is_the_same_every_time():
+    assert render_svg(make_plan()) == render_svg(make_plan())
+
+
+def test_long_labels_are_cut():
+    lines = wrap([f"a_rather_long_column_{i}" for i in range(9)])
+    assert len(lines) == MAX_LABEL_LINES
+    assert lines[-1] == "and 6 more"
+    assert wrap(["a", "b"]) == ["a, b"]
+    assert wrap([]) == []
+
+
+@given(dags())
+def test_no_two_boxes_or_bends_share_a_place(graph):
+    edges = [(before, name) for name, all_before in graph.after.items() for before in all_before]
+    layout = lay_out(graph, edges)
+    bends = [place for route in layout.routes.values() for place in route[1:-1]]
+    places = [*layout.positions.values(), *bends]
+    assert len(set(places)) == len(places)
+    for (source, target), route in layout.routes.items():
+        assert route[0] == layout.positions[source]
+        assert route[-1] == layout.positions[target]
+        assert [column for column, _ in route] == list(range(route[0][0], route[-1][0] + 1))

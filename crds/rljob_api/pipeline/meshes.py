@@ -1,0 +1,69 @@
+"""`Mesh`, and the one place where meshes are made."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.model import ApiModel
+
+Kind = Literal["Train", "Rollout"]
+
+
+class Mesh(ApiModel):
+    """How the workers of a group divide one engine's work.
+
+    Ranks are numbered with `dp` slowest: `dp=2 tp=2` puts ranks 0 and 1 on the first half of the rows and
+    ranks 2 and 3 on the second. `ep` reuses ranks of the other axes and does not add to the size.
+    """
+
+    dp: int = Field(default=1, ge=1)
+    """Data parallel: rows are divided."""
+    tp: int = Field(default=1, ge=1)
+    """Tensor parallel: layers are divided."""
+    pp: int = Field(default=1, ge=1)
+    """Pipeline parallel: depth is divided."""
+    cp: int = Field(default=1, ge=1)
+    """Context parallel: sequences are divided."""
+    ep: int = Field(default=1, ge=1)
+    """Expert parallel: experts are divided."""
+
+    @property
+    def ranks_per_copy(self) -> int:
+        """Ranks that work on the same rows."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def size(self) -> int:
+        """Ranks of the mesh."""
+        return self.dp * self.ranks_per_copy
+
+    def dp_rank(self, rank: int) -> int:
+        """The data-parallel coordinate of a group-local rank."""
+        return rank // self.ranks_per_copy
+
+    def is_row_leader(self, rank: int) -> bool:
+        """Whether `rank` is the one of its data-parallel coordinate that puts rows."""
+        return rank % self.ranks_per_copy == 0
+
+
+def num_workers_of(spec: RLJobSpec, group: str) -> int:
+    """Workers of a group."""
+    return next(g.replicas * g.accelerator.count for g in spec.worker_groups if g.name == group)
+
+
+def ranks_per_copy(spec: RLJobSpec, kind: Kind | None) -> tuple[int, int]:
+    """(tensor, context) parallel degrees of an engine of this kind; (1, 1) for a stage without an engine."""
+    if kind == "Train":
+        return spec.training.parallelism.tensor, spec.training.parallelism.context
+    return (spec.rollout.parallelism.tensor, 1) if kind == "Rollout" else (1, 1)
+
+
+def mesh_of(spec: RLJobSpec, group: str, kind: Kind | None) -> Mesh:
+    """The mesh of an engine of this kind in `group`; what parallelism leaves over is data parallel."""
+    tensor, context = ranks_per_copy(spec, kind)
+    dp, left = divmod(num_workers_of(spec, group), tensor * context)
+    assert left == 0, f"{group} has no whole number of copies"
+    return Mesh(dp=dp, tp=tensor, cp=context)

@@ -1,0 +1,154 @@
+"""Stages with everything filled in that the user may leave out: models, columns, worker group.
+
+Total: a job with mistakes resolves too, as far as it goes, so that validation can name all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from rljob_api.catalogue.columns import Columns, full_kl
+from rljob_api.catalogue.stages import STAGES, BuiltInStage
+from rljob_api.pipeline.dag import Graph
+from rljob_api.pipeline.defaults import stages_of
+from rljob_api.v1alpha1 import RLJobSpec, StageSpec
+from rljob_api.vocabulary.keys import REFERENCE, ROLLOUT_GROUP
+
+
+@dataclass(frozen=True)
+class ResolvedStage:
+    """A stage and what its catalogue entry and its job add to it."""
+
+    spec: StageSpec
+    built_in: BuiltInStage | None
+    models: tuple[str, ...]
+    columns: Columns
+    """Under the names they have in the job."""
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.spec.name
+
+    @property
+    def trains(self) -> bool:
+        """Whether it updates its model."""
+        return self.built_in is not None and self.built_in.use == "Trains"
+
+    @property
+    def generates(self) -> bool:
+        """Whether it makes the rows."""
+        return self.built_in is not None and self.built_in.use == "Generates"
+
+
+class Resolution:
+    """The stages of a job, resolved; the first of several stages with one name counts."""
+
+    def __init__(self, spec: RLJobSpec) -> None:
+        self.spec = spec
+        self.declared = stages_of(spec)
+        self.by_name = {stage.name: stage for stage in reversed(self.declared)}
+        self.graph = Graph({stage.name: self.by_name[stage.name].after for stage in self.declared})
+
+    @cached_property
+    def trained_models(self) -> frozenset[str]:
+        """Models that a stage updates."""
+        return frozenset(
+            model
+            for stage in self.declared
+            if (entry := STAGES.get(stage.run)) is not None and entry.use == "Trains"
+            for model in _models_of(stage, entry)
+        )
+
+    @cached_property
+    def stages(self) -> dict[str, ResolvedStage]:
+        """Every stage, by name, in declaration order."""
+        return {stage.name: self._resolve(self.by_name[stage.name]) for stage in self.declared}
+
+    @cached_property
+    def producers(self) -> dict[str, list[str]]:
+        """For each column, the stages that write it."""
+        producers: dict[str, list[str]] = {}
+        for stage in self.stages.values():
+            for column in stage.columns.writes:
+                producers.setdefault(column, []).append(stage.name)
+        return producers
+
+    def engines_of(self, stage: ResolvedStage) -> tuple[str, ...]:
+        """The models it has engines for: its own, and the reference where the update compares whole distributions."""
+        if stage.built_in is None:
+            return ()
+        return stage.models + (REFERENCE,) * (stage.spec.run == "UpdatePolicy" and full_kl(self.spec))
+
+    def reads_of(self, stage: ResolvedStage) -> tuple[str, ...]:
+        """The columns it gets: those it must have, and the optional ones that are there."""
+        upstream = self.graph.ancestors(stage.name)
+        optional = (c for c in stage.columns.optional if upstream.intersection(self.producers.get(c, ())))
+        return tuple(dict.fromkeys((*stage.columns.reads, *optional)))
+
+    def _resolve(self, stage: StageSpec) -> ResolvedStage:
+        entry = STAGES.get(stage.run)
+        if entry is None:
+            return ResolvedStage(stage, None, stage.models, Columns(stage.reads, stage.writes))
+        models = _models_of(stage, entry)
+        columns = entry.columns(self.spec, bool(self.trained_models.intersection(models)))
+        renamed = Columns(
+            reads=tuple(stage.rename.get(column, column) for column in columns.reads),
+            writes=columns.writes,
+            optional=tuple(stage.rename.get(column, column) for column in columns.optional),
+        )
+        return ResolvedStage(stage, entry, models, renamed)
+
+
+def place(resolution: Resolution) -> Mapping[str, str | None]:
+    """The worker group of every stage; None where neither the job nor a rule says it.
+
+    In this order: the group that the stage names; the only group there is; the group where another stage uses the
+    same model in the same way; the group `rollout` for Rollout, Sample and Reward; the only other group for stages with
+    a model and for Advantage; the group of the stages before it.
+    """
+    groups = [group.name for group in resolution.spec.worker_groups]
+    if len(set(groups)) == 1:
+        return {name: stage.spec.group or groups[0] for name, stage in resolution.stages.items()}
+    placed = {name: stage.spec.group for name, stage in resolution.stages.items()}
+    homes = {
+        (model, stage.generates): stage.spec.group
+        for stage in resolution.stages.values()
+        for model in stage.models
+        if stage.spec.group is not None
+    }
+    if resolution.graph.cycle():
+        return placed
+    for name in resolution.graph.order():
+        if placed[name] is None:
+            stage = resolution.stages[name]
+            placed[name] = _home(stage, homes) or _by_rule(stage, groups) or _before(stage, placed)
+    return placed
+
+
+def _models_of(stage: StageSpec, entry: BuiltInStage) -> tuple[str, ...]:
+    if stage.models or entry.default_model is None:
+        return stage.models
+    return (entry.default_model,)
+
+
+def _home(stage: ResolvedStage, homes: Mapping[tuple[str, bool], str | None]) -> str | None:
+    found = (homes.get((model, stage.generates)) for model in stage.models)
+    return next((group for group in found if group is not None), None)
+
+
+def _by_rule(stage: ResolvedStage, groups: list[str]) -> str | None:
+    others = [group for group in groups if group != ROLLOUT_GROUP]
+    if len(others) == len(groups) or stage.built_in is None:
+        return None
+    if stage.spec.run in ("Rollout", "Sample", "Reward"):
+        return ROLLOUT_GROUP
+    return others[0] if len(others) == 1 else None
+
+
+def _before(stage: ResolvedStage, placed: Mapping[str, str | None]) -> str | None:
+    if stage.models:
+        return None
+    return next((placed[name] for name in stage.spec.after if placed.get(name) is not None), None)

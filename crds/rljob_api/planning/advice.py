@@ -1,0 +1,81 @@
+"""What is allowed in a job and still probably not meant: sentences for `rljob plan` and `rljob run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob_api.catalogue.algorithms import ESTIMATORS, LOSSES
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.traffic import memory_warnings
+
+
+def warnings_of(plan: Plan) -> list[str]:
+    """Every warning about a plan, none of which keeps it from running."""
+    return [
+        *memory_warnings(plan),
+        *_off_policy(plan),
+        *_kl(plan),
+        *_sampling(plan),
+        *_unused(plan),
+        *_critic(plan),
+        *_schedule(plan),
+    ]
+
+
+def _off_policy(plan: Plan) -> Iterator[str]:
+    steps, loss = plan.spec.num_optimizer_steps, plan.spec.algorithm.loss.name
+    if steps == 1:
+        return
+    if loss in LOSSES and not LOSSES[loss].has_ratio:
+        yield (
+            f"a step makes {steps} optimizer steps, and the loss {loss} has no probability ratio: from the second "
+            "on it learns from rows of a policy that is gone; leave training.miniBatchRows out, or use PPOClip"
+        )
+        return
+    for stage in plan.stages:
+        if stage.run == "UpdatePolicy" and "old_log_probs" not in stage.reads:
+            yield (
+                f"a step makes {steps} optimizer steps, but no stage writes old_log_probs before {stage.name}: every "
+                "probability ratio is exactly 1 and clipping does nothing; add a LogProbs stage on the policy"
+            )
+
+
+def _kl(plan: Plan) -> Iterator[str]:
+    kl = plan.spec.algorithm.kl
+    if kl.coefficient > 0 and kl.placement == "Loss" and kl.estimator == "K1":
+        yield "kl.estimator K1 in the loss has a gradient of 0 on average; K3Weighted is the unbiased choice"
+    elif kl.coefficient > 0 and kl.placement == "Loss" and kl.estimator == "AbsK1":
+        yield "kl.estimator AbsK1 in the loss has a gradient that does not grow with the distance; K2's does"
+
+
+def _sampling(plan: Plan) -> Iterator[str]:
+    algorithm = plan.spec.algorithm
+    estimator = ESTIMATORS.get(algorithm.advantage.estimator)
+    if algorithm.sampling.dynamic and estimator is not None and not estimator.compares_groups:
+        yield (
+            f"sampling.dynamic drops groups of equal rewards, from which the estimator {estimator.name} would learn too"
+        )
+
+
+def _unused(plan: Plan) -> Iterator[str]:
+    read = {column for stage in plan.stages for column in stage.reads}
+    for stage in plan.stages:
+        unread = [column for column in stage.writes if column not in read]
+        if unread and ":" in stage.run:
+            yield f"no stage reads {', '.join(unread)}, which {stage.name} writes"
+
+
+def _critic(plan: Plan) -> Iterator[str]:
+    runs = {stage.run for stage in plan.stages}
+    if "Values" in runs and "UpdateCritic" not in runs:
+        yield "a stage reads values of the critic, but no stage updates the critic"
+
+
+def _schedule(plan: Plan) -> Iterator[str]:
+    spec = plan.spec
+    total = spec.stop.steps * spec.num_optimizer_steps
+    if spec.training.warmup_steps >= total:
+        yield (
+            f"training.warmupSteps {spec.training.warmup_steps} is not less than the job's {total} optimizer steps, so "
+            "the learning rate never gets to its peak"
+        )

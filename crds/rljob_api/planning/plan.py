@@ -1,0 +1,177 @@
+"""`Plan`: all that workers know of the cluster.  Sizes, schedules, meshes and edges; no address, port or
+attempt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field
+
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.v1alpha1 import Balance, RLJobSpec
+from rljob_api.vocabulary.model import ApiModel, Items
+
+SCHEMA_VERSION = 1
+
+Transport = Literal["Local", "Buffer"]
+
+
+class GroupPlan(ApiModel):
+    """A worker group: `replicas` pods with `workers_per_host` workers each, and what each of them does in
+    a step."""
+
+    name: str
+    replicas: int
+    workers_per_host: int
+    device: str
+    """The torch device type: cpu, cuda, npu ..."""
+    backend: str
+    """The torch.distributed backend: gloo, nccl, hccl ..."""
+    profile: str
+    schedule: Items[str]
+    """The stages that run here, in order."""
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of the group."""
+        return self.replicas * self.workers_per_host
+
+
+class EnginePlan(ApiModel):
+    """One model in one group under one library."""
+
+    name: str
+    kind: Literal["Train", "Rollout"]
+    library: Literal["FSDP", "Megatron", "Transformers", "VLLM"]
+    model: str
+    path: str
+    """Where the model's weights are, as written in the job."""
+    group: str
+    mesh: Mesh
+    trainable: bool
+    """Whether a stage updates the model, so that the engine needs an optimizer."""
+
+
+class StagePlan(ApiModel):
+    """A stage with everything settled: where it runs, on what layout, which columns it takes and gives."""
+
+    name: str
+    run: str
+    group: str
+    models: Items[str]
+    engines: Items[str]
+    """Names of the engines it uses, one per model."""
+    mesh: Mesh
+    """How its rows are laid out: its engine's mesh, or data parallelism over the whole group."""
+    after: Items[str]
+    reads: Items[str]
+    """Columns it gets, under the names they have in the job (after `rename`)."""
+    writes: Items[str]
+    rename: dict[str, str] = Field(default_factory=dict)
+    """The stage's own name of a column -> the column of the job it reads in its place."""
+    needs_groups: bool
+    """Whether the rows of one prompt must come together."""
+    balance: Balance
+    scatters_rows: bool = False
+    """Whether its rows lie on whatever worker made them: edges from it are routed by what every worker has."""
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class EdgePlan(ApiModel):
+    """Columns that go from the stage that writes them to a stage that reads them."""
+
+    name: str
+    """`producer->consumer`."""
+    producer: str
+    consumer: str
+    columns: Items[str]
+    """Empty for an edge that only orders."""
+    transport: Transport
+    """`Local`: the Python object is handed on. `Buffer`: rows go through the data buffers."""
+
+
+class WeightEdge(ApiModel):
+    """Weights that go from the engine that trains a model to one that generates with it, after the update."""
+
+    name: str
+    """`weights/MODEL`."""
+    model: str
+    source: str
+    target: str
+    transport: Transport
+
+
+class Plan(ApiModel):
+    """What runs where, and what crosses between. The same for every worker; its size does not grow with
+    the number of hosts."""
+
+    schema_version: int = SCHEMA_VERSION
+    job: str
+    """The job's name."""
+    groups: Items[GroupPlan]
+    engines: Items[EnginePlan]
+    stages: Items[StagePlan]
+    """In topological order: longest-path level, then declaration."""
+    edges: Items[EdgePlan]
+    weights: Items[WeightEdge]
+    lead_group: str
+    """The group that updates the first policy. Its rank 0 writes metrics and decides when to stop."""
+    spec: RLJobSpec
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of all groups."""
+        return sum(group.num_workers for group in self.groups)
+
+    def group(self, name: str) -> GroupPlan:
+        """The group of this name; KeyError when there is none."""
+        return _named(self.groups, name)
+
+    def stage(self, name: str) -> StagePlan:
+        """The stage of this name; KeyError when there is none."""
+        return _named(self.stages, name)
+
+    def engine(self, name: str) -> EnginePlan:
+        """The engine of this name; KeyError when there is none."""
+        return _named(self.engines, name)
+
+    def edge(self, name: str) -> EdgePlan:
+        """The data edge of this name; KeyError when there is none."""
+        return _named(self.edges, name)
+
+    def inputs(self, stage: str) -> tuple[EdgePlan, ...]:
+        """The edges that end in `stage`."""
+        return tuple(edge for edge in self.edges if edge.consumer == stage)
+
+    def outputs(self, stage: str) -> tuple[EdgePlan, ...]:
+        """The edges that begin in `stage`."""
+        return tuple(edge for edge in self.edges if edge.producer == stage)
+
+    def worker_offset(self, group: str) -> int:
+        """The ordinal, over all groups, of rank 0 of `group`."""
+        offset = 0
+        for each in self.groups:
+            if each.name == group:
+                return offset
+            offset += each.num_workers
+        raise KeyError(group)
+
+    def hash(self) -> str:
+        """SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+    def canonical_json(self) -> str:
+        """JSON with sorted keys and no blanks: equal plans give equal text."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+
+
+Named = TypeVar("Named", GroupPlan, StagePlan, EnginePlan, EdgePlan)
+
+
+def _named(items: tuple[Named, ...], name: str) -> Named:
+    for item in items:
+        if item.name == name:
+            return item
+    raise KeyError(name)

@@ -1,0 +1,179 @@
+"""`plan()`: from a job to who runs what, on which layout, and what crosses between.  Pure; its cost is per group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from rljob_api.catalogue import profiles as built_in_profiles
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.checks.validation import problems_of
+from rljob_api.pipeline.meshes import mesh_of
+from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
+from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, Transport, WeightEdge
+from rljob_api.planning.traffic import memory_problems
+from rljob_api.v1alpha1 import RLJob, WorkerGroupSpec
+from rljob_api.vocabulary.keys import EDGE_METRICS, EDGE_VERDICT
+from rljob_api.vocabulary.problem import InvalidJobError
+
+Profiles = Mapping[str, AcceleratorProfile]
+EngineKey = tuple[str, str, Literal["Train", "Rollout"]]  # model, group, kind
+
+RESERVED_EDGES = (EDGE_METRICS, EDGE_VERDICT)
+"""Edges of every plan that `Plan.edges` does not list; both go through the data buffers.
+
+`metrics`: every worker -> rank 0 of the lead group, one row per worker, row_id = its ordinal over all groups.
+`verdict`: rank 0 of the lead group -> every worker, one row.
+"""
+
+
+def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT) -> Plan:
+    """The plan of a job.  Raises InvalidJobError with every problem of a job that cannot run."""
+    if problems := problems_of(job, profiles):
+        raise InvalidJobError(problems)
+    built = _Planner(job, profiles).build()
+    if problems := memory_problems(built):
+        raise InvalidJobError(problems)
+    return built
+
+
+class _Planner:
+    """One planning; every property is built once, in the order of `build`."""
+
+    def __init__(self, job: RLJob, profiles: Profiles) -> None:
+        self.job, self.spec, self.profiles = job, job.spec, profiles
+        self.resolution = Resolution(job.spec)
+        self.order = self.resolution.graph.order()
+        self.group_of = {name: group for name, group in place(self.resolution).items() if group is not None}
+
+    def build(self) -> Plan:
+        engines = self._engines()
+        stages = tuple(self._stage(self.resolution.stages[name], engines) for name in self.order)
+        return Plan(
+            job=self.job.name,
+            groups=tuple(self._group(group) for group in self.spec.worker_groups),
+            engines=tuple(engines.values()),
+            stages=stages,
+            edges=_edges(stages, self.resolution),
+            weights=_weights(tuple(engines.values())),
+            lead_group=self._lead_group(),
+            spec=self.spec,
+        )
+
+    def _group(self, group: WorkerGroupSpec) -> GroupPlan:
+        profile = self.profiles[group.accelerator.profile]
+        return GroupPlan(
+            name=group.name,
+            replicas=group.replicas,
+            workers_per_host=group.accelerator.count,
+            device=profile.device,
+            backend=profile.backend,
+            profile=profile.name,
+            schedule=tuple(name for name in self.order if self.group_of[name] == group.name),
+        )
+
+    def _engines(self) -> dict[EngineKey, EnginePlan]:
+        """One engine per model, group and kind, in the order in which stages need them."""
+        engines: dict[EngineKey, EnginePlan] = {}
+        for name in self.order:
+            stage = self.resolution.stages[name]
+            for model in self.resolution.engines_of(stage):
+                key = _engine_key(stage, model, self.group_of[name])
+                engines.setdefault(key, self._engine(key))
+        return engines
+
+    def _engine(self, key: EngineKey) -> EnginePlan:
+        model, group, kind = key
+        trained = model in self.resolution.trained_models
+        return EnginePlan(
+            name=self._engine_name(key, trained),
+            kind=kind,
+            library=self.spec.rollout.engine if kind == "Rollout" else self.spec.training.engine,
+            model=model,
+            path=self.spec.path_of(model),
+            group=group,
+            mesh=mesh_of(self.spec, group, kind),
+            trainable=trained and kind == "Train",
+        )
+
+    def _engine_name(self, key: EngineKey, trained: bool) -> str:
+        """`rollout/MODEL`, `train/MODEL`, or MODEL alone when nobody trains it; @GROUP where it has several homes."""
+        model, group, kind = key
+        name = f"rollout/{model}" if kind == "Rollout" else f"train/{model}" if trained else model
+        homes = {
+            self.group_of[stage.name]
+            for stage in self.resolution.stages.values()
+            if model in self.resolution.engines_of(stage) and stage.generates == (kind == "Rollout")
+        }
+        return name if len(homes) == 1 else f"{name}@{group}"
+
+    def _stage(self, stage: ResolvedStage, engines: Mapping[EngineKey, EnginePlan]) -> StagePlan:
+        group = self.group_of[stage.name]
+        used = tuple(engines[_engine_key(stage, model, group)] for model in self.resolution.engines_of(stage))
+        return StagePlan(
+            name=stage.name,
+            run=stage.spec.run,
+            group=group,
+            models=stage.models,
+            engines=tuple(engine.name for engine in used),
+            mesh=used[0].mesh if used else mesh_of(self.spec, group, None),
+            after=tuple(dict.fromkeys(stage.spec.after)),
+            reads=self.resolution.reads_of(stage),
+            writes=stage.columns.writes,
+            rename=stage.spec.rename,
+            needs_groups=stage.built_in is not None and stage.built_in.needs_groups,
+            balance=stage.spec.balance,
+            scatters_rows=stage.built_in is not None and stage.built_in.scatters_rows,
+            options=stage.spec.options,
+        )
+
+    def _lead_group(self) -> str:
+        updates = (n for n in self.resolution.stages if self.resolution.stages[n].spec.run == "UpdatePolicy")
+        return self.group_of[next(updates)]
+
+
+def _engine_key(stage: ResolvedStage, model: str, group: str) -> EngineKey:
+    return model, group, "Rollout" if stage.generates else "Train"
+
+
+def _edges(stages: tuple[StagePlan, ...], resolution: Resolution) -> tuple[EdgePlan, ...]:
+    """For every stage, an edge from each stage whose columns it reads and from each it comes after."""
+    by_name = {stage.name: stage for stage in stages}
+    edges = []
+    for consumer in stages:
+        columns: dict[str, list[str]] = {name: [] for name in consumer.after}
+        for column in consumer.reads:
+            columns.setdefault(resolution.producers[column][0], []).append(column)
+        for producer in sorted(columns, key=list(by_name).index):
+            edges.append(
+                EdgePlan(
+                    name=f"{producer}->{consumer.name}",
+                    producer=producer,
+                    consumer=consumer.name,
+                    columns=tuple(columns[producer]),
+                    transport=_transport(by_name[producer], consumer),
+                )
+            )
+    return tuple(edges)
+
+
+def _transport(producer: StagePlan, consumer: StagePlan) -> Transport:
+    """Local if and only if every row is on the right worker already."""
+    same_layout = producer.group == consumer.group and producer.mesh == consumer.mesh
+    in_place = producer.mesh.dp == 1 or not producer.scatters_rows
+    return "Local" if same_layout and in_place and producer.balance == consumer.balance == "None" else "Buffer"
+
+
+def _weights(engines: tuple[EnginePlan, ...]) -> tuple[WeightEdge, ...]:
+    sources = {engine.model: engine for engine in engines if engine.trainable}
+    targets = [engine for engine in engines if engine.kind == "Rollout" and engine.model in sources]
+    return tuple(
+        WeightEdge(
+            name=target.name.replace("rollout/", "weights/", 1),
+            model=target.model,
+            source=sources[target.model].name,
+            target=target.name,
+            transport="Local" if sources[target.model].group == target.group else "Buffer",
+        )
+        for target in targets
+    )

@@ -1,0 +1,58 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rljob_api.planning.planner import plan
+from rljob_api.tests.builders import TWO_GROUPS, make_job
+from rljob_api.v1alpha1 import RLJob, StageSpec
+
+
+@st.composite
+def pipelines(draw):
+    """The GRPO pipeline with the user's stages hung into it at random, each reading from what is upstream."""
+    stages = [
+        StageSpec(name="rollout", run="Rollout"),
+        StageSpec(name="reward", run="Reward", after=("rollout",)),
+        StageSpec(name="reference", run="LogProbs", models=("reference",), after=("rollout",)),
+        StageSpec(name="advantage", run="Advantage", after=("reward",)),
+        StageSpec(name="update", run="UpdatePolicy", after=("advantage", "reference"), balance="Tokens"),
+    ]
+    sources = {"rollout": ["response_ids"], "reward": ["rewards"]}
+    for i in range(draw(st.integers(0, 6))):
+        after = draw(st.lists(st.sampled_from(sorted(sources)), min_size=1, max_size=3, unique=True))
+        reads = tuple(column for name in after for column in sources[name] if draw(st.booleans()))
+        stages.append(StageSpec(name=f"mine{i}", run="m:f", after=tuple(after), reads=reads, writes=(f"column{i}",)))
+        sources[f"mine{i}"] = [f"column{i}"]
+    return draw(st.permutations(stages))
+
+
+@settings(max_examples=60, deadline=None)
+@given(pipelines(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.booleans())
+def test_properties_of_every_plan(stages, replicas, count, is_split):
+    job = make_job(*(TWO_GROUPS if is_split else ()))
+    groups = [
+        group.model_copy(
+            update={"replicas": replicas, "accelerator": group.accelerator.model_copy(update={"count": count})}
+        )
+        for group in job.spec.worker_groups
+    ]
+    dag_spec = {"stages": [stage.model_dump(by_alias=True) for stage in stages]}
+    spec = {**job.spec.to_json(), "dag": dag_spec, "workerGroups": [group.to_json() for group in groups]}
+    found = plan(RLJob.model_validate({**job.to_json(), "spec": spec}))
+
+    scheduled = [name for group in found.groups for name in group.schedule]
+    assert sorted(scheduled) == sorted(stage.name for stage in stages)
+    order = [stage.name for stage in found.stages]
+    for group in found.groups:
+        assert list(group.schedule) == [name for name in order if found.stage(name).group == group.name]
+    for edge in found.edges:
+        producer, consumer = found.stage(edge.producer), found.stage(edge.consumer)
+        assert order.index(edge.producer) < order.index(edge.consumer)
+        assert set(edge.columns) <= set(producer.writes) & set(consumer.reads)
+        is_local = producer.group == consumer.group and {producer.balance, consumer.balance} == {"None"}
+        assert (edge.transport == "Local") == is_local
+    for stage in found.stages:
+        columns = [column for edge in found.inputs(stage.name) for column in edge.columns]
+        assert sorted(columns) == sorted(stage.reads)
+        assert set(stage.after) <= {edge.producer for edge in found.inputs(stage.name)}
+        assert stage.mesh.size == found.group(stage.group).num_workers
+    assert found.hash() == plan(RLJob.model_validate({**job.to_json(), "spec": spec})).hash()

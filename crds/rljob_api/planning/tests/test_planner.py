@@ -1,0 +1,230 @@
+import pytest
+
+from rljob_api.loading.load import parse_job
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.planner import plan
+from rljob_api.tests.builders import ADVANTAGE, FULL_EXAMPLE, PPO, ROLLOUT, TWO_GROUPS, dag, make_job, make_plan
+from rljob_api.v1alpha1 import RLJob
+from rljob_api.vocabulary.problem import InvalidJobError
+
+
+def edges(plan):
+    return {edge.name: (set(edge.columns), edge.transport) for edge in plan.edges}
+
+
+def test_the_colocated_grpo_pipeline():
+    plan = make_plan()
+    assert plan.group("train").schedule == ("rollout", "reward", "reference", "advantage", "update")
+    assert [engine.name for engine in plan.engines] == ["rollout/actor", "reference", "train/actor"]
+    assert [engine.trainable for engine in plan.engines] == [False, False, True]
+    assert plan.lead_group == "train"
+    assert edges(plan) == {
+        "rollout->reward": ({"prompt_ids", "response_ids", "source", "answer"}, "Local"),
+        "rollout->reference": ({"prompt_ids", "response_ids"}, "Local"),
+        "rollout->advantage": ({"response_mask"}, "Local"),
+        "reward->advantage": ({"rewards"}, "Local"),
+        "rollout->update": ({"prompt_ids", "response_ids", "response_mask"}, "Buffer"),
+        "reference->update": ({"ref_log_probs"}, "Buffer"),
+        "advantage->update": ({"advantages"}, "Buffer"),
+    }
+
+
+def test_rows_of_dynamic_sampling_cross_where_another_worker_may_have_them():
+    dapo = "algorithm={name: DAPO, kl: {coefficient: 0.001}}"
+    two_workers = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]"
+    alone, several = make_plan(dapo), make_plan(dapo, two_workers)
+    assert several.group("train").schedule == ("sample", "reference", "advantage", "update")
+    assert edges(alone)["sample->advantage"] == ({"rewards", "response_mask"}, "Local")
+    assert edges(several)["sample->advantage"] == ({"rewards", "response_mask"}, "Buffer")
+    assert edges(several)["sample->reference"] == ({"prompt_ids", "response_ids"}, "Buffer")
+    assert edges(several)["reference->update"] == ({"ref_log_probs"}, "Buffer")
+
+
+def test_without_kl_there_is_no_reference_model():
+    plan = make_plan("algorithm.kl.coefficient=0")
+    assert plan.group("train").schedule == ("rollout", "reward", "advantage", "update")
+    assert {engine.model for engine in plan.engines} == {"actor"}
+
+
+@pytest.mark.parametrize(
+    ("override", "has_old_log_probs"),
+    [
+        ("seed=0", False),
+        ("training.miniBatchRows=32", False),  # the whole batch of 8 x 4 rows
+        ("training.miniBatchRows=16", True),
+        ("algorithm.updateEpochs=2", True),
+        ("algorithm.kl.placement=Reward", True),
+    ],
+)
+def test_old_log_probs_are_kept_when_something_needs_them(override, has_old_log_probs):
+    plan = make_plan(override)
+    assert ("old_log_probs" in plan.group("train").schedule) == has_old_log_probs
+    assert ("old_log_probs" in plan.stage("update").reads) == has_old_log_probs
+
+
+def test_kl_in_the_reward_moves_reference_log_probs_to_the_advantage():
+    plan = make_plan("algorithm.kl.placement=Reward")
+    assert {"ref_log_probs", "old_log_probs"} <= set(plan.stage("advantage").reads)
+    assert "ref_log_probs" not in plan.stage("update").reads
+    assert plan.stage("reference").writes == ("ref_log_probs",)
+    assert plan.stage("old_log_probs").writes == ("old_log_probs",)
+
+
+def test_ppo_has_a_critic_that_starts_from_actor():
+    plan = make_plan(*PPO)
+    schedule = ("rollout", "reward", "reference", "values", "advantage", "update", "update_critic")
+    assert plan.group("train").schedule == schedule
+    critic = plan.engine("train/critic")
+    assert (critic.path, critic.trainable) == ("models/tiny", True)
+    assert plan.stage("advantage").writes == ("advantages", "returns")
+    assert plan.stage("update_critic").engines == plan.stage("values").engines == ("train/critic",)
+
+
+def test_masking_truncated_rows_goes_through_a_loss_mask():
+    plan = make_plan("algorithm.maskTruncated=true")
+    assert "truncated" in plan.stage("advantage").reads
+    assert "loss_mask" in plan.stage("advantage").writes
+    assert "loss_mask" in plan.stage("update").reads
+
+
+def test_two_groups_run_rollout_and_reward_apart_from_the_rest():
+    plan = make_plan(*TWO_GROUPS)
+    assert plan.group("rollout").schedule == ("rollout", "reward")
+    assert plan.group("train").schedule == ("reference", "advantage", "update")
+    assert plan.lead_group == "train"
+    assert plan.engine("rollout/actor").mesh == Mesh(dp=4)
+    assert plan.engine("train/actor").mesh == Mesh(dp=2)
+    assert edges(plan)["rollout->reward"][1] == "Local"
+    assert edges(plan)["reward->advantage"][1] == "Buffer"
+    (weights,) = plan.weights
+    assert (weights.name, weights.source, weights.target) == ("weights/actor", "train/actor", "rollout/actor")
+    assert weights.transport == "Buffer"
+    assert (plan.worker_offset("train"), plan.worker_offset("rollout"), plan.num_workers) == (0, 2, 6)
+
+
+def test_weights_stay_in_the_process_when_colocated():
+    assert [edge.transport for edge in make_plan().weights] == ["Local"]
+
+
+def test_a_stage_without_group_follows_its_model_then_its_predecessor():
+    plan = make_plan(
+        "workerGroups=[{name: a}, {name: b}]",
+        dag(
+            ROLLOUT + ", group: a",
+            "name: reward, run: Reward, after: [rollout]",
+            "name: reference, run: LogProbs, models: [reference], after: [rollout], group: b",
+            ADVANTAGE + ", group: b",
+            "name: old, run: LogProbs, models: [actor], after: [rollout]",
+            "name: mine, run: 'm:f', after: [advantage], reads: [advantages]",
+            "name: update, run: UpdatePolicy, after: [advantage, reference, old], group: b",
+        ),
+    )
+    assert plan.group("a").schedule == ("rollout", "reward")
+    assert plan.group("b").schedule == ("reference", "old", "advantage", "mine", "update")
+
+
+def test_what_a_balanced_stage_gives_is_not_local_either():
+    plan = make_plan(
+        dag(
+            ROLLOUT,
+            "name: reward, run: Reward, after: [rollout]",
+            "name: reference, run: LogProbs, models: [reference], after: [rollout], balance: Tokens",
+            ADVANTAGE,
+            "name: update, run: UpdatePolicy, after: [advantage, reference]",
+        )
+    )
+    assert edges(plan)["rollout->reference"][1] == "Buffer"
+    assert edges(plan)["reference->update"][1] == "Buffer"
+    assert edges(plan)["advantage->update"][1] == "Local"
+
+
+def test_an_after_without_columns_is_an_edge_that_orders():
+    plan = make_plan(
+        dag(
+            ROLLOUT,
+            "name: reward, run: Reward, after: [rollout]",
+            "name: reference, run: LogProbs, models: [reference], after: [rollout, reward]",
+            ADVANTAGE,
+            "name: update, run: UpdatePolicy, after: [advantage, reference]",
+        )
+    )
+    assert edges(plan)["reward->reference"] == (set(), "Local")
+
+
+def test_data_columns_that_a_rollout_lists_are_carried():
+    plan = make_plan(
+        dag(
+            ROLLOUT + ", writes: [level]",
+            "name: reward, run: Reward, after: [rollout]",
+            "name: mine, run: 'm:f', after: [rollout], reads: [level], writes: [bonus]",
+            "name: reference, run: LogProbs, models: [reference], after: [rollout]",
+            ADVANTAGE,
+            "name: update, run: UpdatePolicy, after: [advantage, reference]",
+        )
+    )
+    assert plan.stage("rollout").writes[-2:] == ("answer", "level")
+    assert edges(plan)["rollout->mine"][0] == {"level"}
+
+
+def test_the_full_example():
+    plan = _full()
+    assert plan.group("train").num_workers == 32
+    assert plan.group("train").backend == "nccl"
+    assert plan.stage("advantage").reads == ("total_rewards", "response_mask")
+    assert plan.stage("advantage").rename == {"rewards": "total_rewards"}
+    assert plan.stage("advantage").needs_groups
+    assert plan.stage("style").mesh == Mesh(dp=32)
+    schedule = ("rollout", "reward", "reference", "style", "total", "advantage", "update")
+    assert plan.group("train").schedule == schedule
+
+
+def test_an_invalid_job_is_not_planned():
+    job = make_job()
+    stop = job.spec.rollout.model_copy(update={"top_p": 0.5})
+    spec = job.spec.model_copy(update={"rollout": stop})
+    with pytest.raises(InvalidJobError) as caught:
+        plan(RLJob(api_version=job.api_version, kind=job.kind, metadata=job.metadata, spec=spec))
+    assert [problem.path for problem in caught.value.problems] == ["spec.rollout.topP"]
+    assert caught.value.exit_code == 64
+
+
+def test_unknown_names_in_a_plan_are_key_errors():
+    plan = make_plan()
+    for lookup in (plan.group, plan.stage, plan.engine, plan.edge, plan.worker_offset):
+        with pytest.raises(KeyError):
+            lookup("nobody")
+
+
+def test_mesh_puts_data_parallel_slowest():
+    mesh = Mesh(dp=2, tp=2, cp=2)
+    assert mesh.size == 8
+    assert [mesh.dp_rank(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [rank for rank in range(8) if mesh.is_row_leader(rank)] == [0, 4]
+
+
+def test_a_plan_is_small_and_does_not_grow_with_hosts():
+    hosts = "[{{name: train, replicas: {}, accelerator: {{profile: nvidia-h100, count: 8}}}}]"
+    sizes = [
+        len(
+            make_plan(
+                "data.batchSize=8192", "dataBuffer.memory=64Gi", f"workerGroups={hosts.format(n)}"
+            ).canonical_json()
+        )
+        for n in (1, 1024)
+    ]
+    assert sizes[1] - sizes[0] < 32  # digits only
+    assert sizes[1] < 2**20
+
+
+def _full():
+    return plan(parse_job(FULL_EXAMPLE, ["rollout.engine=Transformers"]))
+
+
+def test_the_update_has_the_reference_beside_it_where_it_compares_whole_distributions():
+    plan = make_plan("algorithm={name: GRPO, kl: {estimator: Full}}", *TWO_GROUPS)
+    update = plan.stage("update")
+    assert update.models == ("actor",)
+    assert update.engines == ("train/actor", "reference")
+    (reference,) = [engine for engine in plan.engines if engine.name == "reference"]
+    assert (reference.group, reference.mesh, reference.trainable) == (update.group, update.mesh, False)
+    assert "reference" not in [stage.name for stage in plan.stages]

@@ -1,0 +1,102 @@
+import pytest
+
+from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.traffic import INDEX_BYTES, Traffic, expected_bytes, host_bytes, row_bytes
+from rljob_api.tests.builders import FULL_EXAMPLE, ROLLOUT, TWO_GROUPS, dag, make_plan
+from rljob_api.vocabulary.problem import InvalidJobError
+from rljob_api.vocabulary.quantity import format_bytes, parse_quantity
+
+
+def test_bytes_of_a_row():
+    # index 24 + prompt (8 offset + 16 x 8) + response (8 + 32 x 8) + mask (8 + 32 x 1) + reward 4
+    columns = ("prompt_ids", "response_ids", "response_mask", "rewards")
+    assert row_bytes(columns, 16, 32) == 24 + 136 + 264 + 40 + 4
+    assert row_bytes((), 16, 32) == INDEX_BYTES
+    # text of the data: 8 offset + 256 guessed; a column nobody knows: 8
+    assert row_bytes(("answer", "style"), 1, 1, frozenset({"answer"})) == 24 + 264 + 8
+
+
+def test_local_edges_move_nothing():
+    assert expected_bytes(make_plan())["rollout->reward"] == Traffic(0, 0, 0)
+
+
+def test_a_buffer_edge_counts_every_row_of_the_step():
+    # 8 prompts x 4 responses; ref_log_probs: 24 + 8 + 4 x tokens, with 1, 16 and 32 response tokens
+    traffic = expected_bytes(make_plan())["reference->update"]
+    assert traffic == Traffic(32 * 36, 32 * 96, 32 * 160)
+
+
+def test_a_host_holds_what_it_gives_and_what_it_gets():
+    plan = make_plan(*TWO_GROUPS)
+    traffic = expected_bytes(plan)
+    crossing = [
+        traffic[e.name].worst for e in plan.edges if e.producer in ("rollout", "reward") and e.transport == "Buffer"
+    ]
+    # 4 hosts of group rollout only give
+    assert host_bytes(plan)["rollout"].worst == sum(crossing) / 4
+
+
+def test_a_step_that_can_never_fit_is_refused_with_the_size_it_needs():
+    with pytest.raises(InvalidJobError) as caught:
+        make_plan("dataBuffer.memory=1k")
+    (problem,) = caught.value.problems
+    assert problem.path == "spec.dataBuffer.memory"
+    assert "can never fit" in problem.message
+    assert "1Gi" in problem.fix
+
+
+def test_a_step_that_may_not_fit_is_warned_of():
+    least, worst = (getattr(host_bytes(make_plan())["train"], name) for name in ("least", "worst"))
+    (warning,) = warnings_of(make_plan(f"dataBuffer.memory='{(least + worst) // 2}'"))
+    assert "at its longest" in warning
+    assert warnings_of(make_plan()) == []
+
+
+def test_warnings_name_what_was_probably_not_meant():
+    def only(*overrides):
+        (warning,) = warnings_of(make_plan(*overrides))
+        return warning
+
+    pipeline = dag(
+        ROLLOUT,
+        "name: reward, run: Reward, after: [rollout]",
+        "name: reference, run: LogProbs, models: [reference], after: [rollout]",
+        "name: advantage, run: Advantage, after: [reward]",
+        "name: update, run: UpdatePolicy, after: [advantage, reference]",
+    )
+    assert "old_log_probs" in only(pipeline, "training.miniBatchRows=16")
+    assert "K3Weighted" in only("algorithm.kl.estimator=K1")
+    assert "warmupSteps" in only("training.warmupSteps=10")
+    lonely = pipeline[:-2] + ", {name: mine, run: 'm:f', after: [rollout], writes: [x]}]}"
+    assert "no stage reads x" in only(lonely)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("16Gi", 2**34), ("1.5Ki", 1536), ("500M", 5 * 10**8), ("3k", 3000), ("7", 7), ("2Ti", 2**41), ("1Mi", 2**20)],
+)
+def test_quantities(text, count):
+    assert parse_quantity(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "16gi", "1 Gi", "-1Gi", "1e3"])
+def test_no_quantities(text):
+    with pytest.raises(ValueError, match="no quantity"):
+        parse_quantity(text)
+
+
+def test_bytes_for_people():
+    assert [format_bytes(n) for n in (0, 1023, 1536, 2**30, 3 * 2**40)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "1.0 GiB",
+        "3.0 TiB",
+    ]
+
+
+def test_the_full_example_fits():
+    from rljob_api.loading.load import parse_job
+    from rljob_api.planning.planner import plan
+
+    assert host_bytes(plan(parse_job(FULL_EXAMPLE, ["rollout.engine=Transformers"])))["train"].worst < 2**34

@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn test images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
+.PHONY: setup quickstart learn test mutate images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
 
 setup: .venv/installed
 
@@ -24,6 +24,9 @@ learn: setup  ## GRPO with three seeds, every other algorithm and the disaggrega
 
 test: setup  ## a test may start a whole run of several processes, so no more than eight at once
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
+mutate: setup  ## mistakes put into a module, and whether its tests notice; MODULE="a.b c.d" BASE=main MUTANTS=200 JOBS=1
+	$(BIN)/python -m mutation $(MODULE) $(if $(BASE),--base $(BASE)) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(JOBS),--jobs $(JOBS))
 
 # CLUSTER=local runs Kubernetes as processes of this machine (Linux, root), CLUSTER=kind in a docker engine
 CLUSTER ?= local

@@ -1,0 +1,115 @@
+"""`Bench`: a process that has imported what a module's tests need, and forks itself for every mutant."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from mutation.mutants import Mutant
+from mutation.overlay import Overlay
+from mutation.table import Module
+from mutation.trial import Outcome, adopt, trial
+
+CLEAN_SECONDS = 600.0
+"""What the tests may take on the module as it is, imports included."""
+PYTEST = (
+    "-x",
+    "--quiet",
+    "-p no:cacheprovider",
+    "-p no:xdist",
+    # the same examples for every mutant, and none remembered
+    "--hypothesis-profile=ci",
+    # plugins are imported before the fork
+    "-W ignore::pytest.PytestAssertRewriteWarning",
+)
+
+
+class CleanRunFailed(Exception):
+    """The tests fail without any mutant."""
+
+
+class Bench:
+    """Tries mutants of one module, one at a time."""
+
+    def __init__(self, module: Module, root: Path, folder: Path) -> None:
+        adopt()
+        self._module = module
+        self._folder = folder
+        self._overlay = Overlay(root, folder / "tree")
+        self._original = (root / module.path).read_text()
+        self._enter(root)
+        self._clean(self._tests_then_modules)
+        self._preload()
+        self._limit = 5 * self._clean(self._tests).seconds + 5
+
+    def kills(self, mutant: Mutant) -> bool:
+        """Whether the tests kill the mutant; one that hangs is killed by the clock."""
+        self._overlay.write(self._module.path, mutant.text)
+        return trial(self._tests, self._folder / "log", self._limit).code != 0
+
+    def _enter(self, root: Path) -> None:
+        """Imports come from the overlay, here and in every process that is started from here."""
+        path = self._overlay.python_path
+        os.chdir(self._overlay.folder)
+        sys.path[:] = [*path, *(each for each in sys.path if each and not _below(each, root, but=".venv"))]
+        os.environ["PYTHONPATH"] = os.pathsep.join(path)
+        temporary = self._folder / "tmp"
+        temporary.mkdir()
+        os.environ["TMPDIR"] = str(temporary)
+
+    def _clean(self, run: Callable[[], int]) -> Outcome:
+        self._overlay.write(self._module.path, self._original)
+        log = self._folder / "log"
+        outcome = trial(run, log, CLEAN_SECONDS)
+        if outcome.code != 0:
+            raise CleanRunFailed(f"{self._module.name}: tests fail without a mutant:\n{log.read_text()[-4000:]}")
+        return outcome
+
+    def _tests(self) -> int:
+        import pytest
+
+        options = [word for option in PYTEST for word in option.split(" ", 1)]
+        return int(pytest.main([*options, f"--basetemp={self._folder / 'tmp' / 'p'}", *self._module.tests]))
+
+    def _tests_then_modules(self) -> int:
+        code = self._tests()
+        foreign = [name for name, each in list(sys.modules.items()) if self._is_foreign(name, each)]
+        (self._folder / "modules").write_text(json.dumps(foreign))
+        return code
+
+    def _is_foreign(self, name: str, module: object) -> bool:
+        file = getattr(module, "__file__", None)
+        return isinstance(file, str) and name != "__main__" and not _below(file, self._overlay.folder)
+
+    def _preload(self) -> None:
+        """Import what needs not be imported for every mutant: other people's modules, and what the module imports."""
+        names = [*json.loads((self._folder / "modules").read_text()), *_imports(self._original)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in names:
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(name)
+        assert self._module.name not in sys.modules, f"{self._module.name} is imported by what it imports"
+
+
+def _imports(text: str) -> list[str]:
+    """Modules that a module imports at its top."""
+    found: list[str] = []
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+def _below(path: str, folder: Path, but: str | None = None) -> bool:
+    place = Path(path)
+    return place.is_relative_to(folder) and not (but and place.is_relative_to(folder / but))

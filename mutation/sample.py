@@ -1,0 +1,22 @@
+"""Which mutants are tried: those on changed lines first, then by lot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+from mutation.mutants import Mutant
+
+
+def sample(mutants: list[Mutant], count: int, seed: int, changed_lines: Collection[int]) -> list[Mutant]:
+    """`count` mutants in source order, or all there are.
+
+    A mutant draws its own lot from seed and name, so a line that is added leaves the choice of others alone.
+    """
+    drawn = sorted(mutants, key=lambda each: (each.line_number not in changed_lines, _lot(each, seed)))
+    chosen = {each.key for each in drawn[:count]}
+    return [each for each in mutants if each.key in chosen]
+
+
+def _lot(mutant: Mutant, seed: int) -> bytes:
+    return hashlib.sha256(repr((seed, mutant.key)).encode()).digest()

@@ -1,0 +1,87 @@
+import pytest
+
+from mutation.mutants import mutants_of
+
+MISTAKES = [
+    ("a < b", ["a <= b"]),
+    ("a <= b", ["a < b"]),
+    ("a > b", ["a >= b"]),
+    ("a >= b", ["a > b"]),
+    ("a == b", ["a != b"]),
+    ("a != b", ["a == b"]),
+    ("a in b", ["a not in b"]),
+    ("a not  in b", ["a in b"]),
+    ("a is b", ["a is not b"]),
+    ("a is not b", ["a is b"]),
+    ("(a) < (b) == c", ["(a) <= (b) == c", "(a) < (b) != c"]),
+    ("a and b and c", ["a or b and c", "a and b or c"]),
+    ("a or b", ["a and b"]),
+    ("not a", ["(a)"]),
+    ("a if b else c", ["a if (not (b)) else c"]),
+    ("a if b > c else d", ["a if b >= c else d", "a if (not (b > c)) else d"]),
+    # turned round, these are the comparison's mutants
+    ("a if b == c else d", ["a if b != c else d"]),
+    ("[a for a in b if c]", ["[a for a in b if (not (c))]"]),
+    ("a + b", ["a - b"]),
+    ("a * b", ["a / b"]),
+    ("a // b", ["a * b"]),
+    ("a % b", ["a * b"]),
+    ("-a", ["(a)"]),
+    ("a | b", ["a & b"]),
+    ("7", ["8", "6"]),
+    ("0", ["1", "(-1)"]),
+    ("0.5", ["1.5"]),
+    ("True", ["False"]),
+    ("'text'", ["''"]),
+    ("''", ["'mutated'"]),
+    ("f'{a + b} text'", ['""']),
+    ("f(a, b=c)", ["f(a, )"]),
+    ("f(b=c, d=(e))", ["f( d=(e))", "f(b=c, )"]),
+    ("f(a.b, c, d)", ["f(c, a.b, d)"]),
+    ("f(a, *b)", []),
+    ("isinstance(a, b)", []),
+    ("min(a, b)", ["max(a, b)"]),
+    ("a.any()", ["a.all()"]),
+    ("a.startswith(b)", ["a.endswith(b)"]),
+    ("'é' + b < c", ["'' + b < c", "'é' - b < c", "'é' + b <= c"]),
+]
+
+
+@pytest.mark.parametrize(("expression", "mutated"), MISTAKES, ids=[each for each, _ in MISTAKES])
+def test_mistakes_in_an_expression(expression, mutated):
+    texts = [mutant.text for mutant in mutants_of(f"return_({expression})")]
+    assert "pass" in texts  # the whole statement
+    texts.remove("pass")
+    assert sorted(texts) == sorted(f"return_({each})" for each in mutated)
+
+
+@pytest.mark.parametrize(
+    ("statement", "mutated"),
+    [
+        ("return a", ["return None"]),
+        ("return None", []),
+        ("return", []),
+        ("a = b", ["pass"]),
+        ("a: int = b", ["a: int"]),
+        ("a -= b", ["a += b", "pass"]),
+        ("f()", ["pass"]),
+        ("await f()", ["pass"]),
+        ("raise a", ["pass"]),
+        ("del a", ["pass"]),
+        ("assert a < b", ["assert a <= b"]),
+        ("def f(a=b, c=3): pass", ["def f(a=None, c=3): pass", "def f(a=b, c=4): pass", "def f(a=b, c=2): pass"]),
+    ],
+)
+def test_mistakes_in_a_statement(statement, mutated):
+    before = "async def _():\n    "
+    assert sorted(each.text for each in mutants_of(before + statement)) == sorted(before + each for each in mutated)
+
+
+def test_loops_may_go_on_or_never_end():
+    text = "while a:\n    if b:\n        break\n    continue"
+    assert [each.change for each in mutants_of(text)] == [
+        "a -> (not (a))",
+        "b -> (not (b))",
+        "break -> pass",
+        "continue -> pass",
+    ]

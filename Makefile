@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn test mutate images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
+.PHONY: setup quickstart learn test mutate dist images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
 
 setup: .venv/installed
 
@@ -27,6 +27,11 @@ test: setup  ## a test may start a whole run of several processes, so no more th
 
 mutate: setup  ## mistakes put into a module, and whether its tests notice; MODULE="a.b c.d" BASE=main MUTANTS=200 JOBS=1
 	$(BIN)/python -m mutation $(MODULE) $(if $(BASE),--base $(BASE)) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(JOBS),--jobs $(JOBS))
+
+dist: setup  ## the wheel and the source archive, tried in a clean environment outside this folder
+	rm -rf dist
+	$(BIN)/uv build --quiet --out-dir dist
+	RLJOB_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_dist.py
 
 # CLUSTER=local runs Kubernetes as processes of this machine (Linux, root), CLUSTER=kind in a docker engine
 CLUSTER ?= local
@@ -81,4 +86,4 @@ constraints: setup  ## pins everything that .[worker,dev] installs
 		--extra operator --extra worker --extra dev pyproject.toml --output-file constraints.txt
 
 clean:
-	rm -rf .venv runs examples/arithmetic
+	rm -rf .venv dist runs examples/arithmetic

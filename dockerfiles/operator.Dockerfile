@@ -15,7 +15,7 @@ RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; 
         pyproject.toml --output-file /tools/requirements.txt
 
 FROM pins AS wheel
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY crds crds
 COPY operator operator
 COPY worker worker

@@ -7,6 +7,7 @@ from e2e.cluster.cache import digest
 
 CHECKOUT = Path(__file__).parents[2]
 SOURCES = (
+    "LICENSE",
     "README.md",
     "constraints.txt",
     "crds/rljob_api",

@@ -1,10 +1,11 @@
 """When an image is built again."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from e2e.cluster.image_recipes import RECIPES, ImageRecipe
+from e2e.cluster.image_recipes import CHECKOUT, RECIPES, ImageRecipe
 
 
 @pytest.fixture
@@ -48,6 +49,32 @@ def test_every_recipe_has_its_dockerfile_and_its_sources() -> None:
     for recipe in RECIPES:
         assert recipe.dockerfile.is_file()
         assert recipe.files(recipe.dockerfile.parents[1]), recipe.image
+
+
+def test_what_a_dockerfile_copies_is_let_in_and_changes_the_key() -> None:
+    let_in = [line[1:] for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for recipe in RECIPES:
+        for path in copied(recipe.dockerfile):
+            assert any(overlap(path, each) for each in let_in), f"{recipe.image}: .dockerignore leaves out {path}"
+            assert any(overlap(path, each) for each in recipe.sources), f"{recipe.image}: its key does not see {path}"
+
+
+def copied(dockerfile: Path) -> list[str]:
+    """What it takes from the checkout, not from another stage."""
+    lines = [line.split()[1:] for line in dockerfile.read_text().splitlines() if line.startswith("COPY ")]
+    return [path for words in lines if not words[0].startswith("--from") for path in words[:-1]]
+
+
+def overlap(path: str, other: str) -> bool:
+    """Whether one is the other or a folder around it; `examples/*.py` counts as its folder."""
+    first, second = Path(path.partition("/*")[0]), Path(other.partition("/*")[0])
+    return first.is_relative_to(second) or second.is_relative_to(first)
+
+
+def test_a_wheel_is_built_with_every_file_that_its_metadata_names() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    for recipe in RECIPES:
+        assert {project["readme"], *project["license-files"]} <= set(copied(recipe.dockerfile)), recipe.image
 
 
 def test_every_dockerfile_takes_its_base_runs_as_a_number_and_pulls_no_frontend() -> None:

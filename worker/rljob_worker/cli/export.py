@@ -5,12 +5,14 @@ import sys
 from pathlib import Path
 
 from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.status import find_run
 from rljob_worker.errors import InvalidJob
 
 
 def export_checkpoint(run: str, out: Path, step: int | None, runs_dir: Path) -> int:
     """The exit code of the export; InvalidJob for a step without checkpoint and for an OUT that is not empty."""
+    require_extra("worker", "rljob export")
     directory = find_run(run, runs_dir)
     steps = [checkpoint.step for checkpoint in committed(directory.checkpoints)]
     if not steps:

@@ -15,6 +15,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan as plan_of
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import read_job
 from rljob_worker.cli.live import LiveView
 from rljob_worker.cli.output import say
@@ -37,6 +38,7 @@ def run_job(
     path: Path, overrides: Sequence[str], runs_dir: Path, resume: str | None, commands: Commands | None = None
 ) -> int:
     """Run the job to its end; returns the exit code of `rljob run`. `commands` None: the real processes."""
+    require_extra("worker", "rljob run")
     job = read_job(path, overrides)
     folder = path.absolute().parent
     plan = plan_of(with_absolute_paths(job, folder))

@@ -24,13 +24,12 @@ from peer_functions import venv
 from torch import Tensor
 
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec, CorrectionSpec, LossSpec
+from rljob_worker.algorithms import KL_ESTIMATORS, POLICY_LOSSES, policy_objective, value_objective
 from rljob_worker.algorithms import advantages as adv
 from rljob_worker.algorithms import policy_losses as pol
-from rljob_worker.algorithms import policy_objective, value_objective
 from rljob_worker.algorithms.advantages import gae, grpo_advantages, no_reduce, whiten
 from rljob_worker.algorithms.corrections import correct
 from rljob_worker.algorithms.policy_losses import PolicyTokens, PreparedPolicyLoss
-from rljob_worker.algorithms.registries import KL_ESTIMATORS, POLICY_LOSSES
 from rljob_worker.algorithms.segments import discounted_suffix_sum, segment_sum
 from rljob_worker.algorithms.token_rewards import token_level_rewards
 from rljob_worker.algorithms.value_losses import clipped_value_loss

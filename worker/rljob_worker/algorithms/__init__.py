@@ -1,5 +1,6 @@
 """Estimators, losses and objectives: pure functions of packed tensors, found by catalogue name.
 
+    registry     parts by name; it knows none of them
     segments     sums and scans over rows of packed tokens
     masking      which tokens are actions; everything below sees only those
     advantages   estimators by family, whitening
@@ -12,11 +13,14 @@ Importing the package files every part in its registry. A new part is a new modu
 """
 
 from . import advantages, aggregation, estimation, kl, policy_losses, value_losses
-from .advantages import Advantages
+from .advantages import ADVANTAGES, Advantages
+from .aggregation import AGGREGATIONS
 from .estimation import estimate_advantages
-from .kl import KLController
+from .kl import KL_ESTIMATORS, KLController
 from .objectives import PolicyObjective, policy_objective
-from .registries import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES, resolve
+from .policy_losses import POLICY_LOSSES
+from .registry import resolve
+from .value_losses import VALUE_LOSSES
 from .value_objective import ValueObjective, value_objective, with_explained_variance
 
 __all__ = [

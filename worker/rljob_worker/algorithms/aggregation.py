@@ -22,7 +22,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .registries import AGGREGATIONS
+from .registry import Registry
 from .segments import segment_count
 
 
@@ -40,6 +40,8 @@ class Aggregation(Protocol):
 
 AggregationFactory = Callable[[float], Aggregation]
 """Builds an aggregation from the longest response the job allows, in tokens."""
+
+AGGREGATIONS: Registry[AggregationFactory] = Registry("aggregation")
 
 
 @dataclass(frozen=True)

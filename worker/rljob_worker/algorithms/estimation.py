@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .advantages import Advantages, Reduce, Samples, group_spread, no_reduce, whiten
-from .kl import tally_reference_kl
+from .advantages import ADVANTAGES, Advantages, Reduce, Samples, group_spread, no_reduce, whiten
+from .kl import KL_ESTIMATORS, tally_reference_kl
 from .masking import row_of, tensor_of
 from .overlong import soft_overlong_penalty
-from .registries import ADVANTAGES, KL_ESTIMATORS, resolve
+from .registry import resolve
 from .segments import segment_count, segment_sum
 from .tally import Tally
 from .token_rewards import token_level_rewards

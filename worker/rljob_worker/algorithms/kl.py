@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .ratios import bounded_exp
-from .registries import KL_ESTIMATORS
+from .registry import Registry
 
 if TYPE_CHECKING:
     from .tally import Tally
@@ -26,6 +26,9 @@ class KLEstimator(Protocol):
     """A KL estimator as the catalogue and `module:function` know it; tensors are [tokens]."""
 
     def __call__(self, log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor, /) -> Tensor: ...
+
+
+KL_ESTIMATORS: Registry[KLEstimator] = Registry("KL estimator")
 
 
 @KL_ESTIMATORS.register("K1")

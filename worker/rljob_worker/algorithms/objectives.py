@@ -19,11 +19,11 @@ from torch import Tensor
 
 from rljob_worker.scalars import Scalar
 
-from .aggregation import Aggregation, aggregate, numerator
-from .kl import KLEstimator, k3_unclamped, tally_kl, tally_reference_kl
+from .aggregation import AGGREGATIONS, Aggregation, aggregate, numerator
+from .kl import KL_ESTIMATORS, KLEstimator, k3_unclamped, tally_kl, tally_reference_kl
 from .masking import LOSS_MASK, action_positions, mask_column
-from .policy_losses import PolicyLoss, PolicyTokens
-from .registries import AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, resolve
+from .policy_losses import POLICY_LOSSES, PolicyLoss, PolicyTokens
+from .registry import resolve
 from .row_weights import ROW_WEIGHTS, count, count_actions
 from .segments import segment_count
 from .tally import Tally

@@ -19,8 +19,8 @@ from .advantages import Reduce, no_reduce
 from .corrections import correct
 from .masking import LOSS_MASK, action_positions, mask_column, row_of, scatter_actions, tensor_of
 from .objectives import IMPORTANCE_WEIGHTS
-from .policy_losses import MiniBatchTokens, PreparedPolicyLoss
-from .registries import POLICY_LOSSES, resolve
+from .policy_losses import POLICY_LOSSES, MiniBatchTokens, PreparedPolicyLoss
+from .registry import resolve
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec, LossSpec

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .registries import VALUE_LOSSES
+from .registry import Registry
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,9 @@ class ValueLoss(Protocol):
     def __call__(
         self, values: Tensor, old_values: Tensor, returns: Tensor, clip_value: float | None, /
     ) -> ValueTokenLosses: ...
+
+
+VALUE_LOSSES: Registry[ValueLoss] = Registry("value loss")
 
 
 @VALUE_LOSSES.register("Clipped")

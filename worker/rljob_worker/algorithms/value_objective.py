@@ -18,10 +18,10 @@ from rljob_worker.scalars import Scalar
 
 from .aggregation import TokenMean, aggregate
 from .masking import action_positions, mask_column
-from .registries import VALUE_LOSSES, resolve
+from .registry import resolve
 from .row_weights import ROW_WEIGHTS, count_actions
 from .tally import Tally
-from .value_losses import ValueLoss, ValueTokenLosses
+from .value_losses import VALUE_LOSSES, ValueLoss, ValueTokenLosses
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec

@@ -7,7 +7,7 @@ import pytest
 
 from rljob_api.catalogue import stages
 from rljob_api.catalogue.algorithms import AGGREGATIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
-from rljob_worker.algorithms import registries
+from rljob_worker import algorithms
 from rljob_worker.algorithms.policy_losses import PreparedPolicyLoss
 from rljob_worker.engines.registry import ROLLOUT_ENGINES, TRAIN_ENGINES
 from rljob_worker.stages import STAGES
@@ -20,10 +20,10 @@ def test_every_stage_of_the_catalogue_has_a_class_and_no_other():
 @pytest.mark.parametrize(
     "promised, registry",
     [
-        (ESTIMATORS, registries.ADVANTAGES),
-        (LOSSES, registries.POLICY_LOSSES),
-        (KL_ESTIMATORS, registries.KL_ESTIMATORS),
-        (AGGREGATIONS, registries.AGGREGATIONS),
+        (ESTIMATORS, algorithms.ADVANTAGES),
+        (LOSSES, algorithms.POLICY_LOSSES),
+        (KL_ESTIMATORS, algorithms.KL_ESTIMATORS),
+        (AGGREGATIONS, algorithms.AGGREGATIONS),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
@@ -33,11 +33,11 @@ def test_every_part_of_an_algorithm_is_registered(promised, registry):
 
 @pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=lambda estimator: estimator.name)
 def test_an_estimator_gets_the_columns_that_it_reads(estimator):
-    assert estimator.reads == registries.ADVANTAGES.reads(estimator.name)
+    assert estimator.reads == algorithms.ADVANTAGES.reads(estimator.name)
 
 
 def test_a_loss_that_looks_at_the_whole_mini_batch_has_old_log_probs():
-    losses = registries.POLICY_LOSSES
+    losses = algorithms.POLICY_LOSSES
     whole = {name for name in losses.names() if isinstance(losses[name], PreparedPolicyLoss)}
     assert whole == {name for name, loss in LOSSES.items() if "old_log_probs" in loss.reads}
 

@@ -17,10 +17,11 @@ from .group import (
 )
 from .marft import marft_gae
 from .reinforce import discounted_returns, remax_advantages
-from .samples import AdvantageEstimator, Advantages, Reduce, Samples, no_reduce
+from .samples import ADVANTAGES, AdvantageEstimator, Advantages, Reduce, Samples, no_reduce
 from .whitening import whiten
 
 __all__ = [
+    "ADVANTAGES",
     "AdvantageEstimator",
     "Advantages",
     "Reduce",

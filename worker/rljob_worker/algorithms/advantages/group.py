@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..registries import ADVANTAGES
 from ..segments import segment_count, segment_max, segment_mean, segment_sum
-from .samples import Advantages, Reduce, Samples, no_reduce
+from .samples import ADVANTAGES, Advantages, Reduce, Samples, no_reduce
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AdvantageSpec

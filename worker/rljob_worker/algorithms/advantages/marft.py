@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..registries import ADVANTAGES
 from .gae import gae
-from .samples import Advantages, Reduce, Samples
+from .samples import ADVANTAGES, Advantages, Reduce, Samples
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AdvantageSpec

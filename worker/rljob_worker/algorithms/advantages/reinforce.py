@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ..masking import action_positions, scatter_actions
-from ..registries import ADVANTAGES
 from ..segments import discounted_suffix_sum, segment_count
-from .samples import Advantages, Reduce, Samples
+from .samples import ADVANTAGES, Advantages, Reduce, Samples
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AdvantageSpec

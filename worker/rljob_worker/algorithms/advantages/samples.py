@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from ..registry import Registry
+
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AdvantageSpec
 
@@ -54,3 +56,6 @@ class AdvantageEstimator(Protocol):
     """An estimator as the catalogue and `module:function` know it. `reduce` sums over ranks."""
 
     def __call__(self, samples: Samples, options: AdvantageSpec, reduce: Reduce, /) -> Advantages: ...
+
+
+ADVANTAGES: Registry[AdvantageEstimator] = Registry("advantage estimator")

@@ -14,9 +14,10 @@ from .dppo import binary_kl, dppo_kl, dppo_tv
 from .gradient import cispo, reinforce
 from .ppo import ppo_clip, ppo_clip_loss, sapo
 from .sequence import gmpo, gspo, gspo_token
-from .tokens import MiniBatchTokens, PolicyLoss, PolicyTokenLosses, PolicyTokens, PreparedPolicyLoss
+from .tokens import POLICY_LOSSES, MiniBatchTokens, PolicyLoss, PolicyTokenLosses, PolicyTokens, PreparedPolicyLoss
 
 __all__ = [
+    "POLICY_LOSSES",
     "MiniBatchTokens",
     "PolicyLoss",
     "PolicyTokenLosses",

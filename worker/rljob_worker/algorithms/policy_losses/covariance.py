@@ -16,10 +16,9 @@ from torch import Tensor
 from rljob_worker.random_bits import random_bits
 
 from ..ratios import bounded_exp
-from ..registries import POLICY_LOSSES
 from ..selection import digits_of_bits, digits_of_floats, largest_over_ranks
 from .ppo import ppo_clip
-from .tokens import MiniBatchTokens, PolicyTokenLosses, PolicyTokens
+from .tokens import POLICY_LOSSES, MiniBatchTokens, PolicyTokenLosses, PolicyTokens
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import LossSpec

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..registries import POLICY_LOSSES
-from .tokens import PolicyTokenLosses, PolicyTokens
+from .tokens import POLICY_LOSSES, PolicyTokenLosses, PolicyTokens
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import LossSpec

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ..ratios import bounded_exp
-from ..registries import POLICY_LOSSES
-from .tokens import PolicyTokenLosses, PolicyTokens
+from .tokens import POLICY_LOSSES, PolicyTokenLosses, PolicyTokens
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import LossSpec

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from ..registry import Registry
+
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import LossSpec
 
@@ -38,6 +40,9 @@ class PolicyLoss(Protocol):
     """A policy loss as the catalogue and `module:function` know it."""
 
     def __call__(self, tokens: PolicyTokens, options: LossSpec, /) -> PolicyTokenLosses: ...
+
+
+POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
 
 
 @dataclass(frozen=True)

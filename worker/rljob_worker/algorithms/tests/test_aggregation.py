@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_worker.algorithms import AGGREGATIONS
 from rljob_worker.algorithms.aggregation import aggregate
-from rljob_worker.algorithms.registries import AGGREGATIONS
 from rljob_worker.algorithms.tests.builders import double, rows_of
 
 # rows of 3, 0 and 1 action tokens: sums 6 and 10; the middle row is fully masked

@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.catalogue.algorithms import LOSSES
-from rljob_worker.algorithms import policy_objective
+from rljob_worker.algorithms import AGGREGATIONS, POLICY_LOSSES, policy_objective
 from rljob_worker.algorithms.advantages import no_reduce
 from rljob_worker.algorithms.policy_losses import PolicyTokens
 from rljob_worker.algorithms.preparation import prepared
-from rljob_worker.algorithms.registries import AGGREGATIONS, POLICY_LOSSES
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, double, ragged_batch, rows_of
 from rljob_worker.batch import Batch
 

@@ -3,10 +3,15 @@ import math
 import pytest
 import torch
 
-from rljob_worker.algorithms import policy_objective, value_objective, with_explained_variance
+from rljob_worker.algorithms import (
+    AGGREGATIONS,
+    POLICY_LOSSES,
+    policy_objective,
+    value_objective,
+    with_explained_variance,
+)
 from rljob_worker.algorithms.objectives import PolicyObjective
 from rljob_worker.algorithms.policy_losses import PolicyTokenLosses
-from rljob_worker.algorithms.registries import AGGREGATIONS, POLICY_LOSSES
 from rljob_worker.algorithms.tests.builders import (
     Packed,
     Policy,

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_worker.algorithms import policy_objective, value_objective
-from rljob_worker.algorithms.registries import AGGREGATIONS, KL_ESTIMATORS
+from rljob_worker.algorithms import AGGREGATIONS, KL_ESTIMATORS, policy_objective, value_objective
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
 from rljob_worker.batch import Batch
 from rljob_worker.scalars import merge_all

@@ -13,10 +13,17 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec
-from rljob_worker.algorithms import estimate_advantages, policy_objective, value_objective
+from rljob_worker.algorithms import (
+    ADVANTAGES,
+    AGGREGATIONS,
+    KL_ESTIMATORS,
+    POLICY_LOSSES,
+    estimate_advantages,
+    policy_objective,
+    value_objective,
+)
 from rljob_worker.algorithms.masking import tensor_of
 from rljob_worker.algorithms.preparation import corrected, prepared
-from rljob_worker.algorithms.registries import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
 from rljob_worker.batch import Batch, Column
 

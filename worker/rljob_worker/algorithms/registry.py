@@ -1,6 +1,9 @@
-"""The algorithm parts by catalogue name, and the parts a user brings as `module:function`.
+"""Parts by catalogue name, and the parts a user brings as `module:function`. What a part is, a registry does not know.
 
-A part registers itself where it is defined; `algorithms/__init__.py` imports every such module:
+A kind of part has its registry beside its type, a part registers itself where it is defined, and
+`algorithms/__init__.py` imports every such module:
+
+    POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
 
     @POLICY_LOSSES.register("PPOClip")
     def ppo_clip_loss(tokens, options): ...
@@ -13,16 +16,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rljob_worker.errors import InvalidJob
-
-if TYPE_CHECKING:
-    from .advantages import AdvantageEstimator
-    from .aggregation import AggregationFactory
-    from .kl import KLEstimator
-    from .policy_losses import PolicyLoss
-    from .value_losses import ValueLoss
 
 Part = TypeVar("Part", bound=Callable[..., Any])
 
@@ -58,13 +54,6 @@ class Registry(Generic[Part]):
 
     def __getitem__(self, name: str) -> Part:
         return self._parts[name]
-
-
-ADVANTAGES: Registry[AdvantageEstimator] = Registry("advantage estimator")
-POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
-VALUE_LOSSES: Registry[ValueLoss] = Registry("value loss")
-KL_ESTIMATORS: Registry[KLEstimator] = Registry("KL estimator")
-AGGREGATIONS: Registry[AggregationFactory] = Registry("aggregation")
 
 
 def resolve(registry: Registry[Part], name: str) -> Part:

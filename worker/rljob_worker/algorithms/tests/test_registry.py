@@ -1,11 +1,21 @@
+import ast
+import inspect
 import sys
 import types
 
 import pytest
 
-from rljob_worker.algorithms import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES, resolve
+from rljob_worker.algorithms import (
+    ADVANTAGES,
+    AGGREGATIONS,
+    KL_ESTIMATORS,
+    POLICY_LOSSES,
+    VALUE_LOSSES,
+    registry,
+    resolve,
+)
 from rljob_worker.algorithms.policy_losses import ppo_clip_loss
-from rljob_worker.algorithms.registries import Registry
+from rljob_worker.algorithms.registry import Registry
 from rljob_worker.errors import InvalidJob
 
 
@@ -52,8 +62,16 @@ def test_an_import_that_fails_inside_the_users_module_is_not_disguised(monkeypat
         resolve(POLICY_LOSSES, "rljob_user_loss:loss")
 
 
+def test_the_registry_knows_no_part_and_no_type_of_one():
+    """Imports for types only are no edges to import-linter."""
+    tree = ast.parse(inspect.getsource(registry))
+    from_imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    of_the_worker = {node.module for node in from_imports if node.level or "rljob" in str(node.module)}
+    assert of_the_worker == {"rljob_worker.errors"}
+
+
 def test_one_name_one_part():
-    registry: Registry = Registry("thing")
-    registry.register("A")(len)
+    things: Registry = Registry("thing")
+    things.register("A")(len)
     with pytest.raises(AssertionError, match="two things are called A"):
-        registry.register("A")(max)
+        things.register("A")(max)

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from rljob_operator.cluster.errors import ClusterError
-
 MAX_IN_FLIGHT = 50
 
 Item = TypeVar("Item")
@@ -18,9 +16,10 @@ async def for_each(
 ) -> None:
     """`act` on every item, so many at a time.
 
-    After the first ClusterError no further one is begun; those under way end, and then it is raised.
+    After the first error no further one is begun; those under way end, and then it is raised, as it is: in a group of
+    exceptions nobody would know it.
     """
-    waiting, errors = iter(items), list[ClusterError]()
+    waiting, errors = iter(items), list[Exception]()
 
     async def work() -> None:
         for item in waiting:
@@ -28,7 +27,7 @@ async def for_each(
                 return
             try:
                 await act(item)
-            except ClusterError as error:
+            except Exception as error:
                 errors.append(error)
 
     async with asyncio.TaskGroup() as group:

@@ -15,6 +15,7 @@ from rljob_operator.key import Key
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.gang import Gang, Readiness, Unserved
 from rljob_operator.manifests.gang.none import Ungrouped
+from rljob_operator.observe import is_child_of
 from rljob_operator.states import Decision, QueueAction, Refusal, Situation
 
 Select = Callable[[JobContext], Gang]
@@ -65,12 +66,12 @@ class Gangs:
         )
 
     async def objects(self, context: JobContext, gang: Gang, attempt: int) -> list[Object]:
-        """The live objects of the gang."""
+        """The live objects of the gang; one of somebody else that bears the name is none."""
         found = [
             await self._cluster.get(kind_of(each), context.namespace, each["metadata"]["name"])
             for each in gang.objects(context, attempt)
         ]
-        objects = [each for each in found if each is not None]
+        objects = [each for each in found if each is not None and is_child_of(each, context.uid)]
         return objects + [each for each in await self._references(gang, objects) if each is not None]
 
     async def _references(self, gang: Gang, objects: list[Object]) -> list[Object | None]:

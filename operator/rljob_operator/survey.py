@@ -81,7 +81,8 @@ class Surveyor:
         if name is None:
             return None
         if name not in memory.plans:
-            found = read_plan(await self.cluster.get(CONFIG_MAP, job.key.namespace, name))
+            config_map = await self.cluster.get(CONFIG_MAP, job.key.namespace, name)
+            found = read_plan(config_map) if config_map is not None and is_child_of(config_map, job.uid) else None
             if found is None:
                 return None
             memory.plans = {name: found}

@@ -90,8 +90,10 @@ def _queue(situation: Situation) -> Decision | None:
     status = situation.with_status(pending_time=None).status
     is_evicted = admission.state is AdmissionState.EVICTED
     queue = QueueAction.RELEASE if is_evicted else QueueAction.HOLD
-    reason = Reason.EVICTED if is_evicted else Reason.QUOTA_PENDING
-    return Decision(status, queue=queue).claiming("QuotaReserved", no(reason, admission.message))
+    said = no(Reason.EVICTED if is_evicted else Reason.QUOTA_PENDING, admission.message)
+    if situation.obstacle is not None:  # the queue could not even be asked
+        said = no(situation.obstacle.reason, situation.obstacle.message)
+    return Decision(status, queue=queue).claiming("QuotaReserved", said)
 
 
 def _pause(situation: Situation) -> Decision | None:

@@ -15,7 +15,6 @@ from rljob_operator.cluster.kinds import (
     POD,
     RLJOB,
     SECRET,
-    SERVICE,
     STORAGE_CLASS,
     WORKLOAD_KUEUE,
     Kind,
@@ -154,16 +153,6 @@ def test_accelerator_without_an_image(world: World) -> None:
     world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "tpu"}}])
     world.settle()
     assert world.reason("Accepted") == ("False", "ImageUnknown") and not world.pods
-
-
-def test_service_of_the_same_name_is_not_touched(world: World) -> None:
-    world.cluster.put(SERVICE, KEY.namespace, {"metadata": {"name": "small"}, "spec": {"ports": []}})
-    world.submit()
-    world.settle()
-    assert world.reason("Scheduled") == ("False", "NameConflict") and not world.pods
-    assert "Service small" in world.condition("Scheduled").message
-    service = world.cluster.peek(SERVICE, KEY.namespace, "small")
-    assert service is not None and service["spec"] == {"ports": []}
 
 
 def test_pods_of_a_deleted_job_of_the_same_name_are_waited_for(world: World) -> None:

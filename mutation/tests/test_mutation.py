@@ -14,6 +14,8 @@ PROJECT = Path(__file__).parent.parent.parent
 MODULE = """
 import threading
 
+from toy import names as names
+
 
 def signalled():
     event = threading.Event()
@@ -75,8 +77,10 @@ reason = "nobody calls it"
 @pytest.fixture
 def repository(tmp_path):
     files = {
-        "crds/toy/__init__.py": "",
+        # what the module imports lies beside it, in a package that imports the module
+        "crds/toy/__init__.py": "from toy.module import doubled as doubled",
         "crds/toy/module.py": MODULE,
+        "crds/toy/names.py": "",
         "crds/toy/tests/__init__.py": "",
         "crds/toy/tests/test_module.py": TESTS,
         "mutation/modules.toml": TABLE,

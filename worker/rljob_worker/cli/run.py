@@ -22,6 +22,7 @@ from rljob_worker.cli.output import say
 from rljob_worker.cli.plain import PlainView
 from rljob_worker.cli.summary import summary
 from rljob_worker.errors import InvalidJob
+from rljob_worker.local.devices import check_devices
 from rljob_worker.local.environment import missing_variables
 from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import Commands
@@ -44,6 +45,7 @@ def run_job(
     plan = plan_of(with_absolute_paths(job, folder))
     directory = RunDirectory(runs_dir / job.name)
     check_installed(plan.spec.monitoring.trackers)
+    check_devices(plan, os.environ)
     _refuse_foreign(directory)
     _warn(plan)
     directory.prepare()

@@ -10,6 +10,7 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.launcher.last_words import TERMINATION_LOG
 from rljob_worker.launcher.lifeline import LIFELINE_FD
+from rljob_worker.local.devices import share_of
 from rljob_worker.local.orphans import FAMILY
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -86,19 +87,11 @@ def thread_variables(environment: Mapping[str, str], num_workers: int, cores: in
 
 
 def device_variables(base: Mapping[str, str], plan: Plan, group: GroupPlan, host: int) -> dict[str, str]:
-    """The pod's share of this machine's accelerators: pods take them one after the other, in the plan's order.
-
-    What the user made visible is shared out; otherwise devices count from 0. Nothing for CPUs.
-    """
+    """The variable that gives the pod its share of this machine's accelerators. Nothing for CPUs."""
     profile = DEFAULT.get(group.profile)
     if profile is None or profile.visible_devices_env is None:
         return {}
-    first = group.workers_per_host * host
-    for other in plan.groups[: plan.groups.index(group)]:
-        first += other.num_workers if other.device == group.device else 0
-    visible = base.get(profile.visible_devices_env, "")
-    devices = visible.split(",") if visible else [str(number) for number in range(first + group.workers_per_host)]
-    return {**profile.env, profile.visible_devices_env: ",".join(devices[first : first + group.workers_per_host])}
+    return {**profile.env, profile.visible_devices_env: ",".join(share_of(plan, group, host, profile, base))}
 
 
 def job_variables(plan: Plan) -> dict[str, str]:

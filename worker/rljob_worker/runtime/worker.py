@@ -23,6 +23,7 @@ from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.control import Control, Opening, Verdict
+from rljob_worker.runtime.devices import require_devices_of_torch
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import data_metrics
 from rljob_worker.runtime.handover import Handover
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 def run_worker(environment: WorkerEnvironment, stop: threading.Event) -> LastWords:
     """Join the group, run the job to its end, report how it went. Raises RLJobError."""
     plan, group = environment.plan, environment.group_plan
+    require_devices_of_torch(group)
     deadline = plan.spec.data_buffer.deadline_seconds
     identity = Identity(
         token=environment.token,

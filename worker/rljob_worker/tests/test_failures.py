@@ -143,6 +143,30 @@ def test_files_that_are_not_there_are_missed_before_anything_starts(tiny, tmp_pa
     assert not refused.directory.parent.exists()
 
 
+def test_without_the_accelerators_that_it_wants_a_job_is_refused_before_anything_starts(tiny, tmp_path):
+    groups = [{"name": "train", "accelerator": {"profile": "nvidia", "count": 2}}]
+    refused = run_job(make_job(tiny, workerGroups=groups), tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert refused.code == 64, refused.output
+    assert refused.output == (
+        "rljob: no CUDA device for a pod of worker group train, which wants 2 (profile nvidia); "
+        "use profile cpu, or run where there are enough\n"
+    )
+    assert not refused.directory.exists()
+
+
+def test_a_worker_without_its_accelerator_ends_the_run_at_its_first_attempt(tiny, tmp_path):
+    # nothing says beforehand that a device of this profile is not there: the worker finds out
+    groups = [{"name": "train", "accelerator": {"profile": "metax", "count": 1}}]
+    refused = run_job(make_job(tiny, workerGroups=groups), tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert refused.code == 64, refused.output + refused.logs
+    assert (
+        "rljob: worker-train-0-0: no CUDA device for a pod of worker group train, which wants 1 (profile metax); "
+        "use profile cpu" in refused.output
+    )
+    assert [path.name for path in (refused.directory / "logs").glob("attempt-*")] == ["attempt-1"]
+    assert "Traceback" not in refused.output + refused.logs
+
+
 def test_data_and_models_that_do_not_fit_end_a_run_with_the_place_and_the_fix(tiny, tmp_path):
     job = troubled_job(tiny)
     missing_column = run_job(job, tmp_path / "data", "--set", "data.promptColumn=qestion")

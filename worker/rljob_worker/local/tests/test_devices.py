@@ -1,0 +1,77 @@
+"""Accelerators of this machine, told from variables and from the driver's library."""
+
+import pytest
+
+from rljob_api.catalogue.profiles import DEFAULT
+from rljob_worker.errors import InvalidJob
+from rljob_worker.local.devices import check_devices, is_loadable, share_of
+from rljob_worker.local.tests.jobs import plan_of
+
+
+def gpu_plan(profile="nvidia-h100", **spec):
+    gpus = {"profile": profile, "count": 2}
+    groups = [{"name": "train", "replicas": 2, "accelerator": gpus}, {"name": "rollout", "accelerator": gpus}]
+    return plan_of(workerGroups=groups, **spec)
+
+
+def share(base, group, host):
+    plan = gpu_plan()
+    return share_of(plan, plan.group(group), host, DEFAULT["nvidia-h100"], base)
+
+
+def refusal(plan, base, libraries=("libcuda.so.1",)):
+    """What the check says; empty where it has nothing to say."""
+    try:
+        check_devices(plan, base, libraries.__contains__)
+    except InvalidJob as error:
+        return str(error)
+    return ""
+
+
+def test_pods_share_out_the_accelerators():
+    assert [share({}, "train", 0), share({}, "train", 1), share({}, "rollout", 0)] == [
+        ["0", "1"],
+        ["2", "3"],
+        ["4", "5"],
+    ]
+    visible = {"CUDA_VISIBLE_DEVICES": "7,6, 5,4,3,2"}
+    assert [share(visible, "train", 1), share(visible, "rollout", 0)] == [["5", "4"], ["3", "2"]]
+
+
+@pytest.mark.parametrize("nothing", ["", "-1", "-1,0,1"])
+def test_a_user_can_make_no_accelerator_visible(nothing):
+    assert share({"CUDA_VISIBLE_DEVICES": nothing}, "train", 0) == []
+
+
+def test_what_is_enough_or_unknown_is_not_refused():
+    six = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5"}
+    assert refusal(gpu_plan(), {}) == refusal(gpu_plan(), six) == ""
+    assert refusal(plan_of(), {"CUDA_VISIBLE_DEVICES": ""}, libraries=()) == ""  # a job for CPUs
+    assert refusal(gpu_plan("amd"), {}, libraries=()) == ""
+
+
+def test_without_the_driver_there_is_no_device():
+    assert refusal(gpu_plan(), {}, libraries=()) == (
+        "no CUDA device for a pod of worker group train, which wants 2 (profile nvidia-h100); use profile cpu, or run "
+        "where there are enough"
+    )
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    # train takes 2 x 2, rollout what is left of 2
+    [("0", "only 1 CUDA device for a pod of worker group train, which wants 2"),
+     ("0,1,-1,3,4,5", "no CUDA device for a pod of worker group train, which wants 2"),
+     ("0,1,2,3,4", "only 1 CUDA device for a pod of worker group rollout, which wants 2")],
+)  # fmt: skip
+def test_a_pod_whose_share_is_short_is_named_with_what_is_left_for_it(visible, found):
+    assert refusal(gpu_plan(), {"CUDA_VISIBLE_DEVICES": visible}).startswith(found)
+
+
+def test_what_the_job_itself_makes_visible_is_left_to_its_workers():
+    plan = gpu_plan(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}])
+    assert refusal(plan, {"CUDA_VISIBLE_DEVICES": ""}) == ""
+
+
+def test_a_library_is_there_or_not():
+    assert is_loadable("libc.so.6") and not is_loadable("libno-such-driver.so.1")

@@ -14,7 +14,7 @@ from rljob_operator.cluster.errors import ClusterError
 from rljob_operator.cluster.kinds import POD, RLJOB, Kind
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.queue_watch import QueueWatch, drop_all_but_metadata
-from rljob_operator.cluster.reflector import Reflector, keep_node_of_pod
+from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
 from rljob_operator.cluster.served import ServedApis
 from rljob_operator.handlers import run_kopf
 from rljob_operator.heard import Heard
@@ -78,7 +78,7 @@ class Leader:
             settings.namespaces,
             CHILD_LABELS,
             self._pods_changed,
-            relist_seconds=settings.api.relist_seconds,
+            pauses=Pauses(settings.api.relist_seconds),
             on_activity=metrics.watched,
             trim=keep_node_of_pod,
         )
@@ -160,7 +160,7 @@ class Leader:
             self._settings.namespaces,
             CHILD_LABELS,
             self._queue.add,
-            relist_seconds=self._settings.api.relist_seconds,
+            pauses=Pauses(self._settings.api.relist_seconds),
             on_activity=self._metrics.watched,
             trim=drop_all_but_metadata,
         )

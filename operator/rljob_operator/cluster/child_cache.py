@@ -8,9 +8,6 @@ from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
 from rljob_operator.key import Key
 
-_MOST_DEPARTED = 1024
-"""Of how many deleted children the last state is kept, over all jobs: enough for the largest gang that is drained."""
-
 
 class ChildCache:
     """Objects by job, fed by lists, watch events, and the answers of creates.
@@ -19,7 +16,12 @@ class ChildCache:
     always given.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_departed: int = 1024) -> None:
+        """`most_departed`: of how many deleted children the last state is kept, over all jobs.
+
+        The default is enough for the largest gang that is drained.
+        """
+        self._most_departed = most_departed
         self._by_job: dict[Key, dict[str, Object]] = {}
         self._departed: dict[tuple[Key, str], Object] = {}
         self.version = 0
@@ -90,7 +92,7 @@ class ChildCache:
 
     def _depart(self, key: Key, item: Object) -> None:
         self._departed[key, item["metadata"]["name"]] = item
-        if len(self._departed) > _MOST_DEPARTED:
+        if len(self._departed) > self._most_departed:
             del self._departed[next(iter(self._departed))]
 
     def _differ(self, key: Key, before: dict[Key, dict[str, Object]]) -> bool:

@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 
 from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.api import Cluster, Object, pages
@@ -17,8 +18,19 @@ from rljob_operator.key import Key
 
 logger = logging.getLogger(__name__)
 
-_BACKOFF = Backoff(0.5, 30.0)
-_SHORTEST_WATCH_SECONDS = 1.0
+
+@dataclass(frozen=True)
+class Pauses:
+    """How long a reflector waits, and for what."""
+
+    relist_seconds: float = 300.0
+    """Everything is listed again after about so long, although the watch speaks."""
+    after_failure: Backoff = field(default=Backoff(0.5, 30.0))
+    after_short_watch_seconds: float = 1.0
+    """After a watch that lasted less: a proxy that ends watches at once must not make us spin."""
+
+
+DEFAULT_PAUSES = Pauses()
 
 
 def drop_bookkeeping(item: Object) -> None:
@@ -34,8 +46,7 @@ def keep_node_of_pod(pod: Object) -> None:
 
 
 class Reflector:
-    """LIST in pages and replace the cache → WATCH with bookmarks → LIST again every `relist_seconds`, and whenever the
-    watch fails.
+    """LIST in pages and replace the cache → WATCH with bookmarks → LIST again, now and then or when the watch fails.
 
     Call `run` as a task.  `on_change` is called with each job whose children changed: those that carry its name in
     the label `rljob.dev/job`, in its namespace.  No namespaces: all of them.
@@ -49,7 +60,7 @@ class Reflector:
         labels: str,
         on_change: Callable[[Key], None],
         *,
-        relist_seconds: float = 300.0,
+        pauses: Pauses = DEFAULT_PAUSES,
         on_activity: Callable[[Kind], None] = lambda kind: None,
         trim: Callable[[Object], None] = drop_bookkeeping,
     ) -> None:
@@ -57,7 +68,7 @@ class Reflector:
         self.kind = kind
         self._trim = trim
         self._feeds = {
-            namespace: _Feed(cluster, kind, namespace, labels, on_change, relist_seconds, on_activity, trim)
+            namespace: _Feed(cluster, kind, namespace, labels, on_change, pauses, on_activity, trim)
             for namespace in namespaces or (None,)
         }
 
@@ -113,7 +124,7 @@ class _Feed:
         namespace: str | None,
         labels: str,
         on_change: Callable[[Key], None],
-        relist_seconds: float,
+        pauses: Pauses,
         on_activity: Callable[[Kind], None],
         trim: Callable[[Object], None],
     ) -> None:
@@ -125,7 +136,7 @@ class _Feed:
         self._namespace = namespace
         self._labels = labels
         self._on_change = on_change
-        self._relist_seconds = relist_seconds
+        self._pauses = pauses
         self._on_activity = on_activity
         self._trim = trim
 
@@ -135,11 +146,11 @@ class _Feed:
             began = _now()
             try:
                 await self._list()
-                await self._watch(until=_now() + self._relist_seconds * random.uniform(0.9, 1.1))
+                await self._watch(until=_now() + self._pauses.relist_seconds * random.uniform(0.9, 1.1))
                 num_failures = 0
             except ClusterError as error:
                 # A failure after a long good time is a fresh one, not one more in a row.
-                num_failures = 1 if _now() - began > _BACKOFF.last_seconds else num_failures + 1
+                num_failures = 1 if _now() - began > self._pauses.after_failure.last_seconds else num_failures + 1
                 await self._pause(error, num_failures)
 
     async def _list(self) -> None:
@@ -170,11 +181,11 @@ class _Feed:
                         self._on_change(key)
                     if _now() >= until:
                         return
-            if _now() - began < _SHORTEST_WATCH_SECONDS:
-                await asyncio.sleep(_SHORTEST_WATCH_SECONDS)  # a proxy that ends watches at once must not make us spin
+            if _now() - began < self._pauses.after_short_watch_seconds:
+                await asyncio.sleep(self._pauses.after_short_watch_seconds)
 
     async def _pause(self, error: ClusterError, num_failures: int) -> None:
-        seconds = _BACKOFF.seconds(num_failures, random.random())
+        seconds = self._pauses.after_failure.seconds(num_failures, random.random())
         # That a watch is too old is everyday; that the cluster cannot be reached is not.
         level = logging.DEBUG if isinstance(error, Gone) else logging.WARNING
         logger.log(level, "%s; listing again in %.1f s", error, seconds)

@@ -50,7 +50,8 @@ class ApiServer:
     def requests(self, method: str, path: str) -> list[Seen]:
         return [seen for seen in self.seen if (seen.method, seen.path) == (method, path)]
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """What the script says."""
         text = await request.text()
         method = "WATCH" if request.query.get("watch") == "true" else request.method
         self.seen.append(
@@ -130,7 +131,7 @@ async def hang(request: web.Request) -> web.StreamResponse:
 async def api_server() -> AsyncIterator[ApiServer]:
     server = ApiServer()
     application = web.Application()
-    application.router.add_route("*", "/{path:.*}", server._answer)
+    application.router.add_route("*", "/{path:.*}", server.answer)
     runner = web.AppRunner(application, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -1,4 +1,7 @@
-"""An operator whose reconcile only says what it looks at: `python -m rljob_operator.tests.diary_operator ...`."""
+"""An operator whose reconcile only says what it looks at: `python -m rljob_operator.tests.diary_operator ...`.
+
+Of a job named `slow` it ends only when a line comes from its standard input.
+"""
 
 import asyncio
 import sys
@@ -7,13 +10,12 @@ from rljob_operator.command import run_command
 from rljob_operator.key import Key
 from rljob_operator.leader import Reconcile, Surroundings
 
-DURATION_SECONDS = 0.5
-
 
 def make_reconcile(surroundings: Surroundings) -> Reconcile:
     async def reconcile(key: Key) -> None:
         print("begin", key, flush=True)
-        await asyncio.sleep(DURATION_SECONDS)
+        if key.name == "slow":
+            await asyncio.to_thread(sys.stdin.readline)
         print("end", key, flush=True)
 
     return reconcile

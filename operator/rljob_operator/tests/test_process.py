@@ -129,7 +129,7 @@ async def replica(
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rljob_operator.tests.diary_operator",
             "--config", config, "--kubeconfig", write_kubeconfig(folder / "kubeconfig", server),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         try:
             yield Replica(server, lease, process)
@@ -191,13 +191,16 @@ def test_a_change_of_a_pod_is_a_reason_to_look_at_its_job(tmp_path: Path) -> Non
 
 def test_sigterm_ends_what_is_under_way_and_gives_the_lease_back(tmp_path: Path) -> None:
     def script(server: ApiServer) -> None:
-        server.on("GET", JOBS, page(job("a", 3), version=5))
+        server.on("GET", JOBS, page(job("slow", 3), version=5))
 
     async def scene(acting: Replica) -> None:
-        await acting.until("begin default/a")
+        await acting.until("begin default/slow")
         acting.process.send_signal(signal.SIGTERM)
+        await acting.until("stopping;")
+        assert acting.process.stdin is not None and "end default/slow" not in acting.lines
+        acting.process.stdin.write(b"go on\n")
         assert await acting.ended() == 0
-        assert "end default/a" in acting.lines
+        assert "end default/slow" in acting.lines
         assert acting.lease.holder == ""
         assert not any("Traceback" in line for line in acting.lines)
 

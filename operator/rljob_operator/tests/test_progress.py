@@ -106,20 +106,26 @@ def test_a_pod_that_is_not_there_says_so() -> None:
 
 
 def test_only_so_many_are_asked_at_once() -> None:
-    at_once = most = 0
-
-    async def page(request: web.Request) -> web.StreamResponse:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        await asyncio.sleep(0.01)
-        at_once -= 1
-        return web.json_response({"step": 1})
-
     async def scene() -> None:
-        async with pod(page) as address, ProgressReader(concurrency=3) as reader:
-            answers = await asyncio.gather(*(reader.read(address) for _ in range(20)))
-        assert all(answer == ProgressAnswer(step=1) for answer in answers)
+        arrived: asyncio.Queue[None] = asyncio.Queue()
+        slots = asyncio.Semaphore(0)
+
+        async def page(request: web.Request) -> web.StreamResponse:
+            arrived.put_nowait(None)
+            await slots.acquire()
+            return web.json_response({"step": 1})
+
+        async with pod(page) as address, ProgressReader(timeout_seconds=60, concurrency=3) as reader:
+            asking = [asyncio.create_task(reader.read(address)) for _ in range(5)]
+            for _ in range(3):
+                await arrived.get()
+            for _ in range(100):  # a fourth would be here by now
+                await asyncio.sleep(0)
+            assert arrived.empty()
+            slots.release()
+            await arrived.get()
+            for _ in asking:
+                slots.release()
+            assert await asyncio.gather(*asking) == [ProgressAnswer(step=1)] * 5
 
     asyncio.run(scene())
-    assert most == 3

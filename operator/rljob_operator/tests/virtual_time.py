@@ -23,11 +23,11 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 class _JumpingLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
+        self.jumping = _JumpingSelector()
+        super().__init__(self.jumping)
 
     def time(self) -> float:
-        return self._jumping.now
+        return self.jumping.now
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -39,3 +39,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 def now() -> float:
     """Seconds since the beginning."""
     return asyncio.get_running_loop().time()
+
+
+def block(seconds: float) -> None:
+    """As if the caller had kept the loop from everything else for so long."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, _JumpingLoop)
+    loop.jumping.now += seconds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -216,6 +215,3 @@ def disrupted(status: Object, reason: str) -> Object:
     """A pod's status once the cluster takes its node away."""
     target = {"type": "DisruptionTarget", "status": "True", "reason": reason}
     return {**status, "conditions": [*status["conditions"], target]}
-
-
-Step = Callable[[World], None]

@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_operator.cluster import child_cache
 from rljob_operator.cluster.child_cache import ChildCache
 from rljob_operator.key import Key
 
@@ -107,9 +105,8 @@ def test_the_last_state_of_what_was_deleted_is_kept_until_its_name_comes_again()
     assert cache.departed(JOB, "a") is None
 
 
-def test_the_oldest_of_the_departed_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_cache, "_MOST_DEPARTED", 2)
-    cache = ChildCache()
+def test_the_oldest_of_the_departed_are_forgotten() -> None:
+    cache = ChildCache(most_departed=2)
     for version, name in enumerate("abc", start=1):
         cache.update("ADDED", pod(name, 2 * version))
         cache.update("DELETED", pod(name, 2 * version + 1))

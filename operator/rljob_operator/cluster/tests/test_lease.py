@@ -1,7 +1,6 @@
 """Leader election: one leader at a time, whatever happens to the API server."""
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -31,19 +30,19 @@ class Leases:
         await self._reach("create")
         if self.lease is not None:
             raise AlreadyExists("create", LEASE, namespace, "taken")
-        return self._store(body)
+        return self.store(body)
 
     async def apply(self, kind: Kind, namespace: str | None, body: dict[str, Any]) -> dict[str, Any]:
         await self._reach("patch")
         if body["metadata"]["resourceVersion"] != str(self.version):
             raise Conflict("patch", LEASE, namespace, "modified")
-        return self._store(body)
+        return self.store(body)
 
     @property
     def holder(self) -> str:
         return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
 
-    def _store(self, body: dict[str, Any]) -> dict[str, Any]:
+    def store(self, body: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
         self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
         return self.lease
@@ -58,12 +57,6 @@ class Leases:
 
 def elector(leases: Leases, identity: str) -> Elector:
     return Elector(leases, namespace="default", name="rljob-operator", identity=identity)  # type: ignore[arg-type]
-
-
-async def ended_at(task: "asyncio.Task[None]") -> float:
-    with suppress(LeaseLost):
-        await task
-    return now()
 
 
 def test_of_two_candidates_one_leads_and_the_other_waits_while_it_renews() -> None:
@@ -168,7 +161,7 @@ def test_a_leader_whose_lease_was_stolen_ends() -> None:
         await asyncio.sleep(10)
         assert leases.lease is not None
         leases.lease["spec"]["holderIdentity"] = "thief"
-        leases._store(leases.lease)
+        leases.store(leases.lease)
         with pytest.raises(LeaseLost, match="thief took Lease default/rljob-operator"):
             await holding
         await leader.release()

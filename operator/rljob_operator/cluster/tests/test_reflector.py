@@ -4,13 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pytest
-
 from rljob_operator.backoff import Backoff
-from rljob_operator.cluster import reflector as reflector_module
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
-from rljob_operator.cluster.reflector import Reflector, keep_node_of_pod
+from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
 from rljob_operator.cluster.tests.test_child_cache import names_of, pod
 from rljob_operator.key import Key
 from rljob_operator.tests.api_server import (
@@ -28,20 +25,22 @@ PODS = "/api/v1/pods"
 JOB = Key("default", "job")
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector_module, "_BACKOFF", Backoff(0.01, 0.02))
-    monkeypatch.setattr(reflector_module, "_SHORTEST_WATCH_SECONDS", 0.01)
-
-
 class Play:
     """A reflector that runs, and the changes that it told of."""
 
     def __init__(self, server: ApiServer, cluster: ApiCluster, namespaces: tuple[str, ...], relist: float) -> None:
         self.server = server
         self.changes: asyncio.Queue[Key] = asyncio.Queue()
+        pauses = Pauses(relist, Backoff(0.01, 0.02), after_short_watch_seconds=0.01)
+        self.spoke_at: list[float] = []
         self.reflector = Reflector(
-            cluster, POD, namespaces, "rljob.dev/job", self.changes.put_nowait, relist_seconds=relist
+            cluster,
+            POD,
+            namespaces,
+            "rljob.dev/job",
+            self.changes.put_nowait,
+            pauses=pauses,
+            on_activity=lambda kind: self.spoke_at.append(self.reflector.last_activity),
         )
 
     async def until(self, *names: str) -> None:
@@ -182,7 +181,7 @@ def test_what_was_created_is_known_at_once(tmp_path: Path) -> None:
     play(scene, script, tmp_path)
 
 
-def test_silence_ages_the_last_activity(tmp_path: Path) -> None:
+def test_a_list_and_every_event_is_an_activity(tmp_path: Path) -> None:
     def script(server: ApiServer) -> None:
         server.on("GET", PODS, page(version=5))
         server.on("WATCH", PODS, watch(("ADDED", pod("a", 6))))
@@ -190,9 +189,8 @@ def test_silence_ages_the_last_activity(tmp_path: Path) -> None:
     async def scene(acting: Play) -> None:
         assert acting.reflector.last_activity == float("-inf")
         await acting.until("a")
-        spoken = acting.reflector.last_activity
-        await asyncio.sleep(0.1)
-        assert acting.reflector.last_activity == spoken
+        listed_at, heard_at = acting.spoke_at
+        assert float("-inf") < listed_at < heard_at == acting.reflector.last_activity
 
     play(scene, script, tmp_path)
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.algorithms.advantages import gae, group_spread, grpo_advantages, last_action_values, whiten
@@ -73,7 +73,6 @@ def test_spread_of_groups():
     assert group_spread(double(1, 5, 2), ints(4, 0, 4)).tolist() == [0, 1]  # by ascending id
 
 
-@settings(deadline=None)
 @given(rewards=REWARDS, seed=st.integers(0, 1000), shift=st.floats(-5, 5))
 def test_group_statistics(rewards, seed, shift):
     generator = torch.Generator().manual_seed(seed)
@@ -190,7 +189,6 @@ def test_whitening_of_equal_advantages_is_zero():
     assert whiten(double(3, 3, 3), ints(1, 1, 1)).tolist() == [0, 0, 0]
 
 
-@settings(deadline=None)
 @given(values=REWARDS, seed=st.integers(0, 1000), ranks=st.integers(1, 4))
 def test_trap_29_whitening_covers_the_whole_batch_however_it_is_split(values, seed, ranks):
     generator = torch.Generator().manual_seed(seed)

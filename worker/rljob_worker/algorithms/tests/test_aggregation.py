@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.algorithms import AGGREGATIONS
@@ -38,7 +38,6 @@ def test_without_a_token_anywhere_the_loss_is_zero_and_has_a_gradient(name):
     assert values.grad.tolist() == []
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 4), min_size=1, max_size=10),
     name=st.sampled_from(AGGREGATIONS.names()),

@@ -120,7 +120,7 @@ def test_k1_and_k3_by_hand():
     assert metrics["mismatch/k3"].value == pytest.approx(1 - math.log(2))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.integers(0, 5), min_size=1, max_size=8),
     method=st.sampled_from(METHODS),

@@ -80,7 +80,7 @@ def test_without_tokens_held_back_clip_cov_is_ppo():
 
 
 @pytest.mark.parametrize("name", ["ClipCov", "KLCov"])
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(count=st.integers(0, 40), ranks=st.integers(1, 4), seed=st.integers(0, 1000))
 def test_the_choice_depends_neither_on_ranks_nor_on_order(name, count, ranks, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -113,7 +113,7 @@ def test_clip_cov_draws_other_tokens_with_another_seed_and_the_same_with_the_sam
     assert [int(draw.sum()) for draw in draws] == [30, 30, 30]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(values=st.lists(st.floats(-1e9, 1e9), max_size=30), count=st.integers(1, 12))
 def test_selection_finds_the_largest(values, count):
     column = double(*values)

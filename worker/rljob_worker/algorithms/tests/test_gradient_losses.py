@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.algorithms.policy_losses import (
@@ -84,7 +84,6 @@ def test_drift_is_added_with_its_coefficient():
     assert torch.allclose(gradient, double(0.5))
 
 
-@settings(deadline=None)
 @given(st.floats(-40, 40), st.floats(0.1, 5))
 def test_the_drift_is_never_negative_and_its_slope_never_above_the_bound(log_ratio, bound):
     log_probs = double(log_ratio).requires_grad_()

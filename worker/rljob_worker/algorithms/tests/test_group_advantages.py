@@ -108,7 +108,7 @@ def test_finite_in_the_dtype_of_the_rewards(estimator, scale, dtype):
 
 
 @every_estimator
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rewards=REWARDS, seed=st.integers(0, 1000))
 def test_trap_08_neither_order_nor_names_of_groups_matter(estimator, rewards, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -120,7 +120,7 @@ def test_trap_08_neither_order_nor_names_of_groups_matter(estimator, rewards, se
     assert torch.allclose(estimator(values[order], names[groups][order]), found[order], rtol=0, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rewards=REWARDS, seed=st.integers(0, 1000), shift=st.floats(-5, 5).map(lambda x: round(x, 3)))
 def test_baselines_take_out_a_shift_of_all_rewards(rewards, seed, shift):
     generator = torch.Generator().manual_seed(seed)
@@ -138,7 +138,7 @@ def test_baselines_take_out_a_shift_of_all_rewards(rewards, seed, shift):
         assert torch.allclose(found, shifted, rtol=0, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rewards=REWARDS, seed=st.integers(0, 1000))
 def test_what_sums_to_zero_within_a_group(rewards, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.algorithms.policy_losses import ppo_clip
@@ -83,14 +83,12 @@ def test_bounded_exp_by_hand():
     assert torch.allclose(found, double(math.exp(-2), 1, math.exp(20), 4 * math.exp(20)))
 
 
-@settings(deadline=None)
 @given(st.floats(-30, 60), st.floats(0.01, 5))
 def test_bounded_exp_increases(at, by):
     low, high = bounded_exp(double(at, at + by)).tolist()
     assert low < high
 
 
-@settings(deadline=None)
 @given(st.floats(-30, 19.9))
 def test_below_the_bound_value_and_gradient_are_the_exponential(at):
     x = double(at).requires_grad_()

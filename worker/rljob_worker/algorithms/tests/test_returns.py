@@ -48,7 +48,7 @@ def test_marft_by_hand():
     assert returns.tolist() == [3.125, 4.25, 3.5, 1]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(lengths=st.lists(st.integers(0, 8), min_size=1, max_size=6), seed=st.integers(0, 1000))
 def test_marft_follows_the_order_of_acting_wherever_tokens_lie(lengths, seed):
     generator = torch.Generator().manual_seed(seed)

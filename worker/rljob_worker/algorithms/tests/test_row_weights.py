@@ -29,7 +29,7 @@ def run(objective, parts):
     return policy.gradient(), [metrics for _, metrics in found]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=8),
     aggregation=st.sampled_from(AGGREGATIONS.names()),

@@ -1,5 +1,5 @@
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.algorithms.segments import (
@@ -72,7 +72,6 @@ def _by_loop(values: list[float], lengths: list[int], discount: float) -> list[f
     return sums
 
 
-@settings(deadline=None)
 @given(
     # around one block of 64, around a block of blocks (4096), and above
     lengths=st.lists(st.one_of(st.integers(0, 5), st.sampled_from([63, 64, 65, 129, 4095, 4097, 4200])), max_size=4),

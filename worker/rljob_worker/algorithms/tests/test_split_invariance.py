@@ -44,7 +44,7 @@ def assert_same(found, expected):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=LENGTHS, aggregation=st.sampled_from(AGGREGATIONS.names()), data=st.data(), seed=st.integers(0, 99))
 def test_trap_2_the_policy_objective_does_not_depend_on_micro_batches(lengths, aggregation, data, seed):
     batch = ragged_batch(lengths, seed, masked_rows=data.draw(st.sets(st.integers(0, 9), max_size=2)))
@@ -54,7 +54,7 @@ def test_trap_2_the_policy_objective_does_not_depend_on_micro_batches(lengths, a
     assert_same(run(objective, parts), run(objective, [batch]))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(lengths=LENGTHS, cut=st.integers(0, 10), seed=st.integers(0, 99))
 def test_trap_2_the_value_objective_does_not_depend_on_micro_batches(lengths, cut, seed):
     batch = ragged_batch(lengths, seed)
@@ -63,7 +63,7 @@ def test_trap_2_the_value_objective_does_not_depend_on_micro_batches(lengths, cu
     assert_same(run(objective, [batch.take(rows[:cut]), batch.take(rows[cut:])]), run(objective, [batch]))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(lengths=LENGTHS, aggregation=st.sampled_from(AGGREGATIONS.names()), data=st.data())
 def test_the_order_of_rows_does_not_matter(lengths, aggregation, data):
     batch = ragged_batch(lengths)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.data.order import Order
@@ -10,14 +10,12 @@ from rljob_worker.data.order import Order
 orders = st.builds(Order, num_rows=st.integers(1, 300), seed=st.integers(-3, 2**64 + 3), block_rows=st.integers(1, 40))
 
 
-@settings(deadline=None)
 @given(orders, st.integers(0, 5))
 def test_an_epoch_holds_every_row_once(order, epoch):
     rows = order.index_of(np.arange(order.num_rows) + epoch * order.num_rows)
     assert sorted(rows) == list(range(order.num_rows))
 
 
-@settings(deadline=None)
 @given(orders, st.integers(1, 50), st.integers(1, 7))
 def test_reading_does_not_depend_on_the_number_of_readers_or_the_place_of_restart(order, batch_size, readers):
     whole = order.index_of(np.arange(3 * batch_size))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.errors import BadData
@@ -40,7 +40,6 @@ def play(work, chunk, accident, asynchronous, now):
         play(work, chunk, Accident(len(chunk.rows), "none"), asynchronous, now)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 40), st.integers(1, 4), st.booleans(), st.lists(accidents, max_size=30))
 def test_every_row_is_known_once(num_rows, processes, asynchronous, fates):
     calls = [RewardCall("a", 5.0, asynchronous), RewardCall("b", 5.0, asynchronous)]

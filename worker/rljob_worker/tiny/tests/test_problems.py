@@ -29,7 +29,7 @@ def test_every_problem_is_different_and_has_a_positive_result_that_python_agrees
 
 
 @given(seeds)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_no_training_problem_is_held_out(seed):
     problems = split_problems(seed)
     assert len(problems.validation) == 256
@@ -42,7 +42,7 @@ def numbers_and_story(question: str) -> tuple[str, ...]:
 
 
 @given(seeds)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_rows_are_a_function_of_the_seed_and_disjoint_whatever_words_dress_them(seed):
     problems = split_problems(seed)
     train, validation = dataset(problems.train, 2048, seed), dataset(problems.validation, 256, seed)

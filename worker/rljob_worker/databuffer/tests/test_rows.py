@@ -3,12 +3,15 @@
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
+from rljob_worker.databuffer.fencing import Identity
+from rljob_worker.databuffer.service import Service
 from rljob_worker.databuffer.tests.gang import (
     Gang,
     as_processes,
@@ -107,6 +110,27 @@ def test_mini_batches_are_balanced_one_by_one(tmp_path: Path):
                 mine = mini_batch_of(batch.group_ids, step=1, batch_size=8, num_mini_batches=4, seed=plan.spec.seed)
                 tokens.append(int(batch.num_tokens[mine == mini].sum()))
             assert abs(tokens[0] - tokens[1]) <= 5  # the longest row
+
+
+def test_layouts_travel_up_and_down_a_tree_of_three_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Seven hosts, each with at most two below it: 0 has 1 and 2, 1 has 3 and 4, 2 has 5 and 6; 0 to 4 have rows."""
+    heard: list[tuple[str, str]] = []
+    act = Service.act
+
+    def note_and_act(service: Service, caller: Identity, name: str, body: bytes) -> dict[str, Any] | None:
+        if name == "layout":
+            heard.append((str(caller.pod), str(service.here)))
+        return act(service, caller, name, body)
+
+    monkeypatch.setattr(Service, "act", note_and_act)
+    plan = two_stages((5, 1), (2, 1), balance="Tokens", batch_size=10)
+    with in_process(plan, tmp_path) as gang:
+        got = exchange(gang, 1, made=5, used=2)
+        assert same(Batch.concat(got), part(plan, 1, 0, 1).select(COLUMNS))
+    host = [*(f"rollout-{index}" for index in range(5)), "train-0", "train-1"]
+    up = [(host[3], host[1]), (host[4], host[1]), (host[1], host[0]), (host[2], host[0])]
+    down = [(host[(child - 1) // 2], host[child]) for child in range(1, 7)]
+    assert sorted(heard) == sorted(up + down)
 
 
 def test_an_early_producer_is_fetched_while_the_late_one_still_works(tmp_path: Path):

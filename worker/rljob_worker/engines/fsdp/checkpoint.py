@@ -1,4 +1,8 @@
-"""Sharded checkpoints that another number of ranks can read, and export to a Hugging Face directory."""
+"""Sharded checkpoints that another number of ranks can read, and export to a Hugging Face directory.
+
+torch's own coordination would send pickled plans between the ranks. Here every rank writes its shards with an index of
+them, and rank 0 merges the indexes through the file system; a reader needs nobody.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.fsdp.full_tensors import full_tensors
+from rljob_worker.engines.fsdp.shard_index import OwnShards, ShardWriter, merge_indexes
 from rljob_worker.engines.fsdp.sharding import world_size
 from rljob_worker.engines.models import ValueModel, save_value_head
 from rljob_worker.errors import StorageError
@@ -24,22 +29,33 @@ State = dict[str, dict[str, torch.Tensor]]
 
 def write(state: State, directory: Path, group: dist.ProcessGroup | None) -> None:
     """Every rank writes its shards to `directory`. Collective."""
-    try:
-        with _single_process_is_fine():
-            dcp.save(state, storage_writer=dcp.FileSystemWriter(directory), **_ranks(group))
-    except (OSError, CheckpointException) as error:
-        raise StorageError(f"checkpoint {directory}: cannot be written: {error}") from error
+    rank = 0 if group is None else group.rank()
+    with _storage_errors(directory):
+        dcp.save(own(state, rank), storage_writer=ShardWriter(directory, rank), planner=OwnShards(), no_dist=True)
+    _wait_for_all(group)
+    if rank == 0:
+        with _storage_errors(directory):
+            merge_indexes(directory, world_size(group))
+    _wait_for_all(group)
 
 
-def read(state: State, directory: Path, group: dist.ProcessGroup | None) -> None:
-    """Fill the tensors of `state` in place, whatever number of ranks wrote them. Collective."""
+def own(state: State, rank: int) -> State:
+    """What a rank writes: its shards; of what all ranks have alike rank 0 writes the one copy."""
+    return {
+        kind: {name: tensor for name, tensor in tensors.items() if rank == 0 or isinstance(tensor, DTensor)}
+        for kind, tensors in state.items()
+    }
+
+
+def read(state: State, directory: Path) -> None:
+    """Fill the tensors of `state` in place, whatever number of ranks wrote them."""
     if not (directory / ".metadata").is_file():
         raise StorageError(
             f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere"
         )
     try:
         with _single_process_is_fine():
-            dcp.load(state, storage_reader=dcp.FileSystemReader(directory), **_ranks(group))
+            dcp.load(state, storage_reader=dcp.FileSystemReader(directory), no_dist=True)
     except (OSError, CheckpointException, RuntimeError, ValueError) as error:
         raise StorageError(
             f"checkpoint {directory}: cannot be read; it is damaged or of another model: {error}"
@@ -61,16 +77,27 @@ def export(model: torch.nn.Module, directory: Path, group: dist.ProcessGroup | N
         raise StorageError(f"export to {directory}: cannot be written: {error}") from error
 
 
-def _ranks(group: dist.ProcessGroup | None) -> dict[str, Any]:
-    alone = world_size(group) == 1
-    return {"process_group": None if alone else group, "no_dist": alone}
+def _wait_for_all(group: dist.ProcessGroup | None) -> None:
+    if world_size(group) > 1:
+        dist.barrier(group)
+
+
+@contextmanager
+def _storage_errors(directory: Path) -> Iterator[None]:
+    """Turn a failed write into a StorageError."""
+    try:
+        with _single_process_is_fine():
+            yield
+    except (OSError, CheckpointException) as error:
+        raise StorageError(f"checkpoint {directory}: cannot be written: {error}") from error
 
 
 @contextmanager
 def _single_process_is_fine() -> Iterator[None]:
-    """torch warns whenever a checkpoint is not collective, which is what one rank wants."""
+    """torch warns whenever a checkpoint is not collective, and when a faster rank's index is there already."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        for message in ("torch.distributed is disabled", "Detected an existing checkpoint"):
+            warnings.filterwarnings("ignore", message=message, category=UserWarning)
         yield
 
 

@@ -123,7 +123,7 @@ class FSDPEngine:
         state = self._state()
         if weights_only:
             state.pop("optimizer", None)
-        checkpoint.read(state, Path(directory), self.group)
+        checkpoint.read(state, Path(directory))
         if self.optimizer is not None and not weights_only:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 

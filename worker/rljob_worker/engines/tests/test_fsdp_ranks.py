@@ -95,14 +95,16 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
 
 
 def resume(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
-    """One more update from a checkpoint."""
+    """One more update from a checkpoint; a critic is saved, whose head has one row."""
     group = dist.group.WORLD if dist.is_initialized() else None
     world_size = dist.get_world_size() if dist.is_initialized() else 1
     engine = FSDPEngine(load_policy(path, torch.float64, seed=99), EXACT, CPU, group)
     engine.load(checkpoint / "policy")
     loaded = snapshot(engine)
     engine.update(share(a_batch(LENGTHS[0]), 0, rank, world_size), PolicyGradient())
-    return {"loaded": loaded, "after": snapshot(engine)}
+    critic = FSDPEngine(load_value_model(path, torch.float64, seed=5), EXACT, CPU, group)
+    critic.save(checkpoint / f"critic-{world_size}")
+    return {"loaded": loaded, "after": snapshot(engine), "critic": snapshot(critic)}
 
 
 def snapshot(engine: FSDPEngine) -> dict[str, torch.Tensor]:
@@ -158,6 +160,12 @@ def test_a_checkpoint_of_two_ranks_goes_on_on_one_and_on_four(workplace: dict[st
     for rank in four:
         assert_close(rank["loaded"], one["loaded"], 0.0)
         assert_close(rank["after"], one["after"], 1e-10)
+    critic = FSDPEngine(load_value_model(path, torch.float64, seed=99), EXACT, CPU, None)
+    critic.load(checkpoint / "critic-4")
+    assert_close(snapshot(critic), four[0]["critic"], 0.0)
+    assert {path.name for path in (checkpoint / "critic-4").iterdir()} == {
+        ".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp", "__3_0.distcp",
+    }  # fmt: skip
 
 
 def test_two_ranks_export_one_model(workplace: dict[str, Any]) -> None:

@@ -1,10 +1,12 @@
 """`make test` on a machine with nothing on it: no Go, no privileges, no cache of an earlier run."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
@@ -26,11 +28,33 @@ def test_unit_tests_beside_the_cluster_build_nothing_and_need_no_privilege(tmp_p
     assert not (home / ".cache" / "rljob").exists()
 
 
-def unit_tests() -> list[str]:
-    """The folders of those rooms that `make test` runs."""
+def test_no_other_unit_test_can_build_anything() -> None:
+    """Programs and images are built by the cluster's room alone."""
+    files = [
+        file for path in paths_tested() if not path.startswith("e2e/") for file in python_of_tests(CHECKOUT / path)
+    ]
+    assert len(files) > 100
+    builds = re.compile(r"^\s*(?:from|import) (?:e2e|charts\.tests)\b", re.M)
+    assert [str(file.relative_to(CHECKOUT)) for file in files if builds.search(file.read_text())] == []
+
+
+def python_of_tests(folder: Path) -> Iterator[Path]:
+    """Tests, what they are made of, and fixtures."""
+    for file in folder.rglob("*.py"):
+        if "tests" in file.relative_to(CHECKOUT).parts or file.name.startswith("test_") or file.name == "conftest.py":
+            yield file
+
+
+def paths_tested() -> list[str]:
+    """What `make test` runs."""
     settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     paths: list[str] = settings["tool"]["pytest"]["ini_options"]["testpaths"]
-    found = [path for path in paths if path.split("/")[0] in BESIDE_THE_CLUSTER]
+    return paths
+
+
+def unit_tests() -> list[str]:
+    """The folders of those rooms that `make test` runs."""
+    found = [path for path in paths_tested() if path.split("/")[0] in BESIDE_THE_CLUSTER]
     assert {path.split("/")[0] for path in found} == set(BESIDE_THE_CLUSTER)
     return found
 

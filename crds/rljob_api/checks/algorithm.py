@@ -39,7 +39,7 @@ def check_estimator(subject: Subject) -> Iterator[Problem]:
         yield problem(f"{_PATH}.critic", algorithm.critic.to_json(), f"{estimator.name} has no critic", fix)
     preset = presets.PRESETS[algorithm.name]
     defaults = presets.advantage_defaults(preset, estimator.name)
-    seen = ("estimator", "whiten", *estimator.options)
+    seen = ("whiten", *estimator.options)
     yield from unseen("advantage", estimator.name, algorithm.advantage, defaults, seen)
 
 
@@ -62,7 +62,7 @@ def check_loss(subject: Subject) -> Iterator[Problem]:
         message = f"{entry.name} has one ratio per row, and this would weigh a row by the number of its tokens"
         yield problem(f"{_PATH}.loss.aggregation", loss.aggregation, message, "Write SequenceMeanTokenMean.")
     defaults = presets.loss_defaults(presets.PRESETS[subject.spec.algorithm.name], loss.name)
-    seen = ("name", "aggregation", "entropy_coefficient", *entry.options)
+    seen = ("aggregation", "entropy_coefficient", *entry.options)
     yield from unseen("loss", entry.name, loss, defaults, seen)
 
 

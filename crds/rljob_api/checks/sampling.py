@@ -35,8 +35,8 @@ def check_dynamic(subject: Subject) -> Iterator[Problem]:
     """Groups whose rewards can differ, and options that mean something only when groups are dropped."""
     algorithm, sampling = subject.spec.algorithm, subject.spec.algorithm.sampling
     if not sampling.dynamic:
-        seen = ("dynamic", "resampling")
-        yield from unseen("sampling", "a job without sampling.dynamic drops no group, so it", sampling, {}, seen)
+        reader = "a job without sampling.dynamic drops no group, so it"
+        yield from unseen("sampling", reader, sampling, {}, seen=("resampling",))
         return
     if algorithm.group_size == 1:
         message = "the rewards of one response never vary, so every group would be dropped"

@@ -41,10 +41,14 @@ def make_plan(*overrides: str) -> Plan:
 
 
 def problems(*overrides: str, text: str = SMALL) -> list[Problem]:
-    """What is wrong with the small job after overrides; empty when nothing is."""
+    """What is wrong with the small job after overrides; empty when nothing is.
+
+    Whatever is wrong, a person is told what and, in a sentence, what to write.
+    """
     try:
         parse_job(text, overrides)
     except InvalidJobError as error:
+        assert all(problem.message and problem.fix.endswith((".", "?")) for problem in error.problems), error
         return list(error.problems)
     return []
 

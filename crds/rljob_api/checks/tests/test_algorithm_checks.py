@@ -182,11 +182,46 @@ def test_a_contradiction_is_one_problem_with_reason_and_fix(algorithm, path, rea
         ),
         (["algorithm.correction={method: ICEPOP}", "rollout.topP=0.9"], "rollout.topP", "full distribution"),
         (["algorithm={name: DAPO}", "rewards=[]"], "spec.rewards", "no reward function to call"),
+        # the small job has 10 steps
+        (["algorithm={name: PPO, critic: {warmupSteps: 10}}"], "spec.algorithm.critic.warmupSteps", "less than 10"),
     ],
 )
 def test_a_contradiction_with_the_rest_of_the_job(overrides, path, words):
     found = problems(*overrides)
     assert any(path in each.path and words in f"{each.message} {each.fix}" for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "found"),
+    [
+        (["algorithm={name: DAPO}", "rewards.0.weight=0"], "spec.algorithm.sampling.dynamic", "true"),
+        (["algorithm={name: PPO, sampling: {dynamic: true}}"], "spec.algorithm.sampling.dynamic", "true"),
+        (["algorithm={name: DAPO}", dag(ROLLOUT, REWARD, UPDATE)], "spec.algorithm.sampling.dynamic", "true"),
+        (["rollout.temperature=0"], "spec.rollout.temperature", "0"),
+        (["algorithm.kl={coefficient: 0, target: 0.1}"], "spec.algorithm.kl.target", "0.1"),
+    ],
+)
+def test_what_stands_there_is_told(overrides, path, found):
+    assert found in [problem.found for problem in problems(*overrides) if problem.path == path]
+
+
+def test_one_reward_with_weight_is_enough_to_tell_groups_apart():
+    rewards = "rewards=[{name: a, run: 'm:a', weight: 0}, {name: b, run: 'm:b'}]"
+    assert problems("algorithm={name: DAPO}", rewards) == []
+
+
+def test_every_estimator_whitens_and_every_loss_has_an_entropy_bonus():
+    assert problems("algorithm={name: GRPO, advantage: {whiten: true}, loss: {entropyCoefficient: 0.01}}") == []
+    assert problems("algorithm={name: GSPO, loss: {entropyCoefficient: 0.01}}") == []
+
+
+def test_a_penalty_of_ones_own_is_the_only_one():
+    advantage = "name: advantage, run: Advantage, after: [mine], rename: {rewards: mine}"
+    stages = (ROLLOUT, REWARD, REFERENCE, OWN_PENALTY, advantage, UPDATE)
+    assert problems("algorithm.kl.coefficient=0", dag(*stages)) == []
+    # with the job's own penalty in the rewards, nothing is in the loss
+    found = problems("algorithm.kl.placement=Reward", dag(*stages))
+    assert not any("the loss has a KL penalty too" in problem.message for problem in found)
 
 
 def test_parts_of_ones_own_take_any_option():

@@ -55,7 +55,8 @@ def test_the_full_example_is_only_ahead_of_the_code():
         ("dataBuffer.tls=true", "spec.dataBuffer.tls", "not built yet"),
         ("monitoring.trackers=[TensorBoard, WandB]", "spec.monitoring.trackers[1]", "not built yet"),
         # names
-        ("metadata.name=My_Job", "metadata.name", "Write my-job."),
+        ("metadata.name=My_Run", "metadata.name", "Write my-run."),
+        ("metadata.name=___", "metadata.name", "Write my-job."),
         ("metadata.name=" + "a" * 41, "metadata.name", "at most 40"),
         ("models=[{name: actor, path: a}, {name: actor, path: b}]", "spec.models[1].name", "taken"),
         ("rewards.1={name: correct, run: 'a:b'}", "spec.rewards[1].name", "taken"),
@@ -63,6 +64,8 @@ def test_the_full_example_is_only_ahead_of_the_code():
         ("data.validation=[{path: a, name: x}, {path: b, name: x}]", "spec.data.validation[1].name", "taken"),
         ("rewards.0.run=my_rewards.correct", "spec.rewards[0].run", "module:function"),
         ("rewards.0.column=response_ids", "spec.rewards[0].column", "something else"),
+        ("rewards.0.column=rewards", "spec.rewards[0].column", "something else"),
+        ("rewards.0.column=advantages", "spec.rewards[0].column", "something else"),
         (
             "workerGroups=[{name: a, accelerator: {profile: nvidia-h10}}]",
             "spec.workerGroups[0].accelerator.profile",
@@ -143,19 +146,15 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
             "run: Reward",
         ),
         ([replaced(UPDATE, LONE_UPDATE)], "stages[4].after", "Add reference to after."),
+        ([replaced(UPDATE, LONE_UPDATE)], "stages[4].after", "reference that writes it does not come before it"),
         ([dag(*GRPO, "name: more, run: Reward, after: [rollout]")], "stages[5]", "reward writes column rewards too"),
         (
             [dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [respons_ids]")],
             "stages[5].reads",
             "Did you mean response_ids?",
         ),
-        ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [row_ids]")], "stages[5].reads", "every row"),
-        ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], writes: [row_ids]")], "stages[5].writes", "index"),
-        (
-            [dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [qqqq]")],
-            "stages[5].reads",
-            "lists it in writes",
-        ),
+        ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [qqqq]")], "stages[5].reads", "Written columns"),
+        ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [qqqq]")], "stages[5].reads", "in writes"),
         # fields of stages
         ([replaced(REWARD, REWARD + ", reads: [x]")], "stages[1].reads", "its own columns"),
         ([replaced(REWARD, REWARD + ", options: {a: 1}")], "stages[1].options", "no options"),
@@ -187,6 +186,37 @@ def test_one_mistake_in_a_dag_is_found_where_it_is(overrides, path, words):
     assert any(path in each.partition(": ")[0] and words in each for each in found), found
 
 
+@pytest.mark.parametrize("column", ["row_ids", "group_ids", "num_tokens", "row_id", "group_id"])
+def test_indices_come_with_every_row_and_are_nobodys_to_write(column):
+    (problem,) = problems(dag(*GRPO, f"name: mine, run: 'm:f', after: [rollout], reads: [{column}]"))
+    assert (problem.path, problem.fix) == ("spec.dag.stages[5].reads", "Leave it out: it comes with every row.")
+    (problem,) = problems(dag(*GRPO, f"name: mine, run: 'm:f', after: [rollout], writes: [{column}]"))
+    assert (problem.path, problem.found) == ("spec.dag.stages[5].writes", f'"{column}"')
+    assert "index" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("column", "maker"),
+    [
+        ("rewards", "run: Reward"),
+        ("advantages", "run: Advantage"),
+        ("values", "run: Values"),
+        ("returns", "an estimator with a critic"),
+        ("baseline_rewards", "run: Sample"),
+        ("row_weights", "run: Sample"),
+        ("agent_ids", "which agent wrote it"),
+        ("turn_ids", "in which turn"),
+        ("ref_log_probs", "models: [reference]"),
+        ("old_log_probs", "models: [actor]"),
+    ],
+)
+def test_a_column_that_is_missing_is_told_with_the_stage_that_makes_it(column, maker):
+    found = problems(dag(ROLLOUT, f"name: mine, run: 'm:f', after: [rollout], reads: [{column}]"))
+    (problem,) = [problem for problem in found if problem.path == "spec.dag.stages[1].reads"]
+    assert column in problem.message
+    assert maker in problem.fix
+
+
 def test_a_misspelt_stage_is_one_problem_not_one_for_everything_downstream():
     (problem,) = problems(replaced(ADVANTAGE, ADVANTAGE.replace("run: Advantage", "run: Advantege")))
     assert problem.path == "spec.dag.stages[3].run"
@@ -215,6 +245,13 @@ def test_a_reward_that_no_stage_calls():
     (problem,) = problems(replaced(REWARD, mine))
     assert problem.path == "spec.rewards"
     assert problems(replaced(REWARD, mine), "rewards=[]") == []
+    built_in = problems(dag(ROLLOUT, REFERENCE, "name: update, run: UpdatePolicy, after: [rollout, reference]"))
+    assert "no stage calls the reward functions" in [problem.message for problem in built_in]
+
+
+def test_stages_of_ones_own_may_call_the_reward_functions():
+    own = problems(dag("name: mine, run: 'm:f', writes: [rewards]"))
+    assert not any(problem.path == "spec.rewards" for problem in own)
 
 
 def test_cluster_only_fields_are_accepted():

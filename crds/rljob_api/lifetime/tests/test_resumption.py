@@ -39,7 +39,16 @@ def test_what_must_stay(override):
     assert [change.allowed for change in found] == [False]
     (problem,) = resume_problems(found)
     assert problem.path == f"spec.{found[0].path}"
-    assert "cannot change" in problem.message
+    assert "cannot change" in problem.message and problem.message.endswith(found[0].refused)
+    assert len(found[0].refused.split()) > 5  # the reason, in words
+    assert problem.fix == f"Write {found[0].old!r} again, or start a new run."
+
+
+def test_the_engine_must_stay():
+    training = BASE.training.model_copy(update={"engine": "Megatron"})
+    (change,) = resume_changes(BASE, BASE.model_copy(update={"training": training}))
+    assert not change.allowed
+    assert "written by another engine" in change.refused
 
 
 @pytest.mark.parametrize(
@@ -66,10 +75,20 @@ def test_what_may_change(override):
 
 
 def test_another_algorithm_is_refused():
-    refused = [change.path for change in changes("algorithm={name: PPO, groupSize: 4}") if not change.allowed]
-    assert refused == ["algorithm.name", "algorithm.advantage.estimator"]
+    name, estimator = resume_problems(changes("algorithm={name: PPO, groupSize: 4}"))
+    assert (name.path, estimator.path) == ("spec.algorithm.name", "spec.algorithm.advantage.estimator")
+    assert "state of another algorithm" in name.message
+    assert "one estimator has a critic" in estimator.message
 
 
-def test_a_change_tells_both_values():
-    (change,) = changes("stop.steps=20")
-    assert (change.path, change.old, change.new) == ("stop.steps", 10, 20)
+@pytest.mark.parametrize(
+    ("override", "path", "old", "new"),
+    [
+        ("stop.steps=20", "stop.steps", 10, 20),
+        ("models.0.path=other", "models[0].path", "models/tiny", "other"),
+        ("data.validation=[{path: v.parquet}]", "data.validation", [], [{"path": "v.parquet", "name": None}]),
+    ],
+)
+def test_a_change_tells_both_values(override, path, old, new):
+    (change,) = changes(override)
+    assert (change.path, change.old, change.new) == (path, old, new)

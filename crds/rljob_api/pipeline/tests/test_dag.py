@@ -88,5 +88,5 @@ def test_a_graph_has_a_cycle_or_an_order(graph):
     assert cycle[0] == cycle[-1]
     for before, after in zip(cycle, cycle[1:], strict=False):
         assert before in graph.after[after]
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="with the cycle"):
         graph.order()

@@ -9,20 +9,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rljob_worker.errors import RLJobError
+from rljob_worker.forkserver.client import open_fork_server
 from rljob_worker.launcher.board import Board
-from rljob_worker.launcher.children import RUNTIME, Child, start_worker
+from rljob_worker.launcher.children import PRELOAD, Child, start_worker, worker_environment
 from rljob_worker.launcher.endpoint import Endpoint
 from rljob_worker.launcher.last_words import LastWords, read_last_words, termination_log
-from rljob_worker.launcher.lifeline import lifeline_fd
 from rljob_worker.launcher.pod import Pod, environment, pod_from
 from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.launcher.verdict import Exit, first_cause
 from rljob_worker.launcher.watch import Watch
+from rljob_worker.lifeline import lifeline_fd
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit with the code of the worker that explains the end."""
-    command = arguments[1:] if arguments[:1] == ["--"] else RUNTIME
+    command = arguments[1:] if arguments[:1] == ["--"] else None
     signal.signal(signal.SIGTERM, _stop_before_the_start)
     try:
         pod = pod_from(environment())
@@ -39,13 +40,14 @@ def _stop_before_the_start(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def launch(pod: Pod, command: Sequence[str]) -> int:
-    """Start the workers, serve their metrics, wait; returns the pod's exit code."""
+def launch(pod: Pod, command: Sequence[str] | None) -> int:
+    """Start the workers, serve their metrics, wait; returns the pod's exit code. `command`: in place of the workers."""
     board = Board(pod.attempt, pod.num_workers)
-    with _words_directory(pod) as words_dir:
-        # workers first: a fork beside the endpoint's threads could inherit a held lock
-        children = [start_worker(pod, n, command, words_dir) for n in range(pod.num_workers)]
-        watch = Watch(children, board, lifeline_fd())
+    # the server first: a fork beside the endpoint's threads could inherit a held lock
+    server = open_fork_server(worker_environment(), None if command else PRELOAD)
+    with contextlib.closing(server), _words_directory(pod) as words_dir:
+        children = [start_worker(server, pod, n, command, words_dir) for n in range(pod.num_workers)]
+        watch = Watch(children, server, board, lifeline_fd())
         with contextlib.closing(Endpoint(board, pod.metrics_port)) as endpoint:
             print(json.dumps({"ready": "launcher", "metricsPort": endpoint.port}), flush=True)
             code = watch.until_the_end()

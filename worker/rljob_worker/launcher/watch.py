@@ -6,54 +6,26 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.launcher.board import BEAT_SECONDS, Board
 from rljob_worker.launcher.children import Child
 from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, exit_code, gang_code, is_failure
+from rljob_worker.signal_pipe import SignalPipe
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT)
 INTERRUPT_GRACE_SECONDS = 2.0
 KILL_PATIENCE_SECONDS = 0.02
 
 
-class SignalPipe:
-    """Signals as bytes of a file descriptor, so that one `select` waits for everything. Restores handlers on exit."""
-
-    def __init__(self, signals: Sequence[signal.Signals]) -> None:
-        self._signals = signals
-        self.fd, self._write_end = os.pipe()
-        os.set_blocking(self.fd, False)
-        os.set_blocking(self._write_end, False)
-
-    def __enter__(self) -> Self:
-        self._old_fd = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
-        self._old = {one: signal.signal(one, lambda *_: None) for one in self._signals}
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for one, handler in self._old.items():
-            signal.signal(one, handler)
-        signal.set_wakeup_fd(self._old_fd)
-        os.close(self.fd)
-        os.close(self._write_end)
-
-    def read(self) -> list[int]:
-        """The signals that came since the last call."""
-        try:
-            return list(os.read(self.fd, 4096))
-        except BlockingIOError:
-            return []
-
-
 class Watch:
     """Waits for the workers of one pod to end, and ends the rest when one fails."""
 
-    def __init__(self, children: Sequence[Child], board: Board, lifeline: int | None) -> None:
+    def __init__(self, children: Sequence[Child], server: ForkServer, board: Board, lifeline: int | None) -> None:
         self.exits: list[Exit] = []
-        self._children = {child.process.pid: child for child in children}
+        self._children = {child.name: child for child in children}
+        self._server = server
         self._board = board
         self._torn = {child.pipe: b"" for child in children}
         self._kill_at: float | None = None
@@ -65,6 +37,7 @@ class Watch:
         signals = SignalPipe((*FORWARDED, signal.SIGHUP, signal.SIGCHLD))
         with signals, selectors.DefaultSelector() as selector:
             selector.register(signals.fd, selectors.EVENT_READ, self._take_signals(signals))
+            selector.register(self._server, selectors.EVENT_READ, self._hear_of_workers)
             if self._lifeline is not None:
                 selector.register(self._lifeline, selectors.EVENT_READ, self._on_orphaned)
             for child in self._children.values():
@@ -100,8 +73,7 @@ class Watch:
 
     def _forward(self, signum: signal.Signals) -> None:
         for child in self._running():
-            # only the worker: what it started is the worker's to stop
-            child.process.send_signal(signum)
+            child.send_signal(signum)
         if signum == signal.SIGINT:
             self._forced_code = int(ExitCode.INTERRUPTED)
             self._kill_within(INTERRUPT_GRACE_SECONDS)
@@ -135,20 +107,25 @@ class Watch:
                     pass
             os.close(child.pipe)
 
+    def _hear_of_workers(self) -> None:
+        """One message of the fork server; its end is that of all its workers."""
+        message = self._server.receive()
+        if message is None:
+            for child in self._running():
+                self._on_exit(child, -signal.SIGKILL)
+        elif "forked" in message:
+            self._children[message["forked"]].begun(message["pid"])
+        else:
+            self._on_exit(self._children[message["ended"]], message["status"])
+
     def _reap(self) -> None:
-        """Collect every dead child, including orphans that a container's PID 1 inherits."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid in self._children:
-                self._on_exit(self._children[pid], os.waitstatus_to_exitcode(status))
+        """Collect orphans, which a container's process 1 inherits; the fork server collects the workers."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
     def _on_exit(self, child: Child, returncode: int) -> None:
-        child.process.returncode = returncode
+        child.returncode = returncode
         self._board.num_alive = len(self._running())
         code = exit_code(returncode)
         # a worker we killed says nothing about the cause
@@ -166,6 +143,8 @@ class Watch:
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             for child in self._running():
                 child.signal_group(signal.SIGKILL)
+            if any(child.pid is None for child in self._running()):
+                self._server.kill()  # it may be importing for a while yet
 
     def _kill_leftovers(self) -> None:
         for child in self._children.values():

@@ -8,12 +8,26 @@ from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
+from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.launcher.last_words import TERMINATION_LOG
-from rljob_worker.launcher.lifeline import LIFELINE_FD
+from rljob_worker.lifeline import LIFELINE_FD
 from rljob_worker.local.devices import share_of
 from rljob_worker.local.orphans import FAMILY
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRoot:
+    """The root fork server of a run."""
+
+    socket: str
+    """Empty: launchers start servers of their own."""
+    family: frozenset[int] = frozenset()
+    """Processes that carry the run's mark and outlive an attempt."""
+
+
+NO_ROOT = ForkRoot("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,7 @@ class RunContext:
     """What workers start from: auto, never, or a step."""
     mark: str
     lifeline: int
+    root: ForkRoot = NO_ROOT
 
     @property
     def address_book(self) -> Path:
@@ -65,6 +80,8 @@ def pod_environment(
         "PYTHONPATH": python_path(base.get("PYTHONPATH", ""), context.code_dir),
         "PYTHONUNBUFFERED": "1",
     }
+    if context.root.socket:
+        own[ROOT] = context.root.socket
     base = {**WORKER_DEFAULTS, **{name: value for name, value in base.items() if name not in keys.OWN_ENVIRONMENT}}
     users = job_variables(context.plan)
     threads = thread_variables({**base, **users}, context.plan.num_workers, cores)

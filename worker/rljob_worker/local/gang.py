@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.launcher.children import PYTHON
+from rljob_worker.forkserver.request import command_of
 from rljob_worker.launcher.last_words import LastWords, read_last_words
 from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code, is_failure
 from rljob_worker.local.environment import RunContext, pod_environment, termination_log
@@ -26,8 +26,10 @@ BUFFER_GRACE_SECONDS = 10.0
 class Commands:
     """What a pod consists of. Tests put their own processes here."""
 
-    buffer: tuple[str, ...] = (*PYTHON, "-m", "rljob_worker.databuffer")
-    launcher: tuple[str, ...] = (*PYTHON, "-m", "rljob_worker.launcher")
+    buffer: tuple[str, ...] = command_of("rljob_worker.databuffer")
+    launcher: tuple[str, ...] = command_of("rljob_worker.launcher")
+    forks: bool = True
+    """Whether launchers fork their workers, so that a root for them is worth its imports."""
 
 
 @dataclass(slots=True)
@@ -68,10 +70,9 @@ class Gang:
     def start(self) -> None:
         """Start the data buffers; launchers follow once every buffer serves."""
         self._context.log_dir.mkdir(parents=True, exist_ok=True)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         for group in self._context.plan.groups:
             for host in range(group.replicas):
-                environment = pod_environment(os.environ, self._context, group, host, cores)
+                environment = pod_environment(os.environ, self._context, group, host, usable_cores())
                 name = f"{group.name}-{host}"
                 command = self._commands.buffer
                 buffer = self._spawn(f"databuffer-{name}", command, environment, signal.SIGTERM)
@@ -196,3 +197,8 @@ class Gang:
             return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), pod.launcher.log)
         worker = f"worker-{words.worker}"
         return GangEnd(code, worker, words, self._context.log_dir / f"{worker}.log")
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

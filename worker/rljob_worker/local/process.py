@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.launcher.lifeline import dying_with_me
 from rljob_worker.launcher.verdict import exit_code
+from rljob_worker.lifeline import dying_with_me
 
 
 class LocalProcess:

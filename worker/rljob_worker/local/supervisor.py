@@ -17,14 +17,17 @@ from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.launcher.watch import SignalPipe
-from rljob_worker.local.environment import RunContext
-from rljob_worker.local.gang import Commands, Gang, GangEnd
+from rljob_worker.forkserver.client import fork_root
+from rljob_worker.forkserver.environment import ROOT, SWITCH
+from rljob_worker.launcher.children import PRELOAD
+from rljob_worker.local.environment import NO_ROOT, ForkRoot, RunContext, pod_environment
+from rljob_worker.local.gang import Commands, Gang, GangEnd, usable_cores
 from rljob_worker.local.lead_warnings import lead_warnings
 from rljob_worker.local.orphans import end_family
 from rljob_worker.local.reaper import start_reaper
 from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt
 from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.signal_pipe import SignalPipe
 
 TICK_SECONDS = 0.25
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -82,11 +85,15 @@ class Supervisor:
         """Run attempts until the job ends; the note says how it ended."""
         # `nohup` and `&` in a script ignore signals on purpose
         heeded = [one for one in REQUESTS if signal.getsignal(one) != signal.SIG_IGN]
-        with _scratch(self._mark) as scratch, _lifeline() as lifeline, SignalPipe((*heeded, signal.SIGCHLD)) as signals:
+        with contextlib.ExitStack() as stack:
+            scratch = stack.enter_context(_scratch(self._mark))
+            lifeline = stack.enter_context(_lifeline())
+            signals = stack.enter_context(SignalPipe((*heeded, signal.SIGCHLD)))
             self._launch.directory.write(self._launch.directory.token, secrets.token_hex(32), mode=0o600)
+            root = stack.enter_context(self._fork_root(self._context(scratch, lifeline)))
             while True:
                 self._change(phase="Starting")
-                end = self._attempt(self._context(scratch, lifeline), signals)
+                end = self._attempt(self._context(scratch, lifeline, root), signals)
                 if not self._goes_on(end):
                     return self._note
                 self._change(attempt=self._note.attempt + 1, restarts=self._note.restarts + 1)
@@ -106,7 +113,7 @@ class Supervisor:
         finally:
             gang.end()
             # also what left its session: nothing of an attempt may meet the next one
-            end_family(self._mark, grace_seconds=0.0)
+            end_family(self._mark, grace_seconds=0.0, but=context.root.family)
 
     def _obey(self, gang: Gang, signals: SignalPipe) -> None:
         for number in signals.read():
@@ -168,7 +175,20 @@ class Supervisor:
         found = committed(self._launch.directory.checkpoints)
         return [Commit(each.step, each.manifest.attempt) for each in found]
 
-    def _context(self, scratch: Path, lifeline: int) -> RunContext:
+    @contextlib.contextmanager
+    def _fork_root(self, context: RunContext) -> Iterator[ForkRoot]:
+        """What every attempt's workers are forked from: the one this process was given, or one for this run."""
+        environment = pod_environment(os.environ, context, context.plan.groups[0], 0, usable_cores())
+        inherited = os.environ.get(ROOT, "")
+        if inherited or not self._launch.commands.forks or environment.get(SWITCH) == "off":
+            yield ForkRoot(inherited)
+            return
+        path = context.scratch / "fork.sock"
+        context.log_dir.mkdir(parents=True, exist_ok=True)
+        with fork_root(environment, PRELOAD, path, context.log_dir / "forkserver.log") as pid:
+            yield ForkRoot(str(path), frozenset({pid}))
+
+    def _context(self, scratch: Path, lifeline: int, root: ForkRoot = NO_ROOT) -> RunContext:
         directory, attempt = self._launch.directory, self._note.attempt
         return RunContext(
             plan=self._launch.plan,
@@ -182,6 +202,7 @@ class Supervisor:
             resume=resume_of_attempt(attempt, self._first_attempt, self._launch.resume, self._commits()),
             mark=self._mark,
             lifeline=lifeline,
+            root=root,
         )
 
     def _say(self, text: str) -> None:

@@ -15,6 +15,7 @@ import traceback
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import RLJobError
+from rljob_worker.forkserver.becoming import release_signals
 from rljob_worker.launcher.last_words import LastWords, write_last_words
 from rljob_worker.runtime.environment import WorkerEnvironment
 
@@ -25,6 +26,7 @@ def main() -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
+    release_signals()
     name, said = "", ""
     try:
         environment = WorkerEnvironment.read()

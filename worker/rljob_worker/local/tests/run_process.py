@@ -58,6 +58,7 @@ def commands(options):
     return Commands(
         buffer=(python, fake_buffer.__file__, *buffer),
         launcher=(python, "-m", "rljob_worker.launcher", "--", *worker),
+        forks=False,
     )
 
 

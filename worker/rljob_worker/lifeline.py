@@ -25,15 +25,16 @@ def dying_with_me(signum: signal.Signals) -> Callable[[], None]:
     Must be used from the main thread: the kernel watches the thread that forked.
     """
     parent = os.getpid()
+    return lambda: die_with(parent, signum)
 
-    def set_death_signal() -> None:
-        if _libc is None:
-            return
-        _libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
-        if os.getppid() != parent:  # it died before the call above
-            os._exit(128 + int(signum))
 
-    return set_death_signal
+def die_with(parent: int, signum: signal.Signals) -> None:
+    """In a child of `parent`: get `signum` when it dies; end at once if it already has."""
+    if _libc is None:
+        return
+    _libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(128 + int(signum))
 
 
 def lifeline_fd() -> int | None:

@@ -1,0 +1,51 @@
+"""`python -m rljob_worker.forkserver --channel FD [--preload MODULE]`: the fork server of one pod.
+
+`python -m rljob_worker.forkserver --listen SOCKET --key KEY --preload MODULE`: a root, as long as its standard input.
+"""
+
+import argparse
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rljob_worker.forkserver.preloading import preload
+from rljob_worker.forkserver.root import Root
+from rljob_worker.forkserver.server import Server
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.listen is None:
+        _serve_pod(options.channel, options.preload)
+    else:
+        _serve_root(options.listen, options.key, options.preload)
+    return 0
+
+
+def _serve_pod(channel: int, module: str | None) -> None:
+    refusal = None if module is None else preload(module)
+    if refusal is not None:
+        print(f"fork server: workers import for themselves: {refusal}", file=sys.stderr, flush=True)
+    with socket.socket(fileno=channel) as connected:
+        Server(connected, forks=module is not None and refusal is None).serve()
+
+
+def _serve_root(path: Path, key: str, module: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(socket.SOMAXCONN)  # before the imports: who connects meanwhile waits for their end
+        Root(listener, key, preload(module)).serve(lifeline=sys.stdin.fileno())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rljob_worker.forkserver", description=__doc__)
+    parser.add_argument("--channel", type=int, help="descriptor of the socket to the launcher")
+    parser.add_argument("--listen", type=Path, help="path of a root's socket")
+    parser.add_argument("--key", help="key of the environment that a root's forks may have")
+    parser.add_argument("--preload", help="module whose import brings what forks need; none: nothing is forked")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

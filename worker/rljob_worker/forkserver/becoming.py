@@ -1,0 +1,84 @@
+"""From a fresh fork to the process that was asked for."""
+
+import os
+import random
+import runpy
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from rljob_worker.forkserver.appearance import appear_as
+from rljob_worker.forkserver.environment import search_path
+from rljob_worker.forkserver.request import WorkerRequest
+
+HELD_BACK = (signal.SIGTERM, signal.SIGINT)
+"""Blocked until the module has its own handlers: `release_signals`."""
+
+
+def become(request: WorkerRequest, runs_here: bool) -> NoReturn:
+    """Take the request's output, environment and place, and run its module in this process, or as a fresh program."""
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        _take_output(request)
+        environment = {**request.environment, request.pipe_variable: str(request.pipe)}
+        os.set_inheritable(request.pipe, not runs_here)
+        if not runs_here:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
+            os.execvpe(request.command[0], request.command, environment)
+        take_environment(environment)
+        appear_as(request.command, environment)
+        code = _run(request.module)
+    except OSError as error:
+        print(f"cannot start {request.command[0]}: {error.strerror}", file=sys.stderr)
+        code = 127
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def release_signals() -> None:
+    """A forked module calls it once it has handlers; nothing changes where nothing was held back."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
+
+
+def take_environment(environment: Mapping[str, str]) -> None:
+    """Replace this process's environment and module path by those that a fresh process would have."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:] = search_path(sys.path, before, environment)
+
+
+def _take_output(request: WorkerRequest) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (request.output, 1), (request.errors, 2)):
+        os.dup2(source, target)
+        os.close(source)
+
+
+def _run(module: str) -> int:
+    """As `python -m module` would; its exit status."""
+    _draw_anew()
+    sys.argv = [module]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return _status(end.code)
+    return 0
+
+
+def _status(code: Any) -> int:
+    if code is None or isinstance(code, int):
+        return code or 0
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _draw_anew() -> None:
+    """Forks share the state of numpy's global generator; fresh processes would each have drawn their own."""
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(random.SystemRandom().getrandbits(32))

@@ -1,0 +1,128 @@
+"""The launcher's and the supervisor's side: start a fork server, ask it, hear from it."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rljob_worker.forkserver import wire
+from rljob_worker.forkserver.environment import ROOT, SWITCH, key, server_environment
+from rljob_worker.forkserver.request import WorkerRequest, command_of
+from rljob_worker.lifeline import dying_with_me
+
+MODULE = "rljob_worker.forkserver"
+ROOT_SECONDS = 300.0
+"""How long a root may take to answer; it answers at once after its imports."""
+
+
+class ForkServer:
+    """A launcher's fork server, whoever its parent is."""
+
+    def __init__(self, channel: socket.socket, pid: int, process: "subprocess.Popen[bytes] | None" = None) -> None:
+        """`process`: where the server is this process's own child."""
+        self._channel = channel
+        self.pid = pid
+        self._process = process
+
+    def fileno(self) -> int:
+        """Readable when there is something to receive."""
+        return self._channel.fileno()
+
+    def ask(self, request: WorkerRequest) -> None:
+        """Have a worker started; the request's descriptors stay the caller's to close."""
+        # a server that is gone: the end of the channel tells it
+        with contextlib.suppress(ConnectionError):
+            wire.send(self._channel, request.message(), request.descriptors)
+
+    def receive(self) -> wire.Message | None:
+        """The next message (see `Server`); None once the server is gone."""
+        received = wire.receive(self._channel)
+        return None if received is None else received[0]
+
+    def close(self) -> None:
+        """Let the server end."""
+        self._channel.close()
+        if self._process is not None:
+            self._process.wait()
+
+    def kill(self) -> None:
+        """End the server and every worker of it, now."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def open_fork_server(environment: Mapping[str, str], preload: str | None) -> ForkServer:
+    """A server for workers with `environment`: a fork of the root that it names, or a process of its own.
+
+    `preload`: the module to import first; None where nothing will be forked.
+    """
+    if environment.get(SWITCH) == "off":
+        preload = None
+    if preload is not None and environment.get(ROOT):
+        server = _from_root(Path(environment[ROOT]), environment)
+        if server is not None:
+            return server
+    return _own(environment, preload)
+
+
+def _own(environment: Mapping[str, str], preload: str | None) -> ForkServer:
+    ours, theirs = socket.socketpair()
+    preloading = () if preload is None else ("--preload", preload)
+    with theirs:
+        process = subprocess.Popen(
+            [*command_of(MODULE), "--channel", str(theirs.fileno()), *preloading],
+            env=server_environment(environment),
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            preexec_fn=dying_with_me(signal.SIGKILL),
+        )
+    return ForkServer(ours, process.pid, process)
+
+
+def _from_root(path: Path, environment: Mapping[str, str]) -> ForkServer | None:
+    """None where the root is gone or refuses."""
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        channel.settimeout(ROOT_SECONDS)
+        channel.connect(str(path))
+        hello = {"key": key(environment), "environment": dict(environment)}
+        wire.send(channel, hello, (sys.stdout.fileno(), sys.stderr.fileno()))
+        answer = wire.receive(channel)
+    except OSError:
+        answer = None
+    if answer is not None and "serving" in answer[0]:
+        channel.settimeout(None)
+        return ForkServer(channel, answer[0]["serving"])
+    channel.close()
+    return None
+
+
+@contextlib.contextmanager
+def fork_root(environment: Mapping[str, str], preload: str, path: Path, log: Path) -> Iterator[int]:
+    """A root for launchers whose workers have `environment`, listening on `path`; its process id.
+
+    It ends with the block, or with this process.
+    """
+    command = [*command_of(MODULE), "--listen", str(path), "--key", key(environment), "--preload", preload]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            env=server_environment(environment),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=dying_with_me(signal.SIGKILL),
+        )
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        path.unlink(missing_ok=True)

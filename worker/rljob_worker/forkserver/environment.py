@@ -1,0 +1,58 @@
+"""What a fork server's environment is, which environments it fits, and what a fork's path becomes. Pure."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rljob_api.catalogue.profiles import DEFAULT
+
+SWITCH = "RLJOB_FORK_WORKERS"
+"""`off`: every worker imports for itself. For accelerators whose libraries touch a device when they are imported."""
+ROOT = "RLJOB_FORK_ROOT"
+"""The socket of a root fork server."""
+
+SINGLE_THREADED: Mapping[str, str] = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Without these numpy and pyarrow start threads when they are imported, and a fork takes none of them along."""
+
+_OF_A_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
+_OF_A_POD = frozenset({"PYTHONPATH", *(each.visible_devices_env for each in DEFAULT.values())})
+
+
+def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Of the server whose forks will have `environment`: single-threaded libraries, and no path into a user's code."""
+    ours = [entry for entry in path_entries(environment) if (Path(entry) / "rljob_worker").is_dir()]
+    ours += [entry for entry in path_entries(environment) if (Path(entry) / "rljob_api").is_dir()]
+    path = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(ours))} if ours else {}
+    rest = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    return {**SINGLE_THREADED, **rest, **path}
+
+
+def key(environment: Mapping[str, str]) -> str:
+    """Two environments with the same key can share a server.
+
+    Any variable may be read when a program starts or a library is imported (`MALLOC_*`, `OMP_*`, `HF_*`); a fork takes
+    a new value of these too late. Ours, the devices and the path are read after the fork.
+    """
+    read_early = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("RLJOB_") and name not in _OF_A_SHELL and name not in _OF_A_POD
+    }
+    return hashlib.sha256(json.dumps(read_early, sort_keys=True).encode()).hexdigest()
+
+
+def search_path(current: Sequence[str], server: Mapping[str, str], fork: Mapping[str, str]) -> list[str]:
+    """`sys.path` as a fresh process with the environment `fork` would have it, made of the server's `current` one."""
+    of_server = set(path_entries(server))
+    rest = [entry for entry in current if entry not in of_server]
+    return list(dict.fromkeys([*path_entries(fork), *rest]))
+
+
+def path_entries(environment: Mapping[str, str]) -> list[str]:
+    """The absolute folders of PYTHONPATH."""
+    return [str(Path(entry).absolute()) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]

@@ -1,0 +1,39 @@
+"""Messages with file descriptors over a UNIX stream socket: the length in four bytes, then JSON."""
+
+import json
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+Message = dict[str, Any]
+
+_LENGTH_BYTES = 4
+_MAX_DESCRIPTORS = 8
+
+
+def send(channel: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
+    """Blocks until the whole message is on its way. Raises OSError when the other side is gone."""
+    body = json.dumps(message).encode()
+    # descriptors travel with the first byte; four bytes are never split
+    socket.send_fds(channel, [len(body).to_bytes(_LENGTH_BYTES, "big")], list(descriptors))
+    channel.sendall(body)
+
+
+def receive(channel: socket.socket) -> tuple[Message, list[int]] | None:
+    """The next message and its descriptors, which are the caller's to close; None at the end of the channel."""
+    try:
+        header, descriptors, _, _ = socket.recv_fds(channel, _LENGTH_BYTES, _MAX_DESCRIPTORS)
+        length = int.from_bytes(header + _exactly(channel, _LENGTH_BYTES - len(header)), "big")
+        return json.loads(_exactly(channel, length)), descriptors
+    except (EOFError, ConnectionError):
+        return None
+
+
+def _exactly(channel: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        part = channel.recv(length - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return bytes(data)

@@ -1,13 +1,12 @@
 """`python -m rljob_worker.forkserver --channel FD [--preload MODULE]`: the fork server of one pod.
 
-`python -m rljob_worker.forkserver --listen SOCKET --key KEY --preload MODULE`: a root, as long as its standard input.
+`python -m rljob_worker.forkserver --listen FD --key KEY --preload MODULE`: a root, as long as its standard input.
 """
 
 import argparse
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rljob_worker.forkserver.preloading import preload
 from rljob_worker.forkserver.root import Root
@@ -31,17 +30,15 @@ def _serve_pod(channel: int, module: str | None) -> None:
         Server(connected, forks=module is not None and refusal is None).serve()
 
 
-def _serve_root(path: Path, key: str, module: str) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(path))
-        listener.listen(socket.SOMAXCONN)  # before the imports: who connects meanwhile waits for their end
+def _serve_root(listening: int, key: str, module: str) -> None:
+    with socket.socket(fileno=listening) as listener:
         Root(listener, key, preload(module)).serve(lifeline=sys.stdin.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rljob_worker.forkserver", description=__doc__)
     parser.add_argument("--channel", type=int, help="descriptor of the socket to the launcher")
-    parser.add_argument("--listen", type=Path, help="path of a root's socket")
+    parser.add_argument("--listen", type=int, help="descriptor of a root's listening socket")
     parser.add_argument("--key", help="key of the environment that a root's forks may have")
     parser.add_argument("--preload", help="module whose import brings what forks need; none: nothing is forked")
     return parser

@@ -107,14 +107,17 @@ def fork_root(environment: Mapping[str, str], preload: str, path: Path, log: Pat
 
     It ends with the block, or with this process.
     """
-    command = [*command_of(MODULE), "--listen", str(path), "--key", key(environment), "--preload", preload]
-    with log.open("ab") as output:
+    with log.open("ab") as output, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(socket.SOMAXCONN)  # here and now: who connects during the imports waits for their end
+        asked = ("--listen", str(listener.fileno()), "--key", key(environment), "--preload", preload)
         process = subprocess.Popen(
-            command,
+            [*command_of(MODULE), *asked],
             env=server_environment(environment),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
+            pass_fds=(listener.fileno(),),
             start_new_session=True,
             preexec_fn=dying_with_me(signal.SIGKILL),
         )

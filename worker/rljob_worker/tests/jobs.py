@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from rljob_worker.tests.session_root import job_environment
 
 CPU = {"profile": "cpu", "count": 1}
 
@@ -77,7 +78,7 @@ def run_job(job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds:
         capture_output=True,
         text=True,
         timeout=timeout_seconds,
-        env={**os.environ, **env},
+        env={**job_environment(), **env},
         cwd=folder,
     )
     return Run(done.returncode, done.stdout + done.stderr, folder / "runs" / job["metadata"]["name"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import yaml
 
 from rljob_worker.tests.jobs import Run
+from rljob_worker.tests.session_root import TEST_MARK, job_environment
 
 PATIENCE_SECONDS = 300.0
 Value = TypeVar("Value")
@@ -28,9 +28,9 @@ class LiveRun:
         self.directory = folder / "runs" / job["metadata"]["name"]
         self._output = folder / "output.txt"
         # everything the run starts inherits it, so it finds them all
-        self._mark = f"RLJOB_TEST_MARK={secrets.token_hex(8)}"
+        self._mark = f"{TEST_MARK}={secrets.token_hex(8)}"
         command = [sys.executable, "-m", "rljob_worker.cli", "run", "job.yaml", *arguments]
-        environment = os.environ | dict([self._mark.split("=")])
+        environment = job_environment() | dict([self._mark.split("=")])
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=environment

@@ -130,11 +130,23 @@ def test_a_launcher_that_is_killed_restarts_the_gang_and_leaves_nobody(run_dir):
     script = {"attempt-1": [["grandchild", str(child), True], ["pid", str(worker)], ["hang"]], "*": []}
     with supervisor(run_dir, script=script, maxRestarts=1) as process:
         pid, child_pid = pid_in(worker), pid_in(child)
-        os.kill(parent_of(pid), signal.SIGKILL)
+        os.kill(parent_of(parent_of(pid)), signal.SIGKILL)  # worker, fork server, launcher
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, output
         assert "launcher-train-0: " in output and "killed by signal 9" in output
         assert is_gone(pid) and is_gone(child_pid)
+
+
+def test_a_fork_server_that_is_killed_restarts_the_gang_as_its_workers_do(run_dir):
+    worker = run_dir.parent / "worker"
+    script = {"attempt-1": [["pid", str(worker)], ["hang"]], "*": []}
+    with supervisor(run_dir, script=script, maxRestarts=1) as process:
+        pid = pid_in(worker)
+        os.kill(parent_of(pid), signal.SIGKILL)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0, output
+        assert "worker-train-0-0: " in output and "exit code 137 (killed by SIGKILL)" in output
+        assert is_gone(pid)
 
 
 def test_one_request_checkpoints_and_stops(run_dir):

@@ -1,0 +1,58 @@
+"""A module that a fork server runs: says who it is on its pipe, then does what SCRIPT says.
+
+{"exit": 3}   {"exit": "text"}   {"raise": "text"}   {"grandchild": true}   {"release": false}
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from rljob_worker.forkserver.becoming import release_signals
+
+
+def report() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "pid": os.getpid(),
+        "group": os.getpgid(0),
+        "parent": os.getppid(),
+        "environment": dict(os.environ),
+        "path": sys.path,
+        "arguments": sys.argv,
+        "forked": "rljob_worker.forkserver.server" in sys.modules,
+        "users_code": "users_code" in sys.modules,
+        "command_line": _proc("cmdline"),
+        "first_environment": _proc("environ"),
+        "descriptors": sorted(int(each) for each in os.listdir("/proc/self/fd")),
+    }
+    if "numpy" in sys.modules:
+        found["drawn"] = sys.modules["numpy"].random.random()
+    return found
+
+
+def _proc(name: str) -> list[str]:
+    with open(f"/proc/self/{name}") as file:
+        return [entry for entry in file.read().split("\0") if entry]
+
+
+def main() -> None:
+    script: dict[str, Any] = json.loads(os.environ.get("SCRIPT", "{}"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("heard SIGTERM"))
+    release_signals()
+    said = report()
+    if "grandchild" in script:
+        said["grandchild"] = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+    os.write(int(os.environ["PIPE"]), json.dumps(said).encode() + b"\n")
+    if "raise" in script:
+        raise LookupError(script["raise"])
+    if "exit" in script:
+        sys.exit(script["exit"])
+    while True:
+        time.sleep(600)
+
+
+if __name__ == "__main__":
+    main()

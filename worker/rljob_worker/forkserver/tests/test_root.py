@@ -1,0 +1,100 @@
+"""Real roots with a light preload: who gets a server of them, and who ends with whom."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from rljob_worker.forkserver.client import ForkServer, fork_root, open_fork_server
+from rljob_worker.forkserver.environment import ROOT
+from rljob_worker.forkserver.tests.asking import LIGHT, THREADED, ask, ended, is_gone, plain_environment, wait_for
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[int]:
+    """Process id of a root that listens where `launcher` looks."""
+    with fork_root(plain_environment(), LIGHT, tmp_path / "root.sock", tmp_path / "root.log") as pid:
+        yield pid
+
+
+def launcher(tmp_path: Path, **env: str) -> ForkServer:
+    """The server that a launcher of this environment, changed by `env`, opens."""
+    return open_fork_server({**plain_environment(), ROOT: str(tmp_path / "root.sock"), **env}, LIGHT)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_every_launcher_gets_a_server_of_its_own_forked_from_the_root(root: int, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(closing(launcher(tmp_path))) for _ in range(2)]
+        assert len({server.pid for server in servers}) == 2
+        for server in servers:
+            assert parent_of(server.pid) == root
+            said = ask(server, tmp_path, COLOUR="green").report()
+            assert said["parent"] == server.pid and said["environment"]["COLOUR"] == "green"
+            assert said["forked"] and "drawn" in said, "numpy came with the root"
+
+
+def test_a_server_that_ended_leaves_the_root_for_the_next(root: int, tmp_path: Path) -> None:
+    for _ in range(2):
+        with closing(launcher(tmp_path)) as server:
+            asked = ask(server, tmp_path, SCRIPT={"exit": 5})
+            assert ended(server) == (asked.name, 5)
+        wait_for(lambda pid=server.pid: is_gone(pid))
+    assert not is_gone(root)
+
+
+def test_an_environment_that_libraries_read_early_gets_a_server_with_its_own_imports(root: int, tmp_path: Path) -> None:
+    with closing(launcher(tmp_path, OMP_NUM_THREADS="7")) as server:
+        assert parent_of(server.pid) == os.getpid()
+        assert ask(server, tmp_path, OMP_NUM_THREADS="7").report()["forked"]
+
+
+def test_a_root_that_cannot_be_forked_refuses(tmp_path: Path) -> None:
+    with (
+        fork_root(plain_environment(), THREADED, tmp_path / "root.sock", tmp_path / "root.log"),
+        closing(launcher(tmp_path)) as server,
+    ):
+        assert parent_of(server.pid) == os.getpid()
+        assert ask(server, tmp_path).report()["forked"], "its own preload is light"
+
+
+def test_a_root_that_is_gone_is_done_without(tmp_path: Path) -> None:
+    with closing(launcher(tmp_path)) as server:
+        assert parent_of(server.pid) == os.getpid()
+
+
+def test_a_launcher_that_hangs_up_leaves_the_root_in_peace(root: int, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as caller:
+        wait_for((tmp_path / "root.sock").exists)
+        caller.connect(str(tmp_path / "root.sock"))
+    with closing(launcher(tmp_path)) as server:
+        assert parent_of(server.pid) == root
+
+
+def test_servers_and_workers_die_with_a_killed_root(root: int, tmp_path: Path) -> None:
+    with closing(launcher(tmp_path)) as server:
+        pid = ask(server, tmp_path).report()["pid"]
+        os.kill(root, signal.SIGKILL)
+        wait_for(lambda: is_gone(server.pid) and is_gone(pid))
+
+
+def test_a_root_dies_with_its_killed_owner_and_all_below_it(tmp_path: Path) -> None:
+    owner_program = str(Path(__file__).with_name("root_owner.py"))
+    command = [sys.executable, owner_program, str(tmp_path / "root.sock"), str(tmp_path / "root.log"), LIGHT]
+    with subprocess.Popen(command, env=plain_environment(), stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        root = int(owner.stdout.readline())
+        wait_for((tmp_path / "root.sock").exists)
+        with closing(launcher(tmp_path)) as server:
+            pid = ask(server, tmp_path).report()["pid"]
+            owner.kill()
+            wait_for(lambda: is_gone(root) and is_gone(server.pid) and is_gone(pid))

@@ -1,0 +1,40 @@
+import os
+import socket
+import threading
+
+from rljob_worker.forkserver import wire
+
+
+def test_a_message_larger_than_any_buffer_arrives_whole_with_its_descriptors() -> None:
+    ours, theirs = socket.socketpair()
+    read_end, write_end = os.pipe()
+    message = {"environment": {"LARGE": "é" * 1_000_000}}
+    with ours, theirs:
+        sender = threading.Thread(target=wire.send, args=(ours, message, [write_end]))
+        sender.start()
+        received = wire.receive(theirs)
+        sender.join()
+    assert received is not None
+    assert received[0] == message
+    (descriptor,) = received[1]
+    os.write(descriptor, b"through the copy")
+    assert os.read(read_end, 100) == b"through the copy"
+    for each in (read_end, write_end, descriptor):
+        os.close(each)
+
+
+def test_messages_keep_their_borders() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for number in range(3):
+            wire.send(ours, {"number": number})
+        assert [wire.receive(theirs) for _ in range(3)] == [({"number": number}, []) for number in range(3)]
+
+
+def test_a_channel_that_ends_is_no_message() -> None:
+    for sent in (b"", b"\0\0", b"\0\0\0\x08{"):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            with ours:
+                ours.sendall(sent)
+            assert wire.receive(theirs) is None

@@ -1,0 +1,44 @@
+"""One root fork server for all jobs of a test session, so that only the first of them pays for importing torch."""
+
+import atexit
+import os
+import tempfile
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
+from rljob_worker.forkserver.client import fork_root
+from rljob_worker.forkserver.environment import ROOT
+from rljob_worker.launcher.children import PRELOAD
+from rljob_worker.local.orphans import FAMILY
+
+TEST_MARK = "RLJOB_TEST_MARK"
+"""What a test finds the processes of its run by; 16 hexadecimal digits."""
+
+
+def job_environment() -> dict[str, str]:
+    """For `rljob run`: its workers are forks of the session's root, as long as no test changes a variable."""
+    environment, socket = _root()
+    return {**environment, ROOT: socket}
+
+
+def launcher_environment() -> dict[str, str]:
+    """As a launcher of such a job has it, as far as the root cares."""
+    return {**WORKER_DEFAULTS, **job_environment(), "PYTHONUNBUFFERED": "1"}
+
+
+@cache
+def _root() -> tuple[dict[str, str], str]:
+    """The environment that the root was started for, and its socket; it ends with this process."""
+    of_session = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    # said here, threads do not depend on a job's number of workers, and one root fits all
+    environment = of_session | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    # of the length that the marks of runs have: a fork shows its own in this place
+    marks = {FAMILY: "0" * 32, TEST_MARK: "0" * 16}
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))
+    of_pods = {**WORKER_DEFAULTS, **environment, **marks, "PYTHONUNBUFFERED": "1"}
+    stack.enter_context(fork_root(of_pods, PRELOAD, folder / "root.sock", folder / "root.log"))
+    return environment, str(folder / "root.sock")

@@ -1,0 +1,64 @@
+"""What the preload of real workers brings along, and what it must not have done."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_worker.forkserver.client import open_fork_server
+from rljob_worker.forkserver.tests.asking import ask
+from rljob_worker.launcher.children import PRELOAD
+from rljob_worker.tests.jobs import make_job, run_job
+from rljob_worker.tests.session_root import launcher_environment
+
+HEAVY = ("torch", "transformers", "datasets", "pandas", "sympy", "tensorboard", "pyarrow", "numpy", "rljob_worker")
+"""Packages that cost a worker seconds when it imports them by itself."""
+FAMILY_MODULES = 12
+"""What a model's family and the first use of a library may still bring: its modelling code, kernels of its data."""
+
+
+@pytest.fixture(scope="module")
+def inspected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    environment = launcher_environment()
+    with closing(open_fork_server(environment, PRELOAD)) as server:
+        folder = tmp_path_factory.mktemp("inspected")
+        return ask(server, folder, module="rljob_worker.tests.inspected", **environment).report()
+
+
+def test_no_device_is_touched_before_the_fork(inspected: dict[str, Any]) -> None:
+    """A CUDA context does not survive a fork, and asking for the number of devices is enough to spoil it."""
+    assert not inspected["touched_a_device"]
+
+
+def test_the_server_has_one_thread(inspected: dict[str, Any]) -> None:
+    assert inspected["threads_of_server"] == 1
+
+
+def test_a_worker_imports_next_to_nothing_by_itself(inspected: dict[str, Any], tiny: Path, tmp_path: Path) -> None:
+    """After a whole job, its first step, validation and checkpoint included."""
+    stage = {"run": f"{__name__}:stage", "after": ["rollout"], "reads": ["response_ids"], "writes": ["calm"]}
+    stages = [
+        {"name": "rollout", "run": "Rollout", "models": ["actor"]},
+        {"name": "reward", "run": "Reward", "after": ["rollout"]},
+        {"name": "advantage", "run": "Advantage", "after": ["reward"]},
+        {"name": "update", "run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"]},
+        {"name": "list", **stage},
+    ]
+    groups = [{"name": "train", "accelerator": {"profile": "cpu", "count": 1}}]
+    run = run_job(make_job(tiny, workerGroups=groups, dag={"stages": stages}, stop={"steps": 2}), tmp_path)
+    assert run.code == 0, run.output + run.logs
+    late = set(json.loads((run.directory / "modules.json").read_text())) - set(inspected["modules"])
+    heavy = sorted(name for name in late if name.partition(".")[0] in HEAVY and ".tests" not in name)
+    assert len(heavy) <= FAMILY_MODULES, heavy
+
+
+def stage(batch: Any, context: Any) -> dict[str, list[float]]:
+    """Lists what its worker has imported by its second step."""
+    import os
+    import sys
+
+    modules = Path(os.environ["RLJOB_RUN_DIR"]) / "modules.json"
+    modules.write_text(json.dumps(sorted(sys.modules)))
+    return {"calm": [0.0] * len(batch)}

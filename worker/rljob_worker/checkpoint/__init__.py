@@ -7,5 +7,6 @@
         manifest.json                  written last, by the lead; it *is* the commit
 
 Works on object stores (nothing is renamed but the small manifest), and an old attempt on a cut-off node cannot commit:
-the lead checks that the run still belongs to its attempt before it writes the manifest.
+the lead writes the manifest as a draft, checks that the run still belongs to its attempt, and publishes the draft. A
+new attempt claims the run and then withdraws the drafts of others, so the last of these steps fails from there on.
 """

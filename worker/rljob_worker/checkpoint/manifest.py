@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, NamedTuple
 
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.checkpoint.ownership import Owner
 
 MANIFEST = "manifest.json"
@@ -18,16 +21,17 @@ _NAME = re.compile(r"step-(\d{8,})-attempt-(\d+)(?:-[0-9a-z]+)?")
 _CHUNK_BYTES = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     size: int
     crc32: int
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a committed checkpoint holds."""
+class Manifest(BaseModel):
+    """What a committed checkpoint holds; in the file camelCase, an entry of `files` as [size, crc32]."""
 
+    model_config = ConfigDict(frozen=True, strict=True, alias_generator=to_camel, validate_by_name=True)
+
+    schema_version: Literal[1] = 1
     step: int
     attempt: int
     plan_hash: str
@@ -36,15 +40,12 @@ class Manifest:
     files: Mapping[str, FileEntry]
 
     def to_json(self) -> str:
-        files = {name: [entry.size, entry.crc32] for name, entry in sorted(self.files.items())}
-        head = {"step": self.step, "attempt": self.attempt, "planHash": self.plan_hash}
-        return json.dumps({"schemaVersion": 1, **head, "score": self.score, "files": files}, indent=1)
+        return self.model_dump_json(by_alias=True, indent=1)
 
     @staticmethod
     def from_json(text: str) -> Manifest:
-        raw: dict[str, Any] = json.loads(text)
-        files = {name: FileEntry(*entry) for name, entry in raw["files"].items()}
-        return Manifest(raw["step"], raw["attempt"], raw["planHash"], raw["score"], files)
+        """Raises ValueError for what is no manifest."""
+        return Manifest.model_validate_json(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,14 @@ def committed(checkpoints: Path) -> list[Committed]:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest, or None where there is none or it is torn: such a directory is not a checkpoint."""
+    """The manifest, or None where there is none or it is torn or something else: such a directory is not a checkpoint.
+
+    Raises StorageError when it cannot be read: a checkpoint out of reach is not one that is not there.
+    """
     try:
-        return Manifest.from_json((path / MANIFEST).read_text())
-    except (OSError, ValueError, KeyError, TypeError):
+        text = read_if_there(path / MANIFEST)
+        return None if text is None else Manifest.from_json(text)
+    except ValueError:
         return None
 
 

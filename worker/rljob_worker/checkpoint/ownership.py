@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_worker.checkpoint.files import write_atomically
+from rljob_worker.checkpoint.files import read_if_there, write_atomically
 from rljob_worker.errors import StorageError
 
 FILE = "attempt"
@@ -42,9 +42,6 @@ def claim_run(run_dir: Path, claimant: Owner) -> None:
 
 
 def owner_of(run_dir: Path) -> Owner:
-    """Who claimed the run last."""
-    try:
-        attempt, _, run_id = (run_dir / FILE).read_text().partition(" ")
-        return Owner(int(attempt), run_id.strip())
-    except (FileNotFoundError, ValueError):
-        return Owner(0)
+    """Who claimed the run last. Raises StorageError."""
+    attempt, _, run_id = (read_if_there(run_dir / FILE) or "0").partition(" ")
+    return Owner(int(attempt), run_id.strip())

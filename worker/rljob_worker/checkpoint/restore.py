@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from rljob_worker.checkpoint.files import Draft
 from rljob_worker.checkpoint.manifest import MANIFEST, Committed, committed, damage
 from rljob_worker.errors import StorageError
 
@@ -69,6 +70,11 @@ def discard_after(checkpoints: Path, step: int) -> None:
 
 
 def delete(path: Path) -> None:
-    """Remove a checkpoint, manifest first: a deletion cut short leaves no half checkpoint that looks good."""
+    """Remove a checkpoint, or the beginnings of one whose commit may be under way elsewhere.
+
+    What makes it a checkpoint goes first: neither a deletion cut short nor a commit in the middle of it leaves half a
+    checkpoint that looks good.
+    """
+    Draft(path / MANIFEST).withdraw()
     (path / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rljob_worker.checkpoint.files import write_atomically
+from rljob_worker.checkpoint.files import Draft, read_if_there, write_atomically
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -94,17 +94,32 @@ class Committer:
         attempt owns the run or the disk is full."""
         directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
         done = self._wait_for_all(directory)
-        owner = owner_of(self.run_dir)
-        if owner != self.owner:
-            raise StorageError(f"{self.owner} may not commit step {step}: the run belongs to {owner}")
         with storage_errors(directory):
-            manifest = Manifest(step, self.owner.attempt, self.plan_hash, score, all_files(directory, done))
-            write_atomically(directory / MANIFEST, manifest.to_json())
+            draft = Draft.write(directory / MANIFEST, self._manifest(step, score, directory, done).to_json())
+        # looked at last: an attempt that takes the run over from here on withdraws the draft (`restore.delete`), so
+        # that there is no moment in which this one commits behind its back
+        self._check_owner(step)
+        with storage_errors(directory):
+            draft.publish()
         for old in to_delete(
             committed(self.run_dir / "checkpoints"), keep_last=self.keep_last, keep_best=self.keep_best
         ):
             delete(old.path)
         return directory
+
+    def _manifest(self, step: int, score: float | None, directory: Path, done: Mapping[str, FileEntry]) -> Manifest:
+        return Manifest(
+            step=step,
+            attempt=self.owner.attempt,
+            plan_hash=self.plan_hash,
+            score=score,
+            files=all_files(directory, done),
+        )
+
+    def _check_owner(self, step: int) -> None:
+        owner = owner_of(self.run_dir)
+        if owner != self.owner:
+            raise StorageError(f"{self.owner} may not commit step {step}: the run belongs to {owner}")
 
     def _wait_for_all(self, directory: Path) -> dict[str, FileEntry]:
         missing = set(self.ranks)
@@ -143,11 +158,9 @@ def done_name(group: str, rank: int) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        loaded = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-    return loaded if isinstance(loaded, dict) else None
+    """What a rank wrote, None where it has not. Raises StorageError."""
+    text = read_if_there(path)
+    return None if text is None else json.loads(text)
 
 
 @contextmanager

@@ -1,9 +1,20 @@
 import json
 import threading
+import zlib
+from pathlib import Path
 
 import pytest
 
-from rljob_worker.checkpoint.manifest import MANIFEST, Committed, Manifest, committed, damage, directory_name, to_delete
+from rljob_worker.checkpoint.manifest import (
+    MANIFEST,
+    Committed,
+    Manifest,
+    committed,
+    damage,
+    directory_name,
+    file_entry,
+    to_delete,
+)
 from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
 from rljob_worker.checkpoint.writer import Committer, RankFiles, reason_of
@@ -52,6 +63,41 @@ def test_a_torn_manifest_is_none(tmp_path):
     torn = write(tmp_path, 8)
     (torn / MANIFEST).write_text((torn / MANIFEST).read_text()[:40])
     assert choose_start(tmp_path / "checkpoints", "auto").step == 4
+
+
+def changed(text, **fields):
+    return json.dumps({name: value for name, value in (json.loads(text) | fields).items() if value != "LEFT OUT"})
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: "",
+        lambda text: "null",
+        lambda text: "[4, 1]",
+        lambda text: changed(text, step="LEFT OUT"),
+        lambda text: changed(text, step="4"),
+        lambda text: changed(text, files=["state-train.json"]),
+        lambda text: changed(text, files={"state-train.json": 17}),
+        lambda text: changed(text, files={"state-train.json": [17]}),
+        lambda text: changed(text, schemaVersion=2),
+    ],
+)
+def test_a_manifest_of_another_shape_makes_no_checkpoint(tmp_path, spoil):
+    path = write(tmp_path, 8)
+    manifest = path / MANIFEST
+    assert choose_start(tmp_path / "checkpoints", "auto") == Start(8, path)
+    manifest.write_text(spoil(manifest.read_text()))
+    assert choose_start(tmp_path / "checkpoints", "auto") == Start()
+
+
+def test_a_checksum_is_of_every_byte_of_a_file_however_large(tmp_path):
+    content = bytearray(10_000_001)  # read in pieces
+    path = tmp_path / "shard"
+    for at in (0, 5_000_000, 10_000_000):
+        content[at] = 1
+        path.write_bytes(content)
+        assert file_entry(path) == (10_000_001, zlib.crc32(content))
 
 
 @pytest.mark.parametrize("content, words", [(b"weightz", "checksum"), (b"weigh", "5 bytes, its manifest says 7")])
@@ -132,13 +178,23 @@ def test_what_the_system_said_is_found_wherever_a_library_hid_it():
     assert reason_of(StorageError("Traceback\n  File\nRuntimeError: unexpected pos 704\n")).endswith("pos 704")
 
 
-def test_retention_keeps_the_last_and_the_best(tmp_path):
+def checkpoint_of(step, score):
+    return Committed(Path(str(step)), Manifest(step=step, attempt=1, plan_hash="", score=score, files={}))
+
+
+def test_retention_keeps_the_last_and_the_best():
     scores = {1: 0.3, 2: 0.9, 3: 0.5, 4: None, 5: 0.1}
-    every = [Committed(tmp_path / str(s), Manifest(s, 1, "", score, {})) for s, score in scores.items()]
+    every = [checkpoint_of(s, score) for s, score in scores.items()]
     # last two are 4 and 5; best two of the scored are 2 and 3
     assert [c.step for c in to_delete(every, keep_last=2, keep_best=2)] == [1]
     assert [c.step for c in to_delete(every, keep_last=1, keep_best=0)] == [1, 2, 3, 4]
     assert to_delete(every, keep_last=9, keep_best=0) == []
+
+
+def test_of_equally_good_checkpoints_the_later_are_kept():
+    every = [checkpoint_of(step, 0.5) for step in (1, 2, 3, 4)] + [checkpoint_of(5, 0.1)]
+    # 5 is the last; of 1 to 4, all as good as each other, the two latest
+    assert [c.step for c in to_delete(every, keep_last=1, keep_best=2)] == [1, 2]
 
 
 def test_committing_applies_retention(tmp_path):

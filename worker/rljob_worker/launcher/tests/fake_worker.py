@@ -47,7 +47,9 @@ class FakeWorker:
         attempt = int(os.environ["RLJOB_ATTEMPT"])
         directory = run_dir() / "checkpoints" / directory_name(step, Owner(attempt))
         directory.mkdir()
-        (directory / MANIFEST).write_text(Manifest(step, attempt, "hash", None, {}).to_json())
+        (directory / MANIFEST).write_text(
+            Manifest(step=step, attempt=attempt, plan_hash="hash", score=None, files={}).to_json()
+        )
 
     def say_environment(self, name):
         print(f"{name}={os.environ.get(name)}", flush=True)

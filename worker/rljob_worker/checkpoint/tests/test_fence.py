@@ -1,0 +1,78 @@
+"""An attempt that has lost its run commits at no moment, whenever the next one takes over.
+
+A named pipe stands for the file at whose reading the next attempt comes between: opening it waits for the reader.
+"""
+
+import os
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from rljob_worker.checkpoint.files import Draft
+from rljob_worker.checkpoint.manifest import MANIFEST, committed, directory_name
+from rljob_worker.checkpoint.ownership import FILE, Owner, claim_run
+from rljob_worker.checkpoint.restore import delete, discard_after
+from rljob_worker.checkpoint.writer import Committer, RankFiles, done_name
+from rljob_worker.errors import StorageError
+
+OLD, NEW = Owner(1), Owner(2)
+
+
+@contextmanager
+def while_read(pipe, work):
+    """`work()` once somebody reads `pipe`, who then reads what it returned."""
+
+    def serve():
+        with pipe.open("w") as writer:
+            writer.write(work())
+
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield
+    thread.join()
+
+
+def commit(run_dir, ranks=(("train", 0),)):
+    Committer(run_dir, OLD, "plan", ranks, keep_last=2, keep_best=0, deadline_seconds=60.0).commit(4, score=None)
+
+
+def test_losing_the_run_while_waiting_for_the_last_rank(tmp_path):
+    def take_over():
+        claim_run(tmp_path, NEW)
+        return "{}"
+
+    claim_run(tmp_path, OLD)
+    RankFiles(tmp_path, OLD, "train", 0).save(4, {}, {})
+    last = tmp_path / "checkpoints" / directory_name(4, OLD) / done_name("train", 1)
+    with (
+        while_read(last, take_over),
+        pytest.raises(StorageError, match="attempt 1 may not commit step 4: the run belongs to attempt 2"),
+    ):
+        commit(tmp_path, (("train", 0), ("train", 1)))
+    assert committed(tmp_path / "checkpoints") == []
+
+
+def test_losing_the_run_after_it_was_seen_to_be_ones_own(tmp_path):
+    def take_over():
+        discard_after(tmp_path / "checkpoints", 0)
+        RankFiles(tmp_path, OLD, "train", 0).save(4, {}, {})  # a rank that has not heard of it
+        return "1"  # what was read before the claim
+
+    RankFiles(tmp_path, OLD, "train", 0).save(4, {}, {})
+    with while_read(tmp_path / FILE, take_over), pytest.raises(StorageError, match="No such file"):
+        commit(tmp_path)
+    assert committed(tmp_path / "checkpoints") == []
+
+
+def test_a_deletion_cut_short_leaves_nothing_that_can_become_or_look_like_a_checkpoint(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    directory = tmp_path / "step-00000004-attempt-1"
+    directory.symlink_to(tmp_path / "elsewhere")  # rmtree leaves a linked directory alone
+    (directory / MANIFEST).write_text("{}")
+    draft = Draft.write(directory / MANIFEST, "{}")
+    delete(directory)
+    assert list(directory.iterdir()) == []
+    with pytest.raises(StorageError, match=f"cannot write {directory / MANIFEST}: No such file"):
+        draft.publish()

@@ -1,0 +1,40 @@
+import pytest
+
+from rljob_worker.checkpoint.manifest import directory_name
+from rljob_worker.checkpoint.ownership import Owner
+from rljob_worker.checkpoint.state import GroupState
+from rljob_worker.checkpoint.writer import RankFiles
+from rljob_worker.errors import BadData, StorageError
+
+STATE = GroupState({"sample": {"drawn": 7}}, "fingerprint of the data", 12.5)
+
+
+def saved(run_dir, state, rank):
+    RankFiles(run_dir, Owner(1), "train", rank).save(4, {}, state.to_json())
+    return run_dir / "checkpoints" / directory_name(4, Owner(1))
+
+
+def test_a_group_reads_back_the_state_that_its_first_rank_saved(tmp_path):
+    saved(tmp_path, STATE, 0)
+    checkpoint = saved(tmp_path, GroupState({"sample": {"drawn": 8}}), 1)
+    assert GroupState.read(checkpoint, "train") == STATE
+
+
+def test_a_group_that_was_not_there_before_is_refused(tmp_path):
+    checkpoint = saved(tmp_path, STATE, 0)
+    with pytest.raises(
+        StorageError, match=f"{checkpoint} has no state of worker group 'trainers'; was the group renamed"
+    ):
+        GroupState.read(checkpoint, "trainers")
+
+
+def test_other_data_than_the_run_began_with_are_refused(tmp_path):
+    checkpoint = saved(tmp_path, STATE, 0)
+    GroupState.read(checkpoint, "train").check_dataset("fingerprint of the data")
+    with pytest.raises(BadData, match="the training data has changed since the checkpoint was written"):
+        GroupState.read(checkpoint, "train").check_dataset("another fingerprint")
+
+
+@pytest.mark.parametrize(("before", "now"), [(None, "read now"), ("read before", None), (None, None)])
+def test_a_group_that_reads_no_data_has_none_to_compare(before, now):
+    GroupState(dataset=before).check_dataset(now)

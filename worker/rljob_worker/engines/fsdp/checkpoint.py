@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
@@ -73,7 +74,7 @@ def export(model: torch.nn.Module, directory: Path, group: dist.ProcessGroup | N
         return
     try:
         _write_pretrained(model, tensors, directory)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # a disk that fills up while weights are written
         raise StorageError(f"export to {directory}: cannot be written: {error}") from error
 
 

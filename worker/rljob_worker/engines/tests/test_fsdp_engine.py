@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +169,30 @@ def test_load_of_what_is_not_there_or_of_another_model_is_a_storage_error(tmp_pa
     other = FSDPEngine(load_policy(write_config(tmp_path / "gpt2", "gpt2"), torch.float64, 0), SETTINGS, CPU)
     with pytest.raises(StorageError, match="another model"):
         other.load(tmp_path / "checkpoint")
+
+
+@contextmanager
+def disk_with_room_for(num_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond `num_bytes`."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_is_a_storage_error_with_the_place(tmp_path: Path) -> None:
+    engine = policy(tmp_path / "model")
+    # config.json has hundreds of bytes, weights have thousands
+    for index, num_bytes in enumerate((0, 5_000)):
+        for write, words in ((engine.save, "checkpoint"), (engine.export, "export to")):
+            place = tmp_path / f"{words}-{index}"
+            with (
+                disk_with_room_for(num_bytes),
+                pytest.raises(StorageError, match=f"{words} {place}: cannot be written"),
+            ):
+                write(place)
 
 
 @pytest.mark.parametrize("tied", [False, True])

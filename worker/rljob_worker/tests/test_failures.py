@@ -19,8 +19,11 @@ def checkpoints_of(run):
     return committed(run.directory / "checkpoints")
 
 
-def test_a_user_repairs_rewards_and_stages_and_goes_on(tiny, tmp_path):
+def test_a_user_repairs_rewards_and_stages_and_goes_on_unless_the_data_changed(tiny, tmp_path):
     job = troubled_job(tiny, stop={"steps": 3})
+    train = tmp_path / "train.parquet"
+    shutil.copy(tiny / "train.parquet", train)
+    job["spec"]["data"]["train"][0]["path"] = str(train)
     # 4 prompts x 4 responses: step 1 has rows 0..15, step 2 rows 16..31
     ask_for(tmp_path, rows={3: "hang", 17: "raise"})
     raised = run_job(job, tmp_path)
@@ -45,7 +48,14 @@ def test_a_user_repairs_rewards_and_stages_and_goes_on(tiny, tmp_path):
     whole = run_job(job, tmp_path)
     assert whole.code == 0, whole.output + whole.logs
     assert steps_of(whole) == [1, 2, 3]
-    for run in (raised, not_a_number, misspelt, whole):
+
+    shutil.copy(tiny / "validation.parquet", train)
+    job["spec"]["stop"] = {"steps": 4}
+    changed = run_job(job, tmp_path)
+    assert changed.code == 65, changed.output + changed.logs
+    assert "the training data has changed since the checkpoint was written" in changed.output
+    assert steps_of(changed) == [1, 2, 3] and checkpoints_of(changed)[-1].step == 3
+    for run in (raised, not_a_number, misspelt, whole, changed):
         assert "Traceback" not in run.output
 
 

@@ -53,7 +53,8 @@ def correct(
 
     TruncatedImportance  weight clip(w, lower, upper), all stay
     MaskedImportance     weight w, those with w in [lower, upper] stay
-    ICEPOP               weight w where w_t in [lower, upper], else 0; all stay, also in the denominators
+    ICEPOP               weight w where w in [lower, upper], else 0; all stay, also in the denominators. The paper has
+                         level Token, and a job may ask for no other
     SequenceRejection    weight 1, rows with w in [lower, upper] stay; of their tokens' own w with level Token: all
 
     Truncated and masked importance sampling https://fengyao.notion.site/off-policy-rl, ICEPOP
@@ -64,7 +65,7 @@ def correct(
     at = action_positions(mask)
     action_row = row.index_select(0, at)
     log_ratio = (old_log_probs - rollout_log_probs).detach().index_select(0, at).double()
-    ratio = _LEVELS["Token" if spec.method == "ICEPOP" else spec.level](log_ratio, action_row, num_rows)
+    ratio = _LEVELS[spec.level](log_ratio, action_row, num_rows)
     inside = (ratio >= spec.lower) & (ratio <= spec.upper)
     weights, keep = _METHODS[spec.method](ratio, inside, action_row, num_rows, spec)
     correction = Correction(

@@ -21,6 +21,23 @@ def test_a_rank_that_sees_some_rows_agrees_with_one_that_sees_all():
     assert (mini_batch_of(groups, **options)[3:6] == mini_batch_of(groups[3:6], **options)).all()
 
 
-def test_a_group_of_another_step_is_our_mistake():
+def test_groups_meet_others_in_the_next_step_and_with_another_seed():
+    options = {"batch_size": 32, "num_mini_batches": 4}
+    first = mini_batch_of(np.arange(32), step=1, seed=3, **options)
+    assert (first != mini_batch_of(np.arange(32, 64), step=2, seed=3, **options)).any()
+    assert (first != mini_batch_of(np.arange(32), step=1, seed=4, **options)).any()
+    assert (first != np.arange(32) // 8).any()  # not as the data lie
+
+
+@pytest.mark.parametrize("group", [7, 16])
+def test_a_group_of_another_step_is_our_mistake(group):
+    # step 2 of 8 groups each has the groups 8 to 15
+    options = {"step": 2, "batch_size": 8, "num_mini_batches": 2, "seed": 0}
+    assert set(mini_batch_of(np.array([8, 15]), **options)) <= {0, 1}
     with pytest.raises(AssertionError, match="another step"):
-        mini_batch_of(np.array([3]), step=2, batch_size=8, num_mini_batches=2, seed=0)
+        mini_batch_of(np.array([group]), **options)
+
+
+def test_mini_batches_of_unequal_size_are_our_mistake():
+    with pytest.raises(AssertionError, match="10, 4"):
+        mini_batch_of(np.arange(10), step=1, batch_size=10, num_mini_batches=4, seed=0)

@@ -50,6 +50,22 @@ def test_icepop_gives_weight_zero_and_keeps_the_token_in_the_denominator():
     assert metrics["mismatch/fraction_masked"].value == pytest.approx(2 / 3)
 
 
+def test_icepop_judges_tokens_one_by_one_unless_told_otherwise():
+    # product and geometric mean of the row are 1, and its tokens are all outside
+    found, _ = run([10, 0.1], [2], CorrectionSpec.model_validate({"method": "ICEPOP"}))
+    assert found.weights.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("bounds", [(1.0, 2.0), (0.5, 1.0)], ids=["lower", "upper"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_ratio_on_a_bound_is_inside(method, bounds):
+    # two tokens with w = 1, which is exact
+    found, metrics = run([1, 1], [2], spec(method, "Token", *bounds))
+    assert found.weights.tolist() == [1, 1]
+    assert found.keep.tolist() == [True, True]
+    assert metrics["mismatch/fraction_truncated"].value == metrics["mismatch/fraction_masked"].value == 0.0
+
+
 def test_trap_19_levels_by_hand():
     # row 0: ρ = (4, 1/2): product 2, geometric mean √2; row 1: 1/8
     ratios, lengths = [4, 0.5, 0.125], [2, 1]

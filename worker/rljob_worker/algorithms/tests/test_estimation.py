@@ -39,6 +39,18 @@ def test_ppo_gives_advantages_and_returns():
     assert found.returns.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("name", ["GAE", "MARFT"])
+def test_a_critics_estimators_discount_by_gamma_and_lambda(name):
+    # γ = 0.9, λ = 0.5; δ = (0.9·0.6 - 0.5, 0.9·0.7 - 0.6, 1 - 0.7) = (0.04, 0.03, 0.3)
+    # A_2 = 0.3;  A_1 = 0.03 + 0.45·0.3 = 0.165;  A_0 = 0.04 + 0.45·0.165 = 0.11425
+    batch = batch_of([1], [0], [3], values=[0.5, 0.6, 0.7], agent_ids=[0, 0, 0], turn_ids=[0, 0, 0])
+    options = {"estimator": name, "gamma": 0.9, "lambda": 0.5, "whiten": False}
+    found, _ = estimate_advantages(batch, algorithm("PPO", advantage=options), max_response_tokens=10)
+    assert found.advantages.tolist() == pytest.approx([0.11425, 0.165, 0.3])
+    assert found.returns is not None
+    assert found.returns.tolist() == pytest.approx([0.61425, 0.765, 1.0])
+
+
 def test_ppo_whitens_advantages_and_not_returns():
     batch = batch_of([1, 0], [0, 1], [2, 1], values=[0.25, 0.5, 0.0])
     found, _ = estimate_advantages(batch, algorithm("PPO"), max_response_tokens=10)

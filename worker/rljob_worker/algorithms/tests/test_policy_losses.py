@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.algorithms.policy_losses import ppo_clip
+from rljob_worker.algorithms.policy_losses import POLICY_LOSSES, PolicyTokens, ppo_clip
 from rljob_worker.algorithms.ratios import bounded_exp
-from rljob_worker.algorithms.tests.builders import double
+from rljob_worker.algorithms.tests.builders import algorithm, double, rows_of
 
 
 def log(*ratios: float) -> torch.Tensor:
@@ -40,6 +40,14 @@ def test_trap_16_the_dual_clip_bounds_negative_advantages_only():
     assert torch.allclose(found.losses, double(3, 2, -1.2))
     assert torch.allclose(gradient, double(0, 2, 0))
     assert found.indicators["clip_fraction_dual"].tolist() == [True, False, False]
+
+
+def test_trap_16_a_job_bounds_negative_advantages_by_its_dual_clip():
+    # A = -1, ρ = 5: 5, and with the dual clip 3 of the job 3
+    tokens = PolicyTokens(log(5), double(0), double(-1), rows_of([1]), 1)
+    for options, expected in (({}, 5), ({"dualClip": 3.0}, 3)):
+        spec = algorithm(loss={"name": "PPOClip", **options}).loss
+        assert torch.allclose(POLICY_LOSSES["PPOClip"](tokens, spec).losses, double(expected))
 
 
 def test_at_ratio_one_the_gradient_is_that_of_the_policy_gradient():

@@ -61,17 +61,20 @@ def _given_up(situation: Situation, **changes: Any) -> Situation:
     status = situation.status
     is_futile = status.ready_time is None
     num_futile = status.futile_attempts + 1 if is_futile else 0
-    pause_seconds = _PAUSE.seconds(num_futile, situation.chance) if num_futile else 0.0
     return situation.with_status(
         phase="Restarting",
         active_seconds=finished.settled_seconds(status, situation.now),
         ready_time=None,
         pending_time=status.pending_time or situation.timestamp,
         futile_attempts=num_futile,
-        # Rounded up: a time is written in whole seconds, and a pause is a promise.
-        next_attempt_time=timestamp(situation.now + pause_seconds + 1) if num_futile else None,
+        next_attempt_time=_after_a_pause(situation, num_futile) if num_futile else None,
         **changes,
     )
+
+
+def _after_a_pause(situation: Situation, num_futile: int) -> str:
+    # Rounded up: a time is written in whole seconds, and a pause is a promise.
+    return timestamp(situation.now + _PAUSE.seconds(num_futile, situation.chance) + 1)
 
 
 def _decided(situation: Situation, found: Sequence[Fault], worst: Fault) -> Decision:

@@ -15,30 +15,11 @@ import pytest
 import yaml
 from aiohttp import web
 
-from rljob_operator.tests.api_server import ApiServer, api_server, page, refuse, say, status, watch, write_kubeconfig
+from rljob_operator.tests.api_server import ApiServer, api_server, page, refuse, status, watch, write_kubeconfig
+from rljob_operator.tests.rljob_apis import JOBS, PODS, job, serve_rljobs
 
-JOBS = "/apis/rljob.dev/v1alpha1/rljobs"
-PODS = "/api/v1/pods"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/rljob-operator"
 SECONDS = 60
-
-VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
-GROUP = {
-    "name": "rljob.dev",
-    "versions": [{"groupVersion": "rljob.dev/v1alpha1", "version": "v1alpha1"}],
-    "preferredVersion": {"groupVersion": "rljob.dev/v1alpha1", "version": "v1alpha1"},
-}
-
-
-def resources(version: str, plural: str, kind: str, namespaced: bool) -> dict[str, Any]:
-    """What the server says it has; kopf asks before it watches."""
-    found = {"name": plural, "singularName": kind.lower(), "namespaced": namespaced, "kind": kind, "verbs": VERBS}
-    return {"kind": "APIResourceList", "groupVersion": version, "resources": [found]}
-
-
-def job(name: str, version: int) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": str(version)}
-    return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": metadata, "spec": {}}
 
 
 @dataclass
@@ -107,14 +88,7 @@ async def replica(
     folder: Path, script: Callable[[ApiServer], None], lease: Lease, settings: dict[str, Any]
 ) -> AsyncIterator[Replica]:
     async with api_server() as server:
-        server.on("GET", "/api", say({"kind": "APIVersions", "versions": ["v1"]}))
-        server.on("GET", "/api/v1", say(resources("v1", "namespaces", "Namespace", False)))
-        server.on("GET", "/apis", say({"kind": "APIGroupList", "groups": [GROUP]}))
-        server.on("GET", "/apis/rljob.dev/v1alpha1", say(resources("rljob.dev/v1alpha1", "rljobs", "RLJob", True)))
-        server.on("GET", JOBS, page(version=5))
-        server.on("WATCH", JOBS, watch())
-        server.on("GET", PODS, page(version=5))
-        server.on("WATCH", PODS, watch())
+        serve_rljobs(server)
         server.on("GET", LEASE, lease.read)
         server.on("PATCH", LEASE, lease.write)
         script(server)

@@ -6,13 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 from rljob_api.tests.builders import make_job
-from rljob_api.v1alpha1.status import RLJobStatus
+from rljob_api.v1alpha1.status import ConditionType, FailureStatus, RLJobStatus
+from rljob_operator.conditions import condition
+from rljob_operator.manifests.gang.gang import Admission, AdmissionState
 from rljob_operator.observe import Ended, PodFacts
-from rljob_operator.states import Situation
+from rljob_operator.states import Decision, Situation
 from rljob_operator.states.situation import PlanName
 from rljob_operator.timestamps import timestamp
 
 NOW = 1_800_000_000.0
+WAITING = Admission(AdmissionState.WAITING, "3 jobs are before it")
+EVICTED = Admission(AdmissionState.EVICTED, "preempted")
 TWO_PODS = "workerGroups=[{name: train, replicas: 2}]"
 
 
@@ -44,3 +48,23 @@ def alive(*pods: PodFacts, overrides: tuple[str, ...] = (TWO_PODS,), **status: A
     """A job whose first attempt runs since 100 s."""
     known = {"phase": "Running", "attempt": 1, "pods_created_time": ago(110), "ready_time": ago(100), **status}
     return replace(pending(*overrides, **known), pods=pods)
+
+
+def failing(code: int, seconds_ago: float = 3, **more: Any) -> FailureStatus:
+    """What was noted of the first attempt a while ago."""
+    known = {"pod": "small-train-0-a1", "container": "worker", "cause": "PodFailed", **more}
+    return FailureStatus(attempt=1, exit_code=code, time=ago(seconds_ago), **known)
+
+
+def changed(situation: Situation, decision: Decision) -> dict[str, Any]:
+    """What a decision writes anew of all that the operator remembers of a job."""
+    shown = ("conditions", "observed_generation", "worker_groups", "ready", "last_failure", "progress")
+    before = dict(situation.status)
+    return {name: value for name, value in decision.status if name not in shown and value != before[name]}
+
+
+def said(decision: Decision, type_: ConditionType) -> tuple[str, str, str]:
+    """(status, reason, message) of a condition."""
+    found = condition(decision.status.conditions, type_)
+    assert found is not None, f"no condition {type_}"
+    return found.status, found.reason, found.message

@@ -7,28 +7,26 @@ from typing import Any
 
 import pytest
 
-from rljob_api.v1alpha1.status import FailureStatus
-from rljob_operator.conditions import Reason, condition
-from rljob_operator.manifests.gang.gang import Admission, AdmissionState
-from rljob_operator.states import Decision, QueueAction, Refusal, Situation, decide
-from rljob_operator.states.tests.builders import NOW, TWO_PODS, ago, alive, dead, pending, pod
+from rljob_api.v1alpha1.status import Condition
+from rljob_operator.conditions import Reason
+from rljob_operator.states import QueueAction, Refusal, Situation, decide
+from rljob_operator.states.tests.builders import (
+    EVICTED,
+    NOW,
+    TWO_PODS,
+    WAITING,
+    ago,
+    alive,
+    dead,
+    failing,
+    pending,
+    pod,
+    said,
+)
 from rljob_operator.timestamps import timestamp
 
-WAITING = Admission(AdmissionState.WAITING, "3 jobs are before it")
-EVICTED = Admission(AdmissionState.EVICTED, "preempted")
-
-
-def failing(code: int, seconds_ago: float = 3, **more: Any) -> FailureStatus:
-    """What was noted of the first attempt a while ago."""
-    known = {"pod": "small-train-0-a1", "container": "worker", "cause": "PodFailed", **more}
-    return FailureStatus(attempt=1, exit_code=code, time=ago(seconds_ago), **known)
-
-
-def reason(decision: Decision, type_: Any) -> str:
-    found = condition(decision.status.conditions, type_)
-    assert found is not None
-    return found.reason
-
+COMPLETE = Condition(type="Complete", status="True", reason="AllPodsDone", last_transition_time=ago(9))
+FAILED = Condition(type="Failed", status="True", reason="BadData", last_transition_time=ago(9))
 
 PHASES: list[tuple[str, Situation, str]] = [
     ("a new job begins", pending(), "Starting"),
@@ -54,6 +52,9 @@ PHASES: list[tuple[str, Situation, str]] = [
     ("suspended pods go first", alive(pod(0), pod(1), phase="Suspending"), "Suspending"),
     ("a new attempt waits for the last pod of the old", alive(pod(1), phase="Restarting"), "Restarting"),
     ("and begins when it is gone", alive(phase="Restarting"), "Starting"),
+    ("a suspended job stays so", pending("suspend=true", phase="Suspended"), "Suspended"),
+    ("what succeeded stays so", pending(phase="Succeeded", conditions=(COMPLETE,)), "Succeeded"),
+    ("what failed stays so", pending(phase="Failed", conditions=(FAILED,)), "Failed"),
     ("final conditions outrank an edited phase", alive(pod(0), pod(1), phase="Failed"), "Running"),
 ]  # fmt: skip
 
@@ -127,7 +128,7 @@ def test_what_the_queue_is_told(situation: Situation, queue: QueueAction) -> Non
 
 def test_clock_of_pending_stands_while_the_job_queues() -> None:
     decision = decide(replace(pending(pending_time=ago(5000)), admission=WAITING))
-    assert decision.status.pending_time is None and reason(decision, "QuotaReserved") == "QuotaPending"
+    assert decision.status.pending_time is None and said(decision, "QuotaReserved")[1] == "QuotaPending"
 
 
 def test_lost_node_is_told_from_a_drained_one() -> None:

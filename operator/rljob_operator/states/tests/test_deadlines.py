@@ -1,0 +1,110 @@
+"""What an attempt may not take longer for, to the second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rljob_operator.conditions import Reason
+from rljob_operator.observe import PodFacts, Stuck
+from rljob_operator.states import Decision, Situation, decide
+from rljob_operator.states.tests.builders import TWO_PODS, ago, alive, pod, said
+
+NO_IMAGE = Stuck("worker", Reason.IMAGE_PULL_FAILED, "no such image")
+UNPLACED: dict[str, Any] = {"node": "", "is_ready": False, "unschedulable": "no node has 8 GPUs"}
+
+
+def active(seconds: int) -> Decision:
+    """Ready since 100 s, and `seconds` in earlier attempts; 150 s are allowed."""
+    limit = "lifecycle={activeSeconds: 150}"
+    return decide(alive(pod(0), pod(1), active_seconds=seconds, overrides=(TWO_PODS, limit)))
+
+
+def starting(*pods: PodFacts, created: int, pending: int = 0, overrides: tuple[str, ...] = ()) -> Situation:
+    """Pods made `created` seconds ago for a job that waits since `pending` seconds, and never all ready."""
+    known = {"pods_created_time": ago(created), "pending_time": ago(pending), "ready_time": None}
+    return alive(*pods, phase="Starting", overrides=(TWO_PODS, *overrides), **known)
+
+
+def gang(*pods: PodFacts, created: int = 100) -> Situation:
+    return starting(*pods, created=created, overrides=("scheduling={timeoutSeconds: 100}",))
+
+
+def pending(seconds: int, *pods: PodFacts) -> Decision:
+    return decide(starting(*pods, created=10, pending=seconds, overrides=("lifecycle={pendingSeconds: 60}",)))
+
+
+def test_active_seconds_count_all_attempts() -> None:
+    decision = active(50)
+    message = "the job ran for lifecycle.activeSeconds, 150 s, over all attempts"
+    assert said(decision, "Failed") == ("True", "ActiveDeadlineExceeded", message)
+
+
+def test_a_job_is_looked_at_when_its_active_seconds_are_over() -> None:
+    decision = active(49)
+    assert (decision.status.phase, decision.look_again_seconds) == ("Running", 1.0)
+
+
+def test_a_container_that_cannot_start_fails_the_job_in_the_end() -> None:
+    stuck = pod(1, is_ready=False, stuck=NO_IMAGE)
+    decision = decide(starting(pod(0), stuck, created=900))
+    message = "pod small-train-1-a1, container worker, cannot start since 900 s: no such image"
+    assert said(decision, "Failed") == ("True", "ImagePullFailed", message)
+    assert decide(starting(pod(0), stuck, created=899)).status.phase == "Starting"
+    assert decide(starting(pod(0), pod(1, is_ready=False), created=900)).status.phase == "Starting"
+
+
+def test_pods_that_are_not_ready_in_time_fail_the_job() -> None:
+    decision = pending(60, pod(0), pod(1, **UNPLACED))
+    message = "not all pods were ready within lifecycle.pendingSeconds, 60 s; 1 are not: no node has 8 GPUs"
+    assert said(decision, "Failed") == ("True", "PendingTimeout", message)
+
+
+def test_nothing_is_made_up_of_pods_that_have_a_node() -> None:
+    decision = pending(60, pod(0, is_ready=False), pod(1, is_ready=False))
+    assert said(decision, "Failed")[2].endswith("60 s; 2 are not")
+
+
+def test_the_first_of_several_deadlines_is_when_to_look_again() -> None:
+    # 60 s - 50 s for all to be ready; 600 s - 10 s for all to have a node
+    decision = pending(50, pod(0), pod(1, is_ready=False))
+    assert (decision.status.phase, decision.look_again_seconds) == ("Starting", 10.0)
+
+
+def test_pods_that_were_once_ready_have_no_such_deadline() -> None:
+    known = {"pods_created_time": ago(5000), "pending_time": ago(5000)}
+    overrides = (TWO_PODS, "lifecycle={pendingSeconds: 60}")
+    decision = decide(alive(pod(0), pod(1, is_ready=False), overrides=overrides, **known))
+    assert (decision.status.phase, decision.look_again_seconds) == ("Running", float("inf"))
+
+
+def test_half_a_gang_gives_its_places_back() -> None:
+    decision = decide(gang(pod(0, is_ready=False), pod(1, **UNPLACED)))
+    message = "only 1 of 2 pods found a node within scheduling.timeoutSeconds, 100 s"
+    assert decision.status.phase == "Restarting"
+    assert said(decision, "Scheduled") == ("False", "GangTimedOut", message)
+    assert said(decision, "Degraded") == ("True", "GangTimedOut", message)
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        gang(pod(0, **UNPLACED), pod(1, **UNPLACED)),
+        gang(pod(0, is_ready=False), pod(1, is_ready=False)),
+        gang(pod(0, is_ready=False), pod(1, **UNPLACED), created=99),
+        replace(gang(pod(0, is_ready=False), pod(1, **UNPLACED)), waits_for_all=True),
+    ],
+    ids=["no place to give", "all placed", "early", "the scheduler sees to it"],
+)
+def test_any_other_gang_keeps_waiting(situation: Situation) -> None:
+    assert decide(situation).status.phase == "Starting"
+
+
+def test_a_deadline_that_passed_without_consequence_is_not_waited_for() -> None:
+    """Pods that all have a node may become ready for pendingSeconds, 7200 s by default."""
+    late = gang(pod(0, is_ready=False), pod(1, is_ready=False), created=100)
+    assert decide(late).look_again_seconds == 7200.0
+    early = gang(pod(0, is_ready=False), pod(1, is_ready=False), created=99)
+    assert decide(early).look_again_seconds == 1.0

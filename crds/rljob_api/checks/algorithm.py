@@ -104,5 +104,5 @@ def _clip(loss: LossSpec) -> Iterator[Problem]:
 
 def _part(path: str, name: str, known: Mapping[str, Any], what: str) -> Iterator[Problem]:
     if name not in known and USER_STAGE.match(name) is None:
-        fix = f"{suggestion(name, known, what)} Your own {what} is written module:function."
+        fix = f"{suggestion(name, known)} Your own {what} is written module:function."
         yield problem(f"{_PATH}.{path}", name, f"the catalogue has no such {what}", fix)

@@ -54,7 +54,7 @@ def check_references(subject: Subject) -> Iterator[Problem]:
     for i, group in enumerate(subject.spec.worker_groups):
         if group.accelerator.profile not in subject.profiles:
             name = group.accelerator.profile
-            fix = suggestion(name, subject.profiles, "profile")
+            fix = suggestion(name, subject.profiles)
             yield problem(f"spec.workerGroups[{i}].accelerator.profile", name, "there is no such profile", fix)
     for i, reward in enumerate(subject.spec.rewards):
         if USER_STAGE.match(reward.run) is None:
@@ -73,7 +73,7 @@ def check_references(subject: Subject) -> Iterator[Problem]:
             )
     for i, name in enumerate(subject.spec.success_policy.groups):
         if name not in subject.group_names:
-            fix = suggestion(name, subject.group_names, "worker group")
+            fix = suggestion(name, subject.group_names)
             yield problem(f"spec.successPolicy.groups[{i}]", name, "there is no such worker group", fix)
     if subject.spec.dag is not None:
         for stage in subject.spec.dag.stages:
@@ -83,7 +83,7 @@ def check_references(subject: Subject) -> Iterator[Problem]:
 def _stage_references(subject: Subject, stage: StageSpec) -> Iterator[Problem]:
     stage_names = [each.name for each in subject.resolution.declared]
     if stage.run not in STAGES and USER_STAGE.match(stage.run) is None:
-        fix = suggestion(stage.run, STAGES, "stage") + " Your own stage is written module:function."
+        fix = suggestion(stage.run, STAGES) + " Your own stage is written module:function."
         message = "the catalogue has no such stage"
         yield problem(subject.stage_path(stage.name, "run"), stage.run, message, fix)
     for i, name in enumerate(stage.after):
@@ -92,18 +92,18 @@ def _stage_references(subject: Subject, stage: StageSpec) -> Iterator[Problem]:
             yield problem(path, name, "a stage cannot come after itself", "Leave it out.")
         elif name not in stage_names:
             others = [other for other in stage_names if other != stage.name]
-            yield problem(path, name, "there is no such stage", suggestion(name, others, "other stage"))
+            yield problem(path, name, "there is no such stage", suggestion(name, others))
     for i, name in enumerate(stage.models):
         if name not in subject.model_names:
             path = subject.stage_path(stage.name, f"models[{i}]")
-            yield problem(path, name, "there is no such model", suggestion(name, subject.model_names, "model"))
+            yield problem(path, name, "there is no such model", suggestion(name, subject.model_names))
     if stage.group is not None and stage.group not in subject.group_names:
         path = subject.stage_path(stage.name, "group")
         yield problem(
             path,
             stage.group,
             "there is no such worker group",
-            suggestion(stage.group, subject.group_names, "worker group"),
+            suggestion(stage.group, subject.group_names),
         )
 
 

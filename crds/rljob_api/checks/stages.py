@@ -57,7 +57,7 @@ def check_models(subject: Subject) -> Iterator[Problem]:
     used |= {REFERENCE} if full_kl(subject.spec) else set()
     for i, spec in enumerate(subject.spec.models):
         if spec.name not in used:
-            fix = suggestion(spec.name, used, "model that stages use")
+            fix = suggestion(spec.name, used)
             yield problem(f"spec.models[{i}].name", spec.name, "no stage uses the model", f"Leave it out. {fix}")
     if subject.spec.dag is None and ACTOR not in subject.model_names:
         yield problem(
@@ -114,7 +114,7 @@ def _built_in_fields(subject: Subject, stage: ResolvedStage) -> Iterator[Problem
     for name in spec.rename:
         if name not in (*columns.reads, *columns.optional):
             path = subject.stage_path(stage.name, f"rename.{name}")
-            fix = suggestion(name, columns.reads, "column that it reads")
+            fix = suggestion(name, columns.reads)
             yield problem(path, name, f"{entry.name} reads no such column", fix)
 
 

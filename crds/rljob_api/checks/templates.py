@@ -46,7 +46,7 @@ def template_problems(template: Mapping[str, Any], path: str) -> Iterator[Proble
     for name in template:
         if name not in _FIELDS:
             message = "a pod template has metadata and spec"
-            yield problem(f"{path}.{name}", None, message, suggestion(name, _FIELDS, "field"))
+            yield problem(f"{path}.{name}", None, message, suggestion(name, _FIELDS))
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     for name, found in (("metadata", metadata), ("spec", spec)):
         if not isinstance(found, Mapping):

@@ -70,11 +70,11 @@ def _explain(error: ErrorDetails, location: Location) -> tuple[str, str]:
     """(what is wrong, what to do) in the words of a user who never heard of pydantic."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        return "there is no such field", suggestion(str(location[-1]), _fields_at(location[:-1]), "field")
+        return "there is no such field", suggestion(str(location[-1]), _fields_at(location[:-1]))
     if kind == "missing":
         return "a required field is missing", f"Add {location[-1]}."
     if kind == "literal_error":
-        return "the value is not one of those known", suggestion(str(error["input"]), _expected(error), "value")
+        return "the value is not one of those known", suggestion(str(error["input"]), _expected(error))
     if kind == "string_pattern_mismatch":
         return "the text has the wrong form", _FORMS.get(context["pattern"], f"It must match {context['pattern']}.")
     if kind in _TYPES:

@@ -49,11 +49,11 @@ def nearest(word: str, known: Sequence[str]) -> str | None:
     return lower[match[0]] if match else None
 
 
-def suggestion(word: str, known: Iterable[str], what: str) -> str:
+def suggestion(word: str, known: Iterable[str]) -> str:
     """One sentence: the nearest right spelling, or all of them."""
     names = sorted(set(known))
     if (match := nearest(word, names)) is not None:
         return f"Did you mean {match}?"
     if not names:
-        return f"There is no {what}."
+        return "There is none to choose from."
     return f"Known: {', '.join(names)}."

@@ -34,6 +34,27 @@ def test_jobs_without_problems():
     assert problems(KL_OFF, dag(ROLLOUT, REWARD, ADVANTAGE, LONE_UPDATE)) == []
 
 
+@pytest.mark.parametrize(
+    ("overrides", "path", "words"),
+    [
+        # three workers are no whole number of pairs
+        (["training.parallelism.tensor=2", "workerGroups.0.replicas=3"], "spec.workerGroups[0]", "a multiple of 2"),
+        (["rollout.parallelism.tensor=2", "workerGroups.1.replicas=3"], "spec.workerGroups[1]", "a multiple of 2"),
+        # six prompts go onto two pairs, but not onto the four workers of a stage that has no model
+        (
+            ["training.parallelism.tensor=2", "workerGroups.0.replicas=4"],
+            "spec.data.batchSize",
+            "the 4 workers of group train (training) cannot share 6 prompts",
+        ),
+    ],
+)
+def test_workers_that_share_a_copy_of_the_model(overrides, path, words):
+    found = problems("workerGroups=[{name: train}, {name: rollout}]", "data.batchSize=6", *overrides)
+    refused = [problem for problem in found if "not built yet" not in problem.message]
+    assert [problem.path for problem in refused] == [path]
+    assert words in str(refused[0])
+
+
 def test_the_full_example_is_only_ahead_of_the_code():
     (problem,) = problems(text=FULL_EXAMPLE)
     assert problem.path == "spec.rollout.engine"
@@ -73,10 +94,16 @@ def test_the_full_example_is_only_ahead_of_the_code():
         ),
         # sizes
         ("training.miniBatchRows=64", "spec.training.miniBatchRows", "larger than the batch"),
+        ("training.miniBatchRows=64", "spec.training.miniBatchRows", "batchSize 8 x groupSize 4 = 32 rows"),
         ("training.miniBatchRows=6", "spec.training.miniBatchRows", "multiple of groupSize 4"),
+        # whole groups of 4 that divide 32 rows: 4, 8, 16, 32
         ("training.miniBatchRows=12", "spec.training.miniBatchRows", "nearest size that fits is 8"),
+        ("training.miniBatchRows=5", "spec.training.miniBatchRows", "nearest size that fits is 4"),
+        ("training.miniBatchRows=28", "spec.training.miniBatchRows", "nearest size that fits is 32"),
+        ("training.miniBatchRows=28", "spec.training.miniBatchRows", "batchSize 8 x groupSize 4 = 32 rows"),
         ("workerGroups=[{name: a, replicas: 3}]", "spec.data.batchSize", "multiple of 3, such as 6"),
         ("workerGroups=[{name: a, replicas: 16}]", "spec.data.batchSize", "multiple of 16, such as 16"),
+        ("workerGroups=[{name: a, replicas: 16}]", "spec.data.batchSize", "16 workers of group a (rollout)"),
         (
             "workerGroups=[{name: a, accelerator: {profile: ascend-910, count: 3}}]",
             "spec.workerGroups[0].accelerator.count",
@@ -132,6 +159,7 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
         ([replaced(ROLLOUT, ROLLOUT + ", group: trian")], "stages[0].group", "Did you mean train?"),
         ([dag(*GRPO, GRPO[0])], "stages[5].name", "taken by spec.dag.stages[0]"),
         ([replaced(REWARD, REWARD.replace("rollout]", "rollout, reward]"))], "stages[1].after[1]", "after itself"),
+        ([dag("name: mine, run: 'm:f', after: [other]")], "stages[0].after[0]", "There is none to choose from."),
         # shape
         ([replaced(REWARD, REWARD.replace("[rollout]", "[advantage]"))], "after", "reward -> advantage -> reward"),
         ([replaced(ROLLOUT, ROLLOUT + ", after: [reward]")], "stages[0].after", "cycle"),
@@ -190,9 +218,13 @@ def test_one_mistake_in_a_dag_is_found_where_it_is(overrides, path, words):
 def test_indices_come_with_every_row_and_are_nobodys_to_write(column):
     (problem,) = problems(dag(*GRPO, f"name: mine, run: 'm:f', after: [rollout], reads: [{column}]"))
     assert (problem.path, problem.fix) == ("spec.dag.stages[5].reads", "Leave it out: it comes with every row.")
-    (problem,) = problems(dag(*GRPO, f"name: mine, run: 'm:f', after: [rollout], writes: [{column}]"))
+    mine = f"name: mine, run: 'm:f', after: [rollout], writes: [{column}]"
+    (problem,) = problems(dag(*GRPO, mine))
     assert (problem.path, problem.found) == ("spec.dag.stages[5].writes", f'"{column}"')
     assert "index" in problem.message
+    # of two, the first is told, and the second that it is one too many
+    again, index = problems(dag(*GRPO, mine, mine.replace("mine", "more")))
+    assert (again.path, index.path) == ("spec.dag.stages[6]", "spec.dag.stages[5].writes")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mutation.mutants import Mutant
 from mutation.overlay import Overlay
@@ -48,12 +50,14 @@ class Bench:
         self._enter(root)
         self._clean(self._tests_then_modules)
         self._preload()
-        self._limit = 5 * self._clean(self._tests).seconds + 5
+        self._limit = _patience(self._clean(self._tests_timed).seconds)
+        self._test_limit = _patience(json.loads((folder / "slowest").read_text()))
 
     def kills(self, mutant: Mutant) -> bool:
-        """Whether the tests kill the mutant; one that hangs is killed by the clock."""
+        """Whether the tests kill the mutant; one that hangs is killed by the clock, of a test or of them all."""
         self._overlay.write(self._module.path, mutant.text)
-        return trial(self._tests, self._folder / "log", self._limit).code != 0
+        run = partial(self._tests, f"--timeout={self._test_limit}")
+        return trial(run, self._folder / "log", self._limit).code != 0
 
     def _enter(self, root: Path) -> None:
         """Imports come from the overlay, here and in every process that is started from here."""
@@ -73,11 +77,18 @@ class Bench:
             raise CleanRunFailed(f"{self._module.name}: tests fail without a mutant:\n{log.read_text()[-4000:]}")
         return outcome
 
-    def _tests(self) -> int:
+    def _tests(self, *more: str, plugins: Sequence[object] = ()) -> int:
         import pytest
 
         options = [word for option in PYTEST for word in option.split(" ", 1)]
-        return int(pytest.main([*options, f"--basetemp={self._folder / 'tmp' / 'p'}", *self._module.tests]))
+        options += [f"--basetemp={self._folder / 'tmp' / 'p'}", *more]
+        return int(pytest.main([*options, *self._module.tests], plugins))
+
+    def _tests_timed(self) -> int:
+        stopwatch = _Stopwatch()
+        code = self._tests(plugins=[stopwatch])
+        (self._folder / "slowest").write_text(json.dumps(max(stopwatch.seconds.values(), default=0.0)))
+        return code
 
     def _tests_then_modules(self) -> int:
         code = self._tests()
@@ -101,6 +112,21 @@ class Bench:
         """Whether importing this imports the module: the packages that it lies in may, and so all that lies in them."""
         _import(name)
         return self._module.name in sys.modules
+
+
+class _Stopwatch:
+    """What each test takes with its fixtures, told by pytest."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+
+def _patience(seconds: float) -> float:
+    """How long something may take that took `seconds` without a mutant."""
+    return 5 * seconds + 5
 
 
 def _import(name: str) -> None:

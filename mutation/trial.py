@@ -28,7 +28,11 @@ class Outcome:
 
 
 def adopt() -> None:
-    """From now on orphans among this process's descendants become its children, so that they can be ended."""
+    """From now on orphans among this process's descendants become its children, so that they can be ended.
+
+    The process itself ends with the one that started it.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

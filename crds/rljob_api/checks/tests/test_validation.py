@@ -31,6 +31,7 @@ def test_jobs_without_problems():
     assert problems(*TWO_GROUPS) == []
     assert problems(*PPO, *TWO_GROUPS) == []
     assert problems(dag(*GRPO)) == []
+    assert problems(replaced(ROLLOUT, ROLLOUT + ", writes: [answer]")) == []
     assert problems(KL_OFF, dag(ROLLOUT, REWARD, ADVANTAGE, LONE_UPDATE)) == []
 
 
@@ -163,6 +164,11 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
         # shape
         ([replaced(REWARD, REWARD.replace("[rollout]", "[advantage]"))], "after", "reward -> advantage -> reward"),
         ([replaced(ROLLOUT, ROLLOUT + ", after: [reward]")], "stages[0].after", "cycle"),
+        (
+            [dag("name: mine, run: 'm:f'", ROLLOUT + ", after: [mine]", *GRPO[1:])],
+            "stages[1].after",
+            "a step begins in Rollout, so nothing comes before it",
+        ),
         ([replaced(REWARD, "name: reward, run: Reward")], "stages[1].after", "unreachable"),
         ([dag(*GRPO, "name: log, run: 'm:f'")], "stages[5].after", "unreachable"),
         ([dag("name: log, run: 'm:f'"), "rewards=[]"], "stages", "Rollout"),
@@ -185,6 +191,8 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
         ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], reads: [qqqq]")], "stages[5].reads", "in writes"),
         # fields of stages
         ([replaced(REWARD, REWARD + ", reads: [x]")], "stages[1].reads", "its own columns"),
+        ([replaced(REWARD, REWARD + ", writes: [x]")], "stages[1].writes", "its own columns"),
+        ([replaced(ROLLOUT, ROLLOUT + ", reads: [x]")], "stages[0].reads", "its own columns"),
         ([replaced(REWARD, REWARD + ", options: {a: 1}")], "stages[1].options", "no options"),
         ([replaced(ROLLOUT, ROLLOUT + ", balance: Tokens")], "stages[0].balance", "nothing to balance"),
         ([replaced(ADVANTAGE, ADVANTAGE + ", rename: {reward: x}")], "rename.reward", "Did you mean rewards?"),
@@ -192,6 +200,7 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
         ([dag(*GRPO, "name: mine, run: 'm:f', after: [rollout], models: [actor]")], "stages[5].models", "not built"),
         ([replaced(REFERENCE, "name: reference, run: LogProbs, after: [rollout]")], "stages[2].models", "[reference]"),
         ([replaced(REWARD, REWARD + ", models: [actor]")], "stages[1].models", "no model"),
+        (["models.0.name=policy", dag(*GRPO)], "stages[0].models", "or write models: [policy]"),
         # contradictions
         ([KL_OFF, dag(*GRPO)], "stages[2]", "kl.coefficient is 0"),
         (

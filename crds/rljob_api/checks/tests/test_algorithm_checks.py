@@ -199,6 +199,8 @@ def test_a_contradiction_with_the_rest_of_the_job(overrides, path, words):
         (["algorithm={name: DAPO}", dag(ROLLOUT, REWARD, UPDATE)], "spec.algorithm.sampling.dynamic", "true"),
         (["rollout.temperature=0"], "spec.rollout.temperature", "0"),
         (["algorithm.kl={coefficient: 0, target: 0.1}"], "spec.algorithm.kl.target", "0.1"),
+        (["metadata.name=Größe"], "metadata.name", '"Größe"'),
+        (["rewards=[]"], "spec.rewards", ""),
     ],
 )
 def test_what_stands_there_is_told(overrides, path, found):

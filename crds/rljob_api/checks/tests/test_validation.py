@@ -258,9 +258,20 @@ def test_a_column_that_is_missing_is_told_with_the_stage_that_makes_it(column, m
     assert maker in problem.fix
 
 
-def test_a_misspelt_stage_is_one_problem_not_one_for_everything_downstream():
-    (problem,) = problems(replaced(ADVANTAGE, ADVANTAGE.replace("run: Advantage", "run: Advantege")))
-    assert problem.path == "spec.dag.stages[3].run"
+@pytest.mark.parametrize(
+    ("right", "wrong", "path"),
+    [
+        (ADVANTAGE, ADVANTAGE.replace("run: Advantage", "run: Advantege"), "stages[3].run"),
+        (REWARD, REWARD.replace("rollout]", "rolout]"), "stages[1].after[0]"),
+        # likest to its own name, which it cannot mean
+        (ADVANTAGE, ADVANTAGE.replace("reward]", "reward, advantagee]"), "stages[3].after[1]"),
+        (REFERENCE, REFERENCE.replace("[reference]", "[refrence]"), "stages[2].models[0]"),
+        (ROLLOUT, ROLLOUT + ", group: trian", "stages[0].group"),
+    ],
+)
+def test_a_misspelt_name_is_one_problem_not_one_for_everything_downstream(right, wrong, path):
+    (problem,) = problems(replaced(right, wrong))
+    assert problem.path == f"spec.dag.{path}"
 
 
 def test_ppo_without_a_critic_in_the_dag_says_which_stage_is_missing():

@@ -30,6 +30,7 @@ from rljob_worker.databuffer.service import Service
 from rljob_worker.databuffer.shared_memory import created, mapped
 from rljob_worker.databuffer.store import Store
 from rljob_worker.errors import InvalidJob, RLJobError
+from rljob_worker.lifeline import die_with
 from rljob_worker.ports import check_free
 
 MAX_SOCKET_PATH = 107
@@ -165,7 +166,8 @@ def main() -> int:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    _die_with_parent()
+    if _parent_pipe() is not None:  # only where there is a supervisor to die with
+        die_with(os.getppid(), signal.SIGTERM)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with serving(settings_from(os.environ)) as ports:
@@ -205,13 +207,3 @@ def _parent_pipe() -> int | None:
         return sys.stdin.fileno()
     lifeline = os.environ.get("RLJOB_LIFELINE_FD")
     return int(lifeline) if lifeline else None
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent dies; only where there is a supervisor to die with."""
-    if _parent_pipe() is None or sys.platform != "linux":
-        return
-    import ctypes
-
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, int(signal.SIGTERM), 0, 0, 0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_worker.forkserver import wire
-from rljob_worker.forkserver.environment import ROOT, SWITCH, key, server_environment
+from rljob_worker.forkserver.environment import ROOT, key, server_environment
 from rljob_worker.forkserver.request import WorkerRequest, command_of
 from rljob_worker.lifeline import dying_with_me
 
@@ -60,8 +60,6 @@ def open_fork_server(environment: Mapping[str, str], preload: str | None) -> For
 
     `preload`: the module to import first; None where nothing will be forked.
     """
-    if environment.get(SWITCH) == "off":
-        preload = None
     if preload is not None and environment.get(ROOT):
         server = _from_root(Path(environment[ROOT]), environment)
         if server is not None:

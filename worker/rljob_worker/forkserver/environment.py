@@ -9,7 +9,9 @@ from pathlib import Path
 from rljob_api.catalogue.profiles import DEFAULT
 
 SWITCH = "RLJOB_FORK_WORKERS"
-"""`off`: every worker imports for itself. For accelerators whose libraries touch a device when they are imported."""
+"""`off`: every worker imports for itself; `on`: workers are forked, whatever the device."""
+FORKED_DEVICES = frozenset({"cpu", "cuda"})
+"""torch itself touches these at first use. Plugins for others are imported with torch, and may touch a device then."""
 ROOT = "RLJOB_FORK_ROOT"
 """The socket of a root fork server."""
 
@@ -21,6 +23,12 @@ SINGLE_THREADED: Mapping[str, str] = {
 
 _OF_A_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
 _OF_A_POD = frozenset({"PYTHONPATH", *(each.visible_devices_env for each in DEFAULT.values())})
+
+
+def are_forked(device: str, environment: Mapping[str, str]) -> bool:
+    """Whether workers with this torch device and environment are forks."""
+    switch = environment.get(SWITCH)
+    return switch == "on" or (switch != "off" and device in FORKED_DEVICES)
 
 
 def server_environment(environment: Mapping[str, str]) -> dict[str, str]:

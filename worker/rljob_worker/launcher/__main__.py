@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rljob_worker.errors import RLJobError
 from rljob_worker.forkserver.client import open_fork_server
+from rljob_worker.forkserver.environment import are_forked
 from rljob_worker.launcher.board import Board
 from rljob_worker.launcher.children import PRELOAD, Child, start_worker, worker_environment
 from rljob_worker.launcher.endpoint import Endpoint
@@ -44,7 +45,8 @@ def launch(pod: Pod, command: Sequence[str] | None) -> int:
     """Start the workers, serve their metrics, wait; returns the pod's exit code. `command`: in place of the workers."""
     board = Board(pod.attempt, pod.num_workers)
     # the server first: a fork beside the endpoint's threads could inherit a held lock
-    server = open_fork_server(worker_environment(), None if command else PRELOAD)
+    forked = command is None and are_forked(pod.device, environment())
+    server = open_fork_server(worker_environment(), PRELOAD if forked else None)
     with contextlib.closing(server), _words_directory(pod) as words_dir:
         children = [start_worker(server, pod, n, command, words_dir) for n in range(pod.num_workers)]
         watch = Watch(children, server, board, lifeline_fd())

@@ -21,6 +21,8 @@ class Pod:
     """One file per worker here; None: workers write to this process's output, where `kubectl logs` reads."""
     metrics_port: int
     """0: the system chooses and only this machine can connect."""
+    device: str = "cpu"
+    """The workers' torch device type."""
 
     def rank(self, local_rank: int) -> int:
         """The worker's number in its group."""
@@ -40,6 +42,7 @@ def pod_from(environment: Mapping[str, str]) -> Pod:
         group=group,
         host=_number(environment, "RLJOB_HOST_INDEX"),
         num_workers=plan.group(group).workers_per_host,
+        device=plan.group(group).device,
         attempt=_number(environment, "RLJOB_ATTEMPT"),
         log_dir=Path(log_dir) if log_dir else None,
         metrics_port=_number(environment, "RLJOB_METRICS_PORT") if environment.get("RLJOB_METRICS_PORT") else 0,

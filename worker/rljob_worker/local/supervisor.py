@@ -18,7 +18,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.forkserver.client import fork_root
-from rljob_worker.forkserver.environment import ROOT, SWITCH
+from rljob_worker.forkserver.environment import ROOT, are_forked
 from rljob_worker.launcher.children import PRELOAD
 from rljob_worker.local.environment import NO_ROOT, ForkRoot, RunContext, pod_environment
 from rljob_worker.local.gang import Commands, Gang, GangEnd, usable_cores
@@ -178,9 +178,9 @@ class Supervisor:
     @contextlib.contextmanager
     def _fork_root(self, context: RunContext) -> Iterator[ForkRoot]:
         """What every attempt's workers are forked from: the one this process was given, or one for this run."""
-        environment = pod_environment(os.environ, context, context.plan.groups[0], 0, usable_cores())
-        inherited = os.environ.get(ROOT, "")
-        if inherited or not self._launch.commands.forks or environment.get(SWITCH) == "off":
+        group, inherited = context.plan.groups[0], os.environ.get(ROOT, "")
+        environment = pod_environment(os.environ, context, group, 0, usable_cores())
+        if inherited or not self._launch.commands.forks or not are_forked(group.device, environment):
             yield ForkRoot(inherited)
             return
         path = context.scratch / "fork.sock"

@@ -18,8 +18,6 @@ from typing import NoReturn
 CHECK_SECONDS = 5.0
 """How often the parent is looked at, for the case that a copy of the pipe's other end outlives the worker."""
 
-_PR_SET_PDEATHSIG = 1
-
 
 def guard(child: int, worker: int, results: int) -> NoReturn:
     """Wait for the worker to die or `child` to end; report the end on `results`; kill the group."""
@@ -40,16 +38,6 @@ def guard(child: int, worker: int, results: int) -> NoReturn:
             os.read(wake, 512)
     os.killpg(0, signal.SIGKILL)
     os._exit(1)  # unreachable: this process belongs to the group
-
-
-def die_with(guardian: int) -> None:
-    """Ask the kernel to kill this process when the guardian dies."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guardian:
-        os._exit(1)
 
 
 def _report(results: int, code: int) -> None:

@@ -20,8 +20,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from rljob_worker.lifeline import die_with
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
-from rljob_worker.rewards.guardian import die_with, guard
+from rljob_worker.rewards.guardian import guard
 from rljob_worker.rewards.loading import Description, Refused, is_async, load
 
 CONCURRENT_ROWS = 64
@@ -105,7 +106,7 @@ def main() -> None:
     if child:
         os.close(requests)
         guard(child, worker, results)
-    die_with(guardian)
+    die_with(guardian, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.forkserver.environment import key, search_path, server_environment
+from rljob_worker.forkserver.environment import are_forked, key, search_path, server_environment
 
 BASE = {"HOME": "/home/me", "OMP_NUM_THREADS": "2", "RLJOB_GROUP": "train", "PYTHONPATH": "/job"}
 
@@ -38,3 +38,9 @@ def test_a_fork_finds_modules_where_a_fresh_process_would() -> None:
     path = search_path(current, server={"PYTHONPATH": "/ours"}, fork={"PYTHONPATH": "/job:/ours"})
     assert path == ["/job", "/ours", "/lib/python3.11", "/lib/python3.11/site-packages"]
     assert search_path(current, server={}, fork={}) == current
+
+
+def test_devices_of_plugins_are_left_alone_unless_somebody_knows_better() -> None:
+    assert are_forked("cpu", {}) and are_forked("cuda", {})
+    assert not are_forked("npu", {}) and are_forked("npu", {"RLJOB_FORK_WORKERS": "on"})
+    assert not are_forked("cuda", {"RLJOB_FORK_WORKERS": "off"})

@@ -129,9 +129,8 @@ def test_a_server_that_cannot_be_forked_says_why_and_starts_programs(
     assert why in capfd.readouterr().err
 
 
-def test_forks_can_be_switched_off(tmp_path: Path) -> None:
-    off = {"RLJOB_FORK_WORKERS": "off"}
-    with closing(open_fork_server({**plain_environment(), **off}, LIGHT)) as server:
+def test_without_a_preload_nothing_is_forked(tmp_path: Path) -> None:
+    with closing(open_fork_server(plain_environment(), None)) as server:
         assert not ask(server, tmp_path).report()["forked"]
 
 

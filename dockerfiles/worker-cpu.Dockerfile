@@ -50,7 +50,7 @@ ENV HOME=/tmp HF_HOME=/workspace/.cache/huggingface PYTHONUNBUFFERED=1 OMP_WAIT_
 
 # the tiny model learns to read and write; only a change of its own recipe trains it again
 FROM runtime AS examples
-COPY worker/rljob_worker/__init__.py /source/rljob_worker/
+COPY worker/rljob_worker/__init__.py worker/rljob_worker/built_once.py /source/rljob_worker/
 COPY worker/rljob_worker/tiny /source/rljob_worker/tiny
 RUN PYTHONPATH=/source python -m rljob_worker.tiny --out /workspace/arithmetic
 COPY examples/*.py /workspace/

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from e2e.cluster.archive import image_config, write_image
-from e2e.cluster.cache import build_once, cache_root, digest
 from e2e.cluster.commands import run
 from e2e.cluster.system_packages import IMAGE_BUILDING, ensure_installed
+from rljob_worker.built_once import build_once, cache_root, digest
 
 PAUSE_IMAGE = "localhost/pause:1"
 BUSYBOX_IMAGE = "localhost/busybox:1"

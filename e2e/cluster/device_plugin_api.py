@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from e2e.cluster.cache import build_once, cache_root, digest
 from e2e.cluster.commands import run
 from e2e.cluster.go_programs import KUBERNETES_VERSION
+from rljob_worker.built_once import build_once, cache_root, digest
 
 KUBELET_MODULE = f"k8s.io/kubelet@{KUBERNETES_VERSION.replace('v1.', 'v0.', 1)}"
 INTERFACE = "pkg/apis/deviceplugin/v1beta1/api.proto"

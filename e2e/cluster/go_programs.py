@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster.cache import build_once, cache_root, digest
 from e2e.cluster.commands import run
+from rljob_worker.built_once import build_once, cache_root, digest
 
 KUBERNETES_VERSION = "v1.34.2"
 KUBERNETES_PROGRAMS = (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster.cache import digest
+from rljob_worker.built_once import digest
 
 CHECKOUT = Path(__file__).parents[2]
 SOURCES = (

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from e2e.cluster.cache import cache_root, locked
 from e2e.cluster.commands import environment, run
 from e2e.cluster.containerd import Containerd, store_config
 from e2e.cluster.waiting import wait_until
+from rljob_worker.built_once import cache_root, locked
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster import access, cgroups, control_plane, device_processes, images, kwok
-from e2e.cluster.cache import locked
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
@@ -20,6 +19,7 @@ from e2e.cluster.node import LocalNode
 from e2e.cluster.spec import ClusterSpec, RunDir, claim
 from e2e.cluster.system_packages import RUNTIME, ensure_installed
 from e2e.cluster.waiting import wait_until
+from rljob_worker.built_once import locked
 
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from e2e.cluster.cache import cache_root
 from e2e.cluster.network import MAX_NODES, Network
 from e2e.cluster.processes import ProcessTable
+from rljob_worker.built_once import cache_root
 
 
 @dataclass(frozen=True, slots=True)

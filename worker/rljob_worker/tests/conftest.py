@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.tiny.recipe import make, quick
+from rljob_worker.tiny.make import make
+from rljob_worker.tiny.recipe import quick
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
-"""`python -m rljob_worker.tiny --out DIR`: makes the tiny model and its data, unless they are there."""
+"""`python -m rljob_worker.tiny --out DIR`: the tiny model and its data, made unless this user has them already."""
 
 import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from rljob_worker.tiny.recipe import Recipe, make, quick
+from rljob_worker.tiny.provide import provide
+from rljob_worker.tiny.recipe import Recipe, quick
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -14,7 +15,7 @@ def main(arguments: list[str] | None = None) -> None:
         recipe = replace(recipe, threads=options.threads)
     if options.steps is not None:
         recipe = replace(recipe, pretraining=replace(recipe.pretraining, steps=options.steps))
-    if make(recipe, options.out):
+    if provide(recipe, options.out):
         print(f"wrote {options.out}/model, train.parquet and validation.parquet")
     else:
         print(f"{options.out} is up to date")

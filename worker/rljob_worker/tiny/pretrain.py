@@ -3,28 +3,16 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from rljob_worker.tiny.muon import Muon
+from rljob_worker.tiny.recipe import Pretraining
 from rljob_worker.tiny.tokenizer import encode_answer, encode_prompt
 
 _IGNORED = -100
-
-
-@dataclass(frozen=True)
-class Pretraining:
-    """Optimizer settings; `steps` 0 leaves the model as it was initialised."""
-
-    steps: int = 400
-    rows_per_step: int = 64
-    matrix_learning_rate: float = 0.02
-    learning_rate: float = 3e-3
-    warmup_steps: int = 30
-    weight_decay: float = 0.1
-    max_grad_norm: float = 1.0
 
 
 def learning_rate_factor(step: int, settings: Pretraining) -> float:
@@ -71,7 +59,7 @@ def _optimizers(model: Qwen3ForCausalLM, settings: Pretraining) -> list[torch.op
     others = [weight for name, weight in model.named_parameters() if weight.ndim != 2 or "embed" in name]
     decay = settings.weight_decay
     return [
-        torch.optim.Muon(matrices, lr=settings.matrix_learning_rate, weight_decay=decay),
+        Muon(matrices, lr=settings.matrix_learning_rate, weight_decay=decay),
         torch.optim.AdamW(others, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=decay),
     ]
 

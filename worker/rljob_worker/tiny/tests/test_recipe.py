@@ -1,13 +1,15 @@
 import pyarrow.parquet as pq
+import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rljob_worker.tiny.__main__ import main
+from rljob_worker.tiny import recipe
 from rljob_worker.tiny.decoding import greedy_answers, stated_result
+from rljob_worker.tiny.make import make
 from rljob_worker.tiny.model import build_model
-from rljob_worker.tiny.pretrain import Pretraining, answer_loss, collate, learning_rate_factor, pretrain
+from rljob_worker.tiny.pretrain import answer_loss, collate, learning_rate_factor, pretrain
 from rljob_worker.tiny.problems import dataset, split_problems
-from rljob_worker.tiny.recipe import make, quick
+from rljob_worker.tiny.recipe import Pretraining, Recipe, quick
 from rljob_worker.tiny.tokenizer import train_tokenizer
 
 ROWS = dataset(split_problems(0).train, 64, 0)
@@ -17,29 +19,37 @@ def build_tokenizer():
     return train_tokenizer(text for row in ROWS for text in row.values())
 
 
-def test_quick_makes_a_model_and_data_that_load(tmp_path, capsys):
-    main(["--out", str(tmp_path), "--quick"])
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
-    rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("made")
+    make(quick(), directory)
+    return directory
+
+
+def test_quick_makes_a_model_and_data_that_load(made):
+    model = AutoModelForCausalLM.from_pretrained(made / "model")
+    tokenizer = AutoTokenizer.from_pretrained(made / "model")
+    rows = pq.read_table(made / "train.parquet").to_pylist()
     assert set(rows[0]) == {"question", "answer"}
     assert len(rows) == 256
-    assert len(pq.read_table(tmp_path / "validation.parquet")) == 32
+    assert len(pq.read_table(made / "validation.parquet")) == 32
     assert len(greedy_answers(model, tokenizer, [row["question"] for row in rows[:3]], max_tokens=4)) == 3
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(made, tmp_path, capsys):
+    for seed in (0, 1):
+        make(quick(seed), tmp_path / str(seed))
+    first, again, other = (path / "model" / "model.safetensors" for path in (made, tmp_path / "0", tmp_path / "1"))
+    assert first.read_bytes() == again.read_bytes() != other.read_bytes()
     assert "greedy accuracy of the base model" in capsys.readouterr().out
 
 
-def test_made_again_only_when_the_settings_change(tmp_path):
-    assert make(quick(steps=0), tmp_path)
-    assert not make(quick(steps=0), tmp_path)
-    assert make(quick(seed=1, steps=0), tmp_path)
-
-
-def test_the_same_seed_gives_the_same_weights(tmp_path):
-    for name in ("one", "two"):
-        make(quick(), tmp_path / name)
-    files = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "two")]
-    assert files[0] == files[1]
+def test_what_decides_the_result_decides_the_key(monkeypatch):
+    keys = {Recipe().key(), Recipe(seed=1).key(), quick().key(), quick(steps=0).key()}
+    assert len(keys) == 4
+    assert Recipe().key() in keys
+    monkeypatch.setattr(recipe, "version", lambda package: f"{package} 0.0.1")
+    assert Recipe().key() not in keys
 
 
 def test_the_model_has_about_a_million_parameters():

@@ -1,35 +1,10 @@
-"""What is built once."""
-
-from pathlib import Path
+"""Programs of the cluster: how they are named, versioned and run."""
 
 import pytest
 
-from e2e.cluster.cache import build_once, digest
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import GO_PROGRAMS, replacements
 from e2e.cluster.waiting import wait_until
-
-
-def test_a_thing_is_built_once(tmp_path: Path) -> None:
-    built: list[Path] = []
-    for _ in range(2):
-        assert build_once(tmp_path / "thing-1", built.append) == tmp_path / "thing-1"
-    assert len(built) == 1
-
-
-def test_a_build_that_fails_is_built_again(tmp_path: Path) -> None:
-    def fail(folder: Path) -> None:
-        (folder / "half").touch()
-        raise CommandFailed("no space")
-
-    with pytest.raises(CommandFailed):
-        build_once(tmp_path / "thing-1", fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["thing-1.lock"]
-    assert build_once(tmp_path / "thing-1", lambda folder: (folder / "whole").touch()).joinpath("whole").exists()
-
-
-def test_parts_that_run_together_the_same_way_have_different_digests() -> None:
-    assert digest("ab", "c") != digest("a", "bc")
 
 
 def test_every_program_has_a_folder_of_its_own() -> None:

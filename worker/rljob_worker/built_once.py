@@ -1,13 +1,13 @@
 """Things built once and kept: each in a folder named after what it was built from."""
 
-import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+
+from filelock import FileLock
 
 
 def cache_root() -> Path:
@@ -23,21 +23,23 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()[:12]
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> FileLock:
     """One builder at a time: a second process waits, then finds the work done."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return FileLock(path)
 
 
-def build_once(target: Path, build: Callable[[Path], None]) -> Path:
-    """Fills `target` by calling `build` on an empty folder beside it: a build that fails leaves no target."""
-    if target.is_dir():
+def build_once(target: Path, build: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.is_dir) -> Path:
+    """Fills `target` by calling `build` on an empty folder beside it: a build that fails or is killed leaves no target.
+
+    What is there and not whole is built again.
+    """
+    if is_whole(target):
         return target
     with locked(target.with_name(target.name + ".lock")):
-        if not target.is_dir():
+        if not is_whole(target):
+            for left in (target, *target.parent.glob(f".{target.name}-*")):  # the lock is ours: nobody builds there
+                shutil.rmtree(left, ignore_errors=True)
             fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
             try:
                 build(fresh)
@@ -46,3 +48,12 @@ def build_once(target: Path, build: Callable[[Path], None]) -> Path:
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
     return target
+
+
+def can_keep(target: Path) -> bool:
+    """Whether `target` can be built: its folder is made where that is possible."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(target.parent, os.W_OK | os.X_OK)

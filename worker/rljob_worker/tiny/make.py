@@ -1,0 +1,62 @@
+"""Makes the model and its data from a recipe."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from rljob_worker.tiny.corpus import texts
+from rljob_worker.tiny.decoding import greedy_accuracy
+from rljob_worker.tiny.model import build_model
+from rljob_worker.tiny.pretrain import pretrain
+from rljob_worker.tiny.problems import Problem, dataset, split_problems, terse
+from rljob_worker.tiny.recipe import Recipe
+from rljob_worker.tiny.seal import break_seal, seal
+from rljob_worker.tiny.tokenizer import train_tokenizer
+
+
+def make(recipe: Recipe, directory: Path) -> None:
+    """Writes `directory`/model, train.parquet and validation.parquet, then seals them.
+
+    The model is a Hugging Face directory with its tokenizer; the files have columns `question` and `answer`.
+    """
+    break_seal(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(recipe.threads)
+    problems = split_problems(recipe.seed, recipe.num_validation)
+    validation = dataset(problems.validation, recipe.num_validation, recipe.seed)
+    pq.write_table(pa.Table.from_pylist(validation), directory / "validation.parquet")
+    train = dataset(problems.train, recipe.num_train, recipe.seed)
+    pq.write_table(pa.Table.from_pylist(train), directory / "train.parquet")
+    tokenizer = train_tokenizer(_spelling(problems.train, train))
+    model = build_model(tokenizer, recipe.seed)
+    _pretrain(model, tokenizer, problems.train, recipe)
+    accuracy = greedy_accuracy(model, tokenizer, validation)
+    print(f"greedy accuracy of the base model: {accuracy:.2f}", flush=True)
+    transformers_logging.disable_progress_bar()
+    model.save_pretrained(directory / "model")
+    tokenizer.save_pretrained(directory / "model")
+    seal(directory, recipe)
+
+
+def _spelling(problems: tuple[Problem, ...], rows: list[dict[str, str]]) -> list[str]:
+    """Every word and way of answering the tokenizer has to know."""
+    guesses = [terse(problem.result) for problem in problems]
+    return [text for row in rows for text in row.values()] + guesses
+
+
+def _pretrain(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: tuple[Problem, ...], recipe: Recipe
+) -> None:
+    steps, began = recipe.pretraining.steps, time.monotonic()
+    print(f"pre-training {model.num_parameters() / 1e6:.1f} M parameters for {steps} steps", flush=True)
+
+    def report(step: int, loss: float) -> None:
+        if step % 50 == 0 or step == steps:
+            print(f"  step {step}/{steps}  loss {loss:.3f}  {time.monotonic() - began:.0f} s", flush=True)
+
+    pretrain(model, tokenizer, texts(problems, recipe.mixture, recipe.seed), recipe.pretraining, report)

@@ -63,6 +63,10 @@ def test_more_steps_than_all_are_all() -> None:
     assert (known.percent, known.estimated_remaining_seconds) == (100, 0)
 
 
+def test_a_job_is_not_at_a_hundred_percent_before_its_last_step() -> None:
+    assert told(step=199, total_steps=200).percent == 99
+
+
 @pytest.mark.parametrize(
     ("step", "grew"),
     [(7, timestamp(NOW)), (8, BEFORE.last_step_time), (9, timestamp(NOW))],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,8 +18,11 @@ from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.runtime.precision import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
+
+log = logging.getLogger(__name__)
 
 GENERATING = {name for name, stage in STAGES.items() if stage.use == "Generates"}
 """Stages that read prompts and make rows of them."""
@@ -26,6 +30,8 @@ GENERATING = {name for name, stage in STAGES.items() if stage.use == "Generates"
 
 def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.device, cache_dir: Path) -> Resources:
     """Engines of this group, and what its Rollout, Sample and Reward stages read with. Collective over the group."""
+    if rank == 0 and (warning := slow_precision(plan, group, cpu_has_bfloat16())):
+        log.warning(warning)
     engines = [engine for engine in plan.engines if engine.group == group.name]
     runs = {plan.stage(name).run for name in group.schedule}
     uses_text = bool(runs & {*GENERATING, "Reward"}) or any(":" in run for run in runs)

@@ -1,0 +1,24 @@
+"""A job's number format on a CPU that computes it slowly: only this warning depends on the CPU, never the format."""
+
+import torch
+
+from rljob_api.planning.plan import GroupPlan, Plan
+
+
+def slow_precision(plan: Plan, group: GroupPlan, cpu_has_bfloat16: bool) -> str | None:
+    """What to say to the person who started the job; None where the group computes its format fast."""
+    if group.device != "cpu" or plan.spec.training.precision != "BFloat16" or cpu_has_bfloat16:
+        return None
+    return (
+        "training.precision is BFloat16, and this CPU has no instructions for it: its matrix products take tens of "
+        "times longer than in Float32; set training.precision: Float32"
+    )
+
+
+def cpu_has_bfloat16() -> bool:
+    """What oneDNN says, which multiplies torch's bfloat16 matrices on a CPU, within its ONEDNN_MAX_CPU_ISA.
+
+    True also for AVX-512 without bfloat16 instructions, where it takes 1.5 times as long as float32. What torch.cpu
+    says of the processor itself does not show which kernels are used.
+    """
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

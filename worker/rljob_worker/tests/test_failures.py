@@ -10,6 +10,9 @@ from rljob_worker.tests.jobs import CPU, make_job, run_job
 from rljob_worker.tests.live_run import live_run
 from rljob_worker.tests.trouble import ask_for, held, troubled_job
 
+ATTEMPT = ("databuffer", "launcher", "runtime", "rewards.process")
+"""What runs as long as an attempt does."""
+
 
 def steps_of(run):
     return [line["step"] for line in run.metrics]
@@ -101,18 +104,27 @@ def corrupt(checkpoint):
     shard.write_bytes(content)
 
 
-def test_a_killed_data_buffer_costs_the_steps_since_the_checkpoint(tiny, tmp_path):
+def test_a_killed_data_buffer_or_launcher_costs_the_steps_since_the_checkpoint(tiny, tmp_path):
     groups = [{"name": "rollout", "accelerator": CPU}, {"name": "train", "accelerator": CPU}]
     ask_for(tmp_path, steps={3: "hold"})
     with live_run(troubled_job(tiny, workerGroups=groups, stop={"steps": 4}), tmp_path) as live:
         live.wait_for(held(tmp_path, 3).exists)
         assert len(live.pids("rljob_worker.databuffer")) == 2
         os.kill(live.pids("rljob_worker.databuffer")[0], signal.SIGKILL)
+        ask_for(tmp_path, steps={4: "hold"})
+
+        live.wait_for(held(tmp_path, 4).exists)
+        of_attempt = {module: set(live.pids(f"rljob_worker.{module}")) for module in ATTEMPT}
+        assert all(of_attempt.values()) and len(of_attempt["launcher"]) == 2
+        os.kill(of_attempt["launcher"].pop(), signal.SIGKILL)
+        live.wait_for(lambda: "restart 2 of 3" in live.output)
+        assert not set.union(*of_attempt.values()) & set(live.pids()), "both pods go, whichever was hit"
         ask_for(tmp_path)
         run = live.finished()
     assert run.code == 0, run.output + run.logs
     assert "-0: no last words; killed by signal 9" in run.output
     assert "databuffer-" in run.output and "restart 1 of 3, from the checkpoint of step 2" in run.output
+    assert "launcher-" in run.output and "restart 2 of 3, from the checkpoint of step 3" in run.output
     assert steps_of(run) == [1, 2, 3, 4]
 
 

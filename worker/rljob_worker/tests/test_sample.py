@@ -129,6 +129,26 @@ def test_surplus_is_carried_on_while_only_the_critic_learns(tiny, tmp_path):
     assert [versions for _, versions in seen_in(tmp_path).values()] == [{0}, {0}, {0}, {3}]
 
 
+def test_rows_that_two_ranks_carried_on_are_used_by_one(tiny, tmp_path):
+    sampling = {"dynamic": True, "oversampling": 8.0}
+    algorithm = WARM_UP | {"sampling": sampling, "critic": {"learningRate": 1.0e-3, "warmupSteps": 3}}
+    job = sampling_job(tiny, tmp_path, algorithm, stop={"steps": 4}, failurePolicy={"maxRestarts": 0})
+    (tmp_path / "crash").touch()
+    killed = run_job(job, tmp_path)
+    assert "killed by signal 9" in killed.output, killed.output + killed.logs
+    # 4 x 8 = 32 are drawn, the first 16 by rank 0, and two of each four are kept: enough for four steps
+    assert killed.metrics[2]["sampling/groups_carried_on"] == 8
+    (tmp_path / "seen.jsonl").unlink()
+    resumed = run_job(job, tmp_path, "--set", "workerGroups.0.accelerator.count=1")
+    assert resumed.code == 0, resumed.output + resumed.logs
+    assert [figures(step)[:2] for step in resumed.metrics[3:]] == [[0, 0], [0, 0]], "nothing had to be drawn"
+    # what is left was drawn and carried on by rank 1, which is gone
+    assert seen_in(tmp_path) == {
+        3: ([[(8, 16), (9, 19), (10, 20), (11, 23)]], {0}),
+        4: ([[(12, 24), (13, 27), (14, 28), (15, 31)]], {0}),
+    }
+
+
 @pytest.mark.parametrize(
     "algorithm, split",
     [(DAPO, False), (DAPO, True), (WARM_UP | {"critic": {"warmupSteps": 3}}, False)],

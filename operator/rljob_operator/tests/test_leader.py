@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -100,9 +102,14 @@ def play(
     asyncio.run(stage())
 
 
+def num_reconciled(acting: Scene, result: str) -> float | None:
+    return acting.metrics.registry.get_sample_value("rljob_operator_reconcile_seconds_count", {"result": result})
+
+
 def child(name: str, of: str) -> dict[str, Any]:
     labels = {"rljob.dev/job": of, "app.kubernetes.io/managed-by": "rljob-operator"}
-    return {"metadata": {"name": name, "namespace": "default", "labels": labels, "resourceVersion": "6"}}
+    metadata = {"name": name, "namespace": "default", "labels": labels, "resourceVersion": "6"}
+    return {"metadata": metadata, "spec": {"nodeName": "node1", "containers": []}}
 
 
 def test_no_job_is_looked_at_before_pods_are_known(tmp_path: Path) -> None:
@@ -130,11 +137,15 @@ def test_no_job_is_looked_at_before_pods_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [JOBS, "/apis"])
-def test_a_cluster_without_the_crd_is_waited_for_until_one_is_told_to_stop(path: str, tmp_path: Path) -> None:
+def test_a_cluster_without_the_crd_is_waited_for_until_one_is_told_to_stop(
+    path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(acting: Scene) -> None:
         await acting.until_unready("no such thing; is the CRD installed?")
         acting.stop.set()
         await acting.work
+        assert "no such thing; is the CRD installed?" in caplog.text
+        assert len(acting.server.requests("GET", path)) == 1, "the next look is in 5 s"
         assert not acting.server.requests("WATCH", JOBS)
 
     play(tmp_path, scene, lambda server: server.on("GET", path, refuse(404, "NotFound", "no such thing")))
@@ -165,7 +176,9 @@ def test_changes_of_pods_and_of_places_in_a_queue_are_reasons_to_look(tmp_path: 
         ours = "app.kubernetes.io/managed-by=rljob-operator,rljob.dev/job"
         assert {seen.query["labelSelector"] for seen in acting.server.requests("WATCH", WORKLOADS)} == {ours}
         surroundings = acting.diary.surroundings
-        assert surroundings is not None and surroundings.pods.of(Key("default", "mine"))
+        assert surroundings is not None
+        # of a pod's spec nothing else is read, and there are many pods
+        assert [each["spec"] for each in surroundings.pods.of(Key("default", "mine"))] == [{"nodeName": "node1"}]
         assert last_heard(acting, "pods") and last_heard(acting, "workloads")
 
     play(tmp_path, scene, script)
@@ -211,7 +224,9 @@ def test_a_change_that_no_event_told_of_is_found_and_counted(tmp_path: Path) -> 
     play(tmp_path, scene, script, queue={"resyncSeconds": 0.1})
 
 
-def test_what_is_under_way_ends_before_the_leader_does(tmp_path: Path) -> None:
+def test_what_is_under_way_ends_before_the_leader_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rljob_operator")
+
     async def scene(acting: Scene) -> None:
         assert await acting.diary.begun.get() == "mine"
         acting.stop.set()
@@ -219,17 +234,20 @@ def test_what_is_under_way_ends_before_the_leader_does(tmp_path: Path) -> None:
         assert not acting.work.done()
         acting.diary.may_end.set()
         await acting.work
-        assert acting.diary.ended == ["mine"]
+        assert acting.diary.ended == ["mine"] and num_reconciled(acting, "Ok") == 1
+        assert "stopping; 0 jobs wait for the next leader" in caplog.text
+        assert "did not end" not in caplog.text
 
     play(tmp_path, scene, lambda server: server.on("GET", JOBS, page(job("mine", 3), version=5)))
 
 
-def test_what_does_not_end_in_time_is_left(tmp_path: Path) -> None:
+def test_what_does_not_end_in_time_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(acting: Scene) -> None:
         assert await acting.diary.begun.get() == "mine"
         acting.stop.set()
         await acting.work
         assert acting.diary.ended == []
+        assert "what was under way did not end within 0.1 s" in caplog.text
 
     def script(server: ApiServer) -> None:
         server.on("GET", JOBS, page(job("mine", 3), version=5))
@@ -272,15 +290,17 @@ def test_a_part_that_should_run_for_ever_and_ends_is_named(tmp_path: Path) -> No
     [
         ({"watchSilenceSeconds": 1}, "no watch has spoken for 5 s, and a read fails"),
         ({"queueOldestSeconds": 1}, "a job has waited for"),
+        ({"loopLagSeconds": 0.5}, "the event loop was"),
     ],
 )
-def test_a_leader_that_is_deaf_or_stuck_is_ailing(limit: dict[str, float], words: str, tmp_path: Path) -> None:
+def test_a_leader_that_is_deaf_or_stuck_or_late_is_ailing(limit: dict[str, float], words: str, tmp_path: Path) -> None:
     """Health is looked at every 5 s."""
 
     async def scene(acting: Scene) -> None:
         assert await acting.diary.begun.get() == "mine"
         assert acting.leader.ailment is None
         acting.server.on("GET", JOBS, refuse(403, "Forbidden", "no more"))
+        time.sleep(2)  # nothing else of the loop runs
         while acting.leader.ailment is None:
             await asyncio.sleep(0.05)
         assert words in acting.leader.ailment

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from rljob_operator.cluster.client import ApiCluster
+from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.login import Login
 from rljob_operator.key import Key
 from rljob_operator.leader import EndedByItself, Leader, Reconcile, Surroundings
@@ -53,6 +55,7 @@ class Diary:
 @dataclass
 class Scene:
     server: ApiServer
+    cluster: ApiCluster
     leader: Leader
     metrics: Metrics
     diary: Diary
@@ -81,7 +84,7 @@ async def leading(folder: Path, script: Script, guards: list[Guard], settings: d
         leader = Leader(Settings(**settings), login, metrics, cluster, cluster, progress, diary.make)
         work = asyncio.create_task(leader.run(guards, stop, lambda: None))
         try:
-            yield Scene(server, leader, metrics, diary, stop, work)
+            yield Scene(server, cluster, leader, metrics, diary, stop, work)
         finally:
             diary.may_end.set()
             stop.set()
@@ -142,6 +145,8 @@ def test_a_cluster_without_the_crd_is_waited_for_until_one_is_told_to_stop(
 ) -> None:
     async def scene(acting: Scene) -> None:
         await acting.until_unready("no such thing; is the CRD installed?")
+        for _ in range(5):  # as long as it would take to look again at once
+            await acting.cluster.list(POD, None)
         acting.stop.set()
         await acting.work
         assert "no such thing; is the CRD installed?" in caplog.text

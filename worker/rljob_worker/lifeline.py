@@ -4,6 +4,7 @@ Two independent mechanisms, because each has a hole: the kernel's parent-death s
 children; the end of a pipe reaches everybody who watches it, which a stuck process does not.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -35,6 +36,13 @@ def die_with(parent: int, signum: signal.Signals) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + int(signum))
+
+
+def collect_children() -> None:
+    """Take leave of every child that has ended, also of those that were inherited, whatever their status."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def lifeline_fd() -> int | None:

@@ -13,7 +13,8 @@ from rljob_worker.forkserver.becoming import take_environment
 from rljob_worker.forkserver.environment import server_environment
 from rljob_worker.forkserver.request import command_of
 from rljob_worker.forkserver.server import Server
-from rljob_worker.lifeline import die_with
+from rljob_worker.lifeline import collect_children, die_with
+from rljob_worker.signal_pipe import SignalPipe
 
 SERVER = "rljob_worker.forkserver"
 
@@ -33,14 +34,16 @@ class Root:
 
     def serve(self, lifeline: int) -> None:
         """Until the descriptor `lifeline` ends, with whoever started this process."""
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a server ended: the kernel collects them
-        with selectors.DefaultSelector() as selector:
-            selector.register(lifeline, selectors.EVENT_READ)
-            selector.register(self._listener, selectors.EVENT_READ)
-            while lifeline not in {key.fd for key, _ in selector.select()}:
-                channel, _ = self._listener.accept()
-                with channel:
-                    self._welcome(channel, [selector, self._listener])
+        with SignalPipe((signal.SIGCHLD,)) as signals, selectors.DefaultSelector() as selector:
+            for source in (signals.fd, lifeline, self._listener):
+                selector.register(source, selectors.EVENT_READ)
+            while lifeline not in (ready := {key.fd for key, _ in selector.select()}):
+                if signals.read():
+                    collect_children()
+                if self._listener.fileno() in ready:
+                    channel, _ = self._listener.accept()
+                    with channel:
+                        self._welcome(channel, [selector, signals, self._listener])
 
     def _welcome(self, channel: socket.socket, ours: list[Any]) -> None:
         received = wire.receive(channel)
@@ -62,7 +65,7 @@ def _become_server(
 ) -> NoReturn:
     try:
         die_with(root, signal.SIGKILL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
         for each in ours:
             each.close()
         for source, target in zip(output, (1, 2), strict=True):

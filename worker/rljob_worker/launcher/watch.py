@@ -12,6 +12,7 @@ from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.launcher.board import BEAT_SECONDS, Board
 from rljob_worker.launcher.children import Child
 from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, exit_code, gang_code, is_failure
+from rljob_worker.lifeline import collect_children
 from rljob_worker.signal_pipe import SignalPipe
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT)
@@ -42,13 +43,12 @@ class Watch:
                 selector.register(self._lifeline, selectors.EVENT_READ, self._on_orphaned)
             for child in self._children.values():
                 selector.register(child.pipe, selectors.EVENT_READ, self._take_lines(selector, child))
-            self._reap()
             while self._running():
                 for key, _ in selector.select(self._patience_seconds()):
                     key.data()
                 self._board.beat()
                 self._kill_the_late()
-                self._reap()
+                collect_children()  # orphans, which process 1 of a container inherits
             self._drain()
         self._kill_leftovers()
         return gang_code(self.exits) or self._forced_code
@@ -117,12 +117,6 @@ class Watch:
             self._children[message["forked"]].begun(message["pid"])
         else:
             self._on_exit(self._children[message["ended"]], message["status"])
-
-    def _reap(self) -> None:
-        """Collect orphans, which a container's process 1 inherits; the fork server collects the workers."""
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
 
     def _on_exit(self, child: Child, returncode: int) -> None:
         child.returncode = returncode

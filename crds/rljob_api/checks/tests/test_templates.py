@@ -24,7 +24,11 @@ ALLOWED = [
 
 REFUSED = [
     ({"spec": {"hostname": "me"}}, ".spec.hostname", "pods find each other by it"),
+    ({"spec": {"subdomain": "me"}}, ".spec.subdomain", "pods find each other by it"),
     ({"spec": {"restartPolicy": "Always"}}, ".spec.restartPolicy", "spec.failurePolicy"),
+    ({"spec": {"restartPolicy": "Always"}}, ".spec.restartPolicy", "all of them together"),
+    ({"spec": {"terminationGracePeriodSeconds": 5}}, ".terminationGracePeriodSeconds", "the operator counts with it"),
+    ({"spec": {"priorityClassName": "high"}}, ".spec.priorityClassName", "the whole gang has one"),
     ({"spec": {"terminationGracePeriodSeconds": 5}}, ".terminationGracePeriodSeconds", "terminationGraceSeconds"),
     ({"spec": {"priorityClassName": "high"}}, ".spec.priorityClassName", "spec.scheduling.priorityClassName"),
     ({"metadata": {"name": "me"}}, ".metadata.name", "labels and annotations only"),
@@ -33,7 +37,11 @@ REFUSED = [
     ({"spec": {"containers": [{"image": "x"}]}}, ".containers[0]", "has a name"),
     ({"spec": {"containers": [{"name": "data-buffer"}]}}, ".containers[0].name", "initContainers"),
     ({"spec": {"initContainers": [{"name": "data-buffer", "restartPolicy": "Never"}]}}, ".restartPolicy", "sidecar"),
-    ({"spec": {"volumes": [{"name": "arena", "emptyDir": {}}]}}, ".volumes[0].name", "meet on the volume"),
+    ({"spec": {"initContainers": [{"name": "worker"}]}}, ".initContainers[0].name", "one of containers"),
+    *(
+        ({"spec": {"volumes": [{"name": name, "emptyDir": {}}]}}, ".volumes[0].name", "meet on the volume")
+        for name in ("plan", "token", "socket", "arena")
+    ),
     ({"sepc": {}}, ".sepc", "Did you mean spec?"),
     ({"spec": "x"}, ".spec", "not a mapping"),
 ]

@@ -1,5 +1,6 @@
 import pytest
 
+from rljob_api.checks.validation import problems_of
 from rljob_api.tests.builders import (
     ADVANTAGE,
     FULL_EXAMPLE,
@@ -12,6 +13,7 @@ from rljob_api.tests.builders import (
     TWO_GROUPS,
     UPDATE,
     dag,
+    make_job,
     problems,
 )
 
@@ -54,6 +56,12 @@ def test_workers_that_share_a_copy_of_the_model(overrides, path, words):
     refused = [problem for problem in found if "not built yet" not in problem.message]
     assert [problem.path for problem in refused] == [path]
     assert words in str(refused[0])
+
+
+def test_the_profiles_there_are_decide_and_else_the_built_in_ones():
+    assert problems_of(make_job()) == []
+    (problem,) = problems_of(make_job(), {})
+    assert problem.path == "spec.workerGroups[0].accelerator.profile"
 
 
 def test_the_full_example_is_only_ahead_of_the_code():

@@ -164,6 +164,7 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
         # references
         ([replaced(REWARD, REWARD.replace("rollout]", "rolout]"))], "stages[1].after[0]", "Did you mean rollout?"),
         ([replaced(REWARD, REWARD.replace("Reward,", "Rewards,"))], "stages[1].run", "Did you mean Reward?"),
+        ([replaced(REWARD, REWARD.replace("Reward,", "Rewards,"))], "stages[1].run", "Your own stage is written"),
         ([replaced(REFERENCE, REFERENCE.replace("[reference]", "[refrence]"))], "models[0]", "Did you mean reference?"),
         ([replaced(ROLLOUT, ROLLOUT + ", group: trian")], "stages[0].group", "Did you mean train?"),
         ([dag(*GRPO, GRPO[0])], "stages[5].name", "taken by spec.dag.stages[0]"),
@@ -280,6 +281,15 @@ def test_a_column_that_is_missing_is_told_with_the_stage_that_makes_it(column, m
 def test_a_misspelt_name_is_one_problem_not_one_for_everything_downstream(right, wrong, path):
     (problem,) = problems(replaced(right, wrong))
     assert problem.path == f"spec.dag.{path}"
+
+
+def test_what_is_misspelt_counts_as_used():
+    models = "models=[{name: actor, path: a}, {name: judge, path: b}]"
+    scored = dag(*GRPO, "name: judged, run: LogProbs, models: [juge], after: [rollout]")
+    assert [each.path for each in problems(models, scored) if "no stage uses" in each.message] == []
+    placed = [f"{stage}, group: {'rolout' if stage == ROLLOUT else 'train'}" for stage in GRPO]
+    (problem,) = problems(*TWO_GROUPS, dag(*placed))
+    assert (problem.path, problem.fix) == ("spec.dag.stages[0].group", "Did you mean rollout?")
 
 
 def test_ppo_without_a_critic_in_the_dag_says_which_stage_is_missing():

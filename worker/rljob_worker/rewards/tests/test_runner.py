@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.rewards import pool
 from rljob_worker.rewards.pool import RewardRunner
 
 HERE = Path(__file__).parent
@@ -69,12 +71,31 @@ def test_a_number_that_only_some_rows_report_is_averaged_over_those():
 
 
 def test_processes_stay_between_calls():
-    with RewardRunner([user("length")], 1, [HERE]) as runner:
-        runner.check()
-        before = [seat.process.pid for seat in runner._seats]
-        for _ in range(3):
-            assert runner.score(rows("abc")).total.tolist() == [3.0]
-        assert [seat.process.pid for seat in runner._seats] == before
+    with RewardRunner([user("own_pid")], 1, [HERE]) as runner:
+        assert len({runner.score(rows("abc")).total.item() for _ in range(3)}) == 1
+
+
+def test_an_idle_process_that_dies_harms_nobody(tmp_path):
+    spec = user("own_pid_once_two_have_met", options={"folder": str(tmp_path)})
+    with RewardRunner([spec], 2, [HERE]) as runner:
+        both = set(map(int, runner.score(rows("a", "b")).total))
+        first = int(runner.score(rows("a")).total.item())  # one row goes to the same process every time
+        (idle,) = both - {first}
+        guardian = int(Path(f"/proc/{idle}/stat").read_text().split()[3])
+        os.kill(idle, signal.SIGKILL)
+        wait_until_gone([guardian])
+        assert runner.score(rows("a")).total.tolist() == [first]
+
+
+def test_a_runner_without_processes_would_wait_for_good():
+    with pytest.raises(AssertionError):
+        RewardRunner([user("length")], 0)
+
+
+def test_a_closed_runner_leaves_no_descriptor():
+    before = os.listdir("/proc/self/fd")
+    score(user("length"), rows("a"), 2)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_no_rows():
@@ -115,6 +136,8 @@ def test_a_hanging_row_costs_that_row_only(function, caplog):
         ("raises_on_bad", ["raised ZeroDivisionError: division by zero", "in _inner: return 1 / 0"]),
         ("nan_on_bad", ["returned nan, not a number"]),
         ("ends_process", ["ended its process twice (exit code 9)"]),
+        ("ends_by_signal", ["ended its process twice (signal SIGUSR1)"]),
+        ("ends_its_group", ["ended its process twice (killed from outside)"]),
     ],
 )
 def test_a_mistake_names_reward_row_and_cause(function, words):
@@ -211,16 +234,29 @@ def test_a_reward_that_cannot_be_called_is_refused_at_the_start(run, options, wo
         ("x = 1\ny = {}['a']\n", "KeyError: 'a' at"),
         ("def broken(:\n", "SyntaxError"),
         ("import sys\nsys.exit(4)\n", "SystemExit: 4"),
-        ("import os\nos._exit(4)\n", "ended the process: exit code 4"),
+        (
+            "import os\nos._exit(4)\n",
+            "importing the rewards (failing_rewards:f, failing_rewards:g) ended the process: exit code 4",
+        ),
     ],
 )
 def test_a_module_that_fails_to_import_is_refused_with_its_line(tmp_path, text, words):
     (tmp_path / "failing_rewards.py").write_text(text)
-    with RewardRunner([Spec("failing_rewards:f")], 1, [tmp_path]) as runner, pytest.raises(InvalidJob) as caught:
+    specs = [Spec("failing_rewards:f"), Spec("failing_rewards:g", name="other")]
+    with RewardRunner(specs, 1, [tmp_path]) as runner, pytest.raises(InvalidJob) as caught:
         runner.check()
     assert words in str(caught.value)
     if " at" in words:
         assert "failing_rewards.py:" in str(caught.value)
+
+
+def test_a_module_that_hangs_at_import_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "START_SECONDS", 0.2)
+    (tmp_path / "hanging_rewards.py").write_text("import time\ntime.sleep(1000)\n")
+    specs = [Spec("hanging_rewards:f"), Spec("hanging_rewards:g", name="other")]
+    with RewardRunner(specs, 1, [tmp_path]) as runner, pytest.raises(InvalidJob) as caught:
+        runner.check()
+    assert str(caught.value) == "importing the rewards (hanging_rewards:f, hanging_rewards:g) took longer than 0.2 s"
 
 
 def test_nothing_a_reward_started_outlives_a_time_out_or_the_runner(tmp_path):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -86,6 +87,30 @@ def ends_process(row):
     if row["response"] == "bad":
         os._exit(9)
     return 1.0
+
+
+def ends_by_signal(row):
+    if row["response"] == "bad":
+        os.kill(os.getpid(), signal.SIGUSR1)
+    return 1.0
+
+
+def ends_its_group(row):
+    if row["response"] == "bad":
+        os.killpg(0, signal.SIGKILL)
+    return 1.0
+
+
+def own_pid(row):
+    return os.getpid()
+
+
+def own_pid_once_two_have_met(row, folder):
+    """Waits until another process has come here too."""
+    Path(folder, str(os.getpid())).touch()
+    while len(os.listdir(folder)) < 2:
+        time.sleep(0.01)
+    return os.getpid()
 
 
 def ends_process_once(row, marker):

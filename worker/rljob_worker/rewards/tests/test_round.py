@@ -21,8 +21,8 @@ class Accident:
 accidents = st.builds(Accident, st.integers(0, 6), st.sampled_from(["none", "late", "dies"]))
 
 
-def play(work, chunk, accident, asynchronous, now):
-    """Work through a chunk until the accident; returns how many rows were found late alone."""
+def play(work, chunk, accident, asynchronous, now, died):
+    """Work through a chunk until the accident.  No row ends its process twice: `died` holds those that did once."""
     for row in chunk.rows[: accident.finished]:
         if asynchronous and row not in chunk.running:
             work.started(chunk, row, now)
@@ -34,27 +34,24 @@ def play(work, chunk, accident, asynchronous, now):
         return
     if accident.kind == "late":
         work.expired(chunk)
-    elif accident.kind == "dies":
+    elif accident.kind == "dies" and died.isdisjoint(suspects := {(chunk.reward, row) for row in chunk.running}):
+        died |= suspects
         work.died(chunk, "signal SIGKILL")
     else:
-        play(work, chunk, Accident(len(chunk.rows), "none"), asynchronous, now)
+        play(work, chunk, Accident(len(chunk.rows), "none"), asynchronous, now, died)
 
 
 @given(st.integers(0, 40), st.integers(1, 4), st.booleans(), st.lists(accidents, max_size=30))
 def test_every_row_is_known_once(num_rows, processes, asynchronous, fates):
     calls = [RewardCall("a", 5.0, asynchronous), RewardCall("b", 5.0, asynchronous)]
     work = Round(calls, [{"row_id": i} for i in range(num_rows)], processes)
-    now = 0.0
-    try:
-        while not work.done:
-            now += 1
-            chunk = work.next_chunk(now)
-            assert chunk is not None, "rows are missing and nothing is left to do"
-            assert now < work.deadline(chunk)
-            play(work, chunk, fates.pop(0) if fates else Accident(99, "none"), asynchronous, now)
-    except BadData as error:
-        assert "ended its process twice" in str(error)
-        return
+    now, died = 0.0, set()
+    while not work.done:
+        now += 1
+        chunk = work.next_chunk(now)
+        assert chunk is not None, "rows are missing and nothing is left to do"
+        assert now < work.deadline(chunk)
+        play(work, chunk, fates.pop(0) if fates else Accident(99, "none"), asynchronous, now, died)
     assert work.next_chunk(now) is None
     late = {(row.reward, row.row) for row in work.timed_out}
     assert len(late) == len(work.timed_out)
@@ -64,9 +61,9 @@ def test_every_row_is_known_once(num_rows, processes, asynchronous, fates):
 
 
 def test_a_plain_rewards_clock_starts_with_each_row():
-    work = Round([RewardCall("a", 5.0, False)], [{}] * 2, processes=1)
-    work._queue[0].waiting.extend(work._queue.pop().waiting)  # one chunk of both rows
+    work = Round([RewardCall("a", 5.0, False)], [{}] * 8, processes=1)
     chunk = work.next_chunk(now=100.0)
+    assert chunk.rows == [0, 1]
     assert work.deadline(chunk) == 105.0
     work.finished(chunk, 0, {"reward": 1.0, "metrics": {}}, now=103.0)
     assert work.deadline(chunk) == 108.0
@@ -81,6 +78,15 @@ def test_async_rows_that_stop_a_process_together_run_again_alone():
     again = [work.next_chunk(1.0).rows for _ in range(3)]
     assert sorted(again) == [[0], [1], [2]]
     assert not work.timed_out
+
+
+def test_a_row_that_ends_its_process_twice_is_the_users_mistake():
+    work = Round([RewardCall("a", 5.0, False)], [{}] * 8, processes=1)
+    work.died(work.next_chunk(0.0), "signal SIGKILL")
+    chunks = [work.next_chunk(1.0) for _ in range(5)]
+    assert [chunk.rows for chunk in chunks] == [[2, 3], [4, 5], [6, 7], [1], [0]], "the suspect alone, and last"
+    with pytest.raises(BadData, match=r'^reward "a" on row 0 ended its process twice \(signal SIGKILL\)$'):
+        work.died(chunks[-1], "signal SIGKILL")
 
 
 def test_a_row_is_named_by_its_id_and_source():

@@ -172,7 +172,7 @@ def test_answers_that_are_not_rewards(function, words):
 
 def test_a_runner_goes_on_after_a_mistake():
     with RewardRunner([user("raises_on_bad")], 2, [HERE]) as runner:
-        with pytest.raises(BadData):
+        with pytest.raises(BadData, match="ZeroDivisionError"):
             runner.score(rows("ok", "bad", *["ok"] * 20))
         assert runner.score(rows("ok", "ok")).total.tolist() == [1.0, 1.0]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import TEST_MARK, job_environment
+from rljob_worker.tests.waiting import wait_for
 
 PATIENCE_SECONDS = 300.0
 Value = TypeVar("Value")
@@ -42,13 +42,13 @@ class LiveRun:
 
     def wait_for(self, condition: Callable[[], Value]) -> Value:
         """The first true value of `condition`; fails when the run ends before that."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (value := condition()):
-            assert self.process.poll() is None and time.monotonic() < deadline, (
-                self._so_far().output + self._so_far().logs
-            )
-            time.sleep(0.02)
-        return value
+
+        def is_there() -> Value:
+            value = condition()
+            assert value or self.process.poll() is None, self._so_far().output + self._so_far().logs
+            return value
+
+        return wait_for(is_there, PATIENCE_SECONDS)
 
     def wait_for_step(self, step: int) -> None:
         """Until metrics.jsonl has the step."""
@@ -63,7 +63,7 @@ class LiveRun:
     def finished(self) -> Run:
         """Wait for the end, and for every process to be gone."""
         self.process.wait(PATIENCE_SECONDS)
-        wait_until(lambda: not self.pids())
+        wait_for(lambda: not self.pids(), PATIENCE_SECONDS)
         return self._so_far()
 
     def _so_far(self) -> Run:
@@ -83,14 +83,6 @@ def live_run(job: dict[str, Any], folder: Path, *arguments: str) -> Iterator[Liv
     finally:
         run.process.kill()
         run.finished()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Fails when the condition does not come true in time."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -27,11 +27,13 @@ RUNNABLE = [
 HALVES = ("training.miniBatchRows=32",)
 """Half of the 64 rows that the test makes of a step's 256."""
 VARIED = ('rewards=[{name: varied, run: "rljob_worker.tests.trouble:reward"}]',)
-"""A model that knows nothing is never right, and no group would be worth keeping."""
+"""A model that knows nothing is never right, and equal rewards teach nothing."""
 CHANGED = {
+    "arithmetic-grpo": VARIED,
+    "arithmetic-drgrpo": VARIED,
     "arithmetic-dapo": HALVES + VARIED,
-    "arithmetic-gspo": HALVES,
-    "arithmetic-cpgd": HALVES,
+    "arithmetic-gspo": HALVES + VARIED,
+    "arithmetic-cpgd": HALVES + VARIED,
     "custom-algorithm": HALVES,
 }
 
@@ -71,13 +73,13 @@ def test_an_example_runs(examples, name):
 
 
 def policy_learns(steps):
-    assert steps[2]["update/gradient_norm"] >= 0
+    assert all(step["update/gradient_norm"] > 0 for step in steps[1:])
     assert steps[2]["policy/ratio_max"] == pytest.approx(1.0)
     assert steps[2]["kl/old"] == pytest.approx(0.0, abs=1e-9)
 
 
 def two_updates_learn(steps):
-    assert steps[2]["update/gradient_norm"] >= 0
+    assert all(step["update/gradient_norm"] > 0 for step in steps[1:])
     assert "time/old_log_probs_seconds" in steps[2] and "reward/zero_variance_groups" in steps[2]
 
 
@@ -94,7 +96,7 @@ def penalty_is_in_the_reward(steps):
 
 
 def critic_learns(steps):
-    assert steps[1]["loss/value"] >= 0 and "critic/update/gradient_norm" in steps[1]
+    assert all(step["loss/value"] > 0 and step["critic/update/gradient_norm"] > 0 for step in steps[1:])
 
 
 def rows_and_weights_cross(steps):

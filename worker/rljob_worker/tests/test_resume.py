@@ -76,7 +76,7 @@ def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, alg
             (folder / "crashed").touch()
         runs[name] = run_job(make_job(tiny, **spec), folder)
         assert runs[name].code == 0, runs[name].output + runs[name].logs
-    assert "restart 1 of 3" in runs["killed"].output
+    assert "restart 1 of 3, from the checkpoint of step 2" in runs["killed"].output
     assert all(step["update/gradient_norm"] > 0 for step in runs["whole"].metrics if step["step"] > 0)
     assert checkpoint_digest(runs["killed"].directory) == checkpoint_digest(runs["whole"].directory)
     assert without_times(runs["killed"].metrics) == without_times(runs["whole"].metrics)

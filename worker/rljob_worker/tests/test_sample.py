@@ -162,7 +162,7 @@ def test_a_killed_run_samples_on_bit_for_bit(tiny, tmp_path, algorithm, split):
             (tmp_path / name / "crash").touch()
         runs[name] = run_job(job, tmp_path / name)
         assert runs[name].code == 0, runs[name].output + runs[name].logs
-    assert "restart 1 of 3" in runs["killed"].output
+    assert "restart 1 of 3, from the checkpoint of step 2" in runs["killed"].output
     assert checkpoint_digest(runs["killed"].directory) == checkpoint_digest(runs["whole"].directory)
     assert without_times(runs["killed"].metrics) == without_times(runs["whole"].metrics)
     samples = [(run.directory / "samples.jsonl").read_text() for run in runs.values()]

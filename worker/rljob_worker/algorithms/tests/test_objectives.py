@@ -5,13 +5,13 @@ import torch
 
 from rljob_worker.algorithms import (
     AGGREGATIONS,
-    POLICY_LOSSES,
     policy_objective,
     value_objective,
     with_explained_variance,
 )
 from rljob_worker.algorithms.objectives import PolicyObjective
 from rljob_worker.algorithms.policy_losses import PolicyTokenLosses
+from rljob_worker.algorithms.registry import Registry
 from rljob_worker.algorithms.tests.builders import (
     Packed,
     Policy,
@@ -160,9 +160,9 @@ def test_a_loss_from_outside_gets_the_columns_it_registered(monkeypatch):
         seen.update(tokens.columns)
         return PolicyTokenLosses(tokens.log_probs * 2, {"strange_fraction": tokens.columns["rollout_log_probs"] > 0})
 
-    monkeypatch.setattr(POLICY_LOSSES, "_parts", dict(POLICY_LOSSES._parts))
-    monkeypatch.setattr(POLICY_LOSSES, "_reads", dict(POLICY_LOSSES._reads))
-    POLICY_LOSSES.register("Theirs", reads=("rollout_log_probs",))(truncated_importance)
+    registry = Registry("policy loss")
+    registry.register("Theirs", reads=("rollout_log_probs",))(truncated_importance)
+    monkeypatch.setattr("rljob_worker.algorithms.objectives.POLICY_LOSSES", registry)
     spec = algorithm(kl={"coefficient": 0.0})
     spec = spec.model_copy(update={"loss": spec.loss.model_copy(update={"name": "Theirs"})})
     objective = policy_objective(spec, max_response_tokens=10, has_old_log_probs=False)

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rljob_worker.cli.tests import run_fake_pods
-from rljob_worker.launcher.tests.test_launch import PATIENCE_SECONDS, pid_in
 from rljob_worker.local.tests.jobs import job_document
+from rljob_worker.tests.waiting import PATIENCE_SECONDS, pid_in
 
 RLJOB = (sys.executable, "-m", "rljob_worker.cli")
 

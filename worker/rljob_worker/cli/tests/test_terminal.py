@@ -10,7 +10,7 @@ import sys
 
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.cli.tests.test_commands import write_job
-from rljob_worker.launcher.tests.test_launch import PATIENCE_SECONDS, is_gone, pid_in, wait_for
+from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, pid_in, wait_for
 
 CONTROL_C = b"\x03"
 

@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +14,7 @@ from rljob_worker.errors import DeadlineExceeded, PeerLost
 
 ITEM = Item("a->b", 1, "part", 0)
 CONTENTS = plan_contents(0, {})
+PATIENCE_SECONDS = 30
 
 
 class WatchedClock:
@@ -30,6 +33,17 @@ class WatchedClock:
     def wait_for(self, num_waiters: int) -> None:
         for _ in range(2 * num_waiters):
             self._looks.acquire()
+
+
+@contextmanager
+def nobody_waits_any_longer(store: Store) -> Iterator[None]:
+    """Lets a failed test end."""
+    try:
+        yield
+    finally:
+        store.close()
+        with store.change():
+            pass
 
 
 def test_a_segment_goes_when_its_last_reader_has_released_it():
@@ -67,10 +81,11 @@ def test_reserve_waits_for_space_and_wakes_when_it_comes():
     store.set_readers(first, [Reader("train-0", 0)])
     with ThreadPoolExecutor(1) as pool:
         clock.forget()
-        waiter = pool.submit(store.reserve, Item("a->b", 2, "part", 0), 8192, 30.0)
+        waiter = pool.submit(store.reserve, Item("a->b", 2, "part", 0), 8192, 3600.0)
         clock.wait_for(1)
         store.release(first, Reader("train-0", 0))
-        assert waiter.result().offset == 0
+        with nobody_waits_any_longer(store):
+            assert waiter.result(PATIENCE_SECONDS).offset == 0
 
 
 def test_a_full_arena_names_size_and_late_reader():
@@ -92,12 +107,13 @@ def test_closing_wakes_every_waiter():
     store = Store(8192, clock)
     with ThreadPoolExecutor(3) as pool:
         clock.forget()
-        waiters = [pool.submit(store.wait, lambda: None, 30.0) for _ in range(3)]
+        waiters = [pool.submit(store.wait, lambda: None, 3600.0) for _ in range(3)]
         clock.wait_for(3)
         store.close()
-        for waiter in waiters:
-            with pytest.raises(PeerLost, match="shutting down"):
-                waiter.result()
+        with nobody_waits_any_longer(store):
+            for waiter in waiters:
+                with pytest.raises(PeerLost, match="shutting down"):
+                    waiter.result(PATIENCE_SECONDS)
 
 
 def test_steps_far_behind_are_forgotten_but_for_those_that_still_hold_rows():

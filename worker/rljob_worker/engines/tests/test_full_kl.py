@@ -30,7 +30,7 @@ def test_two_tokens_worked_by_hand() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 8, 1000])
 def test_value_and_gradient_are_those_of_the_formula_for_any_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", chunk)
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 4, dtype=torch.float64, generator=generator, requires_grad=True)
     ref_logits = torch.randn(5, 4, dtype=torch.float64, generator=generator)

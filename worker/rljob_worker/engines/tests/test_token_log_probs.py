@@ -26,7 +26,7 @@ def test_two_tokens_worked_by_hand() -> None:
 def test_gradients_are_those_of_the_formula_for_any_chunk(
     monkeypatch: pytest.MonkeyPatch, chunk: int, with_entropy: bool
 ) -> None:
-    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", chunk)
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 4, dtype=torch.float64, generator=generator, requires_grad=True)
     targets = torch.tensor([0, 3, 1, 1, 2])

@@ -2,11 +2,9 @@
 
 import json
 import os
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.forkserver.request import WorkerRequest, command_of
@@ -15,8 +13,6 @@ LIGHT = "rljob_worker.forkserver.tests.light"
 THREADED = "rljob_worker.forkserver.tests.threaded"
 SCRIPTED = "rljob_worker.forkserver.tests.scripted"
 PATIENCE_SECONDS = 120.0
-
-Value = TypeVar("Value")
 
 
 @dataclass
@@ -78,20 +74,3 @@ def ended(server: ForkServer) -> tuple[str, int]:
 def plain_environment() -> dict[str, str]:
     """This process's, without what pytest changes while a test goes on."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "RLJOB_"))}
-
-
-def wait_for(condition: Callable[[], Value]) -> Value:
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
-    return value
-
-
-def is_gone(pid: int) -> bool:
-    """Dead, or a zombie that nobody has collected yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True

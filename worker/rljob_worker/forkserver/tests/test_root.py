@@ -13,7 +13,8 @@ import pytest
 
 from rljob_worker.forkserver.client import ForkServer, fork_root, open_fork_server
 from rljob_worker.forkserver.environment import ROOT
-from rljob_worker.forkserver.tests.asking import LIGHT, THREADED, ask, ended, is_gone, plain_environment, wait_for
+from rljob_worker.forkserver.tests.asking import LIGHT, THREADED, ask, ended, plain_environment
+from rljob_worker.tests.waiting import is_gone, parent_of, wait_for
 
 
 @pytest.fixture
@@ -26,10 +27,6 @@ def root(tmp_path: Path) -> Iterator[int]:
 def launcher(tmp_path: Path, **env: str) -> ForkServer:
     """The server that a launcher of this environment, changed by `env`, opens."""
     return open_fork_server({**plain_environment(), ROOT: str(tmp_path / "root.sock"), **env}, LIGHT)
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_every_launcher_gets_a_server_of_its_own_forked_from_the_root(root: int, tmp_path: Path) -> None:

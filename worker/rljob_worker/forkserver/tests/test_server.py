@@ -10,16 +10,8 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.forkserver.client import ForkServer, open_fork_server
-from rljob_worker.forkserver.tests.asking import (
-    LIGHT,
-    SCRIPTED,
-    THREADED,
-    ask,
-    ended,
-    is_gone,
-    plain_environment,
-    wait_for,
-)
+from rljob_worker.forkserver.tests.asking import LIGHT, SCRIPTED, THREADED, ask, ended, plain_environment
+from rljob_worker.tests.waiting import is_gone, wait_for
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Real launchers with real fake workers. A wait for a file or a process is bounded by PATIENCE_SECONDS."""
+"""Real launchers with real fake workers."""
 
 import contextlib
 import json
@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -18,9 +17,9 @@ from rljob_worker.launcher.board import Board
 from rljob_worker.launcher.children import Child
 from rljob_worker.launcher.last_words import TERMINATION_LOG, LastWords, read_last_words
 from rljob_worker.launcher.watch import Watch
+from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, parent_of, pid_in, wait_for
 
 POD_PROCESS = Path(__file__).with_name("pod_process.py")
-PATIENCE_SECONDS = 60
 
 
 @contextlib.contextmanager
@@ -41,31 +40,6 @@ def launcher(tmp_path, num_workers, script, **popen):
 def run(tmp_path, num_workers, script):
     with launcher(tmp_path, num_workers, script) as process:
         return process.wait(PATIENCE_SECONDS)
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
-    return value
-
-
-def pid_in(path):
-    wait_for(path.exists)
-    return int(path.read_text())
-
-
-def is_gone(pid):
-    """Dead, or a zombie that nobody has collected yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def parent_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def get(port, page):

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from rljob_api.vocabulary.keys import ENV_ATTEMPT, ENV_GROUP, ENV_HOST_INDEX, EN
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.local.tests.jobs import plan_of
-
-PATIENCE_SECONDS = 60
+from rljob_worker.tests.waiting import PATIENCE_SECONDS, wait_for
 
 
 class Clock:
@@ -83,10 +81,7 @@ def test_a_pod_that_waits_hears_that_it_should_stop(tmp_path):
     who = {ENV_PLAN: str(tmp_path / "plan.json"), ENV_GROUP: "train", ENV_HOST_INDEX: "0", ENV_ATTEMPT: "1"}
     environment = os.environ | who | {ENV_RANK_TABLE: str(tmp_path / "hccl.json")}
     with subprocess.Popen([sys.executable, "-m", "rljob_worker.launcher"], env=environment) as process:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not catches_sigterm(process):
-            assert time.monotonic() < deadline, "waited too long"
-            time.sleep(0.01)
+        wait_for(lambda: catches_sigterm(process))
         process.terminate()
         # 143, and not -15: process 1 of a container has no default for a signal
         assert process.wait(PATIENCE_SECONDS) == 143

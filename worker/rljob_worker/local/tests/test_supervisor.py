@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.launcher.tests.test_launch import PATIENCE_SECONDS, is_gone, pid_in, wait_for
 from rljob_worker.local.lock import is_locked
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.local.tests import run_process
+from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, parent_of, pid_in, wait_for
 
 
 @contextlib.contextmanager
@@ -228,7 +228,3 @@ def test_a_directory_has_one_supervisor(run_dir):
         code, output = run(run_dir)
         assert code != 0
         assert f"{run_dir} is in use by process {process.pid}; wait for it" in output
-
-
-def parent_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -73,7 +73,7 @@ def damaged(draw):
     return data
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(damaged())
 def test_a_damaged_job_runs_or_says_what_is_wrong(data):
     try:

@@ -1,0 +1,135 @@
+"""What no test may do, wherever it lies: look inside what it tests, race a clock, excuse what it caught."""
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[1]
+ROOMS = ("benchmarks", "charts", "crds", "e2e", "examples", "mutation", "operator", "tests", "worker")
+CLOCKS = {"monotonic", "perf_counter", "process_time", "time", "time_ns"}
+FOR_EVER_SECONDS = 600
+"""What sleeps for so long waits to be killed."""
+
+
+def test_no_test_looks_inside_what_it_tests() -> None:
+    """A private name may change without notice: test what others see, or make the name public."""
+    assert places(_private_names) == []
+
+
+def test_no_test_reads_a_clock() -> None:
+    """On a busy machine its figures say nothing of the code: wait for what is to happen (`rljob_worker.tests.waiting`),
+    give the code a clock that stands still, or assert in what order things came."""
+    assert places(_clocks_read, only_tests=True) == []
+
+
+def test_sleeps_are_in_loops_that_wait_for_something() -> None:
+    """A sleep that is long enough here is too short elsewhere."""
+    assert places(_sleeps_outside_loops) == []
+
+
+def test_no_test_returns_because_of_an_error() -> None:
+    """Then it passes whatever is raised: expect the error where it belongs, with `pytest.raises`."""
+    assert places(_excuses) == []
+
+
+def test_examples_have_no_deadline_of_their_own() -> None:
+    """The profiles in conftest.py say what holds for all properties."""
+    assert places(_deadlines) == []
+
+
+def test_all_of_them_are_looked_at() -> None:
+    names = [path.name for path, _ in parsed()]
+    assert len(names) > 250 and {"test_tests.py", "fake_cluster.py", "conftest.py"} <= set(names)
+
+
+def places(find: Callable[[ast.Module], Iterator[ast.AST]], only_tests: bool = False) -> list[str]:
+    """Where it is found: `worker/.../test_x.py:12`."""
+    return [
+        f"{path.relative_to(CHECKOUT)}:{node.lineno}"
+        for path, module in parsed()
+        if path.name.startswith("test_") or not only_tests
+        for node in find(module)
+    ]
+
+
+@cache
+def parsed() -> list[tuple[Path, ast.Module]]:
+    """Every test, and what tests are made of."""
+    paths = (path for room in ROOMS for path in sorted((CHECKOUT / room).rglob("*.py")))
+    return [(path, ast.parse(path.read_text())) for path in paths if _is_of_tests(path)]
+
+
+def _is_of_tests(path: Path) -> bool:
+    inside = path.relative_to(CHECKOUT).parts
+    return "tests" in inside or path.name.startswith("test_") or path.name == "conftest.py"
+
+
+def _private_names(module: ast.Module) -> Iterator[ast.AST]:
+    own = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute) and _is_self(node.value)}
+    own |= {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    own |= {
+        node.target.id
+        for node in ast.walk(module)
+        if isinstance(node, ast.AnnAssign | ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom):
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            if any(map(_is_private, names)):
+                yield node
+        elif (
+            isinstance(node, ast.Attribute)
+            and not _is_library(node)
+            and _is_private(node.attr)
+            and node.attr not in own
+        ):
+            yield node
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "monkeypatch.setattr":
+            words = [str(each.value).rpartition(".")[2] for each in node.args if isinstance(each, ast.Constant)]
+            if any(map(_is_private, words)):
+                yield node
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _is_library(node: ast.Attribute) -> bool:
+    """Some things libraries tell by private names alone: `os._exit`, whether CUDA was touched before a fork."""
+    return ast.unparse(node).split(".")[0] in ("os", "torch")
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def _clocks_read(module: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(module):
+        is_read = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr in CLOCKS
+        is_taken = isinstance(node, ast.ImportFrom) and node.module == "time"
+        if is_read or is_taken:
+            yield node
+
+
+def _sleeps_outside_loops(module: ast.Module) -> Iterator[ast.AST]:
+    waiting = {id(inner) for loop in ast.walk(module) if isinstance(loop, ast.While) for inner in ast.walk(loop)}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" and id(node) not in waiting:
+            (length,) = node.args
+            if not (isinstance(length, ast.Constant) and length.value >= FOR_EVER_SECONDS):
+                yield node
+
+
+def _excuses(module: ast.Module) -> Iterator[ast.AST]:
+    for test in ast.walk(module):
+        if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
+            for handler in ast.walk(test):
+                if isinstance(handler, ast.ExceptHandler):
+                    yield from (node for node in ast.walk(handler) if isinstance(node, ast.Return | ast.Pass))
+
+
+def _deadlines(module: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "settings":
+            yield from (keyword for keyword in node.keywords if keyword.arg == "deadline")

@@ -30,6 +30,7 @@ VARIED = ('rewards=[{name: varied, run: "rljob_worker.tests.trouble:reward"}]',)
 """A model that knows nothing is never right, and equal rewards teach nothing."""
 CHANGED = {
     "arithmetic-grpo": VARIED,
+    "arithmetic-ppo": VARIED,
     "arithmetic-drgrpo": VARIED,
     "arithmetic-dapo": HALVES + VARIED,
     "arithmetic-gspo": HALVES + VARIED,

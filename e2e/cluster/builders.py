@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,11 +73,25 @@ class BuildKit:
             *("--opt", f"filename={recipe.dockerfile.name}"),
             *("--opt", f"build-arg:BASE_IMAGE={PYTHON_IMAGE}", "--opt", "image-resolve-mode=local"),
             *("--secret", f"id=ca,src={CERTIFICATES}"),
+            *buildctl_contexts(recipe.contexts()),
             *("--output", f"type=image,name={recipe.image},compression=uncompressed,unpack=false"),
         )
 
     def deliver(self, recipe: ImageRecipe, destination: Containerd) -> None:
         copy_image(self.store, self.containerd.images()[recipe.image], destination)
+
+
+def buildctl_contexts(contexts: Mapping[str, Path]) -> list[str]:
+    """Options that name folders for a Dockerfile to take from."""
+    options = [
+        ("--local", f"{name}={folder}", "--opt", f"context:{name}=local:{name}") for name, folder in contexts.items()
+    ]
+    return [word for option in options for word in option]
+
+
+def build_contexts(contexts: Mapping[str, Path]) -> list[str]:
+    """The same for docker and buildah."""
+    return [word for name, folder in contexts.items() for word in ("--build-context", f"{name}={folder}")]
 
 
 def buildkit_socket(store: ImageStore) -> Path:
@@ -121,7 +135,8 @@ class Docker:
 
     def build(self, recipe: ImageRecipe) -> None:
         secret = ("--secret", f"id=ca,src={CERTIFICATES}") if CERTIFICATES.exists() else ()
-        words = ("docker", "build", "--file", recipe.dockerfile, "--tag", recipe.image, *secret, CHECKOUT)
+        contexts = build_contexts(recipe.contexts())
+        words = ("docker", "build", "--file", recipe.dockerfile, "--tag", recipe.image, *secret, *contexts, CHECKOUT)
         run(*words, env={"DOCKER_BUILDKIT": "1"})
 
     def deliver(self, recipe: ImageRecipe, destination: Containerd) -> None:
@@ -153,6 +168,7 @@ class Buildah:
         self.buildah(
             *("build", "--isolation", "chroot", "--network", "host", "--layers"),
             *("--secret", f"id=ca,src={CERTIFICATES}", "--build-arg", f"BASE_IMAGE={PYTHON_IMAGE}"),
+            *build_contexts(recipe.contexts()),
             *("--file", recipe.dockerfile, "--tag", recipe.image, CHECKOUT),
         )
 

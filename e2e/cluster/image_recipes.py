@@ -1,9 +1,15 @@
 """The project's own images: their Dockerfiles, and a key that changes with anything they are built from."""
 
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.cluster.commands import run
 from rljob_worker.built_once import digest
+from rljob_worker.tiny.provide import kept_at
+from rljob_worker.tiny.recipe import Recipe
 
 CHECKOUT = Path(__file__).parents[2]
 SOURCES = (
@@ -25,6 +31,8 @@ class ImageRecipe:
     image: str
     dockerfile: Path
     sources: tuple[str, ...] = SOURCES
+    contexts: Callable[[], Mapping[str, Path]] = dict
+    """Folders that the Dockerfile takes from by name; what they hold follows from the sources."""
 
     def key(self, base: str, checkout: Path = CHECKOUT) -> str:
         """`base` says what the base image is."""
@@ -47,9 +55,23 @@ def is_ignored(path: Path) -> bool:
     )
 
 
-def recipe(name: str, sources: tuple[str, ...] = SOURCES) -> ImageRecipe:
-    return ImageRecipe(f"localhost/rljob-{name}:dev", CHECKOUT / f"dockerfiles/{name}.Dockerfile", sources)
+def recipe(
+    name: str, sources: tuple[str, ...] = SOURCES, contexts: Callable[[], Mapping[str, Path]] = dict
+) -> ImageRecipe:
+    return ImageRecipe(f"localhost/rljob-{name}:dev", CHECKOUT / f"dockerfiles/{name}.Dockerfile", sources, contexts)
+
+
+def tiny_model() -> dict[str, Path]:
+    """Made here, and not in the image: the quick start has it from the same place."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = ("nice", "-n", "5", sys.executable, "-m", "rljob_worker.tiny", "--out", scratch)
+        run(*command, env={"OMP_WAIT_POLICY": "PASSIVE"})
+    return {"tiny": kept_at(Recipe())}
 
 
 # the worker for NVIDIA devices is not among them: nodes of a test cluster have none
-RECIPES = (recipe("operator"), recipe("databuffer"), recipe("worker-cpu", (*SOURCES, *EXAMPLES)))
+RECIPES = (
+    recipe("operator"),
+    recipe("databuffer"),
+    recipe("worker-cpu", (*SOURCES, *EXAMPLES), tiny_model),
+)

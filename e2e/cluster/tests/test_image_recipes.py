@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.cluster.builders import build_contexts, buildctl_contexts
 from e2e.cluster.image_recipes import CHECKOUT, RECIPES, ImageRecipe
 
 
@@ -85,3 +86,19 @@ def test_every_dockerfile_takes_its_base_runs_as_a_number_and_pulls_no_frontend(
         assert "ARG BASE_IMAGE=python:3.11-slim" in lines, path.name
         assert [line for line in lines if line.startswith("USER ")][-1] == "USER 65532:65532", path.name
         assert not any(line.startswith("# syntax=") for line in lines), path.name
+
+
+def test_a_context_that_a_builder_does_not_give_is_an_empty_stage() -> None:
+    (worker,) = [recipe for recipe in RECIPES if "worker-cpu" in recipe.image]
+    lines = worker.dockerfile.read_text().splitlines()
+    assert "FROM scratch AS tiny" in lines
+    assert any(line.startswith("COPY --from=tiny ") for line in lines)
+
+
+def test_builders_are_told_where_a_dockerfile_takes_from() -> None:
+    contexts = {"tiny": Path("/kept/1"), "more": Path("/kept/2")}
+    assert build_contexts(contexts) == ["--build-context", "tiny=/kept/1", "--build-context", "more=/kept/2"]
+    assert buildctl_contexts({"tiny": Path("/kept/1")}) == [
+        *("--local", "tiny=/kept/1"),
+        *("--opt", "context:tiny=local:tiny"),
+    ]

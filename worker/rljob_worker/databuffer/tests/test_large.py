@@ -1,0 +1,90 @@
+"""Rows beyond 2^31 values and bytes, in sparse files of which only a few pages are ever touched."""
+
+import numpy as np
+import pyarrow as pa
+
+from rljob_worker.databuffer import rows, segment
+from rljob_worker.databuffer.arena import Allocator
+from rljob_worker.databuffer.arrangement import Header, arrange, place
+from rljob_worker.databuffer.gather import take_rows
+from rljob_worker.databuffer.schema import Kind, from_arrow, to_arrow
+from rljob_worker.databuffer.shared_memory import mapped
+
+HUGE = (1 << 31) + 5
+KINDS = {
+    "ids": Kind("int32", "int32", (), True),
+    "frames": Kind("uint8", "uint8", (2,), True),
+    "text": Kind("utf8", "uint8", (), True),
+    "last": Kind("float64", "float64", (), False),
+}
+LENGTHS = np.array([HUGE, 1, 0, 2, 3])
+"""Of every ragged column: what follows the first row lies beyond 2^31 values, and after the first column beyond 2^33
+bytes."""
+
+
+def sparse(path, num_bytes):
+    """A file that says it has so many bytes and takes none, as the memory of an arena."""
+    with path.open("wb") as file:
+        file.truncate(num_bytes)
+    return mapped(path, num_bytes, writable=True)
+
+
+def produced(path):
+    """A segment of five rows at an offset that another one of its size has pushed out; the values tell their row."""
+    ragged = [name for name, kind in KINDS.items() if kind.ragged]
+    num_values = {name: int(LENGTHS.sum()) if name in ragged else len(LENGTHS) for name in KINDS}
+    contents = segment.plan_contents(len(LENGTHS), {name: (KINDS[name], num_values[name]) for name in KINDS})
+    contents = segment.Contents.from_json(contents.to_json())
+    arena = Allocator(3 * contents.num_bytes)
+    arena.allocate(contents.num_bytes)
+    offset = arena.allocate(contents.num_bytes)
+    views = segment.views(sparse(path, arena.capacity), offset, contents)
+    index = np.arange(len(LENGTHS))
+    views.row_ids[:], views.group_ids[:], views.num_tokens[:] = 10 + index, index // 2, LENGTHS
+    for name in ragged:
+        column = views.columns[name]
+        column.offsets[:] = [0, *np.cumsum(LENGTHS)]
+        for row in index[1:]:
+            column.values[column.offsets[row] : column.offsets[row + 1]] = ord("a") + row
+    views.columns["last"].values[:] = index
+    return views
+
+
+def assert_holds(columns, expected):
+    """Rows `expected` of what `produced` made."""
+    assert [columns["text"].row(i) for i in range(len(expected))] == [chr(ord("a") + r) * LENGTHS[r] for r in expected]
+    for name in ("ids", "frames"):
+        assert columns[name].lengths.tolist() == LENGTHS[expected].tolist()
+        values = np.repeat(ord("a") + np.array(expected), LENGTHS[expected])
+        assert columns[name].values.reshape(len(values), -1)[:, 0].tolist() == values.tolist()
+    assert columns["last"].values.tolist() == expected
+
+
+def test_rows_behind_a_huge_one_are_taken_from_a_segment_and_from_arrow(tmp_path):
+    views = produced(tmp_path / "arena")
+    assert_holds(take_rows(views.columns, np.array([1, 2, 3])), [1, 2, 3])  # neighbours: views
+    assert_holds(take_rows(views.columns, np.array([1, 3, 4])), [1, 3, 4])  # copied together
+    record = to_arrow(views.as_batch())
+    assert_holds(from_arrow(record.slice(3, 2)).columns, [3, 4])
+    assert record.column(record.schema.get_field_index("text"))[4] == pa.scalar("eee", pa.large_utf8())
+
+
+def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
+    views = produced(tmp_path / "producer")
+    everything = np.arange(len(LENGTHS))
+    # 4 + 2 + 1 bytes a value of the ragged columns with 8 of an offset each, 8 of the fixed one and 24 of the index
+    assert rows.row_bytes(views).tolist() == [7 * length + 3 * 8 + 8 + 24 for length in LENGTHS]
+    huge, others = rows.pieces(views, everything)
+    assert (huge.tolist(), others.tolist()) == ([0], [1, 2, 3, 4])
+    header = Header.of(views, everything)
+    received = Header.from_bytes(pa.py_buffer(header.to_bytes()), to_arrow(views.as_batch()).schema)
+    arrangement = arrange([received], "a->b")
+    memory = sparse(tmp_path / "consumer", arrangement.contents.num_bytes)
+    target = segment.views(memory, 0, arrangement.contents)
+    arrangement.write_index(target)
+    place(target, arrangement.targets[0][others], take_rows(views.columns, others), np.arange(len(others)))
+    assert target.num_tokens.tolist() == LENGTHS.tolist()
+    assert target.columns["ids"].offsets.tolist() == [0, HUGE, HUGE + 1, HUGE + 1, HUGE + 3, HUGE + 6]
+    assert_holds(take_rows(target.columns, others), [1, 2, 3, 4])
+    taken = sum((tmp_path / name).stat().st_blocks * 512 for name in ("producer", "consumer"))
+    assert taken < 1 << 20

@@ -17,8 +17,6 @@ def mini_batch_of(
     Returns [rows], 0 <= value < num_mini_batches; each mini-batch has batch_size / num_mini_batches groups.
     """
     assert batch_size % num_mini_batches == 0, (batch_size, num_mini_batches)
-    if num_mini_batches == 1:
-        return np.zeros(len(group_ids), np.int64)
     index = np.asarray(group_ids) - (step - 1) * batch_size
     assert len(index) == 0 or (index.min() >= 0 and index.max() < batch_size), "a group of another step"
     order = np.random.default_rng((seed, step)).permutation(batch_size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,6 @@ from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.checkpoint.ownership import Owner
 
 MANIFEST = "manifest.json"
-_NAME = re.compile(r"step-(\d{8,})-attempt-(\d+)(?:-[0-9a-z]+)?")
 _CHUNK_BYTES = 1 << 22
 
 
@@ -40,7 +38,7 @@ class Manifest(BaseModel):
     files: Mapping[str, FileEntry]
 
     def to_json(self) -> str:
-        return self.model_dump_json(by_alias=True, indent=1)
+        return self.model_dump_json(by_alias=True)
 
     @staticmethod
     def from_json(text: str) -> Manifest:
@@ -67,12 +65,10 @@ def directory_name(step: int, owner: Owner) -> str:
 
 def committed(checkpoints: Path) -> list[Committed]:
     """Checkpoints with a manifest, oldest first; of one step the newest attempt."""
-    found: dict[int, Committed] = {}
-    for path in sorted(checkpoints.glob("step-*-attempt-*"), key=_step_and_attempt):
-        manifest = read_manifest(path)
-        if manifest is not None:
-            found[manifest.step] = Committed(path, manifest)
-    return [found[step] for step in sorted(found)]
+    read = ((path, read_manifest(path)) for path in checkpoints.glob("step-*"))
+    found = [Committed(path, manifest) for path, manifest in read if manifest is not None]
+    newest = {each.step: each for each in sorted(found, key=lambda each: each.manifest.attempt)}
+    return [newest[step] for step in sorted(newest)]
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -88,7 +84,7 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def damage(checkpoint: Committed) -> str | None:
-    """What is wrong with the files of a checkpoint, or None; reads every byte once."""
+    """What is wrong with the files of a checkpoint, or None; reads every byte of files of the right size once."""
     with ThreadPoolExecutor(4) as pool:
         checks = pool.map(lambda item: _file_damage(checkpoint.path, *item), checkpoint.manifest.files.items())
         return next((problem for problem in checks if problem), None)
@@ -97,12 +93,12 @@ def damage(checkpoint: Committed) -> str | None:
 def _file_damage(directory: Path, name: str, entry: FileEntry) -> str | None:
     path = directory / name
     try:
-        found = file_entry(path)
+        size = path.stat().st_size
+        if size != entry.size:
+            return f"{path} has {size} bytes, its manifest says {entry.size}"
+        return None if file_entry(path) == entry else f"{path} does not match its checksum"
     except OSError as error:
         return f"{path}: {error.strerror}"
-    if found.size != entry.size:
-        return f"{path} has {found.size} bytes, its manifest says {entry.size}"
-    return None if found.crc32 == entry.crc32 else f"{path} does not match its checksum"
 
 
 def file_entry(path: Path) -> FileEntry:
@@ -121,8 +117,3 @@ def to_delete(checkpoints: Iterable[Committed], *, keep_last: int, keep_best: in
     best = sorted(scored, key=lambda c: (c.manifest.score, c.step), reverse=True)[:keep_best]
     kept = {c.step for c in [*every[max(0, len(every) - keep_last) :], *best]}
     return [c for c in every if c.step not in kept]
-
-
-def _step_and_attempt(path: Path) -> tuple[int, int]:
-    match = _NAME.fullmatch(path.name)
-    return (int(match[1]), int(match[2])) if match else (-1, -1)

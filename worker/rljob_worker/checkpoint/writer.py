@@ -62,7 +62,7 @@ class RankFiles:
                 engine.save(engine_directory)
             directory.mkdir(parents=True, exist_ok=True)
             if self.rank == 0:
-                write_atomically(directory / f"state-{self.group}.json", json.dumps(state, sort_keys=True))
+                write_atomically(directory / f"state-{self.group}.json", json.dumps(state))
             for held in rows:
                 write_rows(directory, held)
             write_atomically(
@@ -184,7 +184,7 @@ def reason_of(error: BaseException) -> str:
     """
     waiting, seen = [error], set()
     while waiting:
-        each = waiting.pop(0)
+        each = waiting.pop()
         if isinstance(each, OSError) and each.strerror:
             return each.strerror
         seen.add(id(each))

@@ -29,13 +29,18 @@ def test_groups_meet_others_in_the_next_step_and_with_another_seed():
     assert (first != np.arange(32) // 8).any()  # not as the data lie
 
 
-@pytest.mark.parametrize("group", [7, 16])
-def test_a_group_of_another_step_is_our_mistake(group):
+@pytest.mark.parametrize("groups", [[7, 12], [12, 16]])
+def test_a_group_of_another_step_is_our_mistake(groups):
     # step 2 of 8 groups each has the groups 8 to 15
     options = {"step": 2, "batch_size": 8, "num_mini_batches": 2, "seed": 0}
     assert set(mini_batch_of(np.array([8, 15]), **options)) <= {0, 1}
     with pytest.raises(AssertionError, match="another step"):
-        mini_batch_of(np.array([group]), **options)
+        mini_batch_of(np.array(groups), **options)
+
+
+def test_a_rank_without_rows_has_none_in_any_mini_batch():
+    nothing = np.empty(0, np.int64)
+    assert mini_batch_of(nothing, step=2, batch_size=8, num_mini_batches=2, seed=0).tolist() == []
 
 
 def test_mini_batches_of_unequal_size_are_our_mistake():

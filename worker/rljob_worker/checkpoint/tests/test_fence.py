@@ -76,3 +76,4 @@ def test_a_deletion_cut_short_leaves_nothing_that_can_become_or_look_like_a_chec
     assert list(directory.iterdir()) == []
     with pytest.raises(StorageError, match=f"cannot write {directory / MANIFEST}: No such file"):
         draft.publish()
+    delete(directory)  # and again, where there is nothing

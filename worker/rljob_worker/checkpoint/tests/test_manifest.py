@@ -42,13 +42,29 @@ def write(run_dir, step, attempt=1, score=None, **options):
     return committer(run_dir, attempt, **options).commit(step, score=score)
 
 
-def test_what_is_committed_is_found_and_whole(tmp_path):
+def test_what_is_committed_is_found_and_whole(tmp_path, caplog):
     path = write(tmp_path, 4, score=0.5)
     (found,) = committed(tmp_path / "checkpoints")
     assert (found.path, found.step, found.manifest.score) == (path, 4, 0.5)
     assert set(found.manifest.files) == {"engines/train-actor/__0_0.distcp", "state-train.json", "done-train-0.json"}
     assert damage(found) is None
     assert choose_start(tmp_path / "checkpoints", "auto") == Start(4, path)
+    assert caplog.text == ""
+
+
+def test_a_manifest_is_json_with_size_and_checksum_of_every_file(tmp_path):
+    written = json.loads((write(tmp_path, 4, attempt=3, score=0.5) / MANIFEST).read_text())
+    assert written.pop("files")["engines/train-actor/__0_0.distcp"] == [7, zlib.crc32(b"weights")]
+    assert written == {"schemaVersion": 1, "step": 4, "attempt": 3, "planHash": "plan", "score": 0.5}
+
+
+def test_a_shard_that_changes_between_its_writer_and_the_commit_is_damaged(tmp_path):
+    claim_run(tmp_path, Owner(1))
+    RankFiles(tmp_path, Owner(1), "train", 0).save(4, {"train/actor": FakeEngine(0)}, {})
+    shard = tmp_path / "checkpoints" / directory_name(4, Owner(1)) / "engines/train-actor/__0_0.distcp"
+    shard.write_bytes(b"weightz")
+    committer(tmp_path).commit(4, score=None)
+    assert damage(committed(tmp_path / "checkpoints")[0]) == f"{shard} does not match its checksum"
 
 
 def test_a_directory_without_a_manifest_is_no_checkpoint(tmp_path):
@@ -100,12 +116,20 @@ def test_a_checksum_is_of_every_byte_of_a_file_however_large(tmp_path):
         assert file_entry(path) == (10_000_001, zlib.crc32(content))
 
 
+def test_a_file_that_is_4_gib_longer_is_damaged_and_not_read(tmp_path):
+    path = write(tmp_path, 4)
+    with (path / "engines/train-actor/__0_0.distcp").open("r+b") as file:
+        file.truncate((1 << 32) + 7)  # sparse; what is missing are zeros
+    (found,) = committed(tmp_path / "checkpoints")
+    assert "__0_0.distcp has 4294967303 bytes, its manifest says 7" in damage(found)
+
+
 @pytest.mark.parametrize("content, words", [(b"weightz", "checksum"), (b"weigh", "5 bytes, its manifest says 7")])
 def test_a_damaged_checkpoint_is_passed_over_but_never_forgotten(tmp_path, caplog, content, words):
     good, bad = write(tmp_path, 4), write(tmp_path, 8)
     (bad / "engines/train-actor/__0_0.distcp").write_bytes(content)
     assert choose_start(tmp_path / "checkpoints", "auto") == Start(4, good)
-    assert words in caplog.text
+    assert words in caplog.text and "going on from the checkpoint of step 4 instead" in caplog.text
     with pytest.raises(StorageError, match="step 8 is damaged"):
         choose_start(tmp_path / "checkpoints", "8")
     (good / "engines/train-actor/__0_0.distcp").unlink()
@@ -113,12 +137,20 @@ def test_a_damaged_checkpoint_is_passed_over_but_never_forgotten(tmp_path, caplo
         choose_start(tmp_path / "checkpoints", "auto")
 
 
-def test_a_step_that_is_not_there_names_those_that_are(tmp_path):
+def test_a_step_can_be_asked_for_and_one_that_is_not_there_names_those_that_are(tmp_path):
+    checkpoints = tmp_path / "checkpoints"
+    with pytest.raises(StorageError, match="no checkpoint of step 5 .* there are: none"):
+        choose_start(checkpoints, "5")
+    older, _ = write(tmp_path, 4), write(tmp_path, 8)
+    assert choose_start(checkpoints, "4") == Start(4, older)
+    with pytest.raises(StorageError, match="no checkpoint of step 5 .* there are: 4, 8"):
+        choose_start(checkpoints, "5")
+
+
+def test_without_a_checkpoint_or_never_resuming_a_run_starts_at_step_0(tmp_path):
     write(tmp_path, 4)
-    with pytest.raises(StorageError, match="no checkpoint of step 5 .* there are: 4"):
-        choose_start(tmp_path / "checkpoints", "5")
-    assert choose_start(tmp_path / "checkpoints", "never") == Start()
-    assert choose_start(tmp_path / "nothing", "auto") == Start()
+    assert choose_start(tmp_path / "checkpoints", "never") == Start(0, None)
+    assert choose_start(tmp_path / "nothing", "auto") == Start(0, None)
 
 
 def test_the_newest_attempt_of_a_step_counts(tmp_path):
@@ -138,20 +170,22 @@ def test_an_old_attempt_cannot_commit(tmp_path):
         claim_run(tmp_path, Owner(1))
 
 
-def test_the_commit_waits_for_every_rank_and_names_the_late_one(tmp_path):
+def test_the_commit_waits_for_every_rank_and_names_the_late_ones(tmp_path):
+    def save(group, rank):
+        RankFiles(tmp_path, Owner(1), group, rank).save(4, {"train/actor": FakeEngine(rank)}, {})
+
     claim_run(tmp_path, Owner(1))
     ranks = (("train", 0), ("train", 1), ("rollout", 0))
-    RankFiles(tmp_path, Owner(1), "train", 0).save(4, {}, {})
-    RankFiles(tmp_path, Owner(1), "rollout", 0).save(4, {}, {})
-    with pytest.raises(DeadlineExceeded, match="no done file from worker train/1"):
+    save("train", 0)
+    with pytest.raises(DeadlineExceeded, match="no done file from worker rollout/0, train/1"):
         committer(tmp_path, ranks=ranks, deadline_seconds=0.05).commit(4, score=None)
-    late = threading.Thread(
-        target=RankFiles(tmp_path, Owner(1), "train", 1).save, args=(4, {"train/actor": FakeEngine(1)}, {})
-    )
+    save("rollout", 0)
+    late = threading.Thread(target=save, args=("train", 1))
     late.start()
     path = committer(tmp_path, ranks=ranks).commit(4, score=None)
     late.join()
-    assert "engines/train-actor/__1_0.distcp" in json.loads((path / MANIFEST).read_text())["files"]
+    shards = {f"engines/train-actor/__{rank}_0.distcp" for rank in (0, 1)}
+    assert shards < set(json.loads((path / MANIFEST).read_text())["files"])
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
@@ -164,6 +198,12 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
         RankFiles(tmp_path, Owner(1), "train", 0).save(8, {"train/actor": FullDisk(0)}, {})
     assert not (tmp_path / "checkpoints" / directory_name(8, Owner(1))).exists()
     assert choose_start(tmp_path / "checkpoints", "auto").step == 4
+
+
+def test_a_place_that_cannot_be_made_is_a_storage_error(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file")
+    with pytest.raises(StorageError, match="cannot write the checkpoint .*: Not a directory; the previous"):
+        RankFiles(tmp_path, Owner(1), "train", 0).save(4, {}, {})
 
 
 def test_what_the_system_said_is_found_wherever_a_library_hid_it():

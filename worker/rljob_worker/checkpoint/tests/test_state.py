@@ -20,6 +20,10 @@ def test_a_group_reads_back_the_state_that_its_first_rank_saved(tmp_path):
     assert GroupState.read(checkpoint, "train") == STATE
 
 
+def test_a_new_run_remembers_nothing_and_has_not_run_yet():
+    assert GroupState() == GroupState({}, None, 0.0)
+
+
 def test_a_group_that_was_not_there_before_is_refused(tmp_path):
     checkpoint = saved(tmp_path, STATE, 0)
     with pytest.raises(

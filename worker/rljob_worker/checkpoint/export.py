@@ -60,7 +60,7 @@ def copy_tokenizer(model_path: str, out: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m rljob_worker.checkpoint.export", description=__doc__)
+    parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--step", type=int, required=True)

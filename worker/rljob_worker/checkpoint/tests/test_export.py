@@ -58,6 +58,11 @@ def test_the_actor_of_the_step_is_what_transformers_loads(monkeypatch, capsys, r
     assert AutoTokenizer.from_pretrained(out)("be kind").input_ids == [1, 14, 15]
 
 
+def test_an_empty_directory_is_filled(monkeypatch, run, tmp_path):
+    assert export(monkeypatch, run, tmp_path, 4) == 0
+    assert (tmp_path / "model.safetensors").exists()
+
+
 def test_every_failure_is_one_line_with_its_exit_code(monkeypatch, capsys, run, tmp_path):
     def told(out, step):
         code = export(monkeypatch, run, out, step)

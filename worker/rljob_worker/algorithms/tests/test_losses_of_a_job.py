@@ -1,0 +1,74 @@
+"""Every policy loss under its catalogue name, with the options of a job where each of them counts."""
+
+import math
+
+import pytest
+import torch
+
+from rljob_api.catalogue.algorithms import LOSSES
+from rljob_worker.algorithms.policy_losses import POLICY_LOSSES, PolicyTokens
+from rljob_worker.algorithms.tests.builders import algorithm, double, rows_of
+
+CLIP = {"clipLow": 0.3, "clipHigh": 0.5}
+LN2 = math.log(2)
+
+# Two rows of one token: A = 1 with the first ratio, A = -1 with the second; log π_old is 0.
+CASES = [
+    # A = 1: -min(2, 1.5); A = -1: max(0.5, 0.7)
+    ("PPOClip", CLIP, (2, 0.5), (-1.5, 0.7)),
+    ("GSPO", CLIP, (2, 0.5), (-1.5, 0.7)),
+    ("GSPOToken", CLIP, (2, 0.5), (-1.5, 0.7)),
+    ("ClipCov", CLIP, (2, 0.5), (-1.5, 0.7)),
+    # the same bounds of the log-ratio
+    ("GMPO", CLIP, (math.e, 1 / math.e), (-math.exp(0.5), math.exp(-0.3))),
+    # 4/τ · σ(0) = 2/τ
+    ("SAPO", {"temperaturePositive": 1.0, "temperatureNegative": 4.0}, (1, 1), (-2, 0.5)),
+    # -min(ρ, 1 + 3) · A · log ρ
+    ("CISPO", {"clipHigh": 3.0}, (8, 8), (-4 * 3 * LN2, 4 * 3 * LN2)),
+    ("Reinforce", {}, (2, 2), (-LN2, LN2)),
+    ("GPG", {}, (2, 2), (-LN2, LN2)),
+    # log-ratios ±2·ln 2 clipped to ±ln 2: -ln 2 both. Drift cut at ρ - 1 = 1, where it is 1 - ln 2 and goes on with
+    # slope 1: 1 at ρ = 4; at ρ = 1/4 it is -3/4 + 2·ln 2
+    (
+        "CPGD", {"clipLow": 0.5, "clipHigh": 1.0, "driftCoefficient": 0.5, "driftClip": 1.0}, (4, 0.25),
+        (-LN2 + 0.5, -LN2 - 0.375 + LN2),
+    ),
+    ("KLCov", {"klCoefficient": 0.5}, (2, 0.5), (-2, 0.5)),
+    # importance weights are cut at 20
+    ("DPPOTV", {}, (2, 30), (-2, 20)),
+    ("DPPOKL", {}, (2, 30), (-2, 20)),
+]  # fmt: skip
+
+
+def run(name, options, ratios, advantages, *, old=0.0, held_back=False):
+    columns = {"held_back": torch.full((len(ratios),), held_back)}
+    row, log_probs = rows_of([1] * len(ratios)), double(*ratios).log() + old
+    tokens = PolicyTokens(log_probs, torch.full_like(log_probs, old), double(*advantages), row, len(ratios), columns)
+    return POLICY_LOSSES[name](tokens, algorithm(loss={"name": name, **options}).loss)
+
+
+@pytest.mark.parametrize(("name", "options", "ratios", "expected"), CASES, ids=[case[0] for case in CASES])
+def test_a_loss_with_the_options_of_a_job(name, options, ratios, expected):
+    assert run(name, options, ratios, (1, -1)).losses.tolist() == pytest.approx(expected)
+
+
+def test_every_loss_of_the_catalogue_is_here():
+    assert sorted(case[0] for case in CASES) == sorted(LOSSES)
+
+
+def test_tokens_held_back_give_nothing_or_pay_for_moving():
+    # KL-Cov: -A·ρ + 0.5 · |log ρ|
+    assert run("ClipCov", CLIP, (2, 0.5), (1, -1), held_back=True).losses.tolist() == [0, 0]
+    found = run("KLCov", {"klCoefficient": 0.5}, (2, 0.5), (1, -1), held_back=True)
+    assert found.losses.tolist() == pytest.approx([-2 + 0.5 * LN2, 0.5 + 0.5 * LN2])
+
+
+@pytest.mark.parametrize(
+    ("name", "threshold", "beyond"),
+    # from probability 0.5 to 0.7 and 0.3: total variation 0.2, binary KL ½·ln(0.5/0.7) + ½·ln(0.5/0.3) = 0.0872
+    [("DPPOTV", 0.19, True), ("DPPOTV", 0.21, False), ("DPPOKL", 0.08, True), ("DPPOKL", 0.09, False)],
+)
+def test_divergences_are_compared_with_the_threshold_of_a_job(name, threshold, beyond):
+    found = run(name, {"divergenceThreshold": threshold}, (1.4, 0.6), (1, -1), old=math.log(0.5))
+    assert found.indicators["clip_fraction_high"].tolist() == [beyond, False]
+    assert found.indicators["clip_fraction_low"].tolist() == [False, beyond]

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from rljob_worker.tests.documents import job_document
 from rljob_worker.tests.session_root import job_environment
 
 CPU = {"profile": "cpu", "count": 1}
@@ -38,7 +39,7 @@ def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
         "stop": {"steps": 2},
         "dataBuffer": {"memory": "32Mi", "deadlineSeconds": 60},
     }
-    return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": name}, "spec": defaults | spec}
+    return job_document(name, **defaults | spec)
 
 
 DISAGGREGATED = [

@@ -13,7 +13,8 @@ from rljob_worker.checkpoint.files import Draft
 from rljob_worker.checkpoint.manifest import MANIFEST, committed, directory_name
 from rljob_worker.checkpoint.ownership import FILE, Owner, claim_run
 from rljob_worker.checkpoint.restore import delete, discard_after
-from rljob_worker.checkpoint.writer import Committer, RankFiles, done_name
+from rljob_worker.checkpoint.tests.builders import committer
+from rljob_worker.checkpoint.writer import RankFiles, done_name
 from rljob_worker.errors import StorageError
 
 OLD, NEW = Owner(1), Owner(2)
@@ -34,10 +35,6 @@ def while_read(pipe, work):
     thread.join()
 
 
-def commit(run_dir, ranks=(("train", 0),)):
-    Committer(run_dir, OLD, "plan", ranks, keep_last=2, keep_best=0, deadline_seconds=60.0).commit(4, score=None)
-
-
 def test_losing_the_run_while_waiting_for_the_last_rank(tmp_path):
     def take_over():
         claim_run(tmp_path, NEW)
@@ -50,7 +47,7 @@ def test_losing_the_run_while_waiting_for_the_last_rank(tmp_path):
         while_read(last, take_over),
         pytest.raises(StorageError, match="attempt 1 may not commit step 4: the run belongs to attempt 2"),
     ):
-        commit(tmp_path, (("train", 0), ("train", 1)))
+        committer(tmp_path, OLD, (("train", 0), ("train", 1))).commit(4, score=None)
     assert committed(tmp_path / "checkpoints") == []
 
 
@@ -62,7 +59,7 @@ def test_losing_the_run_after_it_was_seen_to_be_ones_own(tmp_path):
 
     RankFiles(tmp_path, OLD, "train", 0).save(4, {}, {})
     with while_read(tmp_path / FILE, take_over), pytest.raises(StorageError, match="No such file"):
-        commit(tmp_path)
+        committer(tmp_path, OLD).commit(4, score=None)
     assert committed(tmp_path / "checkpoints") == []
 
 

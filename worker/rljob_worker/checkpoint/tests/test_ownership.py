@@ -2,19 +2,11 @@ import pytest
 
 from rljob_worker.checkpoint.manifest import committed, directory_name
 from rljob_worker.checkpoint.ownership import Owner, claim_run, owner_of
-from rljob_worker.checkpoint.writer import Committer, RankFiles
+from rljob_worker.checkpoint.tests.builders import commit
 from rljob_worker.errors import StorageError
 
 OLD = "0a1b2c3d-0000-4000-8000-000000000001"
 NEW = "9f8e7d6c-0000-4000-8000-000000000002"
-
-
-def commit(run_dir, owner, step):
-    RankFiles(run_dir, owner, "train", 0).save(step, {}, {})
-    ranks = (("train", 0),)
-    return Committer(run_dir, owner, "plan", ranks, keep_last=2, keep_best=0, deadline_seconds=5.0).commit(
-        step, score=None
-    )
 
 
 def test_nobody_owns_a_new_directory(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rljob_worker.cli.tests import run_fake_pods
-from rljob_worker.local.tests.jobs import job_document
+from rljob_worker.tests.documents import job_document
 from rljob_worker.tests.waiting import PATIENCE_SECONDS, pid_in
 
 RLJOB = (sys.executable, "-m", "rljob_worker.cli")

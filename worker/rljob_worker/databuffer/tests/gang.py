@@ -21,6 +21,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.fencing import Identity
 from rljob_worker.databuffer.process import serving, settings_from
+from rljob_worker.tests.documents import job
 
 TOKEN = "a-secret-of-the-job"
 
@@ -28,17 +29,13 @@ TOKEN = "a-secret-of-the-job"
 def spec(
     batch_size: int, group_size: int, memory: str, deadline_seconds: float, mini_batch_rows: int | None
 ) -> RLJobSpec:
-    return RLJobSpec.model_validate(
-        {
-            "models": [{"name": "actor", "path": "tiny"}],
-            "data": {"train": [{"path": "t.jsonl"}], "batchSize": batch_size},
-            "rewards": [{"name": "r", "run": "m:f"}],
-            "algorithm": {"name": "GRPO", "groupSize": group_size},
-            "workerGroups": [{"name": "train"}],
-            "training": {"miniBatchRows": mini_batch_rows},
-            "dataBuffer": {"memory": memory, "deadlineSeconds": deadline_seconds},
-        }
-    )
+    return job(
+        data={"train": [{"path": "t.jsonl"}], "batchSize": batch_size},
+        algorithm={"name": "GRPO", "groupSize": group_size},
+        workerGroups=[{"name": "train"}],
+        training={"miniBatchRows": mini_batch_rows},
+        dataBuffer={"memory": memory, "deadlineSeconds": deadline_seconds},
+    ).spec
 
 
 def stage(name: str, group: str, mesh: Mesh, balance: str = "None", needs_groups: bool = False) -> StagePlan:

@@ -10,37 +10,24 @@ import torch
 from transformers import T5Config
 
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.planner import plan
-from rljob_api.v1alpha1 import RLJob
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine, train_settings
 from rljob_worker.engines.tests.builders import write_config
 from rljob_worker.engines.transformers_rollout import TransformersRollout
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.tests.documents import plan_of
 
 CPU = torch.device("cpu")
 
 
-def planned(model: str, algorithm: dict[str, Any] | None = None, **spec: Any) -> Plan:
-    job = {
-        "apiVersion": "rljob.dev/v1alpha1",
-        "kind": "RLJob",
-        "metadata": {"name": "test"},
-        "spec": {
-            "models": [{"name": "actor", "path": model}],
-            "data": {"train": [{"path": "train.parquet"}], "batchSize": 4},
-            "rewards": [{"name": "right", "run": "rewards:right"}],
-            "algorithm": algorithm or {"name": "GRPO", "groupSize": 2},
-            "training": {"precision": "Float32", "learningRate": 0.5},
-            **spec,
-        },
-    }
-    return plan(RLJob.model_validate(job))
+def planned(model: str, **spec: Any) -> Plan:
+    training = {"precision": "Float32", "learningRate": 0.5}
+    return plan_of(**{"models": [{"name": "actor", "path": model}], "training": training, **spec})
 
 
 def test_every_engine_of_a_ppo_job_is_built(tmp_path: Path) -> None:
-    made = planned(write_config(tmp_path), {"name": "PPO", "critic": {"learningRate": 0.25}})
+    made = planned(write_config(tmp_path), algorithm={"name": "PPO", "critic": {"learningRate": 0.25}})
     train = {e.model: build_train_engine(made, e, CPU) for e in made.engines if e.kind == "Train"}
     assert set(train) == {"actor", "critic", "reference"}
     critic, actor = train["critic"], train["actor"]

@@ -17,7 +17,7 @@ from rljob_worker.local.lock import RunLock
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.local.tests import fake_buffer
-from rljob_worker.local.tests.jobs import plan_of
+from rljob_worker.tests.documents import plan_of
 
 
 class PrintingView:

@@ -5,7 +5,7 @@ import pytest
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.devices import check_devices, is_loadable, share_of
-from rljob_worker.local.tests.jobs import plan_of
+from rljob_worker.tests.documents import plan_of
 
 
 def gpu_plan(profile="nvidia-h100", **spec):

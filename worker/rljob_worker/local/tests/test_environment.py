@@ -12,7 +12,7 @@ from rljob_worker.local.environment import (
     python_path,
     thread_variables,
 )
-from rljob_worker.local.tests.jobs import plan_of
+from rljob_worker.tests.documents import plan_of
 
 
 def context(plan, **changes):

@@ -5,7 +5,7 @@ import pytest
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.restart import Commit, code_after_stop, resume_of_attempt
 from rljob_worker.local.resume import Begin, Existing, Finished, decide_start
-from rljob_worker.local.tests.jobs import job
+from rljob_worker.tests.documents import job
 
 OLD = job(stop={"steps": 10}).spec
 SLOWER = job(stop={"steps": 10}, training={"learningRate": 1e-5}).spec

@@ -11,7 +11,7 @@ from rljob_worker.local.lock import RunLock, is_locked
 from rljob_worker.local.orphans import FAMILY, end_family, family_members
 from rljob_worker.local.process import ready_line
 from rljob_worker.local.rundir import RunDirectory, RunNote, runs_in
-from rljob_worker.local.tests.jobs import job
+from rljob_worker.tests.documents import job
 
 NOTE = RunNote(
     name="tiny", phase="Running", pid=1, attempt=3, restarts=1, started_seconds=1, updated_seconds=2, total_steps=10

@@ -5,11 +5,11 @@ import pytest
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.checkpoint.ownership import Owner, owner_of
 from rljob_worker.checkpoint.restore import Start
-from rljob_worker.checkpoint.writer import Committer, RankFiles
+from rljob_worker.checkpoint.tests.builders import commit
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.tests.jobs import plan_of
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.opening import open_run
+from rljob_worker.tests.documents import plan_of
 
 FIRST, SECOND = "1111aaaa-0000-4000-8000-000000000000", "2222bbbb-0000-4000-8000-000000000000"
 
@@ -20,14 +20,6 @@ def environment(tmp_path, run_id=FIRST, attempt=1, plan=None, **changes):
         "buffer_socket": "", "token": "", "run_dir": tmp_path / "runs" / "tiny", "resume": "auto", "run_id": run_id,
     }  # fmt: skip
     return WorkerEnvironment(**fields | changes)
-
-
-def commit(lead, step):
-    RankFiles(lead.run_dir, lead.owner, "train", 0).save(step, {}, {})
-    committer = Committer(
-        lead.run_dir, lead.owner, "plan", (("train", 0),), keep_last=2, keep_best=0, deadline_seconds=5.0
-    )
-    return committer.commit(step, score=None)
 
 
 def with_group_size(plan, size):
@@ -44,14 +36,14 @@ def test_a_new_run_begins_at_step_0_and_belongs_to_its_attempt(tmp_path):
 def test_the_next_attempt_goes_on_from_the_last_checkpoint(tmp_path):
     first = environment(tmp_path)
     open_run(first)
-    path = commit(first, 2)
+    path = commit(first.run_dir, first.owner, 2)
     assert open_run(environment(tmp_path, attempt=2)) == Start(2, path)
 
 
 def test_a_new_job_of_the_same_name_goes_on_although_the_old_one_had_more_attempts(tmp_path):
     old = environment(tmp_path, attempt=5)
     open_run(old)
-    path = commit(old, 2)
+    path = commit(old.run_dir, old.owner, 2)
     new = environment(tmp_path, SECOND)
     assert open_run(new) == Start(2, path)
     assert owner_of(new.run_dir) == Owner(1, SECOND)
@@ -60,7 +52,7 @@ def test_a_new_job_of_the_same_name_goes_on_although_the_old_one_had_more_attemp
 def test_a_new_job_that_changes_what_a_run_cannot_change_is_refused_and_nothing_is_lost(tmp_path):
     old = environment(tmp_path)
     open_run(old)
-    commit(old, 2)
+    commit(old.run_dir, old.owner, 2)
     size = old.plan.spec.algorithm.group_size
     changed = with_group_size(old.plan, size * 2)
     with pytest.raises(InvalidJob, match=f"spec.algorithm.groupSize: {size} -> {size * 2}: rows are numbered by it"):
@@ -72,7 +64,7 @@ def test_a_new_job_that_changes_what_a_run_cannot_change_is_refused_and_nothing_
 def test_a_job_that_never_resumes_refuses_the_run_of_another_job(tmp_path):
     old = environment(tmp_path)
     open_run(old)
-    commit(old, 2)
+    commit(old.run_dir, old.owner, 2)
     with pytest.raises(InvalidJob, match="holds a run already and resume is never"):
         open_run(environment(tmp_path, SECOND, resume="never"))
     assert [checkpoint.step for checkpoint in committed(old.run_dir / "checkpoints")] == [2]
@@ -81,7 +73,7 @@ def test_a_job_that_never_resumes_refuses_the_run_of_another_job(tmp_path):
 def test_on_one_machine_the_supervisor_has_decided(tmp_path):
     lead = environment(tmp_path, run_id="", resume="never")
     open_run(lead)
-    commit(lead, 2)
+    commit(lead.run_dir, lead.owner, 2)
     assert open_run(environment(tmp_path, run_id="", attempt=2, resume="never")) == Start()
     assert not (lead.run_dir / "job.yaml").exists()
 

@@ -1,4 +1,4 @@
-"""Small jobs and their plans."""
+"""Small jobs and their plans, for tests that run none."""
 
 from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -124,6 +125,14 @@ class Job:
     def pods(self) -> list[Pod]:
         listed = self._jobs.kubectl("get", "pods", "-l", f"rljob.dev/job={self.name}", "-o", "json")
         return [Pod(body) for body in json.loads(listed)["items"]]
+
+    def resumed_from(self) -> set[int]:
+        """The steps from whose checkpoints the workers of the pods that are there went on; empty: from the beginning.
+
+        A run that began again from step 0 would end with the same metrics.
+        """
+        logs = self._jobs.kubectl("logs", "-l", f"rljob.dev/job={self.name}", "-c", "worker", "--tail=-1")
+        return {int(step) for step in re.findall(r"resumed from step (\d+)", logs)}
 
     def patch(self, **spec: Any) -> None:
         self._jobs.kubectl("patch", "rlj", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))

@@ -19,7 +19,10 @@ def spec(**fields: object) -> dict[str, object]:
 def assert_resumed(job: Job) -> None:
     status = job.status
     assert status["attempt"] == 2
-    assert status["progress"]["step"] == job.body["spec"]["stop"]["steps"]
+    steps = job.body["spec"]["stop"]["steps"]
+    assert status["progress"]["step"] == steps
+    (resumed_from,) = job.resumed_from()
+    assert 0 < resumed_from < steps
 
 
 def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Jobs, storage: Path) -> None:

@@ -23,6 +23,7 @@ def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, 
     undisturbed.until_phase("Succeeded")
     assert job.status["attempt"] == 2 and job.status.get("restarts", 0) == 0
     assert 3 <= stopped_at < 60
+    assert job.resumed_from() == {stopped_at}
     assert without_times(metrics(storage, "paused")) == without_times(metrics(storage, "straight"))
 
 
@@ -94,4 +95,6 @@ def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator
     operator.kill()
     undisturbed.until_phase("Succeeded")
     assert (job.status["attempt"], job.status["restarts"]) == (3, 1)
+    (resumed_from,) = job.resumed_from()
+    assert 0 < resumed_from < 300
     assert without_times(metrics(storage, "hunted")) == without_times(metrics(storage, "calm"))

@@ -41,19 +41,18 @@ class Mutant:
 
 
 def mutants_of(text: str) -> list[Mutant]:
-    """All mutants of a module, each with another tree than the module and than every other one, in source order."""
+    """All mutants of a module, each with another tree than the module, in source order."""
     source = Source(text)
     tree = ast.parse(text)
-    seen = {ast.dump(tree)}
+    original = ast.dump(tree)
     found: list[Mutant] = []
     names: dict[tuple[str, str, str], int] = {}
     for scope, node in _sites(tree, ""):
         for operator in OPERATORS:
             for edit in operator(source, node):
                 mutant = _mutant(source, scope, edit)
-                if (dump := ast.dump(ast.parse(mutant.text))) in seen:
+                if ast.dump(ast.parse(mutant.text)) == original:
                     continue
-                seen.add(dump)
                 names[mutant.key] = count = names.get(mutant.key, 0) + 1
                 found.append(mutant if count == 1 else replace(mutant, change=f"{mutant.change} #{count}"))
     return sorted(found, key=lambda each: each.line_number)

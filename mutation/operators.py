@@ -137,7 +137,7 @@ def default(source: Source, node: ast.AST) -> Iterator[Edit]:
 
 def returned(source: Source, node: ast.AST) -> Iterator[Edit]:
     """A function returns None."""
-    if isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+    if isinstance(node, ast.Return) and node.value is not None:
         yield source.replace("return", node.value, "None")
 
 
@@ -201,7 +201,3 @@ def _without(source: Source, keyword: ast.keyword) -> Edit:
     start, end = source.span(keyword)
     comma = re.match(rb"\s*,", source.data[end:])
     return Edit("arguments", start, end + (comma.end() if comma else 0), "")
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

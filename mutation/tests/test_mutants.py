@@ -57,5 +57,5 @@ def test_a_mutant_shows_its_lines():
     assert mutant.diff("def f(a, b):\n    return (a\n        is b)\n") == "-        is b)\n+        is not b)"
 
 
-def test_mutants_with_the_same_tree_are_one():
+def test_a_mutant_is_another_program():
     assert [mutant.change for mutant in mutants_of("f(a, a)")] == ["f(a, a) -> pass"]

@@ -16,6 +16,10 @@ MISTAKES = [
     ("(a) < (b) == c", ["(a) <= (b) == c", "(a) < (b) != c"]),
     ("a and b and c", ["a or b and c", "a and b or c"]),
     ("a or b", ["a and b"]),
+    # each operator of its own node, though the same stands within an operand
+    ("(a < b) < (c < d)", ["(a <= b) < (c < d)", "(a < b) <= (c < d)", "(a < b) < (c <= d)"]),
+    ("(a or b) and (c and d)", ["(a and b) and (c and d)", "(a or b) or (c and d)", "(a or b) and (c or d)"]),
+    ("(a - b) - (c - d)", ["(a + b) - (c - d)", "(a - b) + (c - d)", "(a - b) - (c + d)"]),
     ("not a", ["(a)"]),
     ("a if b else c", ["a if (not (b)) else c"]),
     ("a if b > c else d", ["a if b >= c else d", "a if (not (b > c)) else d"]),
@@ -24,10 +28,14 @@ MISTAKES = [
     ("[a for a in b if c]", ["[a for a in b if (not (c))]"]),
     ("a + b", ["a - b"]),
     ("a * b", ["a / b"]),
+    ("a / b", ["a * b"]),
     ("a // b", ["a * b"]),
     ("a % b", ["a * b"]),
     ("-a", ["(a)"]),
     ("a | b", ["a & b"]),
+    ("a & b", ["a | b"]),
+    ("a << b", ["a >> b"]),
+    ("a >> b", ["a << b"]),
     ("7", ["8", "6"]),
     ("0", ["1", "(-1)"]),
     ("0.5", ["1.5"]),
@@ -42,6 +50,7 @@ MISTAKES = [
     ("isinstance(a, b)", []),
     ("min(a, b)", ["max(a, b)"]),
     ("a.any()", ["a.all()"]),
+    ("a.sum()", ["a.mean()"]),
     ("a.startswith(b)", ["a.endswith(b)"]),
     ("'é' + b < c", ["'' + b < c", "'é' - b < c", "'é' + b <= c"]),
 ]
@@ -75,6 +84,29 @@ def test_mistakes_in_an_expression(expression, mutated):
 def test_mistakes_in_a_statement(statement, mutated):
     before = "async def _():\n    "
     assert sorted(each.text for each in mutants_of(before + statement)) == sorted(before + each for each in mutated)
+
+
+def test_a_mutant_says_which_operator_made_it():
+    text = "def f(a=b, *, c=0.5):\n    if not a and c > -1:\n        a = max(g(d=True), 'e', f'{c}')\n    return a"
+    found = {mutant.change: mutant.operator for mutant in mutants_of(text)}
+    assert found == {
+        "b -> None": "default",
+        "0.5 -> 1.5": "constant",
+        "not a and c > -1 -> (not (not a and c > -1))": "negation",
+        "not a -> (a)": "negation",
+        "and -> or": "connective",
+        "> -> >=": "comparison",
+        "-1 -> (1)": "arithmetic",
+        "1 -> 2": "constant",
+        "1 -> 0": "constant",
+        "a = max(g(d=True), 'e', f'{c}') -> pass": "statement",
+        "max -> min": "call",
+        "d=True -> ": "arguments",
+        "True -> False": "constant",
+        "'e' -> ''": "constant",
+        "f'{c}' -> \"\"": "constant",
+        "a -> None": "return",
+    }
 
 
 def test_loops_may_go_on_or_never_end():

@@ -33,6 +33,8 @@ def test_jobs_without_problems():
     assert problems(*TWO_GROUPS) == []
     assert problems(*PPO, *TWO_GROUPS) == []
     assert problems(dag(*GRPO)) == []
+    assert problems("training.miniBatchRows=32") == []  # all of 8 prompts in groups of 4
+    assert problems("algorithm.loss.dualClip=1.5") == []
     assert problems(replaced(ROLLOUT, ROLLOUT + ", writes: [answer]")) == []
     assert problems(KL_OFF, dag(ROLLOUT, REWARD, ADVANTAGE, LONE_UPDATE)) == []
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from rljob_api.catalogue.algorithms import LOSSES
-from rljob_worker.algorithms.policy_losses import POLICY_LOSSES, PolicyTokens
+from rljob_worker.algorithms.policy_losses import POLICY_LOSSES, PolicyTokens, binary_kl
 from rljob_worker.algorithms.tests.builders import algorithm, double, rows_of
 
 CLIP = {"clipLow": 0.3, "clipHigh": 0.5}
 LN2 = math.log(2)
 
-# Two rows of one token: A = 1 with the first ratio, A = -1 with the second; log π_old is 0.
+# Two rows of one token, with these ratios, and twice their losses where A = 1/2 in the first and -1/2 in the second
 CASES = [
     # A = 1: -min(2, 1.5); A = -1: max(0.5, 0.7)
     ("PPOClip", CLIP, (2, 0.5), (-1.5, 0.7)),
@@ -23,15 +23,15 @@ CASES = [
     ("GMPO", CLIP, (math.e, 1 / math.e), (-math.exp(0.5), math.exp(-0.3))),
     # 4/τ · σ(0) = 2/τ
     ("SAPO", {"temperaturePositive": 1.0, "temperatureNegative": 4.0}, (1, 1), (-2, 0.5)),
-    # -min(ρ, 1 + 3) · A · log ρ
-    ("CISPO", {"clipHigh": 3.0}, (8, 8), (-4 * 3 * LN2, 4 * 3 * LN2)),
-    ("Reinforce", {}, (2, 2), (-LN2, LN2)),
-    ("GPG", {}, (2, 2), (-LN2, LN2)),
-    # log-ratios ±2·ln 2 clipped to ±ln 2: -ln 2 both. Drift cut at ρ - 1 = 1, where it is 1 - ln 2 and goes on with
-    # slope 1: 1 at ρ = 4; at ρ = 1/4 it is -3/4 + 2·ln 2
+    # -min(ρ, 1 + 3) · A · log π
+    ("CISPO", {"clipHigh": 3.0}, (8, 8), (-4 * (3 * LN2 - 1), 4 * (3 * LN2 - 1))),
+    ("Reinforce", {}, (2, 2), (1 - LN2, LN2 - 1)),
+    ("GPG", {}, (2, 2), (1 - LN2, LN2 - 1)),
+    # log-ratios ±2·ln 2 clipped to ±ln 2: -ln 2 both, and twice half the drift. It is cut at ρ - 1 = 1, where it is
+    # 1 - ln 2, and goes on with slope 1: 1 at ρ = 4; at ρ = 1/4 it is -3/4 + 2·ln 2
     (
         "CPGD", {"clipLow": 0.5, "clipHigh": 1.0, "driftCoefficient": 0.5, "driftClip": 1.0}, (4, 0.25),
-        (-LN2 + 0.5, -LN2 - 0.375 + LN2),
+        (1 - LN2, LN2 - 0.75),
     ),
     ("KLCov", {"klCoefficient": 0.5}, (2, 0.5), (-2, 0.5)),
     # importance weights are cut at 20
@@ -40,7 +40,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def run(name, options, ratios, advantages, *, old=0.0, held_back=False):
+def run(name, options, ratios, advantages, *, old=-1.0, held_back=False):
     columns = {"held_back": torch.full((len(ratios),), held_back)}
     row, log_probs = rows_of([1] * len(ratios)), double(*ratios).log() + old
     tokens = PolicyTokens(log_probs, torch.full_like(log_probs, old), double(*advantages), row, len(ratios), columns)
@@ -49,7 +49,8 @@ def run(name, options, ratios, advantages, *, old=0.0, held_back=False):
 
 @pytest.mark.parametrize(("name", "options", "ratios", "expected"), CASES, ids=[case[0] for case in CASES])
 def test_a_loss_with_the_options_of_a_job(name, options, ratios, expected):
-    assert run(name, options, ratios, (1, -1)).losses.tolist() == pytest.approx(expected)
+    losses = run(name, options, ratios, (0.5, -0.5)).losses
+    assert (2 * losses).tolist() == pytest.approx(expected)
 
 
 def test_every_loss_of_the_catalogue_is_here():
@@ -72,3 +73,46 @@ def test_divergences_are_compared_with_the_threshold_of_a_job(name, threshold, b
     found = run(name, {"divergenceThreshold": threshold}, (1.4, 0.6), (1, -1), old=math.log(0.5))
     assert found.indicators["clip_fraction_high"].tolist() == [beyond, False]
     assert found.indicators["clip_fraction_low"].tolist() == [False, beyond]
+
+
+# All advantages at all ratios; those of 2 and 0.5 lie on the bounds.
+ADVANTAGES = (0.5, 0.0, -0.5) * 4
+RATIOS = (8.0,) * 3 + (2.0,) * 3 + (0.125,) * 3 + (0.5,) * 3
+HIGH, LOW = [(0.5, 8.0)], [(-0.5, 0.125)]
+FAR = [(advantage, 8.0) for advantage in (0.5, 0.0, -0.5)]
+BOUNDS = {"clipLow": 0.5, "clipHigh": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("PPOClip", {**BOUNDS, "dualClip": 2.0}, {"high": HIGH, "low": LOW, "dual": [(-0.5, 8.0)]}),
+        ("ClipCov", BOUNDS, {"high": HIGH, "low": LOW}),
+        ("GSPO", BOUNDS, {"high": HIGH, "low": LOW}),
+        ("GSPOToken", BOUNDS, {"high": HIGH, "low": LOW}),
+        ("GMPO", {"clipLow": LN2, "clipHigh": LN2}, {"high": HIGH, "low": LOW}),
+        ("CPGD", {**BOUNDS, "driftClip": 1.0}, {"high": HIGH, "low": LOW, "drift": FAR}),
+        ("CISPO", {"clipHigh": 1.0}, {"high": FAR}),
+    ],
+)
+def test_the_fractions_of_a_loss_count_tokens_beyond_its_bounds(name, options, expected):
+    found = run(name, options, RATIOS, ADVANTAGES, old=0.0).indicators
+    beyond = {side: _where(indicator) for side, indicator in found.items() if side.startswith("clip_fraction")}
+    assert beyond == {f"clip_fraction_{side}": tokens for side, tokens in expected.items()}
+
+
+@pytest.mark.parametrize("name", ["DPPOTV", "DPPOKL"])
+def test_a_divergence_on_the_threshold_is_within_and_no_advantage_counts_as_a_bad_one(name):
+    # from 0.5 to 0.75: total variation 0.25
+    old, new = double(math.log(0.5)), double(math.log(0.75))
+    exact = {"DPPOTV": 0.25, "DPPOKL": float(binary_kl(new, old))}[name]
+    for threshold, beyond in ((exact, False), (exact * 0.99, True)):
+        found = run(name, {"divergenceThreshold": threshold}, (1.5,) * 3, (0.5, 0, -0.5), old=float(old)).indicators
+        assert found["clip_fraction_high"].tolist() == [beyond, False, False]
+    found = run(name, {"divergenceThreshold": 0.01}, (0.5,) * 3, (0.5, 0, -0.5), old=float(old)).indicators
+    assert found["clip_fraction_low"].tolist() == [False, True, True]
+
+
+def _where(indicator):
+    tokens = zip(ADVANTAGES, RATIOS, indicator.tolist(), strict=True)
+    return [(advantage, ratio) for advantage, ratio, holds in tokens if holds]

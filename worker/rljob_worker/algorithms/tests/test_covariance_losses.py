@@ -57,6 +57,23 @@ def test_clip_cov_holds_back_tokens_between_the_bounds():
     assert held_back("ClipCov", given_tokens, **options).tolist() == [False, False, False]
 
 
+def test_clip_cov_holds_back_none_on_a_bound_and_one_at_least():
+    given_tokens = tokens(double(-1, -2, -3), double(2, 2, -1))  # covariances 1, 0, 2
+    for bounds in ({"covarianceLow": 1.0, "covarianceHigh": 1.5}, {"covarianceLow": 0.5, "covarianceHigh": 1.0}):
+        assert not held_back("ClipCov", given_tokens, covarianceFraction=1.0, **bounds).any()
+    few = held_back("ClipCov", given_tokens, covarianceFraction=0.0001, covarianceLow=-1.0, covarianceHigh=3.0)
+    assert few.sum() == 1
+
+
+def test_a_token_alone_varies_with_nothing():
+    assert covariances(double(-1), double(2), no_reduce)[0].tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ["ClipCov", "KLCov"])
+def test_an_update_gives_the_loss_what_it_prepared(name):
+    assert POLICY_LOSSES.reads(name) == ("held_back",)
+
+
 def test_the_losses_by_hand():
     # ρ = 2, A = 1: clipped at 1.2 -> -1.2; held back: 0.   ρ = 2: -2; held back: -2 + 0.5·ln 2, gradient -2 + 0.5
     log_probs = double(LN2, LN2).requires_grad_()

@@ -110,6 +110,14 @@ def test_binary_kl_by_hand():
     assert binary_kl(double(0.5).log(), double(0.5).log()).item() == 0.0
 
 
+def test_the_binary_kl_of_a_token_that_was_or_becomes_certain_is_finite():
+    # was certain: 1·(0 + 5).   becomes certain, all others at most 1e-8: e^-5·(-5) + (1 - e^-5)·ln((1 - e^-5) / 1e-8)
+    certain, rare = double(0), double(-5)
+    others = 1 - math.exp(-5)
+    assert binary_kl(rare, certain).item() == pytest.approx(5, abs=1e-5)
+    assert binary_kl(certain, rare).item() == pytest.approx(-5 * math.exp(-5) + others * math.log(others / 1e-8))
+
+
 def test_dppo_kl_by_hand():
     # KL(½ ‖ ¼) = 0.1438 > 0.1 and A = -1 pushes on: no gradient; A = 1 pulls back: gradient -ρ = -½
     log_probs, old = double(0.25, 0.25).log(), double(0.5, 0.5).log()

@@ -77,16 +77,16 @@ def test_divergences_are_compared_with_the_threshold_of_a_job(name, threshold, b
 
 # All advantages at all ratios; those of 2 and 0.5 lie on the bounds.
 ADVANTAGES = (0.5, 0.0, -0.5) * 4
-RATIOS = (8.0,) * 3 + (2.0,) * 3 + (0.125,) * 3 + (0.5,) * 3
-HIGH, LOW = [(0.5, 8.0)], [(-0.5, 0.125)]
-FAR = [(advantage, 8.0) for advantage in (0.5, 0.0, -0.5)]
+RATIOS = (2.5,) * 3 + (2.0,) * 3 + (0.4,) * 3 + (0.5,) * 3
+HIGH, LOW = [(0.5, 2.5)], [(-0.5, 0.4)]
+FAR = [(advantage, 2.5) for advantage in (0.5, 0.0, -0.5)]
 BOUNDS = {"clipLow": 0.5, "clipHigh": 1.0}
 
 
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("PPOClip", {**BOUNDS, "dualClip": 2.0}, {"high": HIGH, "low": LOW, "dual": [(-0.5, 8.0)]}),
+        ("PPOClip", {**BOUNDS, "dualClip": 2.0}, {"high": HIGH, "low": LOW, "dual": [(-0.5, 2.5)]}),
         ("ClipCov", BOUNDS, {"high": HIGH, "low": LOW}),
         ("GSPO", BOUNDS, {"high": HIGH, "low": LOW}),
         ("GSPOToken", BOUNDS, {"high": HIGH, "low": LOW}),

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from rljob_worker.forkserver.becoming import hold_signals
 from rljob_worker.forkserver.preloading import preload
 from rljob_worker.forkserver.root import Root
 from rljob_worker.forkserver.server import Server
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _serve_pod(channel: int, module: str | None) -> None:
+    hold_signals()
     refusal = None if module is None else preload(module)
     if refusal is not None:
         print(f"fork server: workers import for themselves: {refusal}", file=sys.stderr, flush=True)

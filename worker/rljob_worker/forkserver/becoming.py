@@ -1,5 +1,6 @@
 """From a fresh fork to the process that was asked for."""
 
+import io
 import os
 import random
 import runpy
@@ -7,42 +8,54 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from rljob_worker.forkserver.appearance import appear_as
 from rljob_worker.forkserver.environment import search_path
 from rljob_worker.forkserver.request import WorkerRequest
 
 HELD_BACK = (signal.SIGTERM, signal.SIGINT)
-"""Blocked until the module has its own handlers: `release_signals`."""
+"""Blocked in a server, whose end is that of its launcher, and in a fork until its module has handlers."""
+RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores these; programs expect them to be as usual."""
 
 
-def become(request: WorkerRequest, runs_here: bool) -> NoReturn:
-    """Take the request's output, environment and place, and run its module in this process, or as a fresh program."""
-    code = 1
-    try:
-        os.setpgid(0, 0)
-        _take_output(request)
-        environment = {**request.environment, request.pipe_variable: str(request.pipe)}
-        os.set_inheritable(request.pipe, not runs_here)
-        if not runs_here:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
-            os.execvpe(request.command[0], request.command, environment)
-        take_environment(environment)
-        appear_as(request.command, environment)
-        code = _run(request.module)
-    except OSError as error:
-        print(f"cannot start {request.command[0]}: {error.strerror}", file=sys.stderr)
-        code = 127
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+def become(request: WorkerRequest, runs_here: bool) -> int:
+    """Take the request's output, environment and place, and run its module in this process, or as a fresh program.
+
+    Returns the exit status of a module.
+    """
+    os.setpgid(0, 0)
+    _take_output(request)
+    environment = {**request.environment, request.pipe_variable: str(request.pipe)}
+    if not runs_here:
+        os.set_inheritable(request.pipe, True)
+        return _execute(request.command, environment)
+    take_environment(environment)
+    appear_as(request.command, environment)
+    return _run(request.module)
+
+
+def hold_signals() -> None:
+    """Whoever signals a whole group or container means the workers, and their launcher speaks to them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
 
 
 def release_signals() -> None:
     """A forked module calls it once it has handlers; nothing changes where nothing was held back."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
+
+
+def _execute(command: tuple[str, ...], environment: Mapping[str, str]) -> int:
+    """Returns only when there is no such program."""
+    release_signals()
+    for each in RESTORED:
+        signal.signal(each, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+        return 127
 
 
 def take_environment(environment: Mapping[str, str]) -> None:
@@ -58,6 +71,9 @@ def _take_output(request: WorkerRequest) -> None:
     for source, target in ((null, 0), (request.output, 1), (request.errors, 2)):
         os.dup2(source, target)
         os.close(source)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(write_through=True)  # a fork that is killed has nothing left to say
 
 
 def _run(module: str) -> int:
@@ -68,6 +84,9 @@ def _run(module: str) -> int:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         return _status(end.code)
+    except BaseException:
+        traceback.print_exc()
+        return 1
     return 0
 
 

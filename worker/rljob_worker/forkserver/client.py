@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from rljob_worker.forkserver.environment import ROOT, key, server_environment
 from rljob_worker.forkserver.request import WorkerRequest, command_of
 from rljob_worker.lifeline import dying_with_me
 
+STDOUT, STDERR = 1, 2
 MODULE = "rljob_worker.forkserver"
 ROOT_SECONDS = 300.0
 """How long a root may take to answer; it answers at once after its imports."""
@@ -44,9 +44,10 @@ class ForkServer:
         return None if received is None else received[0]
 
     def close(self) -> None:
-        """Let the server end."""
+        """End the server; one of this process's own at once, though it may still be importing."""
         self._channel.close()
         if self._process is not None:
+            self._process.kill()
             self._process.wait()
 
     def kill(self) -> None:
@@ -76,6 +77,7 @@ def _own(environment: Mapping[str, str], preload: str | None) -> ForkServer:
             env=server_environment(environment),
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
+            process_group=0,
             preexec_fn=dying_with_me(signal.SIGKILL),
         )
     return ForkServer(ours, process.pid, process)
@@ -84,14 +86,17 @@ def _own(environment: Mapping[str, str], preload: str | None) -> ForkServer:
 def _from_root(path: Path, environment: Mapping[str, str]) -> ForkServer | None:
     """None where the root is gone or refuses."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = os.open(".", os.O_RDONLY)
     try:
         channel.settimeout(ROOT_SECONDS)
         channel.connect(str(path))
         hello = {"key": key(environment), "environment": dict(environment)}
-        wire.send(channel, hello, (sys.stdout.fileno(), sys.stderr.fileno()))
+        wire.send(channel, hello, (STDOUT, STDERR, folder))
         answer = wire.receive(channel)
     except OSError:
         answer = None
+    finally:
+        os.close(folder)
     if answer is not None and "serving" in answer[0]:
         channel.settimeout(None)
         return ForkServer(channel, answer[0]["serving"])

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rljob_api.catalogue.profiles import DEFAULT
@@ -15,11 +15,15 @@ FORKED_DEVICES = frozenset({"cpu", "cuda"})
 ROOT = "RLJOB_FORK_ROOT"
 """The socket of a root fork server."""
 
-SINGLE_THREADED: Mapping[str, str] = {
+FORKABLE: Mapping[str, str] = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
-"""Without these numpy and pyarrow start threads when they are imported, and a fork takes none of them along."""
+"""Without these numpy and pyarrow start threads when they are imported, and a fork takes none of them along; and a
+library that asks torch whether there is CUDA would spoil it for every fork."""
+
+OUR_PACKAGES = ("rljob_worker", "rljob_api")
 
 _OF_A_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
 _OF_A_POD = frozenset({"PYTHONPATH", *(each.visible_devices_env for each in DEFAULT.values())})
@@ -33,11 +37,31 @@ def are_forked(device: str, environment: Mapping[str, str]) -> bool:
 
 def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Of the server whose forks will have `environment`: single-threaded libraries, and no path into a user's code."""
-    ours = [entry for entry in path_entries(environment) if (Path(entry) / "rljob_worker").is_dir()]
-    ours += [entry for entry in path_entries(environment) if (Path(entry) / "rljob_api").is_dir()]
-    path = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(ours))} if ours else {}
+    ours = [entry for entry in path_entries(environment) if holds_ours(entry)]
+    path = {"PYTHONPATH": os.pathsep.join(ours)} if ours else {}
     rest = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
-    return {**SINGLE_THREADED, **rest, **path}
+    return {**FORKABLE, **rest, **path}
+
+
+def holds_ours(entry: str) -> bool:
+    """Whether a folder of a path is a source tree of this project."""
+    return any((Path(entry) / package).is_dir() for package in OUR_PACKAGES)
+
+
+def shadowed(environment: Mapping[str, str], loaded: Iterable[str]) -> list[str]:
+    """Top-level modules among `loaded` that a fresh process with `environment` would find in its PYTHONPATH instead."""
+    names = {name.partition(".")[0] for name in loaded}
+    folders = [Path(entry) for entry in path_entries(environment) if not holds_ours(entry)]
+    return sorted({name for folder in folders for name in modules_in(folder)} & names)
+
+
+def modules_in(folder: Path) -> Iterator[str]:
+    """What `import` finds in a folder: modules and packages. A folder without `__init__.py` hides no other package."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.suffix in (".py", ".so"):
+            yield entry.name.partition(".")[0]
+        elif (entry / "__init__.py").exists():
+            yield entry.name
 
 
 def key(environment: Mapping[str, str]) -> str:
@@ -63,4 +87,4 @@ def search_path(current: Sequence[str], server: Mapping[str, str], fork: Mapping
 
 def path_entries(environment: Mapping[str, str]) -> list[str]:
     """The absolute folders of PYTHONPATH."""
-    return [str(Path(entry).absolute()) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return [os.path.abspath(entry) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]

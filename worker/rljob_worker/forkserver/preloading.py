@@ -6,7 +6,20 @@ import os
 import traceback
 from pathlib import Path
 
+SHARED_DEVICES = (
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/pts/",
+    "/dev/shm/",
+)
+"""Any number of processes read and write these."""
+
 _TASKS = Path("/proc/self/task")
+_DESCRIPTORS = Path("/proc/self/fd")
 
 
 def preload(module: str) -> str | None:
@@ -14,14 +27,17 @@ def preload(module: str) -> str | None:
     gc.disable()  # imports make no garbage worth a collection, and many objects that each one would look at
     try:
         importlib.import_module(module)
-    except Exception:
+    except (Exception, SystemExit):
         return f"importing {module} failed:\n{traceback.format_exc()}"
     finally:
         gc.enable()
     # what lives now lives as long as this process: collections in forks would copy every page of it
     gc.freeze()
-    threads = other_threads()
-    return f"importing {module} left threads behind: {', '.join(threads)}" if threads else None
+    if threads := other_threads():
+        return f"importing {module} left threads behind: {', '.join(threads)}"
+    if devices := open_devices():
+        return f"importing {module} opened devices: {', '.join(devices)}"
+    return None
 
 
 def other_threads() -> list[str]:
@@ -30,3 +46,9 @@ def other_threads() -> list[str]:
         return ["unknown on this system"]
     ids = [task for task in os.listdir(_TASKS) if int(task) != os.getpid()]
     return sorted((_TASKS / task / "comm").read_text().strip() for task in ids)
+
+
+def open_devices(descriptors: Path = _DESCRIPTORS) -> list[str]:
+    """Device files that this process holds open and that a fork cannot share: an accelerator's."""
+    opened = {os.path.realpath(link) for link in descriptors.iterdir()} if descriptors.is_dir() else set()
+    return sorted(path for path in opened if path.startswith("/dev/") and not path.startswith(SHARED_DEVICES))

@@ -1,22 +1,26 @@
 """The root fork server of one machine: launchers that fit its environment get their own server as a fork of it."""
 
+import contextlib
 import os
 import selectors
 import signal
 import socket
-import traceback
-from typing import Any, NoReturn
+import sys
+from typing import Any
 
 from rljob_worker.forkserver import wire
 from rljob_worker.forkserver.appearance import appear_as
 from rljob_worker.forkserver.becoming import take_environment
 from rljob_worker.forkserver.environment import server_environment
+from rljob_worker.forkserver.leaving import flush_output, leave_as
 from rljob_worker.forkserver.request import command_of
 from rljob_worker.forkserver.server import Server
 from rljob_worker.lifeline import collect_children, die_with
 from rljob_worker.signal_pipe import SignalPipe
 
 SERVER = "rljob_worker.forkserver"
+HELLO_SECONDS = 5.0
+"""How long a caller may take to say what it wants, while others wait."""
 
 
 class Root:
@@ -41,41 +45,55 @@ class Root:
                 if signals.read():
                     collect_children()
                 if self._listener.fileno() in ready:
-                    channel, _ = self._listener.accept()
-                    with channel:
-                        self._welcome(channel, [selector, signals, self._listener])
+                    self._hear([selector, signals, self._listener])
+
+    def _hear(self, ours: list[Any]) -> None:
+        """One caller. Whatever it does, and whatever this machine refuses, the next one is heard."""
+        try:
+            channel, _ = self._listener.accept()
+            with channel:
+                channel.settimeout(HELLO_SECONDS)
+                self._welcome(channel, ours)
+        except Exception as error:
+            print(f"root fork server: a launcher was not served: {error!r}", file=sys.stderr, flush=True)
 
     def _welcome(self, channel: socket.socket, ours: list[Any]) -> None:
         received = wire.receive(channel)
         if received is None:
             return
-        hello, output = received
-        refusal = self._refusal or ("its environment is another" if hello["key"] != self._key else None)
-        root = os.getpid()
-        if refusal is None and os.fork() == 0:
-            _become_server(root, channel, hello["environment"], output, ours)
-        for descriptor in output:
-            os.close(descriptor)
-        if refusal is not None:
-            wire.send(channel, {"refused": refusal})
+        hello, descriptors = received
+        try:
+            refusal = self._refusal or ("its environment is another" if hello["key"] != self._key else None)
+            if refusal is not None:
+                wire.send(channel, {"refused": refusal})
+                return
+            root = os.getpid()
+            flush_output()
+            if os.fork() == 0:
+                leave_as(lambda: _server(root, channel, hello["environment"], descriptors, ours))
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
-def _become_server(
-    root: int, channel: socket.socket, environment: dict[str, str], output: list[int], ours: list[Any]
-) -> NoReturn:
-    try:
-        die_with(root, signal.SIGKILL)
-        signal.set_wakeup_fd(-1)
-        for each in ours:
-            each.close()
-        for source, target in zip(output, (1, 2), strict=True):
-            os.dup2(source, target)
-            os.close(source)
-        take_environment(server_environment(environment))
-        appear_as(command_of(SERVER), environment)
+def _server(
+    root: int, channel: socket.socket, environment: dict[str, str], descriptors: list[int], ours: list[Any]
+) -> int:
+    die_with(root, signal.SIGKILL)
+    signal.set_wakeup_fd(-1)
+    for each in ours:
+        each.close()
+    output, errors, folder = descriptors
+    os.fchdir(folder)
+    for source, target in ((output, 1), (errors, 2)):
+        os.dup2(source, target)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    os.setpgid(0, 0)
+    take_environment(server_environment(environment))
+    appear_as(command_of(SERVER), environment)
+    channel.settimeout(None)
+    with contextlib.suppress(ConnectionError):  # the launcher has not waited
         wire.send(channel, {"serving": os.getpid()})
         Server(channel, forks=True).serve()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(0)
+    return 0

@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.forkserver import wire
-from rljob_worker.forkserver.becoming import HELD_BACK, become
+from rljob_worker.forkserver.becoming import become, hold_signals
+from rljob_worker.forkserver.environment import shadowed
+from rljob_worker.forkserver.leaving import flush_output, leave_as
 from rljob_worker.forkserver.request import WorkerRequest
 from rljob_worker.lifeline import die_with
 from rljob_worker.signal_pipe import SignalPipe
@@ -32,6 +34,7 @@ class Server:
 
     def serve(self) -> None:
         """Until the channel ends: the launcher is gone, and workers die with this process."""
+        hold_signals()
         with SignalPipe((signal.SIGCHLD,)) as signals, selectors.DefaultSelector() as selector:
             selector.register(signals.fd, selectors.EVENT_READ)
             selector.register(self._channel, selectors.EVENT_READ)
@@ -64,21 +67,24 @@ class Server:
         return True
 
     def _fork(self, request: WorkerRequest, leave: list[Callable[[], None]]) -> int:
-        server = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
-        try:
-            pid = os.fork()
-        finally:
-            if os.getpid() == server:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
+        server, runs_here = os.getpid(), self._runs_here(request)
+        flush_output()
+        pid = os.fork()
         if pid == 0:
-            die_with(server, signal.SIGKILL)
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for drop in leave:
-                drop()
-            become(request, runs_here=self._forks and bool(request.module))
+            leave_as(lambda: _worker(server, request, leave, runs_here))
         return pid
+
+    def _runs_here(self, request: WorkerRequest) -> bool:
+        if not (self._forks and request.module):
+            return False
+        names = shadowed(request.environment, sys.modules)
+        if names:
+            print(
+                f"fork server: {request.name} imports for itself: PYTHONPATH has its own {', '.join(names)}",
+                file=sys.stderr,
+                flush=True,
+            )
+        return not names
 
     def _reap(self) -> None:
         while self._names:
@@ -88,3 +94,12 @@ class Server:
             name = self._names.pop(pid, None)
             if name is not None:
                 wire.send(self._channel, {"ended": name, "status": os.waitstatus_to_exitcode(status)})
+
+
+def _worker(server: int, request: WorkerRequest, leave: list[Callable[[], None]], runs_here: bool) -> int:
+    die_with(server, signal.SIGKILL)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for drop in leave:
+        drop()
+    return become(request, runs_here)

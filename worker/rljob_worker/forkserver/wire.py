@@ -1,6 +1,7 @@
 """Messages with file descriptors over a UNIX stream socket: the length in four bytes, then JSON."""
 
 import json
+import os
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -20,13 +21,23 @@ def send(channel: socket.socket, message: Message, descriptors: Sequence[int] = 
 
 
 def receive(channel: socket.socket) -> tuple[Message, list[int]] | None:
-    """The next message and its descriptors, which are the caller's to close; None at the end of the channel."""
+    """The next message and its descriptors, which are the caller's to close; None at the end of the channel.
+
+    Raises TimeoutError where the channel has a time limit, ValueError for what is no message; both leave nothing open.
+    """
+    descriptors: list[int] = []
     try:
-        header, descriptors, _, _ = socket.recv_fds(channel, _LENGTH_BYTES, _MAX_DESCRIPTORS)
+        header, descriptors, _, _ = socket.recv_fds(
+            channel, _LENGTH_BYTES, _MAX_DESCRIPTORS, getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        )
         length = int.from_bytes(header + _exactly(channel, _LENGTH_BYTES - len(header)), "big")
         return json.loads(_exactly(channel, length)), descriptors
-    except (EOFError, ConnectionError):
-        return None
+    except BaseException as error:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if isinstance(error, (EOFError, ConnectionError)):
+            return None
+        raise
 
 
 def _exactly(channel: socket.socket, length: int) -> bytes:

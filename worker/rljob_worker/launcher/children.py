@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rljob_worker.forkserver.client import ForkServer
+from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.forkserver.request import WorkerRequest, command_of
 from rljob_worker.launcher.last_words import TERMINATION_FILE
 from rljob_worker.launcher.pod import Pod, environment
@@ -61,8 +62,11 @@ class Child:
 
 
 def worker_environment() -> dict[str, str]:
-    """This process's environment without what only a launcher uses: workers do not inherit the lifeline."""
-    return {name: value for name, value in environment().items() if name != LIFELINE_FD}
+    """This process's environment without what only a launcher uses: its lifeline, and the root of its run.
+
+    A run that a worker starts has a root of its own.
+    """
+    return {name: value for name, value in environment().items() if name not in (LIFELINE_FD, ROOT)}
 
 
 def start_worker(

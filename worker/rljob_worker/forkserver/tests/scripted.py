@@ -6,9 +6,9 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from rljob_worker.forkserver.becoming import release_signals
@@ -20,6 +20,7 @@ def report() -> dict[str, Any]:
         "group": os.getpgid(0),
         "parent": os.getppid(),
         "environment": dict(os.environ),
+        "folder": os.getcwd(),
         "path": sys.path,
         "arguments": sys.argv,
         "forked": "rljob_worker.forkserver.server" in sys.modules,
@@ -42,12 +43,14 @@ def main() -> None:
     script: dict[str, Any] = json.loads(os.environ.get("SCRIPT", "{}"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("heard SIGTERM"))
     release_signals()
+    if "say" in script:
+        print(script["say"])
     said = report()
-    if "grandchild" in script:
-        said["grandchild"] = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
     os.write(int(os.environ["PIPE"]), json.dumps(said).encode() + b"\n")
     if "raise" in script:
         raise LookupError(script["raise"])
+    if "open" in script:
+        Path(script["open"]).read_text()
     if "exit" in script:
         sys.exit(script["exit"])
     while True:

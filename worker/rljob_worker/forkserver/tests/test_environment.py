@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.forkserver.environment import are_forked, key, search_path, server_environment
+from rljob_worker.forkserver.environment import are_forked, key, search_path, server_environment, shadowed
 
 BASE = {"HOME": "/home/me", "OMP_NUM_THREADS": "2", "RLJOB_GROUP": "train", "PYTHONPATH": "/job"}
 
@@ -44,3 +44,17 @@ def test_devices_of_plugins_are_left_alone_unless_somebody_knows_better() -> Non
     assert are_forked("cpu", {}) and are_forked("cuda", {})
     assert not are_forked("npu", {}) and are_forked("npu", {"RLJOB_FORK_WORKERS": "on"})
     assert not are_forked("cuda", {"RLJOB_FORK_WORKERS": "off"})
+
+
+def test_modules_that_a_user_has_in_place_of_imported_ones_are_named(tmp_path: Path) -> None:
+    users, ours = tmp_path / "users", tmp_path / "ours"
+    for package in (users / "numpy", users / "torch", ours / "rljob_worker"):
+        package.mkdir(parents=True)
+    (users / "torch" / "__init__.py").touch()
+    (users / "json.py").touch()
+    (users / "my_rewards.py").touch()
+    (ours / "json.py").touch()
+    loaded = ["json", "json.decoder", "numpy", "torch.nn"]
+    # a folder numpy without __init__.py hides nothing; my_rewards is loaded nowhere
+    assert shadowed({"PYTHONPATH": f"{users}:{ours}:{tmp_path / 'absent'}"}, loaded) == ["json", "torch"]
+    assert shadowed({"PYTHONPATH": str(ours)}, loaded) == [] == shadowed({}, loaded)

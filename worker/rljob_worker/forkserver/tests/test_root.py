@@ -1,5 +1,6 @@
 """Real roots with a light preload: who gets a server of them, and who ends with whom."""
 
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ import pytest
 from rljob_worker.forkserver.client import ForkServer, fork_root, open_fork_server
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.forkserver.tests.asking import LIGHT, THREADED, ask, ended, plain_environment
+from rljob_worker.launcher.children import worker_environment
 from rljob_worker.tests.waiting import is_gone, parent_of, wait_for
 
 
@@ -69,12 +71,59 @@ def test_a_root_that_is_gone_is_done_without(tmp_path: Path) -> None:
         assert parent_of(server.pid) == os.getpid()
 
 
-def test_a_launcher_that_hangs_up_leaves_the_root_in_peace(root: int, tmp_path: Path) -> None:
+def hello(**message: object) -> bytes:
+    body = json.dumps(message).encode()
+    return len(body).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"\0\0", hello(key="another"), hello(), b"\0\0\0\x01?"],
+    ids=["nothing", "half", "and does not wait for the refusal", "no hello", "no JSON"],
+)
+def test_whatever_a_caller_says_before_it_hangs_up_the_next_one_is_served(
+    root: int, tmp_path: Path, sent: bytes
+) -> None:
+    with closing(launcher(tmp_path)) as earlier:
+        pid = ask(earlier, tmp_path).report()["pid"]
+        os.kill(root, signal.SIGSTOP)  # so that the caller is gone before it is heard
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(tmp_path / "root.sock"))
+            caller.sendall(sent)
+        os.kill(root, signal.SIGCONT)
+        with closing(launcher(tmp_path)) as server:
+            assert parent_of(server.pid) == root
+        assert not is_gone(pid)
+
+
+def test_a_caller_that_says_nothing_does_not_keep_others_waiting_for_long(root: int, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as caller:
-        wait_for((tmp_path / "root.sock").exists)
         caller.connect(str(tmp_path / "root.sock"))
+        with closing(launcher(tmp_path)) as server:
+            assert parent_of(server.pid) == root
+
+
+def test_a_broken_hello_leaves_no_descriptor_behind(root: int, tmp_path: Path) -> None:
+    def opened() -> int:
+        with closing(launcher(tmp_path)):  # whatever came before has been heard
+            return len(os.listdir(f"/proc/{root}/fd"))
+
+    before = opened()
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(tmp_path / "root.sock"))
+            socket.send_fds(caller, [b"\0\0"], [0, 1, 2])
+    assert opened() == before
+
+
+def test_a_worker_is_where_its_launcher_is_and_knows_of_no_root(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with closing(launcher(tmp_path)) as server:
-        assert parent_of(server.pid) == root
+        assert ask(server, tmp_path).report()["folder"] == str(tmp_path)
+    monkeypatch.setenv(ROOT, "/run/root.sock")
+    assert ROOT not in worker_environment()
 
 
 def test_servers_and_workers_die_with_a_killed_root(root: int, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_forks_draw_different_numbers(server: ForkServer, tmp_path: Path) -> Non
         ({"exit": 65}, 65, ""),
         ({"exit": "no such model"}, 1, "no such model\n"),
         ({"raise": "no idea"}, 1, "LookupError: no idea"),
+        ({"open": "/no/such/file"}, 1, "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'"),
     ],
 )
 def test_ends_are_told_as_of_a_program(
@@ -109,7 +110,11 @@ def test_a_server_ends_with_the_channel_and_its_workers_with_it(server: ForkServ
 
 @pytest.mark.parametrize(
     ("preload", "why"),
-    [(THREADED, "left threads behind: python"), ("rljob_worker.no_such_module", "No module named")],
+    [
+        (THREADED, "left threads behind: python"),
+        ("rljob_worker.no_such_module", "No module named"),
+        ("rljob_worker.forkserver.tests.leaving_early", "install the other one first"),
+    ],
 )
 def test_a_server_that_cannot_be_forked_says_why_and_starts_programs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], preload: str, why: str
@@ -119,6 +124,40 @@ def test_a_server_that_cannot_be_forked_says_why_and_starts_programs(
         assert ended(server) == ("worker-0", 3)
     assert not said["forked"] and said["group"] == said["pid"] and said["parent"] == server.pid
     assert why in capfd.readouterr().err
+
+
+def test_what_a_fork_says_is_in_its_log_before_anything_can_kill_it(server: ForkServer, tmp_path: Path) -> None:
+    asked = ask(server, tmp_path, SCRIPT={"say": "step 1"})
+    os.kill(asked.report()["pid"], signal.SIGKILL)
+    assert ended(server) == ("worker-0", -signal.SIGKILL)
+    assert asked.log.read_text() == "step 1\n"
+
+
+def test_a_users_module_in_place_of_an_imported_one_is_used_and_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "numpy.py").touch()
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    with closing(open_fork_server(plain_environment(), LIGHT)) as server:
+        assert not ask(server, tmp_path, PYTHONPATH=path).report()["forked"]
+        assert "worker-0 imports for itself: PYTHONPATH has its own numpy" in capfd.readouterr().err
+        assert ask(server, tmp_path).report()["forked"], "the next one does not"
+
+
+def test_signals_to_whoever_is_there_leave_the_server_to_its_launcher(server: ForkServer, tmp_path: Path) -> None:
+    ask(server, tmp_path).report()
+    assert os.getpgid(server.pid) == server.pid != os.getpgid(0)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        os.kill(server.pid, signum)
+    assert ask(server, tmp_path, "worker-1").report()["parent"] == server.pid
+
+
+def test_programs_begin_with_the_usual_signals(tmp_path: Path) -> None:
+    """`yes | head -1` ends by SIGPIPE, silently."""
+    with closing(open_fork_server(plain_environment(), None)) as server:
+        asked = ask(server, tmp_path, program=("sh", "-c", "yes | head -1"))
+        assert ended(server) == ("worker-0", 0)
+    assert asked.log.read_text() == "y\n"
 
 
 def test_without_a_preload_nothing_is_forked(tmp_path: Path) -> None:

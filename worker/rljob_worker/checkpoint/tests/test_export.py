@@ -9,11 +9,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rljob_worker.checkpoint.export import actor_engine, main
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.checkpoint.ownership import Owner, claim_run
-from rljob_worker.checkpoint.writer import Committer, RankFiles
+from rljob_worker.checkpoint.tests.builders import committer
+from rljob_worker.checkpoint.writer import RankFiles
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_config
-from rljob_worker.engines.tests.test_registry import planned
+from rljob_worker.tests.documents import plan_of
 
 PPO = {"name": "PPO", "critic": {"learningRate": 0.25}}
 STEPS = (2, 4)
@@ -24,16 +25,15 @@ def run(tmp_path_factory):
     """A run whose actor is 0.2 everywhere at step 2 and 0.4 at step 4, and its critic 9."""
     directory = tmp_path_factory.mktemp("run")
     words_tokenizer().save_pretrained(directory / "model")
-    plan = planned(write_config(directory / "model"), PPO)
+    plan = plan_of(models=[{"name": "actor", "path": write_config(directory / "model")}], algorithm=PPO)
     (directory / "plan.json").write_text(plan.canonical_json())
     engines = {e.name: build_train_engine(plan, e, torch.device("cpu")) for e in plan.engines if e.trainable}
     claim_run(directory, Owner(1))
-    committer = Committer(directory, Owner(1), "plan", (("train", 0),), keep_last=9, keep_best=0, deadline_seconds=60.0)
     for step in STEPS:
         for name, engine in engines.items():
             fill(engine.model, step / 10 if name == actor_engine(plan).name else 9.0)
         RankFiles(directory, Owner(1), "train", 0).save(step, engines, {})
-        committer.commit(step, score=None)
+        committer(directory, Owner(1)).commit(step, score=None)
     return directory
 
 

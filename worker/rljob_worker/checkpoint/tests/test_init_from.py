@@ -2,7 +2,8 @@ import pytest
 
 from rljob_worker.checkpoint.init_from import find_checkpoint, load_initial_weights
 from rljob_worker.checkpoint.ownership import Owner, claim_run
-from rljob_worker.checkpoint.writer import Committer, RankFiles
+from rljob_worker.checkpoint.tests.builders import committer
+from rljob_worker.checkpoint.writer import RankFiles
 from rljob_worker.errors import InvalidJob, StorageError
 
 
@@ -24,11 +25,10 @@ def run(tmp_path):
     """A run with checkpoints of an actor and a critic at steps 2 and 4."""
     owner = Owner(1)
     claim_run(tmp_path, owner)
-    committer = Committer(tmp_path, owner, "plan", (("old", 0),), keep_last=9, keep_best=0, deadline_seconds=60.0)
     for step in (2, 4):
         engines = {f"old/{model}": FakeEngine(f"{model} {step}") for model in ("actor", "critic")}
         RankFiles(tmp_path, owner, "old", 0).save(step, engines, {})
-        committer.commit(step, score=None)
+        committer(tmp_path, owner, (("old", 0),)).commit(step, score=None)
     return tmp_path
 
 

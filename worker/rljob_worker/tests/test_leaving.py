@@ -23,8 +23,8 @@ from rljob_worker.runtime.control import Control, Opening
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.worker import run_worker
 from rljob_worker.tests.jobs import CPU
-from rljob_worker.tests.live_run import wait_until
 from rljob_worker.tests.trouble import troubled_job
+from rljob_worker.tests.waiting import wait_for
 
 GROUPS = [{"name": "rollout", "accelerator": CPU}, {"name": "train", "accelerator": CPU}]
 LAST = 2
@@ -69,7 +69,7 @@ def test_a_worker_stays_until_what_it_said_has_been_heard(tiny, tmp_path, monkey
         reader = gang.client("rollout", 0)
         gang.processes["rollout-0"].send_signal(signal.SIGSTOP)  # it hears nothing
         lead = pool.submit(run_worker, lead_of(gang, tmp_path / "run"), threading.Event())
-        wait_until(lambda: leaves.is_set() or lead.done())
+        wait_for(lambda: leaves.is_set() or lead.done())
         assert leaves.is_set(), lead.result()
         gang.processes["rollout-0"].send_signal(signal.SIGCONT)
         assert (lead.result().code, lead.result().cause) == (0, "already finished")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from rljob_api.planning.planner import plan as plan_of
 from rljob_api.v1alpha1 import RLJob
@@ -52,6 +53,14 @@ def lead_of(gang, run_dir):
     )  # fmt: skip
 
 
+@pytest.fixture
+def alone():
+    """A process that has joined no world: an engine of another test may have left its own behind."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_worker_stays_until_what_it_said_has_been_heard(tiny, tmp_path, monkeypatch):
     plan = plan_of(RLJob.model_validate(troubled_job(tiny, workerGroups=GROUPS, stop={"steps": LAST})))
     checkpoint = finish(plan, tmp_path / "run")

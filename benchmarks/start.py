@@ -28,7 +28,8 @@ from typing import Any
 
 import yaml
 
-from rljob_worker.tiny.recipe import make, quick
+from rljob_worker.tiny.make import make
+from rljob_worker.tiny.recipe import quick
 
 KINDS = {"imports": "off", "forks": "on"}
 STAGE = '''

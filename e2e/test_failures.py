@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from e2e.cluster import Cluster
-from e2e.jobs import ON_STORAGE, Job, Jobs, metrics, small_spec, without_times
+from e2e.jobs import BYTES, ON_STORAGE, Job, Jobs, metrics, small_spec
 from e2e.operator import Operator
+from rljob_worker.tests.metrics import without_times
 
 STEPS = 60
 """Of 0.1 s each; what the status says of them is up to a second old."""
@@ -42,7 +43,7 @@ def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Jobs, sto
     undisturbed.until_phase("Succeeded")
     assert_resumed(killed)
     assert killed.status["countedRestarts"] == 1
-    assert without_times(metrics(storage, "killed")) == without_times(metrics(storage, "undisturbed"))
+    assert without_times(metrics(storage, "killed"), BYTES) == without_times(metrics(storage, "undisturbed"), BYTES)
 
 
 def test_killed_data_buffer_is_noticed(jobs: Jobs, storage: Path) -> None:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from e2e.cluster.waiting import wait_until
-from e2e.jobs import ON_STORAGE, Jobs, metrics, small_spec, without_times
+from e2e.jobs import BYTES, ON_STORAGE, Jobs, metrics, small_spec
 from e2e.operator import Operator
+from rljob_worker.tests.metrics import without_times
 
 WORKER = "rljob_worker.runtime"
 
@@ -24,7 +25,7 @@ def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, 
     assert job.status["attempt"] == 2 and job.status.get("restarts", 0) == 0
     assert 3 <= stopped_at < 60
     assert job.resumed_from() == {stopped_at}
-    assert without_times(metrics(storage, "paused")) == without_times(metrics(storage, "straight"))
+    assert without_times(metrics(storage, "paused"), BYTES) == without_times(metrics(storage, "straight"), BYTES)
 
 
 def test_deleted_job_leaves_nothing_but_checkpoints(jobs: Jobs, storage: Path) -> None:
@@ -97,4 +98,4 @@ def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator
     assert (job.status["attempt"], job.status["restarts"]) == (3, 1)
     (resumed_from,) = job.resumed_from()
     assert 0 < resumed_from < 300
-    assert without_times(metrics(storage, "hunted")) == without_times(metrics(storage, "calm"))
+    assert without_times(metrics(storage, "hunted"), BYTES) == without_times(metrics(storage, "calm"), BYTES)

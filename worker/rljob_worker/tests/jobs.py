@@ -83,18 +83,3 @@ def run_job(job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds:
         cwd=folder,
     )
     return Run(done.returncode, done.stdout + done.stderr, folder / "runs" / job["metadata"]["name"])
-
-
-def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Metrics of every step but those that measure the machine. Reports to the lead carry times as text, so that their
-    sizes differ; and an attempt begins with an announcement of its own."""
-    machine = ("time/", "throughput/", "data/bytes_total")
-    words = ("metrics", "verdict", "weights/", "_seconds")
-    return [
-        {
-            name: value
-            for name, value in step.items()
-            if not name.startswith(machine) and not any(w in name for w in words)
-        }
-        for step in metrics
-    ]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.tests.jobs import DISAGGREGATED, PPO, make_job, run_job, without_times
+from rljob_worker.tests.jobs import DISAGGREGATED, PPO, make_job, run_job
+from rljob_worker.tests.metrics import without_times
 
 CRASH = '''
 import os, signal

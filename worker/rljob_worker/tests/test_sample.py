@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from rljob_worker.tests.jobs import DISAGGREGATED, PPO, make_job, run_job, without_times
+from rljob_worker.tests.jobs import DISAGGREGATED, PPO, make_job, run_job
+from rljob_worker.tests.metrics import without_times
 from rljob_worker.tests.test_resume import checkpoint_digest
 
 STAGES = '''

@@ -7,7 +7,6 @@ is planned, and two jobs on one machine never meet.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,11 +20,9 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.hosts import Host
 from rljob_worker.databuffer.peers import AddressBook
 from rljob_worker.errors import DeadlineExceeded, PeerLost
+from rljob_worker.runtime.lost_peer import tells_of_lost_peer
 
 _POLL_SECONDS = 0.05
-_LOST_PEER = re.compile(
-    r"(closed|reset) by peer|broken pipe|connection refused|time(d |d)?out|remote process exited", re.IGNORECASE
-)
 
 
 class StatusBoard(Protocol):
@@ -70,17 +67,6 @@ def world(
         raise PeerLost(f"a collective of worker group {group.name} lost a peer: {said}") from error
     finally:
         dist.destroy_process_group()
-
-
-def tells_of_lost_peer(error: RuntimeError) -> bool:
-    """Whether a collective failed by the end of another process, not by what it was asked to do.
-
-    gloo raises plain RuntimeErrors, which name its source file; NCCL's are DistBackendErrors for bad arguments too.
-    """
-    if isinstance(error, (dist.DistNetworkError, dist.DistStoreError)):
-        return True
-    is_collective = isinstance(error, dist.DistBackendError) or "gloo/transport/" in str(error)
-    return is_collective and _LOST_PEER.search(str(error)) is not None
 
 
 def wait_for_port(ask: Callable[[], dict[str, Any]], group: str, deadline_seconds: float) -> int:

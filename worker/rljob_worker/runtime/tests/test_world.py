@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from rljob_api.tests.builders import make_plan
 from rljob_worker.errors import PeerLost
-from rljob_worker.runtime.world import tells_of_lost_peer, world
+from rljob_worker.runtime.world import world
 
 (TWO_WORKERS,) = make_plan("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]").groups
 
@@ -59,20 +59,3 @@ def test_the_killed_one_is_the_cause_and_the_other_says_that_it_lost_a_peer(tmp_
     assert ranks[victim].exitcode == -signal.SIGKILL
     said = (tmp_path / "told").read_text()
     assert said.startswith("a collective of worker group train lost a peer: ") and "\n" not in said
-
-
-@pytest.mark.parametrize(
-    ("error", "is_lost_peer"),
-    [
-        (RuntimeError("[/x/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:5"), True),
-        (RuntimeError("[/x/gloo/transport/tcp/unbound_buffer.cc:84] Timed out waiting 60000ms for recv"), True),
-        (RuntimeError("[enforce fail at /x/gloo/transport/tcp/pair.cc:454] op.preamble.length <= op.nbytes"), False),
-        (RuntimeError("the user's own: connection closed by peer"), False),
-        (dist.DistNetworkError("failed to recv, got 0 bytes"), True),
-        (dist.DistStoreError("wait timeout after 60000ms"), True),
-        (dist.DistBackendError("ncclRemoteError: remote process exited or there was a network error"), True),
-        (dist.DistBackendError("ncclInvalidUsage: this usually reflects invalid usage of NCCL library"), False),
-    ],
-)
-def test_what_tells_of_a_lost_peer(error: RuntimeError, is_lost_peer: bool) -> None:
-    assert tells_of_lost_peer(error) is is_lost_peer

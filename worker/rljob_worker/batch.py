@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rljob_worker.gather import Runs, copy_rows, offsets_of, take_rows
+from rljob_worker.row_index import RowIndex
+
 Array = NDArray[Any]
 Indices = NDArray[np.int64]
 
@@ -64,14 +67,27 @@ class Column:
     @staticmethod
     def concat(columns: Sequence[Column]) -> Column:
         """Rows of several columns of one kind, in the given order."""
+        ends = np.cumsum([column.num_rows for column in columns])
+        return Column.merge(columns, np.split(np.arange(ends[-1]), ends[:-1]))
+
+    @staticmethod
+    def merge(columns: Sequence[Column], targets: Sequence[Indices]) -> Column:
+        """Rows of several columns of one kind, each at its row of the result: row i of columns[k] is targets[k][i]."""
         first = columns[0]
         assert all(c.dtype == first.dtype and c.is_ragged == first.is_ragged for c in columns), (
             "columns of several kinds"
         )
-        values = np.concatenate([column.values for column in columns])
-        if not first.is_ragged:
-            return Column(values, None, first.dtype)
-        return Column(values, offsets_of(np.concatenate([column.lengths for column in columns])), first.dtype)
+        num_values, offsets = sum(len(column.values) for column in columns), None
+        if first.is_ragged:
+            lengths = np.empty(sum(column.num_rows for column in columns), np.int64)
+            for column, target in zip(columns, targets, strict=True):
+                lengths[target] = column.lengths
+            offsets = offsets_of(lengths)
+        values = np.empty((num_values, *first.values.shape[1:]), first.values.dtype)
+        for column, target in zip(columns, targets, strict=True):
+            runs = Runs.of(np.arange(len(target)), target)
+            copy_rows(values, offsets, column.values, column.offsets, runs)
+        return Column(values, offsets, first.dtype)
 
     @property
     def is_ragged(self) -> bool:
@@ -99,13 +115,19 @@ class Column:
         return bytes(run).decode() if self.dtype == "utf8" else run
 
     def take(self, indices: Indices) -> Column:
-        """The rows at `indices`, in that order; one gather, no loop over rows."""
+        """The rows at `indices`, in that order, in new memory."""
+        return self.gather(Runs.taking(indices))
+
+    def gather(self, runs: Runs) -> Column:
+        """The rows at `runs.source` in new memory; columns of one batch share their runs."""
+        return Column(*take_rows(self.values, self.offsets, runs), self.dtype)
+
+    def slice(self, first: int, stop: int) -> Column:
+        """Rows [first, stop) over the same memory."""
         if self.offsets is None:
-            return Column(self.values[indices], None, self.dtype)
-        lengths = self.lengths[indices]
-        offsets = offsets_of(lengths)
-        source = np.repeat(self.offsets[:-1][indices] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Column(self.values[source], offsets, self.dtype)
+            return Column(self.values[first:stop], None, self.dtype)
+        offsets = self.offsets[first : stop + 1]
+        return Column(self.values[offsets[0] : offsets[-1]], offsets - offsets[0], self.dtype)
 
     def to_list(self) -> list[Any]:
         return [self.row(index) for index in range(self.num_rows)]
@@ -140,18 +162,20 @@ class Batch:
         return Batch(ids, np.asarray(group_ids, np.int64), tokens, dict(columns))
 
     @staticmethod
+    def of(index: RowIndex, columns: Mapping[str, Column]) -> Batch:
+        """A batch over an index in row_id order."""
+        return Batch(index.row_ids, index.group_ids, index.num_tokens, columns)
+
+    @staticmethod
     def concat(parts: Sequence[Batch]) -> Batch:
         """Rows of several batches with the same columns, back in row_id order."""
         if len(parts) == 1:
             return parts[0]
-        row_ids = np.concatenate([part.row_ids for part in parts])
-        merged = _Unordered(
-            row_ids,
-            np.concatenate([part.group_ids for part in parts]),
-            np.concatenate([part.num_tokens for part in parts]),
-            {name: Column.concat([part.columns[name] for part in parts]) for name in parts[0].columns},
-        )
-        return merged.ordered()
+        index = RowIndex.concat([part.index for part in parts])
+        order = index.order()
+        targets = RowIndex.targets_of(order, [len(part) for part in parts])
+        columns = {name: Column.merge([part.columns[name] for part in parts], targets) for name in parts[0].columns}
+        return Batch.of(index.take(order), columns)
 
     @staticmethod
     def join(parts: Sequence[Batch]) -> Batch:
@@ -178,6 +202,10 @@ class Batch:
             raise KeyError(f"no column {name!r}; this batch has {sorted(self.columns)}") from None
 
     @property
+    def index(self) -> RowIndex:
+        return RowIndex(self.row_ids, self.group_ids, self.num_tokens)
+
+    @property
     def nbytes(self) -> int:
         return 3 * self.row_ids.nbytes + sum(column.nbytes for column in self.columns.values())
 
@@ -193,35 +221,10 @@ class Batch:
         return Batch(self.row_ids, self.group_ids, self.num_tokens, columns)
 
     def take(self, indices: ArrayLike) -> Batch:
-        """The rows at ascending positions `indices`."""
-        at = np.asarray(indices, np.int64)
-        columns = {name: column.take(at) for name, column in self.columns.items()}
-        return Batch(self.row_ids[at], self.group_ids[at], self.num_tokens[at], columns)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Unordered:
-    """Rows as they arrived."""
-
-    row_ids: Indices
-    group_ids: Indices
-    num_tokens: Indices
-    columns: Mapping[str, Column]
-
-    def ordered(self) -> Batch:
-        order = np.argsort(self.row_ids, kind="stable")
-        if np.array_equal(order, np.arange(len(order))):
-            return Batch(self.row_ids, self.group_ids, self.num_tokens, self.columns)
-        columns = {name: column.take(order) for name, column in self.columns.items()}
-        return Batch(self.row_ids[order], self.group_ids[order], self.num_tokens[order], columns)
-
-
-def offsets_of(lengths: ArrayLike) -> Indices:
-    """Where each run starts: int64 [rows + 1], first 0, last the number of values."""
-    lengths = np.asarray(lengths, np.int64)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
+        """The rows at ascending positions `indices`, in new memory."""
+        runs = Runs.taking(np.asarray(indices, np.int64))
+        columns = {name: column.gather(runs) for name, column in self.columns.items()}
+        return Batch.of(self.index.take(runs.source), columns)
 
 
 def _storage(dtype: str) -> str:

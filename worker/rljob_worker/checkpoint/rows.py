@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rljob_worker.batch import Batch
-from rljob_worker.databuffer.schema import from_arrow, to_arrow
+from rljob_worker.databuffer.rows.schema import from_arrow, to_arrow
 
 
 @dataclass(frozen=True, slots=True)

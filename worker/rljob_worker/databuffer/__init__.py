@@ -6,6 +6,6 @@
              own data buffer ◀────── Arrow Flight over TCP ──▶ data buffers of other pods
 
 Pure decisions: `arena` (where a segment lies), `repartition` (which rank gets a row), `routing` (who sends to whom),
-`segment` and `schema` (bytes of a batch). State: `store`. Input and output: `server`, `peers`, `exchange`, `broadcast`.
+`rows` (bytes of a batch). State: `store`. Input and output: `server`, `peers`, `exchange`, `broadcast`.
 A worker uses `client.BufferClient` only.
 """

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rljob_worker.databuffer.faults import OutOfOrder
 from rljob_worker.databuffer.hosts import FAN_OUT, Host, Worker, tree_children, tree_parent
 from rljob_worker.databuffer.routing import BroadcastRoute
-from rljob_worker.databuffer.segment import Contents
+from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.databuffer.store import Item, Reader, Segment, Store
 from rljob_worker.databuffer.wire import POLL_SECONDS
 from rljob_worker.errors import DeadlineExceeded, RLJobError

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow.flight as flight
 
 from rljob_worker.batch import Batch
-from rljob_worker.databuffer import segment
 from rljob_worker.databuffer.broadcast import checksum_of
 from rljob_worker.databuffer.faults import from_flight, is_pending
 from rljob_worker.databuffer.fencing import Badge, Identity
 from rljob_worker.databuffer.peers import OPTIONS
-from rljob_worker.databuffer.rows import MESSAGE_BYTES, row_bytes
-from rljob_worker.databuffer.segment import Contents, Views
+from rljob_worker.databuffer.rows import segment
+from rljob_worker.databuffer.rows.segment import Contents, Views
+from rljob_worker.databuffer.rows.stream import MESSAGE_BYTES, row_bytes
 from rljob_worker.databuffer.shared_memory import mapped
 from rljob_worker.errors import BadData, DeadlineExceeded
 
@@ -228,7 +228,7 @@ class _Pending(Exception):
 
 
 def _refuse_long_rows(batch: Batch, edge: str) -> None:
-    views = Views(batch.row_ids, batch.group_ids, batch.num_tokens, dict(batch.columns))
+    views = Views(batch.index, dict(batch.columns))
     sizes = row_bytes(views)
     if len(sizes) and sizes.max() > MESSAGE_BYTES:
         row = int(np.argmax(sizes))

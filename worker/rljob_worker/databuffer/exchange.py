@@ -24,8 +24,8 @@ from rljob_worker.databuffer.metrics import BufferMetrics
 from rljob_worker.databuffer.peers import Peers
 from rljob_worker.databuffer.pull import Late, Pull
 from rljob_worker.databuffer.routing import RowsRoute, StageRoute, sources_by_host
-from rljob_worker.databuffer.rows import Selection
-from rljob_worker.databuffer.segment import Bytes, Contents, Views, views
+from rljob_worker.databuffer.rows.segment import Bytes, Contents, Views, views
+from rljob_worker.databuffer.rows.stream import Selection
 from rljob_worker.databuffer.store import Item, Reader, Segment, Store, explain_late
 from rljob_worker.databuffer.wire import POLL_SECONDS, Pending, ticket
 from rljob_worker.errors import DeadlineExceeded, RLJobError
@@ -92,7 +92,7 @@ class Exchange:
         segment = self._store.segment_at(offset)
         route, item = self._routes[segment.item.edge], segment.item
         part = views(self._memory, offset, contents)
-        self._metrics.put(item.edge, len(part.row_ids), contents.num_bytes)
+        self._metrics.put(item.edge, len(part.index), contents.num_bytes)
         if route.needs_layouts:
             self._store.seal_part(segment, contents)
             self.layouts.part_sealed(item.edge, item.step, item.number, part)
@@ -270,7 +270,8 @@ class Exchange:
         assignment = self.layouts.assignment(item.edge, item.step)
         if assignment is not None:
             return assignment.shares_of_part(item.number)
-        return self._routes[item.edge].assign(item.step, part.row_ids, part.group_ids, part.num_tokens)
+        index = part.index
+        return self._routes[item.edge].assign(item.step, index.row_ids, index.group_ids, index.num_tokens)
 
     # ---- talking to peers
 

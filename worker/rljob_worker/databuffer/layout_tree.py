@@ -13,7 +13,7 @@ from rljob_worker.databuffer.layouts import Assignment, Gathering, Layout
 from rljob_worker.databuffer.peers import Peers
 from rljob_worker.databuffer.pull import Late
 from rljob_worker.databuffer.routing import RowsRoute, sources_by_host
-from rljob_worker.databuffer.segment import Views
+from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.store import Reader, Store
 from rljob_worker.databuffer.wire import encode_layout
 from rljob_worker.errors import RLJobError
@@ -55,7 +55,7 @@ class LayoutTree:
 
     def part_sealed(self, edge: str, step: int, part: int, rows: Views) -> None:
         """A producer of this host is done."""
-        layout = Layout.of_part(part, rows.row_ids, rows.group_ids, rows.num_tokens)
+        layout = Layout.of_part(part, rows.index)
         self._spread_up(edge, step, lambda gathering: gathering.add_part(part, layout))
 
     def from_child(self, edge: str, step: int, position: int, layout: Layout) -> None:
@@ -66,7 +66,8 @@ class LayoutTree:
         """The merged layout has come from above, or we are the root: hand it on, then use it."""
         route = self._routes[edge]
         self._spread_down(edge, step, layout)
-        shares = route.assign(step, layout.row_ids, layout.group_ids, layout.num_tokens)
+        index = layout.index
+        shares = route.assign(step, index.row_ids, index.group_ids, index.num_tokens)
         assignment = Assignment(layout, shares)
         with self._store.change():
             if (edge, step) in self._assignments:

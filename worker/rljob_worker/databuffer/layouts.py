@@ -12,47 +12,39 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.arrow_table import table_from_bytes, table_to_bytes
 from rljob_worker.databuffer.hosts import FAN_OUT, tree_children
-from rljob_worker.databuffer.schema import table_from_bytes, table_to_bytes
+from rljob_worker.row_index import RowIndex
 
 Int64 = NDArray[np.int64]
-
-_COLUMNS = ("part", "row_id", "group_id", "num_tokens")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Rows of some parts, [rows] each; within a part in row_id order."""
+    """Rows of some parts: parts int64 [rows], and the index of as many rows; within a part in row_id order."""
 
     parts: Int64
-    row_ids: Int64
-    group_ids: Int64
-    num_tokens: Int64
+    index: RowIndex
 
     @staticmethod
-    def of_part(part: int, row_ids: Int64, group_ids: Int64, num_tokens: Int64) -> Layout:
-        return Layout(np.full(len(row_ids), part, np.int64), row_ids.copy(), group_ids.copy(), num_tokens.copy())
+    def of_part(part: int, index: RowIndex) -> Layout:
+        return Layout(np.full(len(index), part, np.int64), index.copy())
 
     @staticmethod
     def merge(layouts: Sequence[Layout]) -> Layout:
         """All rows; parts in ascending order, so the result does not depend on who arrived first."""
         parts = np.concatenate([layout.parts for layout in layouts])
         order = np.argsort(parts, kind="stable")
-        columns = [
-            np.concatenate([getattr(layout, name) for layout in layouts])[order]
-            for name in ("row_ids", "group_ids", "num_tokens")
-        ]
-        return Layout(parts[order], *columns)
+        return Layout(parts[order], RowIndex.concat([layout.index for layout in layouts]).take(order))
 
     def to_bytes(self) -> bytes:
         """Arrow IPC stream."""
-        columns = (self.parts, self.row_ids, self.group_ids, self.num_tokens)
-        return table_to_bytes(dict(zip(_COLUMNS, columns, strict=True)))
+        return table_to_bytes({"part": self.parts} | self.index.columns())
 
     @staticmethod
     def from_bytes(data: bytes) -> Layout:
         columns = table_from_bytes(data)
-        return Layout(*(columns[name] for name in _COLUMNS))
+        return Layout(columns["part"], RowIndex.of_columns(columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow.flight as flight
 from numpy.typing import NDArray
 
-from rljob_worker.databuffer.arrangement import Arrangement, Header, arrange, place
 from rljob_worker.databuffer.hosts import Host
-from rljob_worker.databuffer.rows import chunk_bytes_for
-from rljob_worker.databuffer.schema import from_arrow
-from rljob_worker.databuffer.segment import Bytes, Views, plan_contents, views
+from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange, place
+from rljob_worker.databuffer.rows.schema import from_arrow
+from rljob_worker.databuffer.rows.segment import Bytes, Views, plan_contents, views
+from rljob_worker.databuffer.rows.stream import chunk_bytes_for
 from rljob_worker.databuffer.store import Item, Segment, Store
 from rljob_worker.databuffer.wire import POLL_SECONDS
 from rljob_worker.errors import PeerLost
@@ -203,7 +203,7 @@ class Pull:
 
     def _scratch(self, header: Header) -> Segment | None:
         """Room for an early source, only if there is plenty: it must not take the room of the segment itself."""
-        rows = len(header.row_ids)
+        rows = len(header.index)
         sizes = {
             name: (kind, int(header.lengths[name].sum()) if kind.ragged else rows)
             for name, kind in header.kinds.items()
@@ -220,7 +220,7 @@ class Pull:
         if scratch is not None:
             assert scratch.contents is not None
             into = views(self._memory, scratch.offset, scratch.contents)
-            rows = np.arange(len(header.row_ids))
+            rows = np.arange(len(header.index))
             Arrangement(scratch.contents, header, ()).write_index(into)
         else:
             assert self._arrangement is not None and self._target is not None

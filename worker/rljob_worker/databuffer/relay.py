@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from rljob_worker.arrow_table import numbers_of
 from rljob_worker.databuffer.broadcast import Broadcasts, checksum_of
 from rljob_worker.databuffer.hosts import Host
 from rljob_worker.databuffer.metrics import BufferMetrics
 from rljob_worker.databuffer.peers import Peers
-from rljob_worker.databuffer.schema import numbers_of
-from rljob_worker.databuffer.segment import Bytes, Contents
+from rljob_worker.databuffer.rows.segment import Bytes, Contents
 from rljob_worker.databuffer.store import Item, Store
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 

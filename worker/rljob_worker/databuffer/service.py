@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rljob_worker.databuffer import relay, rows
+from rljob_worker.databuffer import relay
 from rljob_worker.databuffer.broadcast import Broadcasts
 from rljob_worker.databuffer.exchange import Exchange
 from rljob_worker.databuffer.fencing import Identity
@@ -20,7 +20,8 @@ from rljob_worker.databuffer.peers import Peers
 from rljob_worker.databuffer.posts import Posts
 from rljob_worker.databuffer.relay import Relay
 from rljob_worker.databuffer.routing import Routes
-from rljob_worker.databuffer.segment import Contents
+from rljob_worker.databuffer.rows import stream
+from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.databuffer.store import Item, Reader, Segment, Store
 from rljob_worker.databuffer.wire import POLL_SECONDS, Pending, decode_layout
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
@@ -66,7 +67,7 @@ class Service:
         if "version" in asked:
             return relay.SCHEMA, self.relay.stream(edge, asked["version"], asked["first"], cancelled)
         selections = self.exchange.rows(edge, asked["step"], asked["share"], asked["parts"], asked["wait_seconds"])
-        return rows.stream(selections, lambda seconds: self.metrics.gathered(edge, seconds), asked["chunk_bytes"])
+        return stream.stream(selections, lambda seconds: self.metrics.gathered(edge, seconds), asked["chunk_bytes"])
 
     # ---- about workers
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rljob_worker.databuffer.arena import Allocator, rounded
-from rljob_worker.databuffer.segment import Contents
+from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 
 T = TypeVar("T")

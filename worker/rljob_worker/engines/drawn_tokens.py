@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rljob_worker.batch import Column, Indices, offsets_of
+from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.protocols import Responses
+from rljob_worker.gather import offsets_of
 
 
 class DrawnTokens:

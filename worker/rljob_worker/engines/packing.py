@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rljob_worker.batch import Column, Indices, offsets_of
+from rljob_worker.batch import Column, Indices
+from rljob_worker.gather import offsets_of
 
 
 @dataclass(frozen=True, slots=True)

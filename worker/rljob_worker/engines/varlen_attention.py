@@ -21,9 +21,10 @@ import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface
 
-from rljob_worker.batch import Indices, offsets_of
+from rljob_worker.batch import Indices
 from rljob_worker.engines.packing import ranges
 from rljob_worker.errors import InvalidJob
+from rljob_worker.gather import offsets_of
 
 ATTENTION = "rljob"
 """The name to give transformers as `attn_implementation`. It is written into the config: models must not share one."""

@@ -60,3 +60,24 @@ def test_an_empty_batch_is_a_batch():
     empty = make_batch([], [])
     assert len(Batch.concat([empty, make_batch([4], [[1]])])) == 1
     assert len(empty.take([])) == 0
+
+
+def test_a_slice_lies_over_the_same_memory_and_a_take_does_not():
+    batch = make_batch([1, 2, 3], [[1, 2], [3], [4, 5]])
+    for column in batch.columns.values():
+        assert np.shares_memory(column.slice(1, 3).values, column.values)
+        assert not np.shares_memory(column.take(np.arange(3)).values, column.values)
+    assert [row.tolist() for row in batch["response_ids"].slice(1, 3).to_list()] == [[3], [4, 5]]
+    assert batch["rewards"].slice(1, 3).to_list() == [2.0, 3.0]
+
+
+def test_columns_of_several_kinds_are_not_one():
+    with pytest.raises(AssertionError, match="several kinds"):
+        Column.concat([Column.fixed([1, 2]), Column.fixed([1.0])])
+    with pytest.raises(AssertionError, match="several kinds"):
+        Column.concat([Column.fixed([1, 2]), Column.ragged([[1]])])
+
+
+def test_the_index_of_a_batch_is_its_three_numbers():
+    index = make_batch([4, 7], [[1], [2, 3]]).index
+    assert (index.row_ids.tolist(), index.group_ids.tolist(), index.num_tokens.tolist()) == ([4, 7], [2, 3], [1, 2])

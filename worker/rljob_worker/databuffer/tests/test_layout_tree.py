@@ -16,11 +16,12 @@ from rljob_worker.databuffer.layout_tree import LayoutTree
 from rljob_worker.databuffer.layouts import Layout
 from rljob_worker.databuffer.pull import Late
 from rljob_worker.databuffer.routing import StageRoute
-from rljob_worker.databuffer.segment import Views, plan_contents
+from rljob_worker.databuffer.rows.segment import Views, plan_contents
 from rljob_worker.databuffer.store import Item, Reader, Segment, Store
 from rljob_worker.databuffer.tests.gang import two_stages
 from rljob_worker.databuffer.wire import decode_layout
 from rljob_worker.errors import DeadlineExceeded, PeerLost
+from rljob_worker.row_index import RowIndex
 
 EDGE = "a->b"
 
@@ -76,7 +77,7 @@ class Forest:
         store, ids = self.stores[host], np.array(row_ids, np.int64)
         segment = store.reserve(Item(EDGE, step, "part", part), 1, 0.0)
         store.seal_part(segment, plan_contents(0, {}))
-        self.trees[host].part_sealed(EDGE, step, part, Views(ids, ids // 2, ids + 1, {}))
+        self.trees[host].part_sealed(EDGE, step, part, Views(RowIndex(ids, ids // 2, ids + 1), {}))
         return segment
 
     def deliver(self) -> None:
@@ -128,9 +129,9 @@ def test_layouts_meet_at_the_root_and_reach_every_host_over_four_levels():
     for tree in forest.trees.values():
         assignment = tree.assignment(EDGE, 1)
         assert assignment is not None
-        assert assignment.layout.row_ids.tolist() == list(range(10))
-        assert assignment.layout.group_ids.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-        assert assignment.layout.num_tokens.tolist() == list(range(1, 11))
+        assert assignment.layout.index.row_ids.tolist() == list(range(10))
+        assert assignment.layout.index.group_ids.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+        assert assignment.layout.index.num_tokens.tolist() == list(range(1, 11))
         assert assignment.layout.parts.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
         # most tokens first, to the share with fewest: 10 5 4 | 9 6 3 | 8 7 2 1
         assert assignment.shares.tolist() == [2, 2, 1, 0, 0, 1, 2, 2, 1, 0]
@@ -195,7 +196,7 @@ def test_what_a_child_told_is_not_kept_for_good():
     forest.seal(1, 0, [0, 1])
     ids = np.array([2, 3])
     kept = weakref.ref(ids)
-    forest.trees[Host("rollout", 0)].from_child(EDGE, 1, 1, Layout(ids // 2, ids, ids // 2, ids + 1))
+    forest.trees[Host("rollout", 0)].from_child(EDGE, 1, 1, Layout(ids // 2, RowIndex(ids, ids // 2, ids + 1)))
     del ids
     assert kept() is not None
     for step in range(2, 5):
@@ -211,7 +212,7 @@ def test_edges_do_not_forget_for_each_other():
     )
     ids = np.arange(2)
     for edge, step in (("c->d", 1), (EDGE, 1), (EDGE, 9)):
-        tree.part_sealed(edge, step, 0, Views(ids, ids // 2, ids, {}))
+        tree.part_sealed(edge, step, 0, Views(RowIndex(ids, ids // 2, ids), {}))
     assert tree.assignment("c->d", 1) is not None
     assert tree.assignment(EDGE, 1) is None
 
@@ -256,5 +257,5 @@ def test_a_look_asks_each_producer_once(monkeypatch: pytest.MonkeyPatch):
     letters = forest.letters[Host("train", 0)]
     # the layout comes while the second producer answers
     letters.when_probed = lambda host: forest.step(1) if host == Host("rollout", 1) else None
-    assert forest.trees[Host("train", 0)].wait(forest.route, 1, 3600.0).layout.row_ids.tolist() == [0, 1, 2, 3]
+    assert forest.trees[Host("train", 0)].wait(forest.route, 1, 3600.0).layout.index.row_ids.tolist() == [0, 1, 2, 3]
     assert letters.probed == rollout(0, 1)

@@ -11,6 +11,14 @@ from rljob_worker.databuffer.hosts import Host, Worker, tree_children, tree_pare
 from rljob_worker.databuffer.layouts import Assignment, Gathering, Layout
 from rljob_worker.databuffer.routing import StageRoute, routes_of
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage, two_stages
+from rljob_worker.row_index import RowIndex
+
+
+def index_of(numbers):
+    """Rows that have one number three times."""
+    ids = np.array(numbers, np.int64)
+    return RowIndex(ids, ids, ids)
+
 
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
@@ -59,8 +67,8 @@ def test_rows_that_lie_anywhere_are_routed_by_layout_and_dealt_out_by_number():
     route = StageRoute.of(plan, "a->b")
     assert route.needs_layouts
     # rank 1 of the sampling made groups 0, 1 and 3; all the same the first half goes to rank 0
-    layout = Layout.merge([Layout.of_part(0, *(np.array([2]),) * 3), Layout.of_part(1, *(np.array([0, 1, 3]),) * 3)])
-    shares = route.assign(1, layout.row_ids, layout.group_ids, layout.num_tokens)
+    layout = Layout.merge([Layout.of_part(0, index_of([2])), Layout.of_part(1, index_of([0, 1, 3]))])
+    shares = route.assign(1, layout.index.row_ids, layout.index.group_ids, layout.index.num_tokens)
     assert Assignment(layout, shares).sources(0) == [1] and Assignment(layout, shares).sources(1) == [0, 1]
 
 
@@ -97,7 +105,7 @@ def test_layouts_travel_up_in_any_order_and_the_root_has_all_of_them(producers, 
     members = [
         Gathering(i, size, producers, frozenset({i} if i < producers else ()), fan_out=fan_out) for i in range(size)
     ]
-    messages = [(i, "part", i, Layout.of_part(i, *(np.array([10 * i, 10 * i + 1]),) * 3)) for i in range(producers)]
+    messages = [(i, "part", i, Layout.of_part(i, index_of([10 * i, 10 * i + 1]))) for i in range(producers)]
     complete = None
     while messages:
         to, kind, number, layout = messages.pop(random.randrange(len(messages)))
@@ -111,14 +119,12 @@ def test_layouts_travel_up_in_any_order_and_the_root_has_all_of_them(producers, 
                 messages.append((parent, "child", to, Layout.from_bytes(merged.to_bytes())))
     assert complete is not None
     assert complete.parts.tolist() == [i for i in range(producers) for _ in range(2)]
-    assert complete.row_ids.tolist() == [10 * i + k for i in range(producers) for k in range(2)]
+    assert complete.index.row_ids.tolist() == [10 * i + k for i in range(producers) for k in range(2)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=20))
 def test_an_assignment_names_a_source_even_for_a_share_without_rows(rows):
-    layout = Layout.merge(
-        [Layout.of_part(part, *(np.arange(sum(p == part for p, _ in rows)),) * 3) for part in range(4)]
-    )
+    layout = Layout.merge([Layout.of_part(part, index_of(range(sum(p == part for p, _ in rows)))) for part in range(4)])
     shares = np.array([share for part in range(4) for p, share in rows if p == part], np.int64)
     assignment = Assignment(layout, shares)
     for share in range(5):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rljob_worker.databuffer.segment import plan_contents
+from rljob_worker.databuffer.rows.segment import plan_contents
 from rljob_worker.databuffer.store import Item, Reader, Store
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from rljob_worker.arrow_table import array_over, numbers_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-
-INDEX_COLUMNS = ("row_id", "group_id", "num_tokens")
+from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,43 +61,23 @@ _name_of = functools.cache(lambda dtype: str(dtype.name))  # numpy works the nam
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
     """The record batch over the same memory."""
-    index = [array_over(a) for a in (batch.row_ids, batch.group_ids, batch.num_tokens)]
+    arrays = [array_over(values) for values in batch.index.columns().values()]
     fields = [pa.field(name, pa.int64(), nullable=False) for name in INDEX_COLUMNS]
     for name, column in batch.columns.items():
         kind = kind_of(column)
         fields.append(_field(name, kind))
-        index.append(_array(column, kind))
-    return pa.RecordBatch.from_arrays(index, schema=pa.schema(fields))
-
-
-def array_over(values: NDArray[np.int64]) -> pa.Array:
-    """An Arrow array over the same memory."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def table_to_bytes(columns: Mapping[str, NDArray[np.int64]]) -> bytes:
-    """Columns of integers as an Arrow IPC stream."""
-    record = pa.RecordBatch.from_arrays([array_over(values) for values in columns.values()], names=list(columns))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, record.schema) as writer:
-        writer.write_batch(record)
-    return bytes(sink.getvalue())
-
-
-def table_from_bytes(data: bytes | pa.Buffer) -> dict[str, NDArray[np.int64]]:
-    """The other way round, without a copy."""
-    record = pa.ipc.open_stream(data).read_next_batch()
-    return {name: numbers_of(record.column(i), "int64") for i, name in enumerate(record.schema.names)}
+        arrays.append(_array(column, kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def from_arrow(record: pa.RecordBatch) -> Batch:
     """The batch over the same memory."""
-    index = [numbers_of(record.column(i), "int64") for i in range(len(INDEX_COLUMNS))]
+    index = RowIndex(*(numbers_of(record.column(i), "int64") for i in range(len(INDEX_COLUMNS))))
     columns = {}
     for position in range(len(INDEX_COLUMNS), record.num_columns):
         field = record.schema.field(position)
         columns[field.name] = _column(record.column(position), kind_of_field(field))
-    return Batch(index[0], index[1], index[2], columns)
+    return Batch.of(index, columns)
 
 
 def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
@@ -182,12 +161,3 @@ def _ragged(values: Any, offset_buffer: pa.Buffer, array: pa.Array, kind: Kind) 
 
 def _values(data: pa.Buffer | None, kind: Kind) -> Any:
     return np.frombuffer(data, kind.storage) if data is not None and data.size else np.empty(0, kind.storage)
-
-
-def numbers_of(array: pa.Array, storage: str) -> Any:
-    """The values of an Arrow array over its own memory. (`to_numpy` and `pa.array` import pandas: seconds, 50 MB.)"""
-    data = array.buffers()[1]
-    if data is None or not data.size:
-        return np.empty(0, storage)
-    size = np.dtype(storage).itemsize
-    return np.frombuffer(data, storage, len(array), array.offset * size)

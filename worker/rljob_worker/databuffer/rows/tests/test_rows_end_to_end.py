@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer import rows, segment
-from rljob_worker.databuffer.arrangement import Header, arrange, place
-from rljob_worker.databuffer.gather import take_rows
-from rljob_worker.databuffer.schema import from_arrow, kind_of, to_arrow
+from rljob_worker.databuffer.rows import segment, stream
+from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
+from rljob_worker.databuffer.rows.schema import from_arrow, kind_of, to_arrow
 from rljob_worker.databuffer.tests.gang import same
 from rljob_worker.errors import BadData
 
@@ -95,8 +94,10 @@ def test_rows_of_several_sources_are_assembled_in_row_order(row_ids, num_sources
     arrangement.write_index(target)
     for (views, positions), targets in zip(sources, arrangement.targets, strict=True):
         done = 0
-        for piece in rows.pieces(views, positions, chunk_bytes):
-            place(target, targets[done : done + len(piece)], take_rows(views.columns, piece), np.arange(len(piece)))
+        for piece in stream.pieces(views, positions, chunk_bytes):
+            place(
+                target, targets[done : done + len(piece)], stream.take_rows(views.columns, piece), np.arange(len(piece))
+            )
             done += len(piece)
         assert done == len(positions)
     expected = [row for row, want in zip(row_ids, wanted, strict=True) if want]
@@ -106,9 +107,9 @@ def test_rows_of_several_sources_are_assembled_in_row_order(row_ids, num_sources
 @given(row_lists.filter(bool), st.integers(1, 2000))
 def test_pieces_are_small_and_whole(row_ids, chunk_bytes):
     views = stored(batch_of(row_ids))
-    pieces = rows.pieces(views, np.arange(len(row_ids)), chunk_bytes)
+    pieces = stream.pieces(views, np.arange(len(row_ids)), chunk_bytes)
     assert np.concatenate(pieces).tolist() == list(range(len(row_ids)))
-    sizes = rows.row_bytes(views)
+    sizes = stream.row_bytes(views)
     assert all(len(piece) == 1 or sizes[piece].sum() <= chunk_bytes for piece in pieces)
     assert all(len(piece) for piece in pieces)
 

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.schema import Kind, kind_of
+from rljob_worker.databuffer.rows.schema import Kind, kind_of
+from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 Int64 = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 ALIGNMENT = 64
-NUM_INDEX_COLUMNS = 3
+NUM_INDEX_COLUMNS = len(INDEX_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,16 @@ class Contents:
 class Views:
     """Arrays over the memory of one segment; writable when the memory is."""
 
-    row_ids: Int64
-    group_ids: Int64
-    num_tokens: Int64
+    index: RowIndex
     columns: dict[str, Column]
 
+    def write_index(self, index: RowIndex) -> None:
+        """Copy the index of as many rows into the segment."""
+        for into, values in zip(self.index.columns().values(), index.columns().values(), strict=True):
+            into[:] = values
+
     def as_batch(self) -> Batch:
-        return Batch(self.row_ids, self.group_ids, self.num_tokens, self.columns)
+        return Batch.of(self.index, self.columns)
 
 
 def plan_contents(num_rows: int, columns: Mapping[str, tuple[Kind, int]]) -> Contents:
@@ -97,17 +101,15 @@ def views(memory: Bytes, offset: int, contents: Contents) -> Views:
     segment = memory[offset : offset + contents.num_bytes]
     rows = contents.num_rows
     step = _aligned(8 * rows)
-    row_ids, group_ids, num_tokens = (
-        segment[i * step : i * step + 8 * rows].view(np.int64) for i in range(NUM_INDEX_COLUMNS)
-    )
+    index = RowIndex(*(segment[i * step : i * step + 8 * rows].view(np.int64) for i in range(NUM_INDEX_COLUMNS)))
     columns = {field.name: _column(segment, field, rows) for field in contents.fields}
-    return Views(row_ids, group_ids, num_tokens, columns)
+    return Views(index, columns)
 
 
 def write(memory: Bytes, offset: int, contents: Contents, batch: Batch) -> None:
     """Copy a batch into its segment: the only copy on the producing host."""
     target = views(memory, offset, contents)
-    target.row_ids[:], target.group_ids[:], target.num_tokens[:] = batch.row_ids, batch.group_ids, batch.num_tokens
+    target.write_index(batch.index)
     for name, column in batch.columns.items():
         into = target.columns[name]
         into.values[...] = column.values

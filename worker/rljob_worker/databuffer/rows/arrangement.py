@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rljob_worker.batch import Column, offsets_of
-from rljob_worker.databuffer.gather import Runs, copy_rows
-from rljob_worker.databuffer.schema import INDEX_COLUMNS, Kind, kind_of, kinds_of, table_from_bytes, table_to_bytes
-from rljob_worker.databuffer.segment import Contents, Views, plan_contents
+from rljob_worker.arrow_table import table_from_bytes, table_to_bytes
+from rljob_worker.batch import Column
+from rljob_worker.databuffer.rows.schema import Kind, kind_of, kinds_of
+from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
+from rljob_worker.gather import Runs, copy_rows, offsets_of
+from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 Int64 = NDArray[np.int64]
 
@@ -22,9 +24,7 @@ Int64 = NDArray[np.int64]
 class Header:
     """What a source is about to send: its rows, and how long each is in every ragged column."""
 
-    row_ids: Int64
-    group_ids: Int64
-    num_tokens: Int64
+    index: RowIndex
     lengths: dict[str, Int64]
     kinds: dict[str, Kind]
 
@@ -32,9 +32,7 @@ class Header:
     def of(views: Views, rows: Int64) -> Header:
         """Header of the rows at positions `rows` of a segment."""
         return Header(
-            views.row_ids[rows],
-            views.group_ids[rows],
-            views.num_tokens[rows],
+            views.index.take(rows),
             {name: column.lengths[rows] for name, column in views.columns.items() if column.is_ragged},
             {name: kind_of(column) for name, column in views.columns.items()},
         )
@@ -44,23 +42,25 @@ class Header:
         """Rows of several sources, one after the other; the kinds are those of the first."""
         first = headers[0]
         return Header(
-            np.concatenate([header.row_ids for header in headers]),
-            np.concatenate([header.group_ids for header in headers]),
-            np.concatenate([header.num_tokens for header in headers]),
+            RowIndex.concat([header.index for header in headers]),
             {name: np.concatenate([header.lengths[name] for header in headers]) for name in first.lengths},
             first.kinds,
         )
 
     def to_bytes(self) -> bytes:
         """Arrow IPC stream; the kinds travel as the schema of the rows."""
-        index = dict(zip(INDEX_COLUMNS, (self.row_ids, self.group_ids, self.num_tokens), strict=True))
-        return table_to_bytes(index | self.lengths)
+        return table_to_bytes(self.index.columns() | self.lengths)
 
     @staticmethod
     def from_bytes(data: pa.Buffer, schema: pa.Schema) -> Header:
-        lengths = table_from_bytes(data)
-        row_ids, group_ids, num_tokens = (lengths.pop(name) for name in INDEX_COLUMNS)
-        return Header(row_ids, group_ids, num_tokens, lengths, kinds_of(schema))
+        columns = table_from_bytes(data)
+        lengths = {name: values for name, values in columns.items() if name not in INDEX_COLUMNS}
+        return Header(RowIndex.of_columns(columns), lengths, kinds_of(schema))
+
+    def take(self, rows: Int64) -> Header:
+        """The rows at positions `rows`."""
+        lengths = {name: values[rows] for name, values in self.lengths.items()}
+        return Header(self.index.take(rows), lengths, self.kinds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,9 +73,7 @@ class Arrangement:
 
     def write_index(self, views: Views) -> None:
         """Fill in everything that is known before the values arrive."""
-        views.row_ids[:] = self.header.row_ids
-        views.group_ids[:] = self.header.group_ids
-        views.num_tokens[:] = self.header.num_tokens
+        views.write_index(self.header.index)
         for name, lengths in self.header.lengths.items():
             offsets = views.columns[name].offsets
             assert offsets is not None
@@ -87,18 +85,13 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
 
     Raises BadData when a row comes twice or the sources do not agree on the columns.
     """
-    filled = [header for header in headers if len(header.row_ids)] or list(headers[:1])
+    filled = [header for header in headers if len(header.index)] or list(headers[:1])
     _check_kinds(filled, edge)
     merged = Header.concat(filled)
-    order = np.argsort(merged.row_ids, kind="stable")
-    ordered = Header(
-        merged.row_ids[order],
-        merged.group_ids[order],
-        merged.num_tokens[order],
-        {name: lengths[order] for name, lengths in merged.lengths.items()},
-        merged.kinds,
-    )
-    twice = ordered.row_ids[1:][np.diff(ordered.row_ids) == 0]
+    order = merged.index.order()
+    ordered = merged.take(order)
+    row_ids = ordered.index.row_ids
+    twice = row_ids[1:][np.diff(row_ids) == 0]
     if len(twice):
         raise BadData(f"edge {edge}: row {int(twice[0])} was put by two producers")
     num_rows = len(order)
@@ -106,7 +99,8 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
         name: (kind, int(ordered.lengths[name].sum()) if kind.ragged else num_rows)
         for name, kind in merged.kinds.items()
     }
-    return Arrangement(plan_contents(num_rows, sizes), ordered, _targets(headers, order))
+    targets = RowIndex.targets_of(order, [len(header.index) for header in headers])
+    return Arrangement(plan_contents(num_rows, sizes), ordered, tuple(targets))
 
 
 def place(target: Views, rows: Int64, source: Mapping[str, Column], source_rows: Int64) -> None:
@@ -115,14 +109,8 @@ def place(target: Views, rows: Int64, source: Mapping[str, Column], source_rows:
         return
     runs = Runs.of(source_rows, rows)
     for name, column in target.columns.items():
-        copy_rows(column, source[name], runs)
-
-
-def _targets(headers: Sequence[Header], order: Int64) -> tuple[Int64, ...]:
-    position = np.empty(len(order), np.int64)
-    position[order] = np.arange(len(order))
-    ends = np.cumsum([len(header.row_ids) for header in headers])
-    return tuple(np.split(position, ends[:-1]))
+        values, offsets = source[name].values, source[name].offsets
+        copy_rows(column.values, column.offsets, values, offsets, runs)
 
 
 def _check_kinds(headers: Sequence[Header], edge: str) -> None:

@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.databuffer import rows, segment
 from rljob_worker.databuffer.arena import Allocator
-from rljob_worker.databuffer.arrangement import Header, arrange, place
-from rljob_worker.databuffer.gather import take_rows
-from rljob_worker.databuffer.schema import Kind, from_arrow, to_arrow
+from rljob_worker.databuffer.rows import segment, stream
+from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
+from rljob_worker.databuffer.rows.schema import Kind, from_arrow, to_arrow
 from rljob_worker.databuffer.shared_memory import mapped
+from rljob_worker.row_index import RowIndex
 
 HUGE = (1 << 31) + 5
 KINDS = {
@@ -40,7 +40,7 @@ def produced(path):
     offset = arena.allocate(contents.num_bytes)
     views = segment.views(sparse(path, arena.capacity), offset, contents)
     index = np.arange(len(LENGTHS))
-    views.row_ids[:], views.group_ids[:], views.num_tokens[:] = 10 + index, index // 2, LENGTHS
+    views.write_index(RowIndex(10 + index, index // 2, LENGTHS))
     for name in ragged:
         column = views.columns[name]
         column.offsets[:] = [0, *np.cumsum(LENGTHS)]
@@ -62,8 +62,8 @@ def assert_holds(columns, expected):
 
 def test_rows_behind_a_huge_one_are_taken_from_a_segment_and_from_arrow(tmp_path):
     views = produced(tmp_path / "arena")
-    assert_holds(take_rows(views.columns, np.array([1, 2, 3])), [1, 2, 3])  # neighbours: views
-    assert_holds(take_rows(views.columns, np.array([1, 3, 4])), [1, 3, 4])  # copied together
+    assert_holds(stream.take_rows(views.columns, np.array([1, 2, 3])), [1, 2, 3])  # neighbours: views
+    assert_holds(stream.take_rows(views.columns, np.array([1, 3, 4])), [1, 3, 4])  # copied together
     record = to_arrow(views.as_batch())
     assert_holds(from_arrow(record.slice(3, 2)).columns, [3, 4])
     assert record.column(record.schema.get_field_index("text"))[4] == pa.scalar("eee", pa.large_utf8())
@@ -73,8 +73,8 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     views = produced(tmp_path / "producer")
     everything = np.arange(len(LENGTHS))
     # 4 + 2 + 1 bytes a value of the ragged columns with 8 of an offset each, 8 of the fixed one and 24 of the index
-    assert rows.row_bytes(views).tolist() == [7 * length + 3 * 8 + 8 + 24 for length in LENGTHS]
-    huge, others = rows.pieces(views, everything)
+    assert stream.row_bytes(views).tolist() == [7 * length + 3 * 8 + 8 + 24 for length in LENGTHS]
+    huge, others = stream.pieces(views, everything)
     assert (huge.tolist(), others.tolist()) == ([0], [1, 2, 3, 4])
     header = Header.of(views, everything)
     received = Header.from_bytes(pa.py_buffer(header.to_bytes()), to_arrow(views.as_batch()).schema)
@@ -82,9 +82,9 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     memory = sparse(tmp_path / "consumer", arrangement.contents.num_bytes)
     target = segment.views(memory, 0, arrangement.contents)
     arrangement.write_index(target)
-    place(target, arrangement.targets[0][others], take_rows(views.columns, others), np.arange(len(others)))
-    assert target.num_tokens.tolist() == LENGTHS.tolist()
+    place(target, arrangement.targets[0][others], stream.take_rows(views.columns, others), np.arange(len(others)))
+    assert target.index.num_tokens.tolist() == LENGTHS.tolist()
     assert target.columns["ids"].offsets.tolist() == [0, HUGE, HUGE + 1, HUGE + 1, HUGE + 3, HUGE + 6]
-    assert_holds(take_rows(target.columns, others), [1, 2, 3, 4])
+    assert_holds(stream.take_rows(target.columns, others), [1, 2, 3, 4])
     taken = sum((tmp_path / name).stat().st_blocks * 512 for name in ("producer", "consumer"))
     assert taken < 1 << 20

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rljob_worker.batch import Batch
-from rljob_worker.databuffer.arrangement import Header
-from rljob_worker.databuffer.gather import take_rows
-from rljob_worker.databuffer.schema import to_arrow
-from rljob_worker.databuffer.segment import Views
+from rljob_worker.batch import Batch, Column
+from rljob_worker.databuffer.rows.arrangement import Header
+from rljob_worker.databuffer.rows.schema import to_arrow
+from rljob_worker.databuffer.rows.segment import Views
+from rljob_worker.gather import Runs
 
 Int64 = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ def stream(
 ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
     """Schema and messages: the header as metadata of an empty batch, then the rows in the same order."""
     headers = [Header.of(views, rows) for views, rows in selections]
-    filled = [h for h in headers if len(h.row_ids)] or headers[:1]
+    filled = [h for h in headers if len(h.index)] or headers[:1]
     typed = next((views for views, rows in selections if len(rows)), selections[0][0])
     empty = to_arrow(_take(typed, np.empty(0, np.int64)))
     return empty.schema, _messages(selections, Header.concat(filled), empty, gathered, chunk_bytes)
@@ -77,13 +77,21 @@ def pieces(views: Views, rows: Int64, chunk_bytes: int = CHUNK_BYTES) -> list[In
 
 def row_bytes(views: Views) -> Int64:
     """Bytes that every row takes, [rows]."""
-    total = np.full(len(views.row_ids), 24, np.int64)
+    total = np.full(len(views.index), 24, np.int64)
     for column in views.columns.values():
         item = column.values.dtype.itemsize * int(np.prod(column.values.shape[1:], dtype=np.int64))
         total += item * column.lengths + 8 if column.is_ragged else item
     return total
 
 
+def take_rows(columns: Mapping[str, Column], rows: Int64) -> dict[str, Column]:
+    """The rows at `rows` of every column; views when they are neighbours, else one gather."""
+    runs = Runs.taking(rows)
+    if runs.is_one:
+        first = int(rows[0]) if len(rows) else 0
+        return {name: column.slice(first, first + len(rows)) for name, column in columns.items()}
+    return {name: column.gather(runs) for name, column in columns.items()}
+
+
 def _take(views: Views, rows: Int64) -> Batch:
-    columns = take_rows(views.columns, rows)
-    return Batch(views.row_ids[rows], views.group_ids[rows], views.num_tokens[rows], columns)
+    return Batch.of(views.index.take(rows), take_rows(views.columns, rows))

@@ -1,0 +1,118 @@
+"""Copy rows between columns, given as values and offsets. The one gather there is: takes, merges, and rows on the wire.
+
+Long rows go as slices, a stretch of neighbouring rows as one, without an index array as large as the data; many short
+stretches go through one index array, which costs more for each value and nothing for each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[Any]
+Int64 = NDArray[np.int64]
+
+SHORT_VALUES = 64
+"""Mean length of a stretch below which an index array is faster than a slice for each."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Rows to copy, [rows] on either side, and the positions of the first and last row of every stretch.
+
+    A stretch goes on row by row on both sides. It is the same for all columns, hence worked out once.
+    """
+
+    source: Int64
+    target: Int64
+    firsts: Int64
+    lasts: Int64
+
+    @staticmethod
+    def of(source: Int64, target: Int64) -> Runs:
+        """Copy row `source[i]` to row `target[i]`."""
+        if len(source) == 0:
+            return Runs(source, target, source, source)
+        goes_on = (source[1:] == source[:-1] + 1) & (target[1:] == target[:-1] + 1)
+        breaks = np.flatnonzero(~goes_on)
+        firsts, lasts = np.zeros(len(breaks) + 1, np.int64), np.full(len(breaks) + 1, len(source) - 1)
+        firsts[1:], lasts[:-1] = breaks + 1, breaks
+        return Runs(source, target, firsts, lasts)
+
+    @staticmethod
+    def taking(rows: Int64) -> Runs:
+        """Copy row `rows[i]` to row i."""
+        return Runs.of(rows, np.arange(len(rows)))
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the rows are neighbours on both sides; no rows at all are."""
+        return len(self.firsts) <= 1
+
+
+def copy_rows(
+    target: Array, target_offsets: Int64 | None, source: Array, source_offsets: Int64 | None, runs: Runs
+) -> None:
+    """Write rows of a source into rows of a target.
+
+    values: [rows, ...] with offsets None, else [values, ...] in runs as the offsets [rows + 1] say; those of the
+    target are already right.
+    """
+    if source_offsets is None or target_offsets is None:
+        if runs.is_one and len(runs.source):
+            at, first, count = runs.target[0], runs.source[0], len(runs.source)
+            target[at : at + count] = source[first : first + count]
+        else:
+            target[runs.target] = source[runs.source]
+        return
+    to = target_offsets[runs.target[runs.firsts]]
+    begin = source_offsets[runs.source[runs.firsts]]
+    lengths = source_offsets[runs.source[runs.lasts] + 1] - begin
+    if lengths.sum() < SHORT_VALUES * len(lengths):
+        _copy_short(target, to, source, begin, lengths)
+        return
+    for at, first, length in zip(to.tolist(), begin.tolist(), lengths.tolist(), strict=True):
+        target[at : at + length] = source[first : first + length]
+
+
+def take_rows(values: Array, offsets: Int64 | None, runs: Runs) -> tuple[Array, Int64 | None]:
+    """The rows at `runs.source` in new memory, and their offsets."""
+    if offsets is None:
+        return values[runs.source], None
+    taken = offsets_of(np.diff(offsets)[runs.source])
+    into = np.empty((int(taken[-1]), *values.shape[1:]), values.dtype)
+    copy_rows(into, taken, values, offsets, runs)
+    return into, taken
+
+
+def offsets_of(lengths: ArrayLike) -> Int64:
+    """Where each run starts: int64 [rows + 1], first 0, last the number of values."""
+    lengths = np.asarray(lengths, np.int64)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _copy_short(target: Array, to: Int64, source: Array, begin: Int64, lengths: Int64) -> None:
+    """Stretches by index, on whichever side they do not follow each other anyway."""
+    if _follow(to, lengths):
+        into = target[to[0] : to[0] + lengths.sum()]
+        np.take(source, _positions(begin, lengths), axis=0, out=into, mode="clip")  # "raise" would copy once more
+    elif _follow(begin, lengths):
+        target[_positions(to, lengths)] = source[begin[0] : begin[0] + lengths.sum()]
+    else:
+        target[_positions(to, lengths)] = source[_positions(begin, lengths)]
+
+
+def _follow(starts: Int64, lengths: Int64) -> bool:
+    """Whether every stretch starts where the one before ends."""
+    return bool((starts[1:] == starts[:-1] + lengths[:-1]).all())
+
+
+def _positions(starts: Int64, lengths: Int64) -> Int64:
+    """start, start + 1, … of every run, one after the other."""
+    offsets = offsets_of(lengths)
+    return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])

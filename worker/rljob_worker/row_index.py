@@ -1,0 +1,92 @@
+"""Which rows: the three numbers that every row has on every edge, however its columns look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pyarrow import Buffer
+
+    from rljob_worker.arrow_table import Compression
+
+Int64 = NDArray[np.int64]
+
+INDEX_COLUMNS = ("row_id", "group_id", "num_tokens")
+"""Their names in Arrow tables, in this order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowIndex:
+    """row_ids, group_ids, num_tokens: int64 [rows] each, in any order of the rows.
+
+    num_tokens is prompt plus response, 0 before rollout.
+    """
+
+    row_ids: Int64
+    group_ids: Int64
+    num_tokens: Int64
+
+    @staticmethod
+    def concat(parts: Sequence[RowIndex]) -> RowIndex:
+        """Rows of several indices, one after the other."""
+        return RowIndex(
+            np.concatenate([part.row_ids for part in parts]),
+            np.concatenate([part.group_ids for part in parts]),
+            np.concatenate([part.num_tokens for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def take(self, rows: Int64) -> RowIndex:
+        """The rows at positions `rows`, copied."""
+        return RowIndex(self.row_ids[rows], self.group_ids[rows], self.num_tokens[rows])
+
+    def copy(self) -> RowIndex:
+        """The same in private memory, to outlive a segment."""
+        return RowIndex(self.row_ids.copy(), self.group_ids.copy(), self.num_tokens.copy())
+
+    def order(self) -> Int64:
+        """Positions of the rows in ascending row_id; rows that come twice stay in their order."""
+        return np.argsort(self.row_ids, kind="stable")
+
+    def ordered(self) -> RowIndex:
+        """The rows by ascending row_id."""
+        return self.take(self.order())
+
+    @staticmethod
+    def targets_of(order: Int64, sizes: Sequence[int]) -> list[Int64]:
+        """Where rows of several sources, one after the other, lie after `order`: per source, the place of each row.
+
+        order: positions as `order()` gives them, [sum(sizes)].   sizes: rows of each source.
+        """
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        return np.split(position, np.cumsum(sizes)[:-1])
+
+    def columns(self) -> dict[str, Int64]:
+        """By their names in Arrow tables."""
+        return dict(zip(INDEX_COLUMNS, (self.row_ids, self.group_ids, self.num_tokens), strict=True))
+
+    @staticmethod
+    def of_columns(columns: dict[str, Int64]) -> RowIndex:
+        """The other way round; what else there is stays out."""
+        return RowIndex(*(columns[name] for name in INDEX_COLUMNS))
+
+    def to_bytes(self, compression: Compression | None = None) -> bytes:
+        """Arrow IPC stream of one record batch."""
+        from rljob_worker.arrow_table import table_to_bytes  # who only reads batches never loads Arrow
+
+        return table_to_bytes(self.columns(), compression)
+
+    @staticmethod
+    def from_bytes(data: bytes | Buffer) -> RowIndex:
+        """The other way round, over the same memory when it is not compressed."""
+        from rljob_worker.arrow_table import table_from_bytes
+
+        return RowIndex.of_columns(table_from_bytes(data))

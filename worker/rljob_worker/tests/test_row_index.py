@@ -1,0 +1,73 @@
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_worker.row_index import RowIndex
+
+
+def index_of(row_ids):
+    """Groups of two, as many tokens as the row's number and one."""
+    ids = np.array(row_ids, np.int64)
+    return RowIndex(ids, ids // 2, ids + 1)
+
+
+def same(one, other):
+    return all(np.array_equal(values, other.columns()[name]) for name, values in one.columns().items())
+
+
+def test_rows_are_taken_together():
+    taken = index_of([8, 5, 2]).take(np.array([2, 0]))
+    assert (taken.row_ids.tolist(), taken.group_ids.tolist(), taken.num_tokens.tolist()) == ([2, 8], [1, 4], [3, 9])
+
+
+def test_order_is_by_row_and_leaves_equals_as_they_came():
+    index = index_of([8, 2, 8, 5])
+    assert index.order().tolist() == [1, 3, 0, 2]
+    assert same(index.ordered(), index_of([2, 5, 8, 8]))
+
+
+def test_every_source_learns_where_its_rows_went():
+    # rows 8 2 | 5 | (none) | 7 in order: 2 5 7 8
+    index = RowIndex.concat([index_of(ids) for ids in ([8, 2], [5], [], [7])])
+    targets = RowIndex.targets_of(index.order(), [2, 1, 0, 1])
+    assert [target.tolist() for target in targets] == [[3, 0], [1], [], [2]]
+
+
+def test_a_copy_outlives_what_it_was_made_from():
+    index = index_of([1, 2])
+    copy = index.copy()
+    for values in index.columns().values():
+        values[:] = 0
+    assert same(copy, index_of([1, 2]))
+
+
+@given(st.lists(st.integers(0, 2**62)), st.sampled_from([None, "zstd", "lz4"]))
+def test_bytes_give_the_index_back(row_ids, compression):
+    index = index_of(row_ids)
+    data = index.to_bytes(compression)
+    assert same(RowIndex.from_bytes(data), index)
+    assert same(RowIndex.from_bytes(pa.py_buffer(data)), index)
+    assert len(RowIndex.from_bytes(data)) == len(row_ids)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_compression_saves_bytes(compression):
+    index = index_of(range(10_000))
+    assert len(index.to_bytes()) > 3 * 80_000
+    assert len(index.to_bytes(compression)) < 150_000
+
+
+def test_the_names_of_the_columns_are_those_of_every_edge():
+    assert list(index_of([1]).columns()) == ["row_id", "group_id", "num_tokens"]
+    other = {"part": np.array([7]), "num_tokens": np.array([3]), "group_id": np.array([2]), "row_id": np.array([1])}
+    assert RowIndex.of_columns(other).columns() == {"row_id": 1, "group_id": 2, "num_tokens": 3}
+
+
+def test_reading_batches_does_not_load_arrow():
+    code = "import rljob_worker.batch, sys; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -11,7 +11,7 @@ Only numpy: the data buffer, rewards and data loading read it without torch; eng
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,17 @@ Indices = NDArray[np.int64]
 class Column:
     """One value per row (`offsets` None) or a run of values per row (ragged).
 
-    values: [rows, ...] fixed, [offsets[-1]] ragged.   offsets: int64 [rows + 1] or None.
-    dtype: what the values mean: a numpy name, "bfloat16" (values are uint16) or "utf8" (ragged uint8).
+    values: [rows, ...] fixed, [offsets[-1], ...] ragged.   offsets: int64 [rows + 1] or None.
+    dtype: what the values mean: a numpy name; "bfloat16" (values are uint16) or a float8 of torch's names (uint8);
+    "utf8" or "binary" (ragged uint8).
+    per_group: the rows of a group have one run together, stored once: at the first row of the group, the others being
+    empty. Where that is depends on the groups, so such a column is read and taken through its batch.
     """
 
     values: Array
     offsets: Indices | None
     dtype: str
+    per_group: bool = False
 
     @staticmethod
     def fixed(values: ArrayLike, dtype: str | None = None) -> Column:
@@ -43,10 +47,12 @@ class Column:
         return Column(array, None, dtype or array.dtype.name)
 
     @staticmethod
-    def ragged(rows: Sequence[ArrayLike], dtype: str = "int64") -> Column:
-        """One run of values per row; bfloat16 rows come as uint16."""
+    def ragged(rows: Sequence[ArrayLike], dtype: str = "int64", tail: tuple[int, ...] = ()) -> Column:
+        """One run of values per row, each value of shape `tail`; bfloat16 rows come as uint16, float8 as uint8."""
         arrays = [np.asarray(row, dtype=_storage(dtype)) for row in rows]
-        values = np.concatenate(arrays) if arrays else np.empty(0, _storage(dtype))
+        filled = [array for array in arrays if len(array)]
+        assert all(array.shape[1:] == tail for array in filled), f"values are not of shape {tail}"
+        values = np.concatenate(filled) if filled else np.empty((0, *tail), _storage(dtype))
         return Column(values, offsets_of([len(array) for array in arrays]), dtype)
 
     @staticmethod
@@ -60,34 +66,47 @@ class Column:
     @staticmethod
     def strings(rows: Iterable[str]) -> Column:
         """Text, kept as ragged UTF-8 bytes."""
-        encoded = [row.encode() for row in rows]
-        values = np.frombuffer(b"".join(encoded), np.uint8)
-        return Column(values, offsets_of([len(row) for row in encoded]), "utf8")
+        return replace(Column.binary([row.encode() for row in rows]), dtype="utf8")
+
+    @staticmethod
+    def binary(rows: Sequence[bytes]) -> Column:
+        """Bytes that mean something to others: an image file, a document."""
+        return Column(np.frombuffer(b"".join(rows), np.uint8), offsets_of([len(row) for row in rows]), "binary")
 
     @staticmethod
     def concat(columns: Sequence[Column]) -> Column:
         """Rows of several columns of one kind, in the given order."""
         ends = np.cumsum([column.num_rows for column in columns])
-        return Column.merge(columns, np.split(np.arange(ends[-1]), ends[:-1]))
+        targets = np.split(np.arange(ends[-1]), ends[:-1])
+        return Column.merge(columns, [Runs.of(np.arange(len(target)), target) for target in targets], int(ends[-1]))
 
     @staticmethod
-    def merge(columns: Sequence[Column], targets: Sequence[Indices]) -> Column:
-        """Rows of several columns of one kind, each at its row of the result: row i of columns[k] is targets[k][i]."""
+    def merge(columns: Sequence[Column], runs: Sequence[Runs], num_rows: int) -> Column:
+        """Rows of several columns of one kind, each at its row of the result; other ragged rows are empty."""
         first = columns[0]
-        assert all(c.dtype == first.dtype and c.is_ragged == first.is_ragged for c in columns), (
-            "columns of several kinds"
-        )
-        num_values, offsets = sum(len(column.values) for column in columns), None
+        assert all(column.is_like(first) for column in columns), "columns of several kinds"
+        offsets = None
         if first.is_ragged:
-            lengths = np.empty(sum(column.num_rows for column in columns), np.int64)
-            for column, target in zip(columns, targets, strict=True):
-                lengths[target] = column.lengths
+            lengths = np.zeros(num_rows, np.int64)
+            for column, moved in zip(columns, runs, strict=True):
+                lengths[moved.target] = column.lengths[moved.source]
             offsets = offsets_of(lengths)
+        num_values = num_rows if offsets is None else int(offsets[-1])
         values = np.empty((num_values, *first.values.shape[1:]), first.values.dtype)
-        for column, target in zip(columns, targets, strict=True):
-            runs = Runs.of(np.arange(len(target)), target)
-            copy_rows(values, offsets, column.values, column.offsets, runs)
-        return Column(values, offsets, first.dtype)
+        for column, moved in zip(columns, runs, strict=True):
+            copy_rows(values, offsets, column.values, column.offsets, moved)
+        return Column(values, offsets, first.dtype, first.per_group)
+
+    def is_like(self, other: Column) -> bool:
+        """Whether the two can be one column."""
+        return (self.dtype, self.is_ragged, self.per_group) == (other.dtype, other.is_ragged, other.per_group)
+
+    def per_group_at(self, heads: Indices, num_rows: int) -> Column:
+        """A run per group as a column of `num_rows` rows: run i at row heads[i] (ascending), the group's first."""
+        assert self.offsets is not None, "only ragged columns are per group"
+        lengths = np.zeros(num_rows, np.int64)
+        lengths[heads] = self.lengths
+        return Column(self.values, offsets_of(lengths), self.dtype, per_group=True)
 
     @property
     def is_ragged(self) -> bool:
@@ -108,26 +127,23 @@ class Column:
         return self.values.nbytes + (0 if self.offsets is None else self.offsets.nbytes)
 
     def row(self, index: int) -> Any:
-        """The value, run of values, or text of one row."""
+        """The value, run of values, text or bytes of one row."""
         if self.offsets is None:
             return self.values[index]
         run = self.values[self.offsets[index] : self.offsets[index + 1]]
-        return bytes(run).decode() if self.dtype == "utf8" else run
+        if self.dtype in ("utf8", "binary"):
+            return run.tobytes().decode() if self.dtype == "utf8" else run.tobytes()
+        return run
 
     def take(self, indices: Indices) -> Column:
         """The rows at `indices`, in that order, in new memory."""
-        return self.gather(Runs.taking(indices))
+        assert not self.per_group, "a column per group is taken through its batch, which knows the groups"
+        return self.gather(Runs.taking(indices), len(indices))
 
-    def gather(self, runs: Runs) -> Column:
-        """The rows at `runs.source` in new memory; columns of one batch share their runs."""
-        return Column(*take_rows(self.values, self.offsets, runs), self.dtype)
-
-    def slice(self, first: int, stop: int) -> Column:
-        """Rows [first, stop) over the same memory."""
-        if self.offsets is None:
-            return Column(self.values[first:stop], None, self.dtype)
-        offsets = self.offsets[first : stop + 1]
-        return Column(self.values[offsets[0] : offsets[-1]], offsets - offsets[0], self.dtype)
+    def gather(self, runs: Runs, num_rows: int, *, may_view: bool = False) -> Column:
+        """Rows as `gather.take_rows` does it; columns of one batch share their runs."""
+        values, offsets = take_rows(self.values, self.offsets, runs, num_rows, may_view=may_view)
+        return Column(values, offsets, self.dtype, self.per_group)
 
     def to_list(self) -> list[Any]:
         return [self.row(index) for index in range(self.num_rows)]
@@ -151,6 +167,7 @@ class Batch:
         assert rows < 2 or bool((np.diff(self.row_ids) > 0).all()), "rows must ascend by row_id, none twice"
         for name, column in self.columns.items():
             assert column.num_rows == rows, f"column {name} has {column.num_rows} rows, the batch {rows}"
+            assert column.is_ragged or not column.per_group, f"column {name}: only ragged columns are per group"
 
     @staticmethod
     def build(
@@ -173,9 +190,16 @@ class Batch:
             return parts[0]
         index = RowIndex.concat([part.index for part in parts])
         order = index.order()
-        targets = RowIndex.targets_of(order, [len(part) for part in parts])
-        columns = {name: Column.merge([part.columns[name] for part in parts], targets) for name in parts[0].columns}
-        return Batch.of(index.take(order), columns)
+        index, targets = index.take(order), RowIndex.targets_of(order, [len(part) for part in parts])
+        by_row = [Runs.of(np.arange(len(target)), target) for target in targets]
+        by_group = index.merged_groups([part.index for part in parts], targets) if parts[0].has_groups else by_row
+        columns = {
+            name: Column.merge(
+                [part.columns[name] for part in parts], by_group if column.per_group else by_row, len(index)
+            )
+            for name, column in parts[0].columns.items()
+        }
+        return Batch.of(index, columns)
 
     @staticmethod
     def join(parts: Sequence[Batch]) -> Batch:
@@ -196,6 +220,33 @@ class Batch:
         return name in self.columns
 
     def __getitem__(self, name: str) -> Column:
+        """The column with a value for every row, those of a group repeated; `columns[name]` is as it is stored."""
+        column = self._stored(name)
+        return self.column_of(name, np.arange(len(self))) if column.per_group else column
+
+    def column_of(self, name: str, rows: Indices) -> Column:
+        """A column of the rows at positions `rows`, in that order, with a value for each of them."""
+        column = self._stored(name)
+        if not column.per_group:
+            return column.take(rows)
+        taken = column.gather(Runs.taking(self.index.head_of(rows)), len(rows))
+        return replace(taken, per_group=False)
+
+    def lengths(self, name: str) -> Indices:
+        """Values per row of a ragged column, [rows]."""
+        column = self._stored(name)
+        return column.lengths[self.index.heads()] if column.per_group else column.lengths
+
+    def values_of(self, name: str) -> list[Any]:
+        """The value of every row; rows of a group share what is stored once for them."""
+        column = self._stored(name)
+        if not column.per_group:
+            return column.to_list()
+        heads = self.index.heads()
+        of_head = {int(head): column.row(int(head)) for head in np.unique(heads)}
+        return [of_head[int(head)] for head in heads]
+
+    def _stored(self, name: str) -> Column:
         try:
             return self.columns[name]
         except KeyError:
@@ -206,11 +257,16 @@ class Batch:
         return RowIndex(self.row_ids, self.group_ids, self.num_tokens)
 
     @property
+    def has_groups(self) -> bool:
+        """Whether a column is stored per group."""
+        return any(column.per_group for column in self.columns.values())
+
+    @property
     def nbytes(self) -> int:
         return 3 * self.row_ids.nbytes + sum(column.nbytes for column in self.columns.values())
 
     def select(self, names: Iterable[str]) -> Batch:
-        return Batch(self.row_ids, self.group_ids, self.num_tokens, {name: self[name] for name in names})
+        return Batch(self.row_ids, self.group_ids, self.num_tokens, {name: self._stored(name) for name in names})
 
     def with_columns(self, columns: Mapping[str, Column]) -> Batch:
         return Batch(self.row_ids, self.group_ids, self.num_tokens, {**self.columns, **columns})
@@ -222,10 +278,17 @@ class Batch:
 
     def take(self, indices: ArrayLike) -> Batch:
         """The rows at ascending positions `indices`, in new memory."""
-        runs = Runs.taking(np.asarray(indices, np.int64))
-        columns = {name: column.gather(runs) for name, column in self.columns.items()}
-        return Batch.of(self.index.take(runs.source), columns)
+        at = np.asarray(indices, np.int64)
+        by_row = Runs.taking(at)
+        by_group = self.index.group_runs(at) if self.has_groups else by_row
+        columns = {
+            name: column.gather(by_group if column.per_group else by_row, len(at))
+            for name, column in self.columns.items()
+        }
+        return Batch.of(self.index.take(at), columns)
 
 
 def _storage(dtype: str) -> str:
-    return {"bfloat16": "uint16", "utf8": "uint8"}.get(dtype, dtype)
+    if dtype.startswith("float8_"):
+        return "uint8"
+    return {"bfloat16": "uint16", "utf8": "uint8", "binary": "uint8"}.get(dtype, dtype)

@@ -47,6 +47,11 @@ class Runs:
         """Copy row `rows[i]` to row i."""
         return Runs.of(rows, np.arange(len(rows)))
 
+    def within(self, first: int, stop: int) -> Runs:
+        """What goes to rows [first, stop) of the target, counted from there; the targets ascend."""
+        cut = slice(*np.searchsorted(self.target, (first, stop)))
+        return Runs.of(self.source[cut], self.target[cut] - first)
+
     @property
     def is_one(self) -> bool:
         """Whether the rows are neighbours on both sides; no rows at all are."""
@@ -78,14 +83,35 @@ def copy_rows(
         target[at : at + length] = source[first : first + length]
 
 
-def take_rows(values: Array, offsets: Int64 | None, runs: Runs) -> tuple[Array, Int64 | None]:
-    """The rows at `runs.source` in new memory, and their offsets."""
+def take_rows(
+    values: Array, offsets: Int64 | None, runs: Runs, num_rows: int, *, may_view: bool = False
+) -> tuple[Array, Int64 | None]:
+    """Rows `runs.source` as rows `runs.target` (ascending) of `num_rows`, and their offsets; the other rows are empty.
+
+    In new memory; with `may_view` over the same memory where what is taken lies there as one piece.
+    """
     if offsets is None:
+        assert len(runs.source) == num_rows, "a fixed column has no empty rows"
+        if may_view and runs.is_one:
+            first = runs.source[0] if num_rows else 0
+            return values[first : first + num_rows], None
         return values[runs.source], None
-    taken = offsets_of(np.diff(offsets)[runs.source])
+    lengths = np.zeros(num_rows, np.int64)
+    lengths[runs.target] = np.diff(offsets)[runs.source]
+    taken = offsets_of(lengths)
+    if may_view and (view := _as_one(values, offsets, runs)) is not None:
+        return view, taken
     into = np.empty((int(taken[-1]), *values.shape[1:]), values.dtype)
     copy_rows(into, taken, values, offsets, runs)
     return into, taken
+
+
+def _as_one(values: Array, offsets: Int64, runs: Runs) -> Array | None:
+    """What is taken as a slice, if nothing else lies between."""
+    if not len(runs.source):
+        return values[:0]
+    begin, end = offsets[runs.source[runs.firsts]], offsets[runs.source[runs.lasts] + 1]
+    return values[begin[0] : end[-1]] if _follow(begin, end - begin) else None
 
 
 def offsets_of(lengths: ArrayLike) -> Int64:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.gather import Runs
+
 if TYPE_CHECKING:
     from pyarrow import Buffer
 
@@ -69,6 +71,38 @@ class RowIndex:
         position[order] = np.arange(len(order))
         return np.split(position, np.cumsum(sizes)[:-1])
 
+    def heads(self) -> Int64:
+        """For every row the position of the first row of its group, where the group's own columns lie: [rows]."""
+        firsts = _first_of_each(self.group_ids)
+        order = np.argsort(self.group_ids[firsts])
+        return firsts[order][np.searchsorted(self.group_ids[firsts], self.group_ids, sorter=order)]
+
+    def head_of(self, rows: Int64) -> Int64:
+        """The same for some rows only."""
+        if _ascend(self.group_ids):
+            return np.searchsorted(self.group_ids, self.group_ids[rows])
+        return self.heads()[rows]
+
+    def group_runs(self, rows: Int64) -> Runs:
+        """Each group of `rows` once: from the group's head here to the first of `rows` that belongs to it."""
+        first = _first_of_each(self.group_ids[rows])
+        return Runs.of(self.head_of(rows[first]), first)
+
+    def merged_groups(self, parts: Sequence[RowIndex], targets: Sequence[Int64]) -> list[Runs]:
+        """Each group once, from the first of `parts` that has it, to its head here.
+
+        targets: where each part's rows lie here, as `targets_of` says.
+        """
+        heads, is_filled = self.heads(), np.zeros(len(self), bool)
+        runs = []
+        for part, target in zip(parts, targets, strict=True):
+            source = np.unique(part.heads())
+            to = heads[target[source]]
+            new = ~is_filled[to]
+            is_filled[to] = True
+            runs.append(Runs.of(source[new], to[new]))
+        return runs
+
     def columns(self) -> dict[str, Int64]:
         """By their names in Arrow tables."""
         return dict(zip(INDEX_COLUMNS, (self.row_ids, self.group_ids, self.num_tokens), strict=True))
@@ -90,3 +124,15 @@ class RowIndex:
         from rljob_worker.arrow_table import table_from_bytes
 
         return RowIndex.of_columns(table_from_bytes(data))
+
+
+def _first_of_each(ids: Int64) -> Int64:
+    """Positions at which an id appears for the first time, ascending."""
+    if _ascend(ids):
+        return np.flatnonzero(np.diff(ids, prepend=ids[:1] - 1))
+    return np.sort(np.unique(ids, return_index=True)[1])
+
+
+def _ascend(ids: Int64) -> bool:
+    """As the groups of rows by row_id do."""
+    return bool((ids[1:] >= ids[:-1]).all())

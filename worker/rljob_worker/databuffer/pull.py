@@ -145,13 +145,13 @@ class Pull:
         assert self._arrangement is not None and self._target is not None
         targets = self._arrangement.targets
         for target, (part, rows) in zip(targets[len(sources) :], own, strict=True):
-            place(self._target, target, part.columns, rows)
+            place(self._target, target, part, rows)
         for target, source in zip(targets, sources, strict=False):
             scratch = source.landed.result(self._left() + 1.0)
             if scratch is not None:
                 assert scratch.contents is not None
                 landed = views(self._memory, scratch.offset, scratch.contents)
-                place(self._target, target, landed.columns, np.arange(len(target)))
+                place(self._target, target, landed, np.arange(len(target)))
                 self._store.drop(scratch)
 
     # ---- one source, on a thread of the executor
@@ -228,7 +228,7 @@ class Pull:
         done = 0
         for chunk in reader:
             batch = from_arrow(chunk.data)
-            place(into, rows[done : done + len(batch)], batch.columns, np.arange(len(batch)))
+            place(into, rows[done : done + len(batch)], batch, np.arange(len(batch)))
             done += len(batch)
             self.timing.remote_bytes += chunk.data.nbytes
         if done != len(rows):

@@ -46,7 +46,7 @@ tails = st.sampled_from([(), (2,), (2, 3)])
 def test_rows_are_taken_in_any_order_and_more_than_once(lengths, tail, data):
     wanted = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=15)), np.int64)
     values, offsets = numbered(lengths, tail)
-    taken, into = take_rows(values, offsets, Runs.taking(wanted))
+    taken, into = take_rows(values, offsets, Runs.taking(wanted), len(wanted))
     assert rows_of(taken, into) == [rows_of(values, offsets)[row] for row in wanted]
     assert not np.shares_memory(taken, values)
 
@@ -72,10 +72,45 @@ def test_rows_are_put_where_they_belong_and_nothing_else_is_touched(lengths, tai
 @given(st.lists(st.integers(0, 9), max_size=15), tails)
 def test_fixed_rows_are_taken_too(wanted, tail):
     values, _ = numbered([10], tail)
-    taken, offsets = take_rows(values, None, Runs.taking(np.array(wanted, np.int64)))
+    taken, offsets = take_rows(values, None, Runs.taking(np.array(wanted, np.int64)), len(wanted))
     assert offsets is None
     assert taken.tolist() == [values[row].tolist() for row in wanted]
     assert not np.shares_memory(taken, values)
+
+
+def test_rows_that_nobody_fills_are_empty():
+    values, offsets = numbered([1, 2, 3])
+    taken, into = take_rows(values, offsets, Runs.of(np.array([2, 0]), np.array([1, 4])), 6)
+    assert rows_of(taken, into) == [[], [3, 4, 5], [], [], [0], []]
+    with pytest.raises(AssertionError, match="no empty rows"):
+        take_rows(values, None, Runs.of(np.array([2]), np.array([1])), 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_view"), [([1, 2, 3], True), ([0, 2], False), ([2, 4], True), ([4, 2], False), ([], True), ([3], True)]
+)
+def test_what_lies_as_one_piece_may_be_a_view(rows, is_view):
+    """Row 3 is empty: rows 2 and 4 lie side by side."""
+    values, offsets = numbered([1, 2, 3, 0, 4])
+    runs = Runs.taking(np.array(rows, np.int64))
+    taken, into = take_rows(values, offsets, runs, len(rows), may_view=True)
+    assert rows_of(taken, into) == [rows_of(values, offsets)[row] for row in rows]
+    assert taken.base is values.base if is_view else not np.shares_memory(taken, values)
+
+
+@pytest.mark.parametrize(("rows", "is_view"), [([1, 2, 3], True), ([0, 2], False), ([], True)])
+def test_neighbours_of_a_fixed_column_may_be_a_view(rows, is_view):
+    values = np.arange(5)
+    taken, _ = take_rows(values, None, Runs.taking(np.array(rows, np.int64)), len(rows), may_view=True)
+    assert taken.tolist() == rows
+    assert (taken.base is values) == is_view
+
+
+def test_what_goes_to_some_rows_of_the_target_is_cut_out():
+    runs = Runs.of(np.array([5, 6, 9]), np.array([0, 3, 4])).within(3, 5)
+    assert (runs.source.tolist(), runs.target.tolist()) == ([6, 9], [0, 1])
+    assert (runs.firsts.tolist(), runs.lasts.tolist()) == ([0, 1], [0, 1])
+    assert len(Runs.of(np.array([5]), np.array([0])).within(1, 3).source) == 0
 
 
 def test_neighbours_of_a_fixed_column_reach_neighbours():
@@ -103,6 +138,6 @@ def test_only_short_rows_go_through_an_index(length, fetched):
     """An index takes eight bytes a value: of rows of megabytes it would be many times what it fetches."""
     values, offsets = numbered([length] * 6)
     Indexed.fetched = 0
-    taken, _ = take_rows(values.view(Indexed), offsets, Runs.taking(np.array([4, 0, 2])))
+    taken, _ = take_rows(values.view(Indexed), offsets, Runs.taking(np.array([4, 0, 2])), 3)
     assert Indexed.fetched == fetched * length
     assert taken.tolist() == [*values[4 * length : 5 * length], *values[:length], *values[2 * length : 3 * length]]

@@ -46,6 +46,33 @@ def test_a_copy_outlives_what_it_was_made_from():
     assert same(copy, index_of([1, 2]))
 
 
+def groups_of(group_ids):
+    ids = np.array(group_ids, np.int64)
+    return RowIndex(np.arange(len(ids)), ids, ids)
+
+
+@given(st.lists(st.integers(-3, 6)), st.booleans(), st.data())
+def test_a_group_has_its_head_where_it_appears_first(group_ids, is_sorted, data):
+    group_ids = sorted(group_ids) if is_sorted else group_ids
+    index = groups_of(group_ids)
+    heads = [group_ids.index(group) for group in group_ids]
+    assert index.heads().tolist() == heads
+    rows = data.draw(st.lists(st.sampled_from(range(len(group_ids))))) if group_ids else []
+    assert index.head_of(np.array(rows, np.int64)).tolist() == [heads[row] for row in rows]
+    runs = index.group_runs(np.array(rows, np.int64))
+    first = [at for at, row in enumerate(rows) if heads[row] not in [heads[r] for r in rows[:at]]]
+    assert runs.target.tolist() == first
+    assert runs.source.tolist() == [heads[rows[at]] for at in first]
+
+
+def test_parts_bring_a_group_once_to_its_head():
+    # groups 0 0 | 1 1 of rows 0 .. 3; the first part has row 1, the second 0 and 3, the third 2
+    index = groups_of([0, 0, 1, 1])
+    targets = [np.array([1]), np.array([0, 3]), np.array([2])]
+    runs = index.merged_groups([groups_of([0]), groups_of([0, 1]), groups_of([1])], targets)
+    assert [(run.source.tolist(), run.target.tolist()) for run in runs] == [([0], [0]), ([1], [2]), ([], [])]
+
+
 @given(st.lists(st.integers(0, 2**62)), st.sampled_from([None, "zstd", "lz4"]))
 def test_bytes_give_the_index_back(row_ids, compression):
     index = index_of(row_ids)

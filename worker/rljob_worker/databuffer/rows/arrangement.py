@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.arrow_table import table_from_bytes, table_to_bytes
-from rljob_worker.batch import Column
+from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.rows.schema import Kind, kind_of, kinds_of
 from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
@@ -22,7 +22,10 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
-    """What a source is about to send: its rows, and how long each is in every ragged column."""
+    """What a source is about to send: its rows, and how long each is in every ragged column.
+
+    What is stored per group is sent with the first row of the group that a part sends: the others have length 0.
+    """
 
     index: RowIndex
     lengths: dict[str, Int64]
@@ -31,11 +34,14 @@ class Header:
     @staticmethod
     def of(views: Views, rows: Int64) -> Header:
         """Header of the rows at positions `rows` of a segment."""
-        return Header(
-            views.index.take(rows),
-            {name: column.lengths[rows] for name, column in views.columns.items() if column.is_ragged},
-            {name: kind_of(column) for name, column in views.columns.items()},
-        )
+        groups, lengths = views.index.group_runs(rows), {}
+        for name, column in views.columns.items():
+            if column.per_group:
+                lengths[name] = np.zeros(len(rows), np.int64)
+                lengths[name][groups.target] = column.lengths[groups.source]
+            elif column.is_ragged:
+                lengths[name] = column.lengths[rows]
+        return Header(views.index.take(rows), lengths, {name: kind_of(c) for name, c in views.columns.items()})
 
     @staticmethod
     def concat(headers: Sequence[Header]) -> Header:
@@ -83,7 +89,8 @@ class Arrangement:
 def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     """Put the rows of all sources into row_id order.
 
-    Raises BadData when a row comes twice or the sources do not agree on the columns.
+    Raises BadData when a row comes twice or the sources do not agree on the columns, or on the length of what is stored
+    per group: that lies at the first row of the group, once, whoever sends it.
     """
     filled = [header for header in headers if len(header.index)] or list(headers[:1])
     _check_kinds(filled, edge)
@@ -94,6 +101,7 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     twice = row_ids[1:][np.diff(row_ids) == 0]
     if len(twice):
         raise BadData(f"edge {edge}: row {int(twice[0])} was put by two producers")
+    ordered = replace(ordered, lengths=ordered.lengths | _lengths_of_groups(ordered, edge))
     num_rows = len(order)
     sizes = {
         name: (kind, int(ordered.lengths[name].sum()) if kind.ragged else num_rows)
@@ -103,14 +111,56 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     return Arrangement(plan_contents(num_rows, sizes), ordered, tuple(targets))
 
 
-def place(target: Views, rows: Int64, source: Mapping[str, Column], source_rows: Int64) -> None:
-    """Copy the values of some rows of a source to rows `rows` of the segment."""
+def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64) -> None:
+    """Copy the values of some rows of a source, a part or a piece of a stream, to rows `rows` of the segment.
+
+    Raises BadData for a row that is not as long as the header said.
+    """
     if len(rows) == 0:
         return
     runs = Runs.of(source_rows, rows)
-    for name, column in target.columns.items():
-        values, offsets = source[name].values, source[name].offsets
-        copy_rows(column.values, column.offsets, values, offsets, runs)
+    groups = source.index.group_runs(source_rows)
+    groups = Runs.of(groups.source, target.index.head_of(rows[groups.target]))
+    for name, into in target.columns.items():
+        column, moved = source.columns[name], groups if into.per_group else runs
+        _check_lengths(name, target, into, column, moved)
+        copy_rows(into.values, into.offsets, column.values, column.offsets, moved)
+
+
+def _check_lengths(name: str, target: Views, into: Column, column: Column, runs: Runs) -> None:
+    if into.offsets is None or column.offsets is None:
+        return
+    expected = into.offsets[runs.target + 1] - into.offsets[runs.target]
+    found = column.offsets[runs.source + 1] - column.offsets[runs.source]
+    wrong = found != expected
+    if into.per_group:
+        wrong &= found != 0  # an earlier piece has brought it
+    if wrong.any():
+        at = np.flatnonzero(wrong)[0]
+        raise BadData(
+            f"column {name}: row {int(target.index.row_ids[runs.target[at]])} came with {int(found[at])} values; "
+            f"its header said {int(expected[at])}"
+        )
+
+
+def _lengths_of_groups(header: Header, edge: str) -> dict[str, Int64]:
+    """Lengths of the columns per group: of each group at its first row, whichever rows the sources sent it with."""
+    per_group = [name for name, kind in header.kinds.items() if kind.per_group]
+    if not per_group:
+        return {}
+    heads, settled = header.index.heads(), {}
+    for name in per_group:
+        lengths = header.lengths[name]
+        settled[name] = np.zeros_like(lengths)
+        np.maximum.at(settled[name], heads, lengths)
+        wrong = np.flatnonzero((lengths != 0) & (lengths != settled[name][heads]))
+        if len(wrong):
+            at = wrong[0]
+            raise BadData(
+                f"edge {edge}: producers disagree on column {name} of group {int(header.index.group_ids[at])}: "
+                f"{int(lengths[at])} and {int(settled[name][heads[at]])} values; it is one for the whole group"
+            )
+    return settled
 
 
 def _check_kinds(headers: Sequence[Header], edge: str) -> None:
@@ -126,5 +176,8 @@ def _check_kinds(headers: Sequence[Header], edge: str) -> None:
 
 def _shown(kinds: dict[str, Kind], names: Sequence[str]) -> str:
     return ", ".join(
-        f"{name} {kinds[name].dtype}{list(kinds[name].tail) or ''}" if name in kinds else f"no {name}" for name in names
+        f"{name} {kinds[name].dtype}{list(kinds[name].tail) or ''}{' per group' if kinds[name].per_group else ''}"
+        if name in kinds
+        else f"no {name}"
+        for name in names
     )

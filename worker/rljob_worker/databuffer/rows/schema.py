@@ -2,7 +2,7 @@
 
     row_id, group_id, num_tokens   int64, always first
     fixed column                   the Arrow type of its values; fixed-size list when a row has several
-    ragged column                  large list (64-bit offsets); text is large utf8
+    ragged column                  large list (64-bit offsets); text is large utf8, binary large binary
     bfloat16, bool, float8…        their bytes (uint16, uint8) with the meaning in the field's metadata
 
 Both directions keep the buffers: no copy, no pickle.
@@ -27,24 +27,25 @@ from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a column is made of: logical type, shape of one value ("tail"), and whether rows are runs of values."""
+    """What a column is made of: logical type, shape of one value ("tail"), whether rows, or groups, are runs of it."""
 
     dtype: str
     storage: str
     tail: tuple[int, ...]
     ragged: bool
+    per_group: bool = False
 
     @property
     def item_bytes(self) -> int:
         return np.dtype(self.storage).itemsize * math.prod(self.tail)
 
     def to_json(self) -> list[Any]:
-        return [self.dtype, self.storage, list(self.tail), self.ragged]
+        return [self.dtype, self.storage, list(self.tail), self.ragged, self.per_group]
 
     @staticmethod
     def from_json(value: Sequence[Any]) -> Kind:
-        dtype, storage, tail, ragged = value
-        return Kind(dtype, storage, tuple(tail), ragged)
+        dtype, storage, tail, ragged, per_group = value
+        return Kind(dtype, storage, tuple(tail), ragged, per_group)
 
 
 def kind_of(column: Column) -> Kind:
@@ -53,8 +54,11 @@ def kind_of(column: Column) -> Kind:
         raise BadData(
             f"a column of {column.values.dtype} values cannot cross a buffer edge; use numbers, bool or text (utf8)"
         )
-    return Kind(column.dtype, _name_of(column.values.dtype), column.values.shape[1:], column.is_ragged)
+    storage, tail = _name_of(column.values.dtype), column.values.shape[1:]
+    return Kind(column.dtype, storage, tail, column.is_ragged, column.per_group)
 
+
+_BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
 
 _name_of = functools.cache(lambda dtype: str(dtype.name))  # numpy works the name out anew every time
 
@@ -94,6 +98,7 @@ def kind_of_field(field: pa.Field) -> Kind:
         metadata[b"storage"].decode(),
         tuple(int(size) for size in tail.split(",") if size),
         metadata[b"ragged"] == b"1",
+        metadata[b"per_group"] == b"1",
     )
 
 
@@ -103,6 +108,7 @@ def _field(name: str, kind: Kind) -> pa.Field:
         "storage": kind.storage,
         "tail": ",".join(str(size) for size in kind.tail),
         "ragged": "1" if kind.ragged else "0",
+        "per_group": "1" if kind.per_group else "0",
     }
     return pa.field(name, _type(kind), nullable=False, metadata=metadata)
 
@@ -113,8 +119,8 @@ def _value_type(kind: Kind) -> pa.DataType:
 
 
 def _type(kind: Kind) -> pa.DataType:
-    if kind.dtype == "utf8":
-        return pa.large_utf8()
+    if kind.dtype in _BYTE_TYPES:
+        return _BYTE_TYPES[kind.dtype]
     value = _value_type(kind)
     if kind.tail:
         value = pa.list_(pa.field("item", value, nullable=False), math.prod(kind.tail))
@@ -124,8 +130,8 @@ def _type(kind: Kind) -> pa.DataType:
 def _array(column: Column, kind: Kind) -> pa.Array:
     values = np.ascontiguousarray(column.values)
     data = pa.py_buffer(values.view(np.uint8) if values.size else b"")
-    if kind.dtype == "utf8":
-        return pa.Array.from_buffers(pa.large_utf8(), column.num_rows, [None, _offsets(column), data])
+    if kind.dtype in _BYTE_TYPES:
+        return pa.Array.from_buffers(_type(kind), column.num_rows, [None, _offsets(column), data])
     flat = pa.Array.from_buffers(_value_type(kind), values.size, [None, data])
     if kind.tail:
         item = pa.list_(pa.field("item", _value_type(kind), nullable=False), math.prod(kind.tail))
@@ -141,7 +147,7 @@ def _offsets(column: Column) -> pa.Buffer:
 
 
 def _column(array: pa.Array, kind: Kind) -> Column:
-    if kind.dtype == "utf8":
+    if kind.dtype in _BYTE_TYPES:
         _, offset_buffer, data = array.buffers()
         return _ragged(_values(data, kind), offset_buffer, array, kind)
     if not kind.ragged:
@@ -154,9 +160,9 @@ def _column(array: pa.Array, kind: Kind) -> Column:
 
 def _ragged(values: Any, offset_buffer: pa.Buffer, array: pa.Array, kind: Kind) -> Column:
     if len(array) == 0:
-        return Column(values[:0], np.zeros(1, np.int64), kind.dtype)
+        return Column(values[:0], np.zeros(1, np.int64), kind.dtype, kind.per_group)
     offsets = np.frombuffer(offset_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
-    return Column(values[offsets[0] : offsets[-1]], offsets - offsets[0], kind.dtype)
+    return Column(values[offsets[0] : offsets[-1]], offsets - offsets[0], kind.dtype, kind.per_group)
 
 
 def _values(data: pa.Buffer | None, kind: Kind) -> Any:

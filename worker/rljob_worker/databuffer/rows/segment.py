@@ -123,7 +123,7 @@ def _column(segment: Bytes, field: Field, num_rows: int) -> Column:
     if field.offsets_at is None:
         return Column(values, None, field.kind.dtype)
     offsets = segment[field.offsets_at : field.offsets_at + 8 * (num_rows + 1)].view(np.int64)
-    return Column(values, offsets, field.kind.dtype)
+    return Column(values, offsets, field.kind.dtype, field.kind.per_group)
 
 
 def _aligned(num_bytes: int) -> int:

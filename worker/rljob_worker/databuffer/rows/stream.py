@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rljob_worker.batch import Batch, Column
+from rljob_worker.batch import Batch
 from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.schema import to_arrow
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.gather import Runs
+from rljob_worker.row_index import INDEX_COLUMNS
 
 Int64 = NDArray[np.int64]
 
@@ -39,7 +42,7 @@ def stream(
     headers = [Header.of(views, rows) for views, rows in selections]
     filled = [h for h in headers if len(h.index)] or headers[:1]
     typed = next((views for views, rows in selections if len(rows)), selections[0][0])
-    empty = to_arrow(_take(typed, np.empty(0, np.int64)))
+    empty = to_arrow(typed.as_batch().take([]))
     return empty.schema, _messages(selections, Header.concat(filled), empty, gathered, chunk_bytes)
 
 
@@ -54,44 +57,58 @@ def _messages(
     for views, rows in selections:
         for piece in pieces(views, rows, chunk_bytes):
             start = time.perf_counter()
-            record = to_arrow(_take(views, piece))
+            record = to_arrow(piece.batch())
             gathered(time.perf_counter() - start)
             yield record, b""
 
 
-def pieces(views: Views, rows: Int64, chunk_bytes: int = CHUNK_BYTES) -> list[Int64]:
-    """Split positions so that a piece has at most `chunk_bytes`, or is one row."""
-    if len(rows) == 0:
-        return []
-    ends = np.cumsum(row_bytes(views)[rows])
-    cuts: list[int] = []
-    base = 0
-    while ends[-1] - base > chunk_bytes:
-        cut = max(int(np.searchsorted(ends, base + chunk_bytes, side="right")), (cuts[-1] if cuts else 0) + 1)
-        if cut >= len(rows):
-            break
-        cuts.append(cut)
-        base = int(ends[cut - 1])
-    return np.split(rows, cuts)
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Some rows of a part in one message: by row, and the groups whose own columns come with these rows."""
+
+    views: Views
+    by_row: Runs
+    by_group: Runs
+
+    def __len__(self) -> int:
+        return len(self.by_row.source)
+
+    def batch(self) -> Batch:
+        """Views where the rows are neighbours, else one gather.
+
+        What is stored per group is there only if no earlier piece has it.
+        """
+        columns = {
+            name: column.gather(self.by_group if column.per_group else self.by_row, len(self), may_view=True)
+            for name, column in self.views.columns.items()
+        }
+        return Batch.of(self.views.index.take(self.by_row.source), columns)
 
 
-def row_bytes(views: Views) -> Int64:
-    """Bytes that every row takes, [rows]."""
-    total = np.full(len(views.index), 24, np.int64)
-    for column in views.columns.values():
-        item = column.values.dtype.itemsize * int(np.prod(column.values.shape[1:], dtype=np.int64))
-        total += item * column.lengths + 8 if column.is_ragged else item
+def pieces(views: Views, rows: Int64, chunk_bytes: int = CHUNK_BYTES) -> list[Piece]:
+    """The rows at `rows` cut so that a piece has at most `chunk_bytes`, or is one row."""
+    groups = views.index.group_runs(rows)
+    return [
+        Piece(views, Runs.taking(rows[first:stop]), groups.within(first, stop))
+        for first, stop in _cuts(row_bytes(views, rows), chunk_bytes)
+    ]
+
+
+def _cuts(sizes: Int64, chunk_bytes: int) -> list[tuple[int, int]]:
+    """First and stop of every piece."""
+    ends = np.cumsum(sizes)
+    cuts = [0]
+    while cuts[-1] < len(sizes):
+        base = ends[cuts[-1] - 1] if cuts[-1] else 0
+        stop = int(np.searchsorted(ends, base + chunk_bytes, side="right"))
+        cuts.append(max(stop, cuts[-1] + 1))
+    return list(itertools.pairwise(cuts))
+
+
+def row_bytes(views: Views, rows: Int64 | None = None) -> Int64:
+    """Bytes of each of the rows at `rows` (None: of all) when these are sent together, [rows]."""
+    header = Header.of(views, np.arange(len(views.index)) if rows is None else rows)
+    total = np.full(len(header.index), 8 * len(INDEX_COLUMNS), np.int64)
+    for name, kind in header.kinds.items():
+        total += kind.item_bytes * header.lengths[name] + 8 if kind.ragged else kind.item_bytes
     return total
-
-
-def take_rows(columns: Mapping[str, Column], rows: Int64) -> dict[str, Column]:
-    """The rows at `rows` of every column; views when they are neighbours, else one gather."""
-    runs = Runs.taking(rows)
-    if runs.is_one:
-        first = int(rows[0]) if len(rows) else 0
-        return {name: column.slice(first, first + len(rows)) for name, column in columns.items()}
-    return {name: column.gather(runs) for name, column in columns.items()}
-
-
-def _take(views: Views, rows: Int64) -> Batch:
-    return Batch.of(views.index.take(rows), take_rows(views.columns, rows))

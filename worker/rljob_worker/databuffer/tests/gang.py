@@ -257,16 +257,3 @@ def rows(row_ids: Sequence[int], group_size: int, lengths: Sequence[int] | None 
         "text": Column.strings([f"row {row}" for row in row_ids]),
     }
     return Batch.build(row_ids, [row // group_size for row in row_ids], columns, sizes)
-
-
-def same(left: Batch, right: Batch) -> bool:
-    """Whether two batches hold the same rows and columns, bit for bit."""
-    if list(left.columns) != list(right.columns) or not np.array_equal(left.row_ids, right.row_ids):
-        return False
-    return np.array_equal(left.num_tokens, right.num_tokens) and all(
-        left[name].dtype == right[name].dtype
-        and np.array_equal(left[name].values, right[name].values)
-        and ((left[name].offsets is None) == (right[name].offsets is None))
-        and (left[name].offsets is None or np.array_equal(left[name].offsets, right[name].offsets))
-        for name in left.columns
-    )

@@ -12,6 +12,7 @@ import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.databuffer.faults import Refused
+from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.shared_memory import ARENA_PREFIX
 from rljob_worker.databuffer.tests.gang import (
     Gang,
@@ -21,7 +22,6 @@ from rljob_worker.databuffer.tests.gang import (
     part,
     plan_of,
     rows,
-    same,
     stage,
     start,
     two_stages,

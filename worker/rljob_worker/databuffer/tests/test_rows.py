@@ -11,6 +11,7 @@ import pytest
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.fencing import Identity
+from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.service import Service
 from rljob_worker.databuffer.tests.gang import (
     Gang,
@@ -19,7 +20,6 @@ from rljob_worker.databuffer.tests.gang import (
     in_process,
     part,
     plan_of,
-    same,
     stage,
     two_stages,
 )

@@ -13,6 +13,7 @@ from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.faults import Refused
 from rljob_worker.databuffer.fencing import Identity
 from rljob_worker.databuffer.process import serving, settings_from
+from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.tests.gang import (
     TOKEN,
     Gang,
@@ -21,7 +22,6 @@ from rljob_worker.databuffer.tests.gang import (
     part,
     plan_of,
     rows,
-    same,
     stage,
     two_stages,
 )

@@ -62,8 +62,9 @@ def assert_holds(columns, expected):
 
 def test_rows_behind_a_huge_one_are_taken_from_a_segment_and_from_arrow(tmp_path):
     views = produced(tmp_path / "arena")
-    assert_holds(stream.take_rows(views.columns, np.array([1, 2, 3])), [1, 2, 3])  # neighbours: views
-    assert_holds(stream.take_rows(views.columns, np.array([1, 3, 4])), [1, 3, 4])  # copied together
+    (neighbours,) = stream.pieces(views, np.array([1, 2, 3]))
+    assert_holds(neighbours.batch().columns, [1, 2, 3])
+    assert_holds(views.as_batch().take([1, 3, 4]).columns, [1, 3, 4])
     record = to_arrow(views.as_batch())
     assert_holds(from_arrow(record.slice(3, 2)).columns, [3, 4])
     assert record.column(record.schema.get_field_index("text"))[4] == pa.scalar("eee", pa.large_utf8())
@@ -75,16 +76,16 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     # 4 + 2 + 1 bytes a value of the ragged columns with 8 of an offset each, 8 of the fixed one and 24 of the index
     assert stream.row_bytes(views).tolist() == [7 * length + 3 * 8 + 8 + 24 for length in LENGTHS]
     huge, others = stream.pieces(views, everything)
-    assert (huge.tolist(), others.tolist()) == ([0], [1, 2, 3, 4])
+    assert (huge.by_row.source.tolist(), others.by_row.source.tolist()) == ([0], [1, 2, 3, 4])
     header = Header.of(views, everything)
     received = Header.from_bytes(pa.py_buffer(header.to_bytes()), to_arrow(views.as_batch()).schema)
     arrangement = arrange([received], "a->b")
     memory = sparse(tmp_path / "consumer", arrangement.contents.num_bytes)
     target = segment.views(memory, 0, arrangement.contents)
     arrangement.write_index(target)
-    place(target, arrangement.targets[0][others], stream.take_rows(views.columns, others), np.arange(len(others)))
+    place(target, arrangement.targets[0][1:], others.batch(), np.arange(4))
     assert target.index.num_tokens.tolist() == LENGTHS.tolist()
     assert target.columns["ids"].offsets.tolist() == [0, HUGE, HUGE + 1, HUGE + 1, HUGE + 3, HUGE + 6]
-    assert_holds(stream.take_rows(target.columns, others), [1, 2, 3, 4])
+    assert_holds(target.as_batch().take([1, 2, 3, 4]).columns, [1, 2, 3, 4])
     taken = sum((tmp_path / name).stat().st_blocks * 512 for name in ("producer", "consumer"))
     assert taken < 1 << 20

@@ -1,0 +1,90 @@
+"""What becomes of rows between a put and a get: parts, cut into shares and pieces, assembled again."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.databuffer.rows import segment, stream
+from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
+from rljob_worker.databuffer.rows.schema import from_arrow
+from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same, stored
+
+
+def assembled(sources, chunk_bytes):
+    """The share that some hosts' streams and this host's own selections come to."""
+    remote, own = sources
+    streams = [stream.stream(selections, lambda seconds: None, chunk_bytes) for selections in remote]
+    headers, bodies = [], []
+    for schema, messages in streams:
+        headers.append(Header.from_bytes(pa.py_buffer(next(messages)[1]), schema))
+        bodies.append([over_the_wire(record) for record, _ in messages])
+    arrangement = arrange([*headers, *(Header.of(*selection) for selection in own)], "a->b")
+    target = segment.views(np.zeros(arrangement.contents.num_bytes, np.uint8), 0, arrangement.contents)
+    arrangement.write_index(target)
+    for targets, body in zip(arrangement.targets, bodies, strict=False):
+        done = 0
+        for batch in body:
+            place(target, targets[done : done + len(batch)], batch, np.arange(len(batch)))
+            done += len(batch)
+        assert done == len(targets)
+    for targets, (views, rows) in zip(arrangement.targets[len(bodies) :], own, strict=True):
+        place(target, targets, views, rows)
+    return target.as_batch()
+
+
+def over_the_wire(record):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, record.schema) as writer:
+        writer.write_batch(record)
+    return from_arrow(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
+
+
+@settings(max_examples=150)
+@given(row_lists, st.integers(1, 6), st.integers(1, 3), st.randoms(use_true_random=False), st.integers(1, 600))
+def test_every_share_is_the_rows_it_was_given_whoever_had_them(row_ids, num_parts, num_shares, random, chunk_bytes):
+    """Rows lie on parts and go to shares at random: groups are torn apart and put together again."""
+    part_of = {row: random.randrange(num_parts) for row in row_ids}
+    share_of = {row: random.randrange(num_shares) for row in row_ids}
+    held = [[row for row in row_ids if part_of[row] == part] for part in range(num_parts)]
+    parts = [stored(batch_of(rows)) for rows in held]
+    for share in range(num_shares):
+        chosen = [np.flatnonzero([share_of[row] == share for row in rows]) for rows in held]
+        selections = list(zip(parts, chosen, strict=True))
+        # two parts to a host; the last host is our own
+        hosts = [selections[first : first + 2] for first in range(0, num_parts, 2)]
+        got = assembled((hosts[:-1], hosts[-1]), chunk_bytes)
+        assert same(got, batch_of([row for row in row_ids if share_of[row] == share]))
+
+
+def test_rows_of_megabytes_arrive():
+    """Each is larger than a piece, and goes alone."""
+    rng = np.random.default_rng(0)
+    images = [rng.bytes(5 << 20) for _ in range(3)]
+    batch = Batch.build([0, 1, 2], [0, 0, 1], {"image": Column.binary(images)})
+    contents = segment.contents_of(batch)
+    memory = np.zeros(contents.num_bytes, np.uint8)
+    segment.write(memory, 0, contents, batch)
+    views = segment.views(memory, 0, contents)
+    got = assembled(([[(views, np.array([0, 2]))]], [(views, np.array([1]))]), stream.CHUNK_BYTES)
+    assert got["image"].to_list() == images
+
+
+def test_a_picture_of_a_group_is_sent_once_to_a_share():
+    picture = Column.binary([bytes(1 << 20)]).per_group_at(np.array([0]), 8)
+    views = stored_large(Batch.build(range(8), [0] * 8, {"picture": picture}))
+    _, messages = stream.stream([(views, np.arange(8))], lambda seconds: None, chunk_bytes=1000)
+    sent = sum(record.nbytes for record, _ in messages)
+    assert 1 << 20 <= sent < (1 << 20) + 8 * 100
+    # the last two rows alone take it along, all the same
+    got = assembled(([[(views, np.array([6]))]], [(views, np.array([7]))]), 1000)
+    assert got.columns["picture"].lengths.tolist() == [1 << 20, 0]
+    assert got["picture"].lengths.tolist() == [1 << 20, 1 << 20]
+
+
+def stored_large(batch):
+    contents = segment.contents_of(batch)
+    memory = np.zeros(contents.num_bytes, np.uint8)
+    segment.write(memory, 0, contents, batch)
+    return segment.views(memory, 0, contents)

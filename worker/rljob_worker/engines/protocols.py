@@ -16,7 +16,7 @@ Padding, packing, sharding and temperature are the engine's; baselines, clipping
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -129,10 +129,16 @@ class TrainEngine(Protocol):
         same kind, model shape and ranks."""
         ...
 
-    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Full tensors under their Hugging Face names, streamed: at most a bucket is gathered at a time, and a tensor
-        is only good until the next one is asked for. Tied weights come once. Collective: every rank must exhaust the
-        iterator."""
+    def weights(
+        self, sources: Sequence[int] | None = None, dtype: torch.dtype | None = None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Full tensors under their Hugging Face names, as `dtype` or else in the precision of the job, streamed: at
+        most a bucket is gathered at a time, and a tensor is only good until the next one is asked for. Tied weights
+        come once. Collective: every rank must exhaust the iterator.
+
+        sources: different ranks of the mesh, of which each yields its share of the tensors and the other ranks none:
+        bucket b is gathered on `sources[b % len(sources)]` alone. Without it every rank yields every tensor.
+        """
         ...
 
     def save(self, directory: Path) -> None:
@@ -162,8 +168,10 @@ class RolloutEngine(Protocol):
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Copy tensors in place, by Hugging Face name, and remember the policy version they make. A name or shape
-        that the model does not have is an error."""
+        """Copy a whole policy in place, by Hugging Face name and in any order, and remember the version it is once its
+        last tensor is there. Raises InvalidJob naming tensors that are missing, that come twice, and names or shapes
+        that the model does not have; after that, and after an error of `weights`, the engine generates no more until
+        it has got a whole policy."""
         ...
 
     @property

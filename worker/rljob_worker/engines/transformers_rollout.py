@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.arriving_policy import copy_policy
 from rljob_worker.engines.drawn_tokens import DrawnTokens
 from rljob_worker.engines.kv_cache import DecodeCache, PromptCapture, Survivors
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.protocols import Responses, Sampling
 from rljob_worker.engines.sampling import sample
 from rljob_worker.engines.varlen_attention import PackedLayout
-from rljob_worker.errors import InvalidJob
 
 _PREFILL_TOKENS = 16384
 _SHRINK_SHARE = 16
@@ -41,11 +41,13 @@ class TransformersRollout:
         self.version = 0
         self._end_token_ids = end_token_ids
         self._cache: DecodeCache | None = None
+        self._is_whole = True
 
     def generate(
         self, prompts: list[np.ndarray], sampling: Sampling, row_ids: np.ndarray, group_size: int
     ) -> Responses:
         assert len(row_ids) == len(prompts) * group_size, "one row_id per response"
+        assert self._is_whole, f"the policy after version {self.version} has not come whole"
         drawn = DrawnTokens(self._end_token_ids, sampling.max_tokens)
         if len(row_ids):
             longest = max(map(len, prompts))
@@ -56,19 +58,9 @@ class TransformersRollout:
         return drawn.responses(len(row_ids))
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        targets = dict(self.model.named_parameters(remove_duplicate=False))
-        with torch.no_grad():
-            for name, tensor in weights:
-                target = targets.get(name)
-                if target is None or target.shape != tensor.shape:
-                    has = "none of that name" if target is None else f"one of shape {tuple(target.shape)}"
-                    raise InvalidJob(
-                        f"weights of policy version {version}: {name} of shape {tuple(tensor.shape)}, but the rollout "
-                        f"model has {has}; both engines must load the same model"
-                    )
-                if target.data_ptr() != tensor.data_ptr() or target.device != tensor.device:
-                    target.copy_(tensor)
-        self.version = version
+        self._is_whole = False
+        copy_policy(dict(self.model.named_parameters(remove_duplicate=False)), weights, version)
+        self.version, self._is_whole = version, True
 
     def sleep(self) -> None:
         self._cache = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -13,9 +13,9 @@ import torch.distributed as dist
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
-from rljob_worker.engines.fsdp.full_tensors import full_tensors
+from rljob_worker.engines.fsdp.full_tensors import BUCKET_BYTES, full_tensors, tensors_at
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
-from rljob_worker.engines.fsdp.settings import TrainSettings
+from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, shard, world_size
 from rljob_worker.engines.full_kl import full_kl
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs, response_logits
@@ -113,8 +113,18 @@ class FSDPEngine:
         }
         return {**merge_all(metrics), **own}
 
-    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return full_tensors(self.model.named_parameters(), self.group)
+    def weights(
+        self,
+        sources: Sequence[int] | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        named = self.model.named_parameters()
+        dtype = dtype or DTYPES[self.settings.precision]
+        if sources is None:
+            return full_tensors(named, self.group, dtype, bucket_bytes)
+        return tensors_at(named, self.group, sources, dtype, bucket_bytes)
 
     def save(self, directory: Path) -> None:
         checkpoint.write(self._state(), Path(directory), self.group)

@@ -1,58 +1,168 @@
-"""Full tensors out of shards, many at a time: small tensors cost one collective together, not one each."""
+"""Full tensors out of shards, many at a time: small tensors cost one collective together, not one each.
+
+A bucket is as many consecutive tensors as fit its bytes. Everybody gets every bucket (`full_tensors`), or one rank of
+the sources each (`tensors_at`), which then hand them on side by side:
+
+    sources 0, 2      rank 0 gets buckets 0, 2, 4      rank 2 gets buckets 1, 3, 5      ranks 1 and 3 get none
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-_BUCKET_BYTES = 64 << 20
+from rljob_worker.engines.fsdp.sharding import local_part, world_size
+
+BUCKET_BYTES = 64 << 20
 
 Named = tuple[str, torch.Tensor]
 
 
-def full_tensors(named: Iterable[Named], group: dist.ProcessGroup | None) -> Iterator[Named]:
-    """Stream full tensors in order. Collective: every rank exhausts it. At most a bucket, or one tensor, is held
-    whole."""
-    for bucket in buckets(named, _BUCKET_BYTES):
-        if any(isinstance(tensor, DTensor) for _, tensor in bucket):
-            yield from _gather(bucket, group)
-        else:
-            yield from ((name, tensor.detach()) for name, tensor in bucket)
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Tensors of one kind that travel together, as `dtype`."""
+
+    tensors: tuple[Named, ...]
+    dtype: torch.dtype
+
+    @property
+    def is_sharded(self) -> bool:
+        return isinstance(self.tensors[0][1], DTensor)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements that each tensor takes on every rank: FSDP shards dim 0 in chunks of ceil(rows / ranks)."""
+        ranks = self.num_ranks
+        return [-(-tensor.shape[0] // ranks) * (tensor.numel() // tensor.shape[0]) for _, tensor in self.tensors]
+
+    @property
+    def num_ranks(self) -> int:
+        return int(self.tensors[0][1].device_mesh.size())
+
+    @property
+    def device(self) -> torch.device:
+        return local_part(self.tensors[0][1]).device
+
+    def own(self) -> torch.Tensor:
+        """This rank's shards, one after another: [sum(sizes)]."""
+        shards = [local_part(tensor.detach()) for _, tensor in self.tensors]
+        flat = shards[0].new_zeros(sum(self.sizes), dtype=self.dtype)
+        for part, shard in zip(flat.split(self.sizes), shards, strict=True):
+            part[: shard.numel()].copy_(shard.reshape(-1))
+        return flat
+
+    def whole(self, everyone: torch.Tensor) -> Iterator[Named]:
+        """The tensors, from what all ranks call their own: [ranks, sum(sizes)]."""
+        for (name, tensor), part in zip(self.tensors, everyone.split(self.sizes, dim=1), strict=True):
+            yield name, part.reshape(-1)[: tensor.numel()].view(tensor.shape)
+
+    def as_they_are(self) -> Iterator[Named]:
+        """The tensors that every rank has whole."""
+        return ((name, tensor.detach().to(self.dtype)) for name, tensor in self.tensors)
 
 
-def buckets(named: Iterable[Named], limit: int) -> Iterator[list[Named]]:
-    """Consecutive tensors of one dtype and kind, up to `limit` bytes together."""
+def full_tensors(
+    named: Iterable[Named],
+    group: dist.ProcessGroup | None,
+    dtype: torch.dtype | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Iterator[Named]:
+    """Stream all tensors, in order, to every rank of the group over which they are sharded; as `dtype` if there is one.
+    Collective: every rank exhausts it. At most a bucket is held whole."""
+    for bucket in buckets(named, bucket_bytes, dtype):
+        if not bucket.is_sharded:
+            yield from bucket.as_they_are()
+            continue
+        own = bucket.own()
+        if world_size(group) > 1:
+            everyone = own.new_empty(bucket.num_ranks * own.numel())
+            dist.all_gather_single(everyone, own, group=group)
+            own = everyone
+        yield from bucket.whole(own.view(bucket.num_ranks, -1))
+
+
+def tensors_at(
+    named: Iterable[Named],
+    group: dist.ProcessGroup | None,
+    sources: Sequence[int],
+    dtype: torch.dtype | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Iterator[Named]:
+    """Stream to each rank of `sources` its share: bucket b to `sources[b % len(sources)]`, to nobody else.
+
+    Collective: every rank exhausts it. As many buckets as there are sources are on their way at once, so that no source
+    waits for what another does with its own. A source holds one bucket whole, in memory that the next one takes over.
+    """
+    assert len(set(sources)) == len(sources) > 0, f"sources are different ranks, at least one: {sources}"
+    assert all(0 <= source < world_size(group) for source in sources), f"{sources} of {world_size(group)} ranks"
+    if group is None or world_size(group) == 1:
+        yield from full_tensors(named, group, dtype, bucket_bytes)
+        return
+    rest, room = buckets(named, bucket_bytes, dtype), _Room()
+    while together := list(islice(rest, len(sources))):
+        # the last round may have fewer buckets than there are sources
+        yield from _to_their_sources(list(zip(together, sources, strict=False)), group, room)
+
+
+def buckets(named: Iterable[Named], limit: int, dtype: torch.dtype | None = None) -> Iterator[Bucket]:
+    """Consecutive tensors of one dtype and kind, up to `limit` bytes together as `dtype`; a larger one is alone."""
     bucket: list[Named] = []
     size = 0
     for name, tensor in named:
-        nbytes = tensor.numel() * tensor.element_size()
+        nbytes = tensor.numel() * (dtype or tensor.dtype).itemsize
         if bucket and (size + nbytes > limit or not _alike(bucket[0][1], tensor)):
-            yield bucket
+            yield Bucket(tuple(bucket), dtype or bucket[0][1].dtype)
             bucket, size = [], 0
         bucket.append((name, tensor))
         size += nbytes
     if bucket:
-        yield bucket
+        yield Bucket(tuple(bucket), dtype or bucket[0][1].dtype)
 
 
 def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     return left.dtype == right.dtype and isinstance(left, DTensor) == isinstance(right, DTensor)
 
 
-def _gather(bucket: list[Named], group: dist.ProcessGroup | None) -> Iterator[Named]:
-    """Each rank's shards, one after another, gathered as one flat tensor. FSDP shards dim 0 in chunks of ceil(rows /
-    ranks)."""
-    shards = [tensor._local_tensor for _, tensor in bucket]
-    ranks = bucket[0][1].device_mesh.size()
-    sizes = [-(-tensor.shape[0] // ranks) * (tensor.numel() // tensor.shape[0]) for _, tensor in bucket]
-    flat = shards[0].new_zeros(sum(sizes))
-    for part, shard in zip(flat.split(sizes), shards, strict=True):
-        part[: shard.numel()].copy_(shard.detach().reshape(-1))
-    everyone = flat.new_empty(ranks * flat.numel())
-    dist.all_gather_single(everyone, flat, group=group)
-    parts = everyone.view(ranks, -1).split(sizes, dim=1)
-    for (name, tensor), part in zip(bucket, parts, strict=True):
-        yield name, part.reshape(-1)[: tensor.numel()].view(tensor.shape)
+def _to_their_sources(together: Sequence[tuple[Bucket, int]], group: dist.ProcessGroup, room: _Room) -> Iterator[Named]:
+    """Gather buckets, each on a rank of its own, all at once; the tensors of the one that is this rank's."""
+    rank = group.rank()
+    works = [
+        dist.gather(
+            _as_bytes(bucket.own()),
+            list(_as_bytes(room.of(bucket)).unbind()) if source == rank else None,
+            group=group,
+            group_dst=source,
+            async_op=True,
+        )
+        for bucket, source in together
+        if bucket.is_sharded
+    ]
+    for work in works:
+        work.wait()
+    for bucket, source in together:
+        if source == rank:
+            yield from bucket.whole(room.of(bucket)) if bucket.is_sharded else bucket.as_they_are()
+
+
+class _Room:
+    """Memory for one bucket of all ranks; it grows to the largest."""
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0, dtype=torch.uint8)
+
+    def of(self, bucket: Bucket) -> torch.Tensor:
+        """[ranks, sum(sizes)], the same memory every time."""
+        nbytes = bucket.num_ranks * sum(bucket.sizes) * bucket.dtype.itemsize
+        if self._memory.numel() < nbytes:
+            self._memory = torch.empty(nbytes, dtype=torch.uint8, device=bucket.device)
+        return self._memory[:nbytes].view(bucket.dtype).view(bucket.num_ranks, -1)
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Not every backend of collectives knows every dtype."""
+    return tensor.view(torch.uint8)

@@ -37,7 +37,7 @@ def _fields(settings: TrainSettings) -> dict[str, object]:
 
 
 def weights_of(engine: FSDPEngine) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in engine.weights()}
+    return {name: tensor.clone() for name, tensor in engine.weights(dtype=engine.settings.master_dtype)}
 
 
 def largest_difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:

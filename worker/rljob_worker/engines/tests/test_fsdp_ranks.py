@@ -108,7 +108,7 @@ def resume(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
 
 
 def snapshot(engine: FSDPEngine) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in engine.weights()}
+    return {name: tensor.clone() for name, tensor in engine.weights(dtype=engine.settings.master_dtype)}
 
 
 def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], tolerance: float) -> None:

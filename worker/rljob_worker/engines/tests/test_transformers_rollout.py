@@ -16,7 +16,7 @@ from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling, T
 from rljob_worker.engines.sampling import sample
 from rljob_worker.engines.tests.builders import END, VOCABULARY, PolicyGradient, write_config
 from rljob_worker.engines.transformers_rollout import TransformersRollout
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, PeerLost
 
 CPU = torch.device("cpu")
 SAMPLING = Sampling(temperature=0.9, max_tokens=16, seed=5)
@@ -144,6 +144,27 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match="shape"):
         engine.load_weights([("model.norm.weight", torch.zeros(2))], version=1)
     assert engine.version == 0
+
+
+def test_a_policy_that_came_half_generates_nothing_until_it_is_whole(tmp_path: Path) -> None:
+    engine = rollout(write_config(tmp_path))
+    named = [(name, tensor.clone()) for name, tensor in engine.model.named_parameters()]
+    prompts, row_ids = some_prompts([3]), np.arange(4)
+    before = engine.generate(prompts, SAMPLING, row_ids, 4)
+
+    def lost():
+        yield from named[:3]
+        raise PeerLost("the source is gone")
+
+    for broken, error in [(named[1:], InvalidJob), (lost(), PeerLost)]:
+        with pytest.raises(error):
+            engine.load_weights(broken, version=2)
+        assert engine.version == 0
+        with pytest.raises(AssertionError, match="after version 0 has not come whole"):
+            engine.generate(prompts, SAMPLING, row_ids, 4)
+    engine.load_weights(reversed(named), version=2)
+    assert engine.version == 2
+    assert_same(engine.generate(prompts, SAMPLING, row_ids, 4), before)
 
 
 def test_rows_that_ended_leave_the_batch(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,12 @@ def run_ranks(world_size: int, work: Callable[..., Any], directory: Path, *argum
     ]
     for process in processes:
         process.start()
-    for process in processes:
-        process.join(timeout=120)
+    running = {process.sentinel: process for process in processes}
+    ended: list[Any] = [None]
+    while running and ended and not any(process.exitcode for process in processes):  # one that fails leaves all waiting
+        ended = wait(list(running), timeout=120)
+        for sentinel in ended:
+            running.pop(sentinel).join()
     codes = [process.exitcode for process in processes]
     for process in processes:
         process.kill()

@@ -1,34 +1,37 @@
 """The one look at every prompt before a run: which rows are short enough, and what the data is.
 
-A survey is kept in the cache under a name made of everything it depends on, so that the ranks of a host, and every
-later attempt, make it once. It is small: the numbers of the kept rows, not their tokens.
+A survey is kept in the cache under a name made of everything it depends on, so that one rank of the job makes it, and
+every later attempt finds it. It is small: the numbers of the kept rows, not their tokens.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
+from rljob_worker.data.find_or_make import Beat, find_or_make
 from rljob_worker.data.prompts import PromptEncoder, TokenIds
 from rljob_worker.data.sources import Source
-from rljob_worker.errors import BadData, StorageError
+from rljob_worker.errors import BadData
 
-VERSION = 1
+VERSION = 2
 """Part of every name in the cache: surveys of another form are not read."""
 
 BATCH_ROWS = 1024
 
 _log = logging.getLogger("rljob.data")
+
+_Row = tuple[int, TokenIds, list[str]]
+"""A row's number, its prompt's token ids, its columns as texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,16 @@ class Survey:
     """Rows that were left out."""
     digest: str
     """Of the kept rows' token ids and columns."""
+
+    def to_bytes(self) -> bytes:
+        into = io.BytesIO()
+        np.savez(into, kept=self.kept, num_filtered=self.num_filtered, digest=self.digest)
+        return into.getvalue()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Survey:
+        with np.load(io.BytesIO(data), allow_pickle=False) as saved:
+            return Survey(saved["kept"], int(saved["num_filtered"]), str(saved["digest"]))
 
 
 def survey(
@@ -56,25 +69,21 @@ def survey(
     """Look at the prompts of a source, or read what was seen. Raises BadData naming a bad row, StorageError."""
     identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, _files(source)]
     name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
-    place = cache_dir / "surveys" / f"{name}.npz"
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{place}.lock"):
-            if place.exists():
-                return _load(place)
-            found = _look(source, encoder, prompt, columns, max_tokens, max_rows)
-            _save(place, found)
-    except OSError as error:
-        raise StorageError(f"the data cache {place.parent} cannot be written: {error}") from error
-    if found.num_filtered:
-        _log.warning(
-            "%s: left out %d prompts longer than maxPromptTokens: %d, kept %d",
-            source.path,
-            found.num_filtered,
-            max_tokens,
-            len(found.kept),
-        )
-    return found
+    place = cache_dir / "surveys" / f"{name}.survey"
+
+    def make(beat: Beat) -> bytes:
+        found = _look(_rows(source, encoder, prompt, columns, beat), max_tokens, max_rows)
+        if found.num_filtered:
+            _log.warning(
+                "%s: left out %d prompts longer than maxPromptTokens: %d, kept %d",
+                source.path,
+                found.num_filtered,
+                max_tokens,
+                len(found.kept),
+            )
+        return found.to_bytes()
+
+    return Survey.from_bytes(find_or_make(place, make))
 
 
 def text_of(value: Any, column: str, where: str) -> str:
@@ -86,11 +95,9 @@ def text_of(value: Any, column: str, where: str) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _look(
-    source: Source, encoder: PromptEncoder, prompt: str, columns: Sequence[str], max_tokens: int, max_rows: int | None
-) -> Survey:
+def _look(rows: Iterator[_Row], max_tokens: int, max_rows: int | None) -> Survey:
     digest, kept, seen = hashlib.sha256(), list[int](), 0
-    for row, tokens, texts in _rows(source, encoder, prompt, columns):
+    for row, tokens, texts in rows:
         if len(kept) == max_rows:
             break
         seen += 1
@@ -100,12 +107,11 @@ def _look(
     return Survey(np.asarray(kept, np.int64), seen - len(kept), digest.hexdigest())
 
 
-def _rows(
-    source: Source, encoder: PromptEncoder, prompt: str, columns: Sequence[str]
-) -> Iterator[tuple[int, TokenIds, list[str]]]:
-    """Every row: its number, its prompt's token ids, its columns as texts."""
+def _rows(source: Source, encoder: PromptEncoder, prompt: str, columns: Sequence[str], beat: Beat) -> Iterator[_Row]:
+    """Every row; a sign of life before each batch of them."""
 
     for start in range(0, len(source), BATCH_ROWS):
+        beat()
 
         def where(i: int, start: int = start) -> str:
             return f"row {start + i} of {source.path}"
@@ -120,16 +126,3 @@ def _rows(
 def _files(source: Source) -> list[Any]:
     """Changes whenever a file of the source does."""
     return [[str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns] for file in source.files]
-
-
-def _load(place: Path) -> Survey:
-    with np.load(place, allow_pickle=False) as saved:
-        return Survey(saved["kept"], int(saved["num_filtered"]), str(saved["digest"]))
-
-
-def _save(place: Path, found: Survey) -> None:
-    """Write beside and rename: a reader, or a killed writer, never leaves half a file."""
-    partial = place.with_suffix(f".{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        np.savez(file, kept=found.kept, num_filtered=found.num_filtered, digest=found.digest)
-    os.replace(partial, place)

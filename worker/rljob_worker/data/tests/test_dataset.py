@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rljob_worker.data import survey
 from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.data.find_or_make import Beat
 from rljob_worker.data.tests.tokenizers_for_tests import TEMPLATE, words, words_tokenizer
 from rljob_worker.errors import BadData, InvalidJob, StorageError
 
@@ -154,6 +156,23 @@ def test_prompts_that_are_too_long_are_left_out_once_and_counted(tmp_path, plain
     again = open_data(tmp_path, plain, path, max_prompt_tokens=3)
     assert (len(again), again.num_filtered, again.fingerprint) == (4, 2, dataset.fingerprint)
     assert not caplog.text  # read from the cache
+
+
+def test_ranks_that_find_a_survey_take_no_lock_for_it(tmp_path, plain):
+    path = make_lines(tmp_path, numbered(6))
+    made = open_data(tmp_path, plain, path).fingerprint
+    (lock,) = (tmp_path / "cache" / "surveys").glob("*.lock")
+    lock.unlink()
+    assert open_data(tmp_path, plain, path).fingerprint == made
+    assert not lock.exists()
+
+
+def test_a_long_survey_shows_life_with_every_batch(tmp_path, plain, monkeypatch):
+    touched = []
+    monkeypatch.setattr(survey, "BATCH_ROWS", 2)
+    monkeypatch.setattr(Beat, "__call__", lambda beat: touched.append(beat))
+    open_data(tmp_path, plain, make_lines(tmp_path, numbered(5)))
+    assert len(touched) == 1 + 3
 
 
 def test_only_so_many_rows_of_each_source(tmp_path, plain):

@@ -8,11 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-Message = dict[str, Any]
+from rljob_worker.rewards.framing import Lines, Message, Outbox
+
+READ_BYTES = 1 << 16
 
 
 class RewardProcess:
@@ -32,8 +33,8 @@ class RewardProcess:
         os.close(results)
         os.set_blocking(self.requests, False)
         os.set_blocking(self.results, False)
-        self._unsent = b""
-        self._unread = b""
+        self._unsent = Outbox()
+        self._unread = Lines()
         self.send(hello)
 
     @property
@@ -46,27 +47,25 @@ class RewardProcess:
 
     def send(self, message: Message) -> None:
         """Queue one message and write what the pipe takes now."""
-        self._unsent += json.dumps(message, default=_plain).encode() + b"\n"
+        self._unsent.add(message)
         self.flush()
 
     def flush(self) -> None:
         """Write what the pipe takes; a process that is gone says so on its results."""
-        with contextlib.suppress(BlockingIOError):
-            while self._unsent:
-                try:
-                    self._unsent = self._unsent[os.write(self.requests, self._unsent) :]
-                except BrokenPipeError:
-                    self._unsent = b""
+        try:
+            self._unsent.write(lambda data: os.write(self.requests, data))
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._unsent.clear()
 
     def receive(self) -> list[Message]:
         """Every whole message that has arrived; the last is `{"died": code}` when the process ended."""
+        lines: list[bytes] = []
         with contextlib.suppress(BlockingIOError):
-            while True:
-                data = os.read(self.results, 1 << 16)
-                self._unread += data if data else b'\n{"died": null}\n'
-                if not data:
-                    break
-        *lines, self._unread = self._unread.split(b"\n")
+            while data := os.read(self.results, READ_BYTES):
+                lines += self._unread.take(data)
+            lines += self._unread.take(b'\n{"died": null}\n')
         return _until_death(line for line in lines if line)
 
     def kill(self) -> None:
@@ -87,12 +86,7 @@ def environment(pythonpath: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": once}
 
 
-def _plain(value: Any) -> Any:
-    """numpy scalars as Python numbers."""
-    return value.item()
-
-
-def _until_death(lines: Any) -> list[Message]:
+def _until_death(lines: Iterable[bytes]) -> list[Message]:
     """Messages up to the process's end; the line it was writing when it died is dropped."""
     messages: list[Message] = []
     for line in lines:

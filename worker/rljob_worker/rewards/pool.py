@@ -22,8 +22,9 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rewards.child import Message, RewardProcess, environment
+from rljob_worker.rewards.child import RewardProcess, environment
 from rljob_worker.rewards.combine import combine, metrics
+from rljob_worker.rewards.framing import Message
 from rljob_worker.rewards.round import Chunk, RewardCall, RewardResult, Round
 
 START_SECONDS = 300.0

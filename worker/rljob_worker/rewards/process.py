@@ -1,6 +1,6 @@
 """`python -m rljob_worker.rewards.process REQUESTS RESULTS WORKER`: the process that runs rewards for one worker.
 
-REQUESTS and RESULTS are file descriptors of pipes with one JSON value per line, WORKER the worker's process id.
+REQUESTS and RESULTS are file descriptors of pipes whose messages `framing` describes, WORKER the worker's process id.
 Standard input is the worker's lifeline, standard output and error belong to the user.
 
     <- {"rewards": [{"name", "run", "column", "options"}, ...]}          once
@@ -22,6 +22,7 @@ from typing import Any
 
 from rljob_worker.lifeline import die_with
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
+from rljob_worker.rewards.framing import receive
 from rljob_worker.rewards.guardian import guard
 from rljob_worker.rewards.loading import Description, Refused, is_async, load
 
@@ -39,9 +40,9 @@ class Results:
     def send(self, message: dict[str, Any]) -> None:
         if os.getpid() != self._owner:
             os._exit(0)  # the reward forked and its copy came back here
-        data = json.dumps(message).encode() + b"\n"
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+        left = memoryview(json.dumps(message).encode() + b"\n")
+        while left:
+            left = left[os.write(self._descriptor, left) :]
 
 
 class Server:
@@ -87,16 +88,17 @@ class Server:
 
 def serve(requests: int, results: Results) -> None:
     """Load the rewards, then answer chunks until the worker closes the pipe."""
-    with open(requests, "rb") as lines:
-        hello = json.loads(lines.readline())
-        try:
-            server = Server(hello["rewards"], results)
-        except Refused as error:
-            results.send({"refused": str(error)})
-            return
-        results.send({"ready": server.asynchronous})
-        for line in lines:
-            server.run(json.loads(line))
+    hello = receive(requests)
+    if hello is None:
+        return
+    try:
+        server = Server(hello["rewards"], results)
+    except Refused as error:
+        results.send({"refused": str(error)})
+        return
+    results.send({"ready": server.asynchronous})
+    while (chunk := receive(requests)) is not None:
+        server.run(chunk)
 
 
 def main() -> None:

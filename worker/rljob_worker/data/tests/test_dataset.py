@@ -1,5 +1,6 @@
 """Prompts from real files, through a real tokenizer."""
 
+import datetime
 import json
 import multiprocessing
 import os
@@ -262,6 +263,12 @@ def test_columns_that_are_missing_empty_or_not_text(tmp_path, plain):
     dataset = open_data(tmp_path, plain, path, columns=["answer.unit", "answer"])
     assert dataset.fetch([0]).columns["answer.unit"].to_list() == ["m"]
     assert json.loads(dataset.fetch([0]).columns["answer"].row(0)) == {"value": 42, "unit": "m"}
+
+
+def test_a_column_of_records_travels_as_readable_text(tmp_path, plain):
+    path = make_parquet(tmp_path, [{"prompt": "a", "answer": {"unit": "µm", "at": datetime.datetime(2026, 1, 2)}}])
+    (text,) = open_data(tmp_path, plain, path).fetch([0]).columns["answer"].to_list()
+    assert text == '{"unit": "µm", "at": "2026-01-02 00:00:00"}'
 
 
 def test_nothing_at_the_path(tmp_path, plain):

@@ -167,6 +167,12 @@ def test_one_process_of_a_host_asks_the_shared_storage_for_its_lock(place, monke
         assert first.result() == second.result() == b"answer"
 
 
+def test_locks_of_a_host_are_nobody_elses_to_hold(place):
+    find_or_make(place, Maker())
+    (folder,) = Path(tempfile.gettempdir()).iterdir()
+    assert folder.name == f"rljob-{os.getuid()}" and folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_different_answers_do_not_wait_for_each_other_on_a_host(place):
     def make(beat):
         return find_or_make(place.with_name("other"), Maker(b"other"))
@@ -313,10 +319,10 @@ def test_a_full_disk_leaves_nothing_behind(place, monkeypatch):
     synced = []
 
     def replace(source, target):
-        assert Path(source).read_bytes().endswith(b"answer") and len(synced) == 1, "on the disk before it has the name"
+        assert synced == [32 + len(b"answer")], "all of it is on the disk before it has the name"
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(StorageError, match="no space left"):
         find_or_make(place, Maker())

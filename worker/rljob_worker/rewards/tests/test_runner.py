@@ -49,6 +49,19 @@ def test_rewards_come_back_in_row_order_whatever_the_number_of_processes():
         assert result.rewards[:, 0].tolist() == [float(n) for n in range(50)]
 
 
+def test_a_large_row_is_not_copied_for_every_piece_that_the_pipe_takes(monkeypatch):
+    written, write = [], os.write
+
+    def recording(descriptor, data):
+        written.append(data.obj if isinstance(data, memoryview) else data)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", recording)
+    assert score(user("length"), rows("x" * (1 << 22))).total.tolist() == [1 << 22]
+    large = [data for data in written if len(data) > 1 << 21]
+    assert len(large) > 8 and len({id(data) for data in large}) == 1
+
+
 def test_weights_options_and_metrics():
     specs = [user("length", name="a", weight=0.5, options={"scale": 2.0}), user("with_metrics", name="b", weight=-1)]
     with RewardRunner(specs, 2, [HERE]) as runner:

@@ -42,7 +42,8 @@ def test_jobs_learn_over_two_nodes_and_fill_every_panel(jobs: Jobs, storage: Pat
         {"name": "rollout", "accelerator": {"profile": "cpu", "count": 1}, "template": on_node("node2")},
         {"name": "train", "accelerator": {"profile": "cpu", "count": 1}, "template": on_node("node1")},
     ]
-    ppo = jobs.apply("ppo", example("arithmetic-ppo", workerGroups=groups, stop={"steps": 8}, **ON_STORAGE))
+    apart = {"workerGroups": groups, "dataBuffer": {"memory": "96Mi", "deadlineSeconds": 120}}
+    ppo = jobs.apply("ppo", example("arithmetic-ppo", stop={"steps": 8}, **apart, **ON_STORAGE))
     ppo.until_step(3, 180)
     assert {pod.node for pod in ppo.pods()} == {"node1", "node2"}
     ppo.until_phase("Succeeded", 180)

@@ -122,9 +122,7 @@ def _planned(job: RLJob, changes: str, profiles: Profiles) -> Accepted | Refusal
     try:
         return Accepted(job, plan(job, profiles), changes)
     except InvalidJobError as error:
-        reason = reason_of(error.problems)
-        reason = Reason.IMPOSSIBLE_PLAN if reason is Reason.INVALID_SPEC else reason
-        return Refusal(reason, str(error), is_final=is_final(error.problems))
+        return Refusal(reason_of(error.problems), str(error), is_final=is_final(error.problems))
 
 
 def _unchanged(body: Mapping[str, Any], running: Plan, profiles: Profiles, why: str) -> Accepted | Refusal:

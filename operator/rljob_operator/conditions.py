@@ -18,14 +18,13 @@ class Reason(Word):
 
     # Accepted
     VALID = "Valid", "The job can run."
-    INVALID_SPEC = "InvalidSpec", "The spec contradicts itself; the message lists every problem. Final."
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "The spec contradicts itself or leaves a step no room; the message lists every problem. Final.",
+    )
     INVALID_DAG = (
         "InvalidDAG",
         "The stages do not fit together: a cycle, a missing producer, an unreachable stage. Final.",
-    )
-    IMPOSSIBLE_PLAN = (
-        "ImpossiblePlan",
-        "The spec is consistent, but cannot be planned, such as rows that can never fit. Final.",
     )
     PLAN_TOO_LARGE = "PlanTooLarge", "The plan does not fit into a ConfigMap of 1 MiB. Final."
     IMAGE_UNKNOWN = "ImageUnknown", "No worker image is known for the accelerator; the message says where to name one."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.checks import algorithm, columns, names, options, penalty, sampling, sizes, stages, templates
+from rljob_api.checks import algorithm, columns, memory, names, options, penalty, sampling, sizes, stages, templates
 from rljob_api.checks.subject import Subject, corrected
 from rljob_api.checks.unbuilt import check_unbuilt
 from rljob_api.v1alpha1 import RLJob
@@ -47,7 +47,7 @@ _CORRECTED = (
     columns.check_written_once,
 )
 
-_ACYCLIC = (stages.check_reachable, columns.check_produced)
+_ACYCLIC = (stages.check_reachable, columns.check_produced, memory.check_data_buffer)
 """Questions about upstream, which have no answer while there is a cycle."""
 
 

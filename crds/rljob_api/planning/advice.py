@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 from rljob_api.catalogue.algorithms import ESTIMATORS, LOSSES
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.traffic import memory_warnings
 
 
 def warnings_of(plan: Plan) -> list[str]:
     """Every warning about a plan, none of which keeps it from running."""
     return [
-        *memory_warnings(plan),
         *_off_policy(plan),
         *_kl(plan),
         *_sampling(plan),

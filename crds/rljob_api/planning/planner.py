@@ -8,10 +8,10 @@ from typing import Literal
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.validation import problems_of
+from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_place
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
-from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, Transport, WeightEdge
-from rljob_api.planning.traffic import memory_problems
+from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.v1alpha1 import RLJob, WorkerGroupSpec
 from rljob_api.vocabulary.keys import EDGE_METRICS, EDGE_VERDICT
 from rljob_api.vocabulary.problem import InvalidJobError
@@ -31,10 +31,7 @@ def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT) -> Plan:
     """The plan of a job.  Raises InvalidJobError with every problem of a job that cannot run."""
     if problems := problems_of(job, profiles):
         raise InvalidJobError(problems)
-    built = _Planner(job, profiles).build()
-    if problems := memory_problems(built):
-        raise InvalidJobError(problems)
-    return built
+    return _Planner(job, profiles).build()
 
 
 class _Planner:
@@ -109,6 +106,7 @@ class _Planner:
 
     def _stage(self, stage: ResolvedStage, engines: Mapping[EngineKey, EnginePlan]) -> StagePlan:
         group = self.group_of[stage.name]
+        layout = layout_of(self.resolution, stage, group)
         used = tuple(engines[_engine_key(stage, model, group)] for model in self.resolution.engines_of(stage))
         return StagePlan(
             name=stage.name,
@@ -116,14 +114,14 @@ class _Planner:
             group=group,
             models=stage.models,
             engines=tuple(engine.name for engine in used),
-            mesh=used[0].mesh if used else mesh_of(self.spec, group, None),
+            mesh=layout.mesh,
             after=tuple(dict.fromkeys(stage.spec.after)),
             reads=self.resolution.reads_of(stage),
             writes=stage.columns.writes,
             rename=stage.spec.rename,
             needs_groups=stage.built_in is not None and stage.built_in.needs_groups,
-            balance=stage.spec.balance,
-            scatters_rows=stage.built_in is not None and stage.built_in.scatters_rows,
+            balance=layout.balance,
+            scatters_rows=layout.scatters_rows,
             options=stage.spec.options,
         )
 
@@ -141,27 +139,19 @@ def _edges(stages: tuple[StagePlan, ...], resolution: Resolution) -> tuple[EdgeP
     by_name = {stage.name: stage for stage in stages}
     edges = []
     for consumer in stages:
-        columns: dict[str, list[str]] = {name: [] for name in consumer.after}
-        for column in consumer.reads:
-            columns.setdefault(resolution.producers[column][0], []).append(column)
-        for producer in sorted(columns, key=list(by_name).index):
+        columns = columns_by_producer(resolution, resolution.stages[consumer.name])
+        for name in sorted(columns, key=list(by_name).index):
+            in_place = stays_in_place(by_name[name], consumer)
             edges.append(
                 EdgePlan(
-                    name=f"{producer}->{consumer.name}",
-                    producer=producer,
+                    name=f"{name}->{consumer.name}",
+                    producer=name,
                     consumer=consumer.name,
-                    columns=tuple(columns[producer]),
-                    transport=_transport(by_name[producer], consumer),
+                    columns=columns[name],
+                    transport="Local" if in_place else "Buffer",
                 )
             )
     return tuple(edges)
-
-
-def _transport(producer: StagePlan, consumer: StagePlan) -> Transport:
-    """Local if and only if every row is on the right worker already."""
-    same_layout = producer.group == consumer.group and producer.mesh == consumer.mesh
-    in_place = producer.mesh.dp == 1 or not producer.scatters_rows
-    return "Local" if same_layout and in_place and producer.balance == consumer.balance == "None" else "Buffer"
 
 
 def _weights(engines: tuple[EnginePlan, ...]) -> tuple[WeightEdge, ...]:

@@ -166,7 +166,8 @@ class DataBufferSpec(ApiModel):
     """The sidecar that exchanges rows between pods."""
 
     memory: Quantity = "1Gi"
-    """Shared memory per host, such as `16Gi`; reserved at start. Default 1Gi."""
+    """Shared memory per host, such as `16Gi`; reserved at start. A job whose rows do not fit when they are longest is
+    refused with the size they take. Default 1Gi."""
 
     spill: str | None = None
     """A directory for rows that do not fit in memory. Unset: they wait, up to the deadline."""

@@ -28,6 +28,12 @@ def parse_quantity(text: str) -> int:
     return int(float(number) * _FACTORS[text[len(number) :]])
 
 
+def covering_quantity(count: int) -> str:
+    """The smallest whole number of Mi, or from 1Gi on of Gi, that is not less than so many bytes."""
+    mebibytes = -(-count // 2**20)
+    return f"{mebibytes}Mi" if mebibytes < 1024 else f"{-(-mebibytes // 1024)}Gi"
+
+
 def format_bytes(count: int) -> str:
     """Bytes for people: 1610612736 is `1.5 GiB`."""
     for unit, size in _UNITS:

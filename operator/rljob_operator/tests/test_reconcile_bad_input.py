@@ -45,7 +45,7 @@ CYCLE = {
         ({"dag": CYCLE}, "InvalidDAG", "cycle"),
         ({"training": {"miniBatchRows": 5}}, "InvalidSpec", "spec.training.miniBatchRows"),
         ({"traning": {}}, "InvalidSpec", "Did you mean training?"),
-        ({"dataBuffer": {"memory": "1Ki"}}, "ImpossiblePlan", "dataBuffer"),
+        ({"dataBuffer": {"memory": "1Ki"}}, "InvalidSpec", "Set dataBuffer.memory to at least"),
     ],
 )
 def test_what_cannot_run_fails_before_any_pod(world: World, spec: dict[str, Any], reason: str, words: str) -> None:

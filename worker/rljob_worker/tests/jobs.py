@@ -37,9 +37,10 @@ def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
         "validation": {"maxRows": 8},
         "checkpoint": {"everySteps": 2},
         "stop": {"steps": 2},
-        "dataBuffer": {"memory": "32Mi", "deadlineSeconds": 60},
     }
-    return job_document(name, **defaults | spec)
+    fields = defaults | spec
+    memory = "96Mi" if len(fields["workerGroups"]) > 1 else "32Mi"  # weights between groups take 64Mi
+    return job_document(name, **{"dataBuffer": {"memory": memory, "deadlineSeconds": 60}} | fields)
 
 
 DISAGGREGATED = [

@@ -1,0 +1,49 @@
+"""Bytes of a row: of its index, and of each column of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+INDEX_BYTES = 24
+"""row_id, group_id and num_tokens of a row, which always travel."""
+
+OFFSET_BYTES = 8
+"""What a row of a ragged column adds besides its values."""
+
+_PROMPT_WIDTHS = {"prompt_ids": 8}
+_RESPONSE_WIDTHS = {
+    "response_ids": 8,
+    "response_mask": 1,
+    "loss_mask": 1,
+    "rollout_log_probs": 4,
+    "old_log_probs": 4,
+    "ref_log_probs": 4,
+    "values": 4,
+    "token_level_rewards": 4,
+    "advantages": 4,
+    "returns": 4,
+    "agent_ids": 8,
+    "turn_ids": 8,
+}
+_ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8, "baseline_rewards": 8, "row_weights": 8}
+
+
+def known_bytes(columns: Iterable[str], prompt_tokens: int, response_tokens: int) -> int:
+    """Bytes of one row of these lengths: its index and those columns whose size follows from the lengths.
+
+    int64 ids take 8 bytes a token, masks 1, float32 numbers 4, and every ragged column one offset more.
+    """
+    total = INDEX_BYTES
+    for column in columns:
+        if column in _PROMPT_WIDTHS:
+            total += OFFSET_BYTES + _PROMPT_WIDTHS[column] * prompt_tokens
+        elif column in _RESPONSE_WIDTHS:
+            total += OFFSET_BYTES + _RESPONSE_WIDTHS[column] * response_tokens
+        else:
+            total += _ROW_WIDTHS.get(column, 0)
+    return total
+
+
+def is_known(column: str) -> bool:
+    """Whether the job says how large the column is: neither text of the data nor a column of the user's own is."""
+    return column in _PROMPT_WIDTHS or column in _RESPONSE_WIDTHS or column in _ROW_WIDTHS

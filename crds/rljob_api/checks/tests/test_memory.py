@@ -1,0 +1,92 @@
+import pytest
+
+from rljob_api.checks.validation import problems_of
+from rljob_api.loading.load import parse_job
+from rljob_api.tests.builders import FULL_EXAMPLE, TWO_GROUPS, make_job, problems
+
+LONG = ("data.batchSize=256", "data.maxPromptTokens=2048", "rollout.maxResponseTokens=30720")
+
+
+def only(*overrides):
+    (problem,) = problems(*overrides)
+    return problem
+
+
+def test_a_step_that_does_not_fit_is_refused_with_the_size_that_it_takes():
+    # 1,024 rows of 2,048 + 30,720 tokens on one host. A row crosses as
+    #   rollout->update 24 + 8 + 8 x 2,048 + 8 + 8 x 30,720 + 8 + 30,720 = 292,912
+    #   reference->update and advantage->update 24 + 8 + 4 x 30,720 = 122,912 each
+    # so 1,024 x 538,736 = 526.1 MiB are put and as many got; with an eighth and 1 MiB: 1,184.7 MiB
+    problem = only(*LONG)
+    assert (problem.path, problem.found) == ("spec.dataBuffer.memory", '"1Gi"')
+    assert problem.message == (
+        "a step whose rows are all at their longest takes 1.2 GiB on a host of group train: 526.1 MiB of rows that it "
+        "puts, 526.1 MiB of rows that it gets, and what arranging them costs"
+    )
+    assert problem.fix == "Set dataBuffer.memory to at least 2Gi; or lower data.batchSize, or add replicas."
+    assert problems(*LONG, "dataBuffer.memory=2Gi") == []
+
+
+def test_the_limit_is_exact():
+    # 32 x 784 bytes at both ends, an eighth on top: 56,448
+    needed = 56_448 + (1 << 20)
+    assert problems(f"dataBuffer.memory='{needed}'") == []
+    assert only(f"dataBuffer.memory='{needed - 1}'").fix.startswith("Set dataBuffer.memory to at least 2Mi; or lower")
+
+
+def test_the_group_that_needs_most_is_named():
+    for train, rollout, most in ((8, 1, "rollout"), (1, 8, "train")):
+        groups = f"workerGroups=[{{name: train, replicas: {train}}}, {{name: rollout, replicas: {rollout}}}]"
+        assert f"on a host of group {most}: " in only(*LONG, groups, "dataBuffer.memory=100Mi").message
+
+
+def test_weights_that_pass_through_the_data_buffers_need_room_of_their_own():
+    problem = only(*TWO_GROUPS, "dataBuffer.memory=64Mi")
+    assert "KiB of rows that it gets, 64.0 MiB of weights, and what" in problem.message
+    assert problem.fix == "Set dataBuffer.memory to at least 66Mi."
+    assert problems(*TWO_GROUPS, "dataBuffer.memory=66Mi") == []
+
+
+def test_rows_that_need_more_than_the_weights_can_be_made_fewer():
+    lengths = ("data.batchSize=512", "rollout.maxResponseTokens=2048", "dataBuffer.memory=1Mi")
+    assert only(*TWO_GROUPS, *lengths).fix.endswith("; or lower data.batchSize, or add replicas.")
+
+
+def test_columns_whose_size_nobody_knows_are_named():
+    stages = (
+        "{name: rollout, run: Rollout}, {name: reward, run: Reward, after: [rollout], group: train}, "
+        "{name: advantage, run: Advantage, after: [reward]}, {name: update, run: UpdatePolicy, after: [advantage]}"
+    )
+    apart = (*TWO_GROUPS, f"dag={{stages: [{stages}]}}", "algorithm.kl.coefficient=0")
+    assert only(*apart, "dataBuffer.memory=1k").fix == (
+        "Set dataBuffer.memory to at least 66Mi, and more for source, answer, whose size the job does not say."
+    )
+
+
+def test_it_is_told_with_the_other_problems():
+    found = [problem.path for problem in problems("dataBuffer.memory=1k", "rollout.temperature=0")]
+    assert found == ["spec.rollout.temperature", "spec.dataBuffer.memory"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path"),
+    [
+        # neither half a copy of a model nor a group that is not there has a size
+        (("training.parallelism.tensor=2", "workerGroups=[{name: train, replicas: 3}]"), "spec.workerGroups[0]"),
+        (("dag={stages: [{name: a, run: Rollout, after: [a]}]}",), "spec.dag.stages[0].after[0]"),
+    ],
+)
+def test_a_job_without_a_layout_is_told_what_else_is_wrong(overrides, path):
+    assert path in [problem.path for problem in problems("dataBuffer.memory=1", *overrides)]
+
+
+def test_the_value_that_is_asked_for_is_enough():
+    for memory in ("1k", "1Mi"):
+        words = only(*TWO_GROUPS, f"dataBuffer.memory={memory}").fix
+        wanted = words.removeprefix("Set dataBuffer.memory to at least ").removesuffix(".")
+        assert problems(*TWO_GROUPS, f"dataBuffer.memory={wanted}") == []
+
+
+def test_the_full_example_fits():
+    job = parse_job(FULL_EXAMPLE, ["rollout.engine=Transformers"])
+    assert problems_of(job) == [] and problems_of(make_job()) == []

@@ -1,0 +1,125 @@
+"""Room that one step takes in the data buffer of a host.
+
+    room = 9/8 x (rows it puts + rows it maps) + control + weights
+
+    rows it puts    over the edges that leave the group through data buffers: rows of the host's row leaders x bytes
+    rows it maps    over the edges that enter it likewise: rows of the copies that have ranks on the host x bytes
+    bytes           of a row at its longest: 24 of index; per token 8 for ids, 1 for masks, 4 for float32; for each
+                    ragged column 8 of offset; fixed columns (`catalogue.widths`)
+    control         CONTROL_BYTES
+    weights         WEIGHT_SLOTS_BYTES where weights enter or leave the group through data buffers
+
+Everything that a step puts may be there while everything is that it maps, for inputs are given back at its end; an edge
+between stages of one group is counted at both ends. A copy takes `rows / copies` rows, whole groups of them. Rows that
+lie where they were made may be made unevenly: a host is given room for twice its part. The eighth on top is for
+beginnings of pages and columns, the gaps that an earlier step leaves, and shares that balancing makes unequal.
+
+Columns of unknown size, texts of the data and what users' stages write, are named and not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from rljob_api.catalogue.widths import is_known, known_bytes
+from rljob_api.pipeline.edges import (
+    StageLayout,
+    columns_by_producer,
+    divides_workers,
+    layout_of,
+    stays_in_place,
+)
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.pipeline.resolution import Resolution
+from rljob_api.vocabulary.arena import CONTROL_BYTES, WEIGHT_SLOTS_BYTES
+
+SCATTER = 2
+"""How much more than its part a host may hold of rows that lie where they were made."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What one step takes on a host of one group, in bytes."""
+
+    puts: int = 0
+    maps: int = 0
+    weights: int = 0
+    uncounted: tuple[str, ...] = ()
+    """Columns of unknown size, in the order in which stages get them."""
+
+    @property
+    def total(self) -> int:
+        """What `dataBuffer.memory` has to be, at least."""
+        return ceil((self.puts + self.maps) * 9 / 8) + CONTROL_BYTES + self.weights
+
+
+@dataclass(frozen=True)
+class _Crossing:
+    """Rows that go through data buffers."""
+
+    producer: StageLayout
+    consumer: StageLayout
+    columns: tuple[str, ...]
+
+
+def room_of(resolution: Resolution, group: str, layouts: Mapping[str, StageLayout]) -> Room:
+    """The room of a host of `group`; stages without a layout are left out."""
+    spec, puts, maps, uncounted = resolution.spec, 0, 0, list[str]()
+    hosts = next(each for each in spec.worker_groups if each.name == group)
+    num_workers, lengths = hosts.accelerator.count, (spec.data.max_prompt_tokens, spec.rollout.max_response_tokens)
+    for edge in _crossings(resolution, layouts):
+        row = known_bytes(edge.columns, *lengths)
+        if edge.producer.group == group:
+            part = ceil(spec.num_rows / edge.producer.mesh.dp) * most_leaders(edge.producer.mesh, num_workers)
+            puts += row * (min(spec.num_rows, SCATTER * part) if edge.producer.scatters_rows else part)
+        if edge.consumer.group == group:
+            maps += row * ceil(spec.num_rows / edge.consumer.mesh.dp) * most_copies(edge.consumer.mesh, num_workers)
+        if group in (edge.producer.group, edge.consumer.group):
+            uncounted += (column for column in edge.columns if not is_known(column))
+    weights = WEIGHT_SLOTS_BYTES if group in _weight_groups(resolution, layouts) else 0
+    return Room(puts, maps, weights, tuple(dict.fromkeys(uncounted)))
+
+
+def layouts_of(resolution: Resolution, placed: Mapping[str, str | None]) -> dict[str, StageLayout]:
+    """The layouts of those stages whose group exists and is a whole number of copies of their models."""
+    groups = {group.name for group in resolution.spec.worker_groups}
+    layouts = {}
+    for name, stage in resolution.stages.items():
+        group = placed[name]
+        if group in groups and group is not None and divides_workers(resolution, stage, group):
+            layouts[name] = layout_of(resolution, stage, group)
+    return layouts
+
+
+def most_leaders(mesh: Mesh, workers_per_host: int) -> int:
+    """Row leaders on the host that has most of them: the first."""
+    return ceil(workers_per_host / mesh.ranks_per_copy)
+
+
+def most_copies(mesh: Mesh, workers_per_host: int) -> int:
+    """Copies that have ranks on one host, where those are most; a copy may begin on one host and end on another."""
+    size = mesh.ranks_per_copy
+    # where copies begin repeats after as many hosts as a copy has ranks
+    firsts = range(0, min(mesh.size, size * workers_per_host), workers_per_host)
+    return max((first + workers_per_host - 1) // size - first // size + 1 for first in firsts)
+
+
+def _crossings(resolution: Resolution, layouts: Mapping[str, StageLayout]) -> Iterator[_Crossing]:
+    for name, consumer in layouts.items():
+        for other, columns in columns_by_producer(resolution, resolution.stages[name]).items():
+            producer = layouts.get(other)
+            if producer is not None and not stays_in_place(producer, consumer):
+                yield _Crossing(producer, consumer, columns)
+
+
+def _weight_groups(resolution: Resolution, layouts: Mapping[str, StageLayout]) -> set[str]:
+    """Groups that weights leave, or enter, through data buffers."""
+    trains, generates = set[tuple[str, str]](), set[tuple[str, str]]()
+    for name, layout in layouts.items():
+        stage = resolution.stages[name]
+        homes = generates if stage.generates else trains if stage.trains else set[tuple[str, str]]()
+        homes.update((model, layout.group) for model in stage.models)
+    apart = [(source, target) for model, source in trains for same, target in generates if model == same]
+    return {group for source, target in apart if source != target for group in (source, target)}

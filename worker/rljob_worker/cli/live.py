@@ -51,7 +51,7 @@ class LiveView:
         self._total_steps = total_steps
         self._stages = stages
         self._note: RunNote | None = None
-        self._moved_seconds = time.time()
+        self._moved_seconds = time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> Self:
@@ -71,10 +71,10 @@ class LiveView:
 
     def tick(self) -> None:
         if self._tail.poll():
-            self._moved_seconds = time.time()
+            self._moved_seconds = time.monotonic()
         if self._note is not None:
             progress = Progress(self._tail.records, self._total_steps, self._stages)
-            waited_seconds = time.time() - self._moved_seconds
+            waited_seconds = time.monotonic() - self._moved_seconds
             with self._on_terminal():
                 self._live.update(picture(self._note, progress, waited_seconds), refresh=True)
 

@@ -75,6 +75,7 @@ class Supervisor:
         self._num_requests = 0
         self._num_counted = 0
         self._stop_deadline: float | None = None
+        self._written_before: tuple[int, int] | None = None
         now = time.time()
         self._note = RunNote(
             name=launch.directory.name, phase="Starting", pid=os.getpid(), attempt=self._first_attempt, restarts=0,
@@ -92,6 +93,7 @@ class Supervisor:
             self._launch.directory.write(self._launch.directory.token, secrets.token_hex(32), mode=0o600)
             root = stack.enter_context(self._fork_root(self._context(scratch, lifeline)))
             while True:
+                self._written_before = self._written()
                 self._change(phase="Starting")
                 end = self._attempt(self._context(scratch, lifeline, root), signals)
                 if not self._goes_on(end):
@@ -139,10 +141,15 @@ class Supervisor:
         self._view.tick()
 
     def _has_written(self) -> bool:
+        return self._written() not in (None, self._written_before)
+
+    def _written(self) -> tuple[int, int] | None:
+        """Changes with every step that is written. Its time is the storage's, which no clock of ours agrees with."""
         try:
-            return self._launch.directory.metrics.stat().st_mtime > self._note.updated_seconds
+            found = self._launch.directory.metrics.stat()
         except FileNotFoundError:
-            return False
+            return None
+        return found.st_mtime_ns, found.st_size
 
     def _goes_on(self, end: GangEnd) -> bool:
         """Whether another attempt follows; otherwise the note holds the end."""

@@ -1,6 +1,7 @@
 """TensorBoard event files, written with TensorBoard's own record format and without torch."""
 
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -12,12 +13,16 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rljob_worker.metrics.lines import storage_errors
 
+_PREFIX = "events.out.tfevents."
+_NAMED = re.compile(r"events\.out\.tfevents\.(\d+\.\d+)\.")
+
 
 class TensorBoardTracker:
     """One event file per process; metric names become tags, their first part the section."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        begin = _after_others(directory, time.time())
+        self._path = directory / f"{_PREFIX}{begin:.6f}.{socket.gethostname()}.{os.getpid()}"
         with storage_errors(self._path):
             directory.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("ab")
@@ -41,3 +46,12 @@ class TensorBoardTracker:
         with storage_errors(self._path):
             self._records.write(event.SerializeToString())
             self._file.flush()
+
+
+def _after_others(directory: Path, now: float) -> float:
+    """A time for the name of a new file: readers take files in the order of their names and pass over an earlier one.
+
+    An attempt on a host whose clock is behind must not lie before the attempt that it follows.
+    """
+    times = [float(found[1]) for path in directory.glob(f"{_PREFIX}*") if (found := _NAMED.match(path.name))]
+    return max([now, *(each + 1e-6 for each in times)])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rljob_worker.rewards.framing import Lines, Message, Outbox
+from rljob_worker.rewards.framing import Lines, Message, Outbox, until_death
 
 READ_BYTES = 1 << 16
 
@@ -66,7 +65,7 @@ class RewardProcess:
             while data := os.read(self.results, READ_BYTES):
                 lines += self._unread.take(data)
             lines += self._unread.take(b'\n{"died": null}\n')
-        return _until_death(line for line in lines if line)
+        return until_death(lines)
 
     def kill(self) -> None:
         """End the process and every process of its group."""
@@ -84,16 +83,3 @@ def environment(pythonpath: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
     paths = [str(Path(path).absolute()) for path in [*pythonpath, *sys.path]]
     once = os.pathsep.join(dict.fromkeys(paths))
     return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": once}
-
-
-def _until_death(lines: Iterable[bytes]) -> list[Message]:
-    """Messages up to the process's end; the line it was writing when it died is dropped."""
-    messages: list[Message] = []
-    for line in lines:
-        try:
-            messages.append(json.loads(line))
-        except ValueError:
-            continue
-        if "died" in messages[-1]:
-            break
-    return messages

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Message = dict[str, Any]
@@ -58,6 +58,19 @@ class Lines:
         lines = [b"".join(self._parts), *others[:-1]]
         self._parts = [others[-1]]
         return lines
+
+
+def until_death(lines: Iterable[bytes]) -> list[Message]:
+    """Messages up to the process's end; an empty line, and the one it was writing when it died, is dropped."""
+    messages: list[Message] = []
+    for line in lines:
+        try:
+            messages.append(json.loads(line))
+        except ValueError:
+            continue
+        if "died" in messages[-1]:
+            break
+    return messages
 
 
 def receive(descriptor: int) -> Message | None:

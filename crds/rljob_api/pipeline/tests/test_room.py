@@ -179,6 +179,27 @@ def test_stages_without_a_place_are_left_out():
     assert sorted(layouts_of(resolution, place(resolution))) == ["advantage", "reward", "rollout"], "not half a copy"
 
 
+def parallel(spec, section, **degrees):
+    """The spec with these degrees, which the checks may refuse as not built yet."""
+    old = getattr(spec, section)
+    return spec.model_copy(
+        update={section: old.model_copy(update={"parallelism": old.parallelism.model_copy(update=degrees)})}
+    )
+
+
+def test_a_stage_is_laid_out_like_its_engine():
+    spec = make_job(f"workerGroups=[{group(replicas=2, count=2)}]").spec
+    resolution = Resolution(parallel(parallel(spec, "training", tensor=2, context=2), "rollout", tensor=2))
+    layouts = layouts_of(resolution, place(resolution))
+    assert layouts["rollout"].mesh == Mesh(dp=2, tp=2)
+    assert layouts["reference"].mesh == layouts["update"].mesh == Mesh(dp=1, tp=2, cp=2)
+    assert layouts["reward"].mesh == layouts["advantage"].mesh == Mesh(dp=4)
+    assert [layouts[name].balance for name in ("update", "advantage")] == ["Tokens", "None"]
+    spec = make_job(f"workerGroups=[{group(count=2)}]").spec
+    resolution = Resolution(parallel(parallel(spec, "training", tensor=2, context=2), "rollout", tensor=4))
+    assert sorted(layouts_of(resolution, place(resolution))) == ["advantage", "reward"], "2 workers are half a copy"
+
+
 @pytest.mark.parametrize(
     ("tp", "dp", "workers", "leaders", "copies"),
     [

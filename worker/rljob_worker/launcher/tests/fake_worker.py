@@ -38,10 +38,15 @@ class FakeWorker:
         process = subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=own_session)
         write_whole(pid_file, str(process.pid))
 
-    def metrics(self, record):
-        lines = LinesFile(run_dir() / "metrics.jsonl")
+    def metrics(self, record, skew_seconds=0):
+        """On storage whose clock differs by `skew_seconds`."""
+        beside = run_dir() / f"metrics.{os.getpid()}"
+        lines = LinesFile(beside)
         lines.write([record])
         lines.close()
+        shown = time.time() + skew_seconds
+        os.utime(beside, (shown, shown))
+        beside.rename(run_dir() / "metrics.jsonl")
 
     def checkpoint(self, step):
         attempt = int(os.environ["RLJOB_ATTEMPT"])

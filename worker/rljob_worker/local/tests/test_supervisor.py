@@ -106,6 +106,23 @@ def test_what_the_lead_warns_of_while_it_starts_is_said(run_dir):
     assert said[1:] == ["phase Running attempt 1\n", "warning: passing over the checkpoint of step 2\n"]
 
 
+@pytest.mark.parametrize("skew_seconds", [-3600, 0, 3600])
+def test_a_run_is_seen_to_run_whatever_the_clock_of_its_storage_says(run_dir, skew_seconds):
+    going_on = run_dir.parent / "go"
+    script = [["metrics", {"step": 1}, skew_seconds], ["wait_file", str(going_on)]]
+    with supervisor(run_dir, script={"*": script}) as process:
+        said = [process.stdout.readline() for _ in range(2)]
+        going_on.touch()
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert said == ["phase Starting attempt 1\n", "phase Running attempt 1\n"]
+
+
+def test_steps_of_an_earlier_attempt_do_not_make_a_run_run(run_dir):
+    script = {"attempt-1": [["metrics", {"step": 1}, 3600], ["exit", 75]], "*": []}
+    code, output = run(run_dir, script=script, maxRestarts=1)
+    assert code == 0 and "phase Running attempt 2" not in output
+
+
 def test_restarts_have_an_end(run_dir):
     code, output = run(run_dir, script={"*": [["exit", 75]]}, maxRestarts=2)
     assert code == 75

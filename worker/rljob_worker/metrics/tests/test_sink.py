@@ -1,7 +1,9 @@
 import json
 import math
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -34,6 +36,23 @@ def test_one_line_per_step_and_sample(tmp_path):
     assert records(tmp_path / "metrics.jsonl") == [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}]
     assert records(tmp_path / "samples.jsonl")[1] == {"step": 2, "row_id": 2, "response": "4"}
     assert points(tmp_path) == [(1, 0.1), (2, 0.2)]
+
+
+@pytest.mark.parametrize("skew_seconds", [-3600.0, 0.0, 3600.0])
+def test_an_attempt_on_a_host_with_another_clock_is_read_after_the_one_it_follows(tmp_path, monkeypatch, skew_seconds):
+    now = time.time()
+    for attempt, clock in enumerate((now, now + skew_seconds, now - 7200)):
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+        monkeypatch.setattr(socket, "gethostname", lambda attempt=attempt: f"host-{9 - attempt}")
+        files = RunFiles(tmp_path)
+        write_steps(files, attempt)
+        files.close()
+    (tmp_path / "tensorboard" / "events.out.tfevents.mine").touch()
+    names = sorted(path.name for path in (tmp_path / "tensorboard").iterdir())
+    assert [name.split(".")[5] for name in names[:3]] == ["host-9", "host-8", "host-7"]
+    later = [float(".".join(name.split(".")[3:5])) for name in names[:3]]
+    assert later[0] == pytest.approx(now, abs=1e-5) and later[2] - later[0] < max(skew_seconds, 0) + 1e-4
+    assert points(tmp_path) == [(0, 0.0), (1, 0.1), (2, 0.2)]
 
 
 def test_lines_are_there_before_the_file_is_closed(tmp_path):

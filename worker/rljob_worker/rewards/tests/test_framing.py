@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.rewards.framing import Lines, Outbox, receive
+from rljob_worker.rewards.framing import Lines, Outbox, receive, until_death
 
 
 class Pipe:
@@ -106,6 +106,19 @@ def test_what_has_come_of_a_line_is_not_copied_with_every_piece():
         assert tracemalloc.get_traced_memory()[1] - before < 2 * len(piece)
     tracemalloc.stop()
     assert reader.take(b"y\n") == [piece * 32 + b"y"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "messages"),
+    [
+        ([], []),
+        ([b"", b'{"row": 1}', b'{"row": 2}'], [{"row": 1}, {"row": 2}]),
+        ([b'{"row": 1}', b'{"ro', b'{"died": 3}', b"", b'{"died": null}'], [{"row": 1}, {"died": 3}]),
+        ([b'{"ro', b'{"died": null}'], [{"died": None}]),
+    ],
+)
+def test_a_process_ends_once_and_what_it_was_saying_is_dropped(lines, messages):
+    assert until_death(lines) == messages
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ import pytest
 
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rewards import pool
+from rljob_worker.rewards.child import RewardProcess, environment
 from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.tests.waiting import wait_for
 
 HERE = Path(__file__).parent
 
@@ -279,6 +281,35 @@ def test_nothing_a_reward_started_outlives_a_time_out_or_the_runner(tmp_path):
         wait_until_gone(pids(tmp_path / "101.pids"))
         assert runner.score(rows("ok")).total.tolist() == [1.0]
     wait_until_gone(pids(tmp_path / "100.pids"))
+
+
+def test_what_is_written_of_a_killed_process_is_forgotten(tmp_path):
+    process = RewardProcess({"rewards": []}, environment([tmp_path]))
+    wait_for(process.receive)
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until_gone([process.pid])
+    process.send({"rows": "x" * (1 << 20)})
+    assert wait_for(lambda: not process.has_unsent or process.flush()), "nobody reads it any longer"
+    assert wait_for(process.receive)[-1] == {"died": None}
+    process.kill()
+
+
+def test_a_message_leaves_when_it_is_sent():
+    process = RewardProcess({"rewards": []}, environment([]))
+    assert not process.has_unsent
+    assert wait_for(process.receive) == [{"ready": []}]
+    process.kill()
+
+
+def test_numeric_libraries_have_one_thread_each_unless_the_user_says_otherwise(monkeypatch, tmp_path):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
+    found = environment([tmp_path, tmp_path])
+    assert (found["OMP_NUM_THREADS"], found["OPENBLAS_NUM_THREADS"]) == ("1", "4")
+    assert found["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
+    assert found["PYTHONPATH"].split(os.pathsep).count(str(tmp_path)) == 1
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    assert environment([])["OPENBLAS_NUM_THREADS"] == "1"
 
 
 WORKER = """

@@ -13,17 +13,20 @@ if TYPE_CHECKING:
     import torch
 
     from rljob_worker.engines.fsdp import TrainSettings
+    from rljob_worker.engines.mesh import ProcessMesh
 
 _VALUE_STAGES = ("Values", "UpdateCritic")
 
 
-def build_train_engine(plan: Plan, engine: EnginePlan, device: torch.device) -> TrainEngine:
-    """Load the model and make it ready to score and, when `engine.trainable`, to update. Collective over the group's
-    torch.distributed world; a process without one is a world of its own.
+def build_train_engine(
+    plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None = None
+) -> TrainEngine:
+    """Load the model and make it ready to score and, when `engine.trainable`, to update. Collective over its mesh;
+    without one the process is on its own.
 
     Raises InvalidJob for a path without a usable model and for parallelism that the library does not have.
     """
-    return _builder(TRAIN_ENGINES, engine)(plan, engine, device)
+    return _builder(TRAIN_ENGINES, engine)(plan, engine, device, mesh)
 
 
 def build_rollout_engine(
@@ -62,9 +65,7 @@ def has_value_head(plan: Plan, engine: EnginePlan) -> bool:
     return any(stage.run in _VALUE_STAGES and engine.name in stage.engines for stage in plan.stages)
 
 
-def _fsdp(plan: Plan, engine: EnginePlan, device: torch.device) -> TrainEngine:
-    import torch.distributed as dist
-
+def _fsdp(plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None) -> TrainEngine:
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.models import load_policy, load_value_model
 
@@ -72,7 +73,7 @@ def _fsdp(plan: Plan, engine: EnginePlan, device: torch.device) -> TrainEngine:
     settings = train_settings(plan, engine)
     load = load_value_model if has_value_head(plan, engine) else load_policy
     model = load(engine.path, settings.master_dtype, plan.spec.seed)
-    return FSDPEngine(model, settings, device, dist.group.WORLD if dist.is_initialized() else None)
+    return FSDPEngine(model, settings, device, mesh)
 
 
 def _transformers(
@@ -102,7 +103,7 @@ def _refuse_unbuilt_parallelism(engine: EnginePlan) -> None:
         )
 
 
-TrainBuilder = Callable[[Plan, EnginePlan, "torch.device"], TrainEngine]
+TrainBuilder = Callable[[Plan, EnginePlan, "torch.device", "ProcessMesh | None"], TrainEngine]
 RolloutBuilder = Callable[[Plan, EnginePlan, "torch.device", TrainEngine | None], RolloutEngine]
 
 TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}

@@ -15,6 +15,7 @@ from rljob_api.catalogue.stages import STAGES
 from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.pool import RewardRunner
@@ -33,10 +34,18 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
     if rank == 0 and (warning := slow_precision(plan, group, cpu_has_bfloat16())):
         log.warning(warning)
     engines = [engine for engine in plan.engines if engine.group == group.name]
-    runs = {plan.stage(name).run for name in group.schedule}
+    stages = [plan.stage(name) for name in group.schedule]
+    meshes = build_meshes(
+        [each.mesh for each in (*engines, *stages)],
+        rank,
+        device,
+        deadline_seconds=plan.spec.data_buffer.deadline_seconds,
+    )
+    runs = {stage.run for stage in stages}
+    led = {stage.run for stage in stages if stage.mesh.is_row_leader(rank)}
     uses_text = bool(runs & {*GENERATING, "Reward"}) or any(":" in run for run in runs)
     tokenizer = load_tokenizer(plan) if uses_text else None
-    train = {e.model: build_train_engine(plan, e, device) for e in engines if e.kind == "Train"}
+    train = {e.model: build_train_engine(plan, e, device, meshes[e.mesh]) for e in engines if e.kind == "Train"}
     resources = Resources(
         plan=plan,
         train_engines=train,
@@ -45,7 +54,8 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
         },
         tokenizer=tokenizer,
         dataset=train_dataset(plan, tokenizer, cache_dir) if runs & GENERATING else None,
-        rewards=reward_runner(plan, group) if needs_rewards(plan, runs) else None,
+        rewards=reward_runner(plan, group) if needs_rewards(plan, led) else None,
+        meshes=meshes,
     )
     if resources.rewards is not None:
         resources.rewards.check()  # after the engines: reward processes import while models load
@@ -53,7 +63,7 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
 
 
 def needs_rewards(plan: Plan, runs: Iterable[str]) -> bool:
-    """Reward functions run where responses are rewarded, and where validation generates."""
+    """Reward functions run where responses are rewarded, and where validation generates: on leaders of these stages."""
     runs = set(runs)
     here = bool(runs & {"Reward", "Sample"}) or (bool(runs & GENERATING) and bool(plan.spec.data.validation))
     return bool(plan.spec.rewards) and here
@@ -109,7 +119,7 @@ def build_validation(
     """This rank's share of validation; None where the job has no validation data or this group does not generate."""
     data = plan.spec.data
     rollout = next((stage for stage in schedule if stage.run in GENERATING), None)
-    if not data.validation or rollout is None or resources.rewards is None:
+    if not data.validation or rollout is None or not plan.spec.rewards:
         return None
     dataset = PromptDataset(
         data,

@@ -21,14 +21,15 @@ VALIDATION_SEED_OFFSET = 1 << 32
 
 
 class Validation:
-    """One rank's share of every validation."""
+    """One rank's share of every validation. Without rewards it is a peer that helps to generate what the leader of its
+    copy judges."""
 
     def __init__(
         self,
         plan: Plan,
         dataset: PromptDataset,
         engine: RolloutEngine,
-        rewards: RewardRunner,
+        rewards: RewardRunner | None,
         tokenizer: Any,
         dp_rank: int,
         dp_size: int,
@@ -47,6 +48,8 @@ class Validation:
         started = time.perf_counter()
         prompts = self._dataset.fetch(self._ordinals)
         responses = self._engine.generate(prompts.prompt_ids, self._sampling, self._ordinals, 1)
+        if self._rewards is None:
+            return {"time/validation_seconds": mean(time.perf_counter() - started)}, []
         batch = rollout_batch(prompts, responses, self._ordinals, self._ordinals, 1, self._engine.version)
         rows = reward_rows(batch, lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)))
         correct = self._rewards.score(rows).rewards[:, 0]

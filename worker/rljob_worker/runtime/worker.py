@@ -33,10 +33,10 @@ from rljob_worker.runtime.opening import open_run
 from rljob_worker.runtime.resources import build_resources, build_validation
 from rljob_worker.runtime.status import StatusPoster
 from rljob_worker.runtime.weight_sync import WeightSync
-from rljob_worker.runtime.world import device_of, sum_over_group, wait_for_address, world
+from rljob_worker.runtime.world import device_of, wait_for_address, world
 from rljob_worker.scalars import Scalars
 from rljob_worker.stages import build_stage
-from rljob_worker.stages.stage import Reduce, Resources, RowKeepingStage, Stage, StageContext
+from rljob_worker.stages.stage import Resources, RowKeepingStage, Stage, StageContext
 from rljob_worker.stages.warm_up import policy_version
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,6 @@ class Worker:
     schedule: tuple[tuple[StagePlan, Stage], ...]
     trainable: Mapping[str, TrainEngine]
     """By engine name: what a checkpoint holds."""
-    reduce: Reduce
     stop: threading.Event
     reporter: Reporter
     status: StatusPoster
@@ -100,7 +99,6 @@ class Worker:
                 for engine in plan.engines
                 if engine.group == group.name and engine.trainable
             },
-            reduce=sum_over_group(device),
             stop=stop,
             reporter=Reporter.from_environment(),
             status=StatusPoster(client.post),
@@ -187,12 +185,14 @@ class Worker:
 
     def _context(self, stage: StagePlan, step: int) -> StageContext:
         spec = self.environment.plan.spec
+        mesh = self.resources.meshes[stage.mesh]
         return StageContext(
             step=step,
             seed=spec.seed,
             job=spec,
             decode=self._decode,
-            reduce=self.reduce,
+            reduce=mesh.sum,
+            copy=mesh,
             dp_rank=stage.mesh.dp_rank(self.environment.rank),
             dp_size=stage.mesh.dp,
         )

@@ -92,19 +92,6 @@ def device_of(group: GroupPlan, local_rank: int) -> torch.device:
     return device
 
 
-def sum_over_group(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
-    """An all-reduce of small tensors over the group; the identity in a world of one."""
-    if dist.get_world_size() == 1:
-        return lambda values: values
-
-    def reduce(values: torch.Tensor) -> torch.Tensor:
-        summed = values.to(device, copy=True)
-        dist.all_reduce(summed)
-        return summed.to(values.device)
-
-    return reduce
-
-
 def wait_for_address(book: AddressBook, host: Host, deadline_seconds: float) -> str:
     """The host name of a pod; a local address book may appear late."""
     end = time.monotonic() + deadline_seconds

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
+from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.pool import RewardRunner
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.scalars import Scalars, maximum, mean
@@ -18,12 +20,25 @@ NUM_SAMPLED_GROUPS = 2
 """Groups of each step whose rows go to samples.jsonl."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Rewards of a copy's rows."""
+
+    total: Rewards
+    """[rows], weighted sum over rewards."""
+    correct: Rewards
+    """[rows], the first reward."""
+    metrics: Scalars
+    """On the leader; empty on its peers."""
+    samples: list[dict[str, Any]]
+    """On the leader; empty on its peers."""
+
+
 class Reward:
     """Weighted sum of the job's rewards, one number per row."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
-        assert resources.rewards is not None
-        self._runner: RewardRunner = resources.rewards
+        self._runner: RewardRunner | None = resources.rewards
         self._batch_size = resources.plan.spec.data.batch_size
         self._names = [reward.name for reward in resources.plan.spec.rewards]
 
@@ -37,10 +52,22 @@ class Reward:
         self, batch: Batch, decode: Callable[[np.ndarray], str], *, first_group: int
     ) -> tuple[RewardResult, list[dict[str, Any]]]:
         """Rewards of a batch with the columns that the Reward stage reads, and its rows of the step's first groups."""
+        assert self._runner is not None, "rewards run on the leader of a copy only"
         rows = reward_rows(batch, decode)
         result = self._runner.score(rows)
         shown = np.flatnonzero(batch.group_ids - first_group < NUM_SAMPLED_GROUPS)
         return result, [self._sample(rows[i], result, i) for i in shown]
+
+    def score_for_copy(self, batch: Batch, context: StageContext, *, first_group: int) -> Scored:
+        """The same on every rank of a copy, by the word of its leader."""
+
+        def work() -> tuple[Rewards, tuple[Scalars, list[dict[str, Any]]]]:
+            result, samples = self.score(batch, context.decode, first_group=first_group)
+            return np.stack([result.total, result.rewards[:, 0]]), (result.metrics, samples)
+
+        (total, correct), on_leader = context.copy.from_leader((2, len(batch)), work)
+        metrics, samples = on_leader or ({}, [])
+        return Scored(total, correct, metrics, samples)
 
     def _sample(self, row: dict[str, Any], result: RewardResult, index: int) -> dict[str, Any]:
         """One row for a person to read."""

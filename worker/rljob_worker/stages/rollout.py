@@ -35,7 +35,8 @@ class Rollout:
         first = (context.step - 1) * self._batch_size
         step = np.arange(first, first + self._batch_size, dtype=np.int64)
         batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size))
-        return StageResult(batch.select(name for name in batch.columns if name in self._writes), metrics)
+        batch = batch.select(name for name in batch.columns if name in self._writes)
+        return StageResult(batch, context.counted(metrics))
 
     def draw(self, ordinals: np.ndarray) -> tuple[Batch, Scalars]:
         """`groupSize` responses to each of some prompts, with every column there is, and figures of the rows."""

@@ -52,7 +52,6 @@ class Sample:
         self._rollout, self._reward = Rollout(stage, resources), Reward(stage, resources)
         self._reward_reads = STAGES["Reward"].columns(self._spec, False).reads
         self._writes = frozenset(stage.writes)
-        self._ranks_per_copy = stage.mesh.ranks_per_copy
         self._next_ordinal: int | None = None
         self._carried: Int64 = np.empty(0, np.int64)
         """Ordinals of the surplus, on whatever rank."""
@@ -81,7 +80,8 @@ class Sample:
             metrics["sampling/rows_drawn_fraction"] = mean(np.count_nonzero(weights), len(out))
         samples = [sample for found in rounds for sample in found.samples]
         metrics |= merge_all([found.metrics for found in rounds])
-        return StageResult(out.select(name for name in out.columns if name in self._writes), metrics, samples)
+        out = out.select(name for name in out.columns if name in self._writes)
+        return StageResult(out, context.counted(metrics), samples)
 
     # ---- one round
 
@@ -89,15 +89,15 @@ class Sample:
         """Responses and rewards of some prompts."""
         batch, metrics = self._rollout.draw(ordinals)
         started = time.perf_counter()
-        result, samples = self._reward.score(batch.select(self._reward_reads), context.decode, first_group=first)
-        metrics |= reward_metrics(result.total) | result.metrics
+        scored = self._reward.score_for_copy(batch.select(self._reward_reads), context, first_group=first)
+        metrics |= reward_metrics(scored.total) | scored.metrics
         metrics["time/reward_seconds"] = mean(time.perf_counter() - started)
-        outcomes = self._outcomes(batch, result.total, result.rewards[:, 0])
-        columns = {"rewards": Column.fixed(result.total)}
+        outcomes = self._outcomes(batch, scored.total, scored.correct)
+        columns = {"rewards": Column.fixed(scored.total)}
         if "baseline_rewards" in self._writes:
             columns["baseline_rewards"], found = self._baseline(batch, context)
             metrics = merge_all([metrics, found])
-        return _Drawn(batch.with_columns(columns), outcomes, metrics, samples)
+        return _Drawn(batch.with_columns(columns), outcomes, metrics, scored.samples)
 
     def _outcomes(self, batch: Batch, rewards: np.ndarray, correct: np.ndarray) -> Int64:
         if not self._sampling.dynamic:
@@ -113,15 +113,15 @@ class Sample:
     def _baseline(self, batch: Batch, context: StageContext) -> tuple[Column, Scalars]:
         """The reward of the greedy response to each row's prompt; it is no row of the batch, and in no other figure."""
         greedy, metrics = self._rollout.greedy(batch)
-        result, _ = self._reward.score(greedy.select(self._reward_reads), context.decode, first_group=0)
-        metrics["reward/baseline"] = mean(float(result.total.sum()), len(greedy))
-        return Column.fixed(np.repeat(result.total, self._group_size)), metrics
+        total = self._reward.score_for_copy(greedy.select(self._reward_reads), context, first_group=0).total
+        metrics["reward/baseline"] = mean(float(total.sum()), len(greedy))
+        return Column.fixed(np.repeat(total, self._group_size)), metrics
 
     def _everyone(self, ordinals: Int64, mine: _Drawn, context: StageContext) -> Int64:
-        """Outcomes of a round's groups on all ranks, by one small sum."""
+        """Outcomes of a round's groups on all ranks, by one small sum over the copies."""
         known = np.zeros(len(ordinals))
         own = share_of_rank(np.arange(len(ordinals)), context.dp_rank, context.dp_size)
-        known[own] = mine.outcomes / self._ranks_per_copy
+        known[own] = mine.outcomes
         return np.rint(context.reduce(torch.from_numpy(known)).numpy()).astype(np.int64)
 
     # ---- the end of a step
@@ -148,7 +148,7 @@ class Sample:
         num_rows = self._spec.num_rows
         number = batch.row_ids - (context.step - 1) * num_rows
         rewards = np.zeros(num_rows)
-        rewards[number] = batch["rewards"].values / self._ranks_per_copy
+        rewards[number] = batch["rewards"].values
         everyones = context.reduce(torch.from_numpy(rewards))
         weights = row_weights(everyones, self._sampling.resampling, seed=context.seed, step=context.step)
         return weights.numpy()[number]

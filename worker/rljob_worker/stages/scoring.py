@@ -38,4 +38,4 @@ class Values:
         values = self._engine.values(batch)
         metrics = {"time/forward_seconds": mean(time.perf_counter() - started)}
         metrics |= {"value/mean": mean(float(values.values.sum()), len(values.values))}
-        return StageResult(batch.select([]).with_columns({self._column: values}), metrics)
+        return StageResult(batch.select([]).with_columns({self._column: values}), context.counted(metrics))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.scalars import Scalars
@@ -19,12 +20,41 @@ if TYPE_CHECKING:
     import torch
 
     from rljob_api import RLJobSpec
+    from rljob_api.pipeline.meshes import Mesh
     from rljob_api.planning.plan import Plan, StagePlan
     from rljob_worker.data.dataset import PromptDataset
+    from rljob_worker.engines.mesh import ProcessMesh
     from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
     from rljob_worker.rewards.pool import RewardRunner
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
+Rest = TypeVar("Rest")
+
+
+class Copy(Protocol):
+    """The ranks that hold the same rows as this one, itself among them. What is not the work of an engine their leader
+    does for all: a time-out on one of them alone would let them go different ways."""
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    def from_leader(
+        self, shape: tuple[int, ...], work: Callable[[], tuple[NDArray[np.float64], Rest]]
+    ) -> tuple[NDArray[np.float64], Rest | None]:
+        """What `work` gives on the leader, which alone calls it: the array of this shape on every rank, the rest on the
+        leader only. Every rank of the copy calls this alike. Where `work` raises, peers raise PeerLost."""
+        ...
+
+
+class Alone:
+    """The copy of a rank that shares its rows with no other."""
+
+    is_leader = True
+
+    def from_leader(
+        self, shape: tuple[int, ...], work: Callable[[], tuple[NDArray[np.float64], Rest]]
+    ) -> tuple[NDArray[np.float64], Rest | None]:
+        return work()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +70,17 @@ class StageContext:
     decode: Callable[[np.ndarray], str]
     """Token ids to text, special tokens left out."""
     reduce: Reduce
-    """Sums a float64 tensor over the ranks of the stage's group; every rank must call it alike."""
+    """Sums a float64 tensor over the copies of the stage's mesh, each with rows of its own; every rank must call it
+    alike, and the ranks of a copy give the same."""
     dp_rank: int
     dp_size: int
+    copy: Copy = Alone()
+
+    def counted(self, metrics: Scalars) -> Scalars:
+        """What this rank says of its rows: the leader speaks for the copy, times are every rank's own."""
+        if self.copy.is_leader:
+            return metrics
+        return {name: scalar for name, scalar in metrics.items() if name.startswith("time/")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +133,9 @@ class Resources:
     tokenizer: Any | None
     dataset: PromptDataset | None
     rewards: RewardRunner | None
+    """None on ranks that leave rewards to the leader of their copy, too."""
+    meshes: Mapping[Mesh, ProcessMesh] = field(default_factory=dict)
+    """Of every engine and stage of the group."""
 
 
 BuildStage = Callable[["StagePlan", Resources], Stage]

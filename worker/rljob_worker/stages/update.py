@@ -39,7 +39,7 @@ class UpdatePolicy:
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         if is_warm_up(self._spec, context.step):
-            return StageResult(batch.select([]), {"update/warmup_total": mean(1.0)})
+            return StageResult(batch.select([]), context.counted({"update/warmup_total": mean(1.0)}))
         check_reads(batch, self._algorithm.loss)
         rows, mismatch = corrected(batch, self._algorithm, context.reduce)
         parts = [
@@ -57,7 +57,7 @@ class UpdatePolicy:
         if not has_reward_kl(self._algorithm):
             self._controller = updated(self._controller, metrics, self._num_rows, context.reduce)
             metrics["kl/coefficient"] = mean(self._controller.coefficient)
-        return StageResult(batch.select([]), metrics)
+        return StageResult(batch.select([]), context.counted(metrics))
 
     def state(self) -> dict[str, Any]:
         return self._controller.state_dict()
@@ -78,7 +78,8 @@ class UpdateCritic:
         objective = value_objective(self._spec.algorithm)
         parts = mini_batches(batch, self._spec, context.step)
         metrics = run_updates(self._engine, objective, parts, self._spec.algorithm.update_epochs)
-        return StageResult(batch.select([]), {critic_name(name): scalar for name, scalar in metrics.items()})
+        named = {critic_name(name): scalar for name, scalar in metrics.items()}
+        return StageResult(batch.select([]), context.counted(named))
 
 
 def run_updates(

@@ -10,32 +10,37 @@ import torch
 import torch.distributed as dist
 
 from rljob_worker.engines.fsdp.sharding import local_part, world_size
+from rljob_worker.engines.mesh import ProcessMesh
+from rljob_worker.engines.mesh_ranks import SHARDS
 
 
 class Agreement:
-    """Sums and maxima over the data-parallel ranks, in float64; free on one rank."""
+    """Sums and maxima in float64, free on one rank: over the copies, whose rows differ, and of gradients over all who
+    hold shards."""
 
-    def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
-        self.group = group
-        self.device = device
+    def __init__(self, mesh: ProcessMesh) -> None:
+        self._mesh = mesh
 
     def gather(self, numbers: list[float]) -> torch.Tensor:
-        """[ranks, numbers] float64 on the CPU."""
+        """[copies, numbers] float64 on the CPU; the ranks of a copy give the same numbers."""
+        return self._gather(numbers, self._mesh.group("dp"))
+
+    def _gather(self, numbers: list[float], group: dist.ProcessGroup | None) -> torch.Tensor:
         mine = torch.tensor(numbers, dtype=torch.float64)
-        if world_size(self.group) == 1:
+        if world_size(group) == 1:
             return mine[None]
-        everyone = torch.empty(world_size(self.group) * len(mine), dtype=torch.float64, device=self.device)
-        dist.all_gather_single(everyone, mine.to(self.device), group=self.group)
+        everyone = torch.empty(world_size(group) * len(mine), dtype=torch.float64, device=self._mesh.device)
+        dist.all_gather_single(everyone, mine.to(self._mesh.device), group=group)
         return everyone.view(-1, len(mine)).cpu()
 
     def maximum(self, number: int) -> int:
         return int(self.gather([number]).max())
 
     def gradient_norm(self, gradients: list[torch.Tensor]) -> float:
-        """L2 norm over all parameters and ranks, each rank holding its shards."""
+        """L2 norm over all parameters, each rank holding its shards."""
         norms = torch._foreach_norm([local_part(gradient) for gradient in gradients])
         mine = torch.stack(norms).double().square().sum().item() if norms else 0.0
-        return float(self.gather([mine]).sum().sqrt())
+        return float(self._gather([mine], self._mesh.group(*SHARDS)).sum().sqrt())
 
 
 class Stopwatch:

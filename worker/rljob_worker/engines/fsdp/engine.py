@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import checkpoint
@@ -18,6 +17,8 @@ from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, shard, world_size
 from rljob_worker.engines.full_kl import full_kl
+from rljob_worker.engines.mesh import ProcessMesh, alone
+from rljob_worker.engines.mesh_ranks import SHARDS
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs, response_logits
 from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.packing import micro_batches, placeholder
@@ -45,9 +46,9 @@ class _Outputs:
 
 
 class FSDPEngine:
-    """A TrainEngine (see `protocols`) for a causal LM or a `ValueModel`, over the ranks of one process group.
+    """A TrainEngine (see `protocols`) for a causal LM or a `ValueModel`, over the ranks of one mesh.
 
-    Without a group it is one rank's own. Work is cut into micro-batches by tokens; ranks agree on the largest number of
+    Without a mesh it is one rank's own. Work is cut into micro-batches by tokens; ranks agree on the largest number of
     them and a rank with fewer computes placeholders of weight zero, so that every collective has all its partners.
     """
 
@@ -56,13 +57,14 @@ class FSDPEngine:
         model: torch.nn.Module,
         settings: TrainSettings,
         device: torch.device,
-        group: dist.ProcessGroup | None = None,
+        mesh: ProcessMesh | None = None,
     ) -> None:
         self.settings = settings
         self.device = device
-        self.group = group
-        self.model = shard(model.eval().requires_grad_(settings.trainable), settings, device, group)
-        self.agreement = Agreement(group, device)
+        self.mesh = mesh or alone(device)
+        self.group = self.mesh.group(*SHARDS)
+        self.model = shard(model.eval().requires_grad_(settings.trainable), settings, device, self.group)
+        self.agreement = Agreement(self.mesh)
         self.optimizer = ShardedAdamW(dict(model.named_parameters()), settings) if settings.trainable else None
 
     @property
@@ -101,14 +103,14 @@ class FSDPEngine:
         learning_rate = self.optimizer.learning_rate
         with watch.phase("optimizer"):
             norm, stepped = self.optimizer.step(self.agreement)
-        ranks = world_size(self.group)
+        copies = self.mesh.mesh.dp
         own = {
-            # the objective is the sum over ranks: each counts as 1/ranks of one mini-batch
-            "update/loss": mean(float(torch.stack(losses).sum()) if losses else 0.0, 1 / ranks),
+            # the objective is the sum over copies: each counts as 1/copies of one mini-batch
+            "update/loss": mean(float(torch.stack(losses).sum()) if losses else 0.0, 1 / copies),
             "update/gradient_norm": mean(norm),
             "update/learning_rate": mean(learning_rate),
             "update/micro_batches": mean(num_runs),
-            "update/skipped_total": total(0.0 if stepped else 1.0 / ranks),
+            "update/skipped_total": total(0.0 if stepped else 1.0 / copies),
             **{f"time/{phase}_seconds": mean(seconds) for phase, seconds in watch.seconds.items()},
         }
         return {**merge_all(metrics), **own}
@@ -149,7 +151,7 @@ class FSDPEngine:
         return micro_batches(num_tokens, self.settings.tokens_per_micro_batch)
 
     def _agree(self, num_runs: int, counts: dict[str, float]) -> tuple[int, dict[str, float]]:
-        """Most micro-batches of any rank, and the counts summed over ranks, in one exchange."""
+        """Most micro-batches of any copy, and the counts summed over copies, in one exchange."""
         everyone = self.agreement.gather([num_runs, *counts.values()])
         sums = everyone[:, 1:].sum(0).tolist()
         # a mini-batch without any row still steps, on zero gradients, so that ranks and schedules stay together

@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
+from rljob_worker.engines.mesh import single_rank_group
 
 
 def shard(
@@ -107,10 +108,3 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 def world_size(group: dist.ProcessGroup | None) -> int:
     return 1 if group is None else group.size()
-
-
-def single_rank_group() -> dist.ProcessGroup:
-    """FSDP wants a process group even for one rank; the default one is made where the process has none."""
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    return dist.new_group([dist.get_rank()]) if dist.get_world_size() > 1 else dist.group.WORLD

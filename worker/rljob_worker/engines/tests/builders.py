@@ -14,7 +14,9 @@ import torch
 import torch.distributed as dist
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen3Config
 
+from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.scalars import Scalar, mean
 
@@ -139,6 +141,14 @@ def run_ranks(world_size: int, work: Callable[..., Any], directory: Path, *argum
         process.kill()
     assert codes == [0] * world_size, f"ranks ended with {codes}"
     return [torch.load(directory / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
+
+
+def mesh_of_all() -> ProcessMesh:
+    """Data parallelism over the world of this process, if it has one."""
+    if not dist.is_initialized():
+        return alone(torch.device("cpu"))
+    mesh = Mesh(dp=dist.get_world_size())
+    return build_meshes([mesh], dist.get_rank(), torch.device("cpu"), deadline_seconds=60)[mesh]
 
 
 def _rank(rank: int, world_size: int, work: Callable[..., Any], directory: Path, arguments: tuple[Any, ...]) -> None:

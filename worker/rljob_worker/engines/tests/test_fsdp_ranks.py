@@ -19,6 +19,7 @@ from rljob_worker.engines.tests.builders import (
     PolicyGradient,
     ValueRegression,
     a_batch,
+    mesh_of_all,
     run_ranks,
     write_config,
 )
@@ -66,11 +67,11 @@ def train_all(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
 def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None) -> dict[str, Any]:
     """Three updates of a policy, one of a critic; what every rank saw."""
     world_size = dist.get_world_size() if dist.is_initialized() else 1
-    group = dist.group.WORLD if dist.is_initialized() else None
-    engine = FSDPEngine(load_policy(path, settings.master_dtype, 0), settings, CPU, group)
-    critic = FSDPEngine(load_value_model(path, settings.master_dtype, 0), settings, CPU, group)
+    mesh = mesh_of_all()
+    engine = FSDPEngine(load_policy(path, settings.master_dtype, 0), settings, CPU, mesh)
+    critic = FSDPEngine(load_value_model(path, settings.master_dtype, 0), settings, CPU, mesh)
     frozen = replace(settings, trainable=False)
-    reference = FSDPEngine(load_policy(path, settings.master_dtype, 7), frozen, CPU, group)
+    reference = FSDPEngine(load_policy(path, settings.master_dtype, 7), frozen, CPU, mesh)
     batches = [share(a_batch(lengths), index, rank, world_size) for index, lengths in enumerate(LENGTHS)]
     metrics = [engine.update(batch, PolicyGradient()) for batch in batches]
     metrics.append(critic.update(batches[0], ValueRegression()))
@@ -96,13 +97,13 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
 
 def resume(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
     """One more update from a checkpoint; a critic is saved, whose head has one row."""
-    group = dist.group.WORLD if dist.is_initialized() else None
+    mesh = mesh_of_all()
     world_size = dist.get_world_size() if dist.is_initialized() else 1
-    engine = FSDPEngine(load_policy(path, torch.float64, seed=99), EXACT, CPU, group)
+    engine = FSDPEngine(load_policy(path, torch.float64, seed=99), EXACT, CPU, mesh)
     engine.load(checkpoint / "policy")
     loaded = snapshot(engine)
     engine.update(share(a_batch(LENGTHS[0]), 0, rank, world_size), PolicyGradient())
-    critic = FSDPEngine(load_value_model(path, torch.float64, seed=5), EXACT, CPU, group)
+    critic = FSDPEngine(load_value_model(path, torch.float64, seed=5), EXACT, CPU, mesh)
     critic.save(checkpoint / f"critic-{world_size}")
     return {"loaded": loaded, "after": snapshot(engine), "critic": snapshot(critic)}
 

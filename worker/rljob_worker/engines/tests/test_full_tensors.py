@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, Shard
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.full_tensors import Named, buckets, full_tensors, tensors_at
 from rljob_worker.engines.models import load_policy
-from rljob_worker.engines.tests.builders import run_ranks, write_config
+from rljob_worker.engines.tests.builders import mesh_of_all, run_ranks, write_config
 
 CPU = torch.device("cpu")
 LIMIT = 64
@@ -77,7 +77,11 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
     traffic.gathers.clear()
     found["replicated"] = copied(tensors_at(whole(), group, [2, 1], bucket_bytes=LIMIT)), list(traffic.gathers)
     found["places"] = [tensor.data_ptr() for _, tensor in tensors_at(sharded(mesh), group, [0], bucket_bytes=1)]
-    engine = FSDPEngine(load_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU, group)
+    pair = dist.new_group([1, 3], use_local_synchronization=True) if rank in (1, 3) else None
+    if pair is not None:
+        two = DeviceMesh.from_group(pair, "cpu")
+        found["pair"] = copied(full_tensors(sharded(two), pair)), copied(tensors_at(sharded(two), pair, [1]))
+    engine = FSDPEngine(load_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU, mesh_of_all())
     found["engine"] = copied(engine.weights([1, 2], bucket_bytes=4096))
     found["default"] = copied(engine.weights())
     found["masters"] = copied(engine.weights([0], torch.float32))
@@ -105,6 +109,13 @@ def test_everybody_gets_every_tensor_in_order(ranks: list[dict[str, Any]]) -> No
     for rank in ranks:
         assert_same(rank["everybody"], whole())
         assert rank["all gathers"] == len(BUCKETS)
+
+
+def test_some_ranks_of_the_world_gather_among_themselves(ranks: list[dict[str, Any]]) -> None:
+    for rank, at_the_second in [(1, []), (3, whole())]:
+        everybody, source = ranks[rank]["pair"]
+        assert_same(everybody, whole())
+        assert_same(source, at_the_second)
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])

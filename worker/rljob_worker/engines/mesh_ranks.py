@@ -1,0 +1,53 @@
+"""Who works with whom in a mesh: pure arithmetic on ranks.
+
+Ranks are numbered with dp slowest and tp, whose ranks talk most and belong on one host, fastest. dp=2 tp=2 cp=2:
+
+    rank   0  1  2  3   4  5  6  7
+    dp     0  0  0  0   1  1  1  1        over dp: 0 4, 1 5, 2 6, 3 7
+    cp     0  0  1  1   0  0  1  1        over cp: 0 2, 1 3, 4 6, 5 7
+    tp     0  1  0  1   0  1  0  1        over tp: 0 1, 2 3, 4 5, 6 7     a copy: 0 1 2 3, 4 5 6 7
+
+Experts reuse ranks of the other axes: those of one pipeline stage, in runs of `ep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from rljob_api.pipeline.meshes import Mesh
+
+Axis = Literal["dp", "tp", "pp", "cp", "ep"]
+Axes = tuple[Axis, ...]
+
+COPY: Axes = ("pp", "cp", "tp")
+"""Over these are the ranks that hold the same rows."""
+SHARDS: Axes = ("dp", "cp")
+"""Over these are the ranks that would hold the same weights, and can share them out."""
+
+_SLOWEST_FIRST: Axes = ("dp", "pp", "cp", "tp")
+_TOGETHER: tuple[Axes, ...] = (COPY, ("dp",), SHARDS, ("pp",), ("cp",), ("tp",), ("ep",))
+
+
+def ranks_over(mesh: Mesh, rank: int, axes: Axes) -> tuple[int, ...]:
+    """The ranks, ascending, that `rank` meets along `axes`: those at its place on every other axis."""
+    if axes == ("ep",):
+        return _experts(mesh, rank)
+    grid = np.arange(mesh.size).reshape([getattr(mesh, axis) for axis in _SLOWEST_FIRST])
+    (place,) = np.argwhere(grid == rank)
+    chosen = (slice(None) if axis in axes else int(at) for axis, at in zip(_SLOWEST_FIRST, place, strict=True))
+    return tuple(grid[tuple(chosen)].ravel().tolist())
+
+
+def meetings(mesh: Mesh, rank: int) -> Iterator[tuple[Axes, tuple[int, ...]]]:
+    """Whom `rank` meets along all axes that there is work over; in the same order on every rank."""
+    return ((axes, ranks_over(mesh, rank, axes)) for axes in _TOGETHER)
+
+
+def _experts(mesh: Mesh, rank: int) -> tuple[int, ...]:
+    stage = ranks_over(mesh, rank, ("dp", "cp", "tp"))
+    assert len(stage) % mesh.ep == 0, f"{mesh.ep} ranks per expert do not divide the {len(stage)} of a pipeline stage"
+    first = stage.index(rank) // mesh.ep * mesh.ep
+    return stage[first : first + mesh.ep]

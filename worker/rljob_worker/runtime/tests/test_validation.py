@@ -1,0 +1,68 @@
+"""Validation of a copy: all its ranks generate, its leader judges."""
+
+import numpy as np
+import pytest
+
+from rljob_api.tests.builders import make_plan
+from rljob_worker.rewards.round import RewardResult
+from rljob_worker.runtime.resources import needs_rewards
+from rljob_worker.runtime.validation import Validation
+from rljob_worker.stages.tests.test_sample import FakeDataset, FakeEngine
+
+PLAN = make_plan("data.validation=[{path: val.parquet}]")
+
+
+class Tokenizer:
+    def decode(self, ids, skip_special_tokens):
+        return " ".join(map(str, ids))
+
+
+class FivePrompts(FakeDataset):
+    def __len__(self):
+        return 5
+
+
+class Noted(FakeEngine):
+    def __init__(self):
+        self.row_ids = []
+
+    def generate(self, prompts, sampling, row_ids, group_size):
+        self.row_ids += row_ids.tolist()
+        return super().generate(prompts, sampling, row_ids, group_size)
+
+
+class OddIsRight:
+    def score(self, rows):
+        right = np.array([[row["row_id"] % 2] for row in rows], float)
+        return RewardResult(right, right[:, 0], {}, ())
+
+
+def validation(engine, rewards, dp_rank=1):
+    return Validation(PLAN, FivePrompts(), engine, rewards, Tokenizer(), dp_rank, 2)
+
+
+def test_the_leader_of_a_copy_judges_the_copys_share():
+    metrics, samples = validation(Noted(), OddIsRight(), dp_rank=0).run()
+    assert metrics["validation/accuracy"].value == 0.0 and metrics["validation/accuracy"].count == 3
+    assert validation(Noted(), OddIsRight()).run()[0]["validation/accuracy"].value == 1.0
+    assert [sample["row_id"] for sample in samples] == [0, 2]
+
+
+def test_a_peer_generates_the_same_rows_and_says_only_how_long_it_took():
+    leader, peer = Noted(), Noted()
+    validation(leader, OddIsRight()).run()
+    metrics, samples = validation(peer, None).run()
+    assert peer.row_ids == leader.row_ids == [1, 3]
+    assert set(metrics) == {"time/validation_seconds"} and samples == []
+
+
+@pytest.mark.parametrize(
+    ("led", "needs"),
+    [({"Sample"}, True), ({"Reward"}, True), ({"Rollout"}, True), ({"UpdatePolicy"}, False), (set(), False)],
+)
+def test_reward_processes_are_started_where_this_rank_leads_a_stage_that_judges(led, needs):
+    assert needs_rewards(PLAN, led) == needs
+
+
+def test_without_validation_a_rollout_judges_nothing():
+    assert not needs_rewards(make_plan(), {"Rollout"})

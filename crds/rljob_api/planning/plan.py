@@ -119,6 +119,9 @@ class Plan(ApiModel):
     lead_group: str
     """The group that updates the first policy. Its rank 0 writes metrics and decides when to stop."""
     spec: RLJobSpec
+    rows_per_trajectory: int = Field(1, ge=1)
+    """Row numbers of a trajectory: row_id = trajectory_id * rows_per_trajectory + index of the row in it. A trajectory
+    may have fewer rows."""
 
     @property
     def num_workers(self) -> int:

@@ -32,20 +32,31 @@ def edge_traffic(plan: Plan, edge: EdgePlan) -> Traffic:
     """Bytes of one data edge in one step."""
     if edge.transport == "Local":
         return Traffic(0, 0, 0)
-    prompt, response = plan.spec.data.max_prompt_tokens, plan.spec.rollout.max_response_tokens
-    text_columns = _text_columns(plan)
-    lengths = ((1, 1), (ceil(prompt / 2), ceil(response / 2)), (prompt, response))
-    sizes = (plan.spec.num_rows * row_bytes(edge.columns, *each, text_columns) for each in lengths)
-    return Traffic(*sizes)
+    spec, consumer, text_columns = plan.spec, plan.stage(edge.consumer), _text_columns(plan)
+    prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
+
+    def step(prompt_tokens: int, response_tokens: int, num_copies: int) -> int:
+        rows = spec.num_rows * row_bytes(edge.columns, response_tokens, text_columns)
+        return rows + num_copies * group_bytes(edge.columns, prompt_tokens, text_columns)
+
+    # rows that are dealt out one by one may all lie on different workers, each with its group's columns
+    stays_together = consumer.balance == "None" or consumer.needs_groups
+    most_copies = spec.data.batch_size if stays_together else spec.num_rows
+    typical = step(ceil(prompt / 2), ceil(response / 2), spec.data.batch_size)
+    return Traffic(step(1, 1, spec.data.batch_size), typical, step(prompt, response, most_copies))
 
 
-def row_bytes(
-    columns: tuple[str, ...], prompt_tokens: int, response_tokens: int, text_columns: frozenset[str] = frozenset()
-) -> int:
-    """Bytes of one row with these columns and lengths; a column unknown to the catalogue counts as one number."""
+def row_bytes(columns: tuple[str, ...], response_tokens: int, text_columns: frozenset[str] = frozenset()) -> int:
+    """Bytes of one row beside what is stored once for its group; a column of the user's own counts as one number."""
     unknown = [column for column in columns if not is_known(column)]
-    guessed = sum(OFFSET_BYTES + TEXT_BYTES if column in text_columns else _USER_ROW_WIDTH for column in unknown)
-    return known_bytes(columns, prompt_tokens, response_tokens) + guessed
+    guessed = sum(OFFSET_BYTES if column in text_columns else _USER_ROW_WIDTH for column in unknown)
+    return known_bytes(columns, 0, response_tokens) + guessed
+
+
+def group_bytes(columns: tuple[str, ...], prompt_tokens: int, text_columns: frozenset[str] = frozenset()) -> int:
+    """Bytes of what the rows of a group have together: its prompt, and text of the data."""
+    texts = sum(TEXT_BYTES for column in columns if column in text_columns)
+    return texts + known_bytes(columns, prompt_tokens, 0) - known_bytes(columns, 0, 0)
 
 
 def _text_columns(plan: Plan) -> frozenset[str]:

@@ -50,7 +50,9 @@ class MicroBatch:
     @staticmethod
     def of(batch: Batch, rows: np.ndarray, device: torch.device) -> MicroBatch:
         """From some rows of a batch that has `prompt_ids` and `response_ids`."""
-        return MicroBatch.build(pack(batch["prompt_ids"].take(rows), batch["response_ids"].take(rows)), device)
+        return MicroBatch.build(
+            pack(batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows)), device
+        )
 
 
 def response_logits(model: torch.nn.Module, rows: MicroBatch) -> torch.Tensor:
@@ -77,7 +79,7 @@ def response_columns(
 ) -> dict[str, torch.Tensor]:
     """Columns of some rows as tensors: ragged ones packed, on the device of `like`; floats in its dtype."""
     lengths = batch["response_ids"].lengths[rows]
-    return {name: _as_tensor(name, batch[name].take(rows), lengths, like) for name in names}
+    return {name: _as_tensor(name, batch.column_of(name, rows), lengths, like) for name in names}
 
 
 def _as_tensor(name: str, column: Column, response_lengths: np.ndarray, like: torch.Tensor) -> torch.Tensor:

@@ -65,7 +65,7 @@ def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:
         "validation/accuracy": mean(float(correct.sum()), len(correct)),
         "validation/response_length": mean(float(batch["response_ids"].lengths.sum()), len(correct)),
     }
-    sources = np.array(batch["source"].to_list(), dtype=object)
+    sources = np.array(batch.values_of("source"), dtype=object)
     for source in sorted(set(sources)):
         mine = correct[sources == source]
         metrics[f"validation/accuracy/{source}"] = mean(float(mine.sum()), len(mine))

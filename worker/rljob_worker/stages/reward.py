@@ -78,16 +78,16 @@ class Reward:
 
 def reward_rows(batch: Batch, decode: Callable[[np.ndarray], str]) -> list[dict[str, Any]]:
     """What a reward function is given: texts, counts and the dataset's columns of each row."""
-    prompts, responses = batch["prompt_ids"], batch["response_ids"]
-    carried = {name: column for name, column in batch.columns.items() if name not in ("prompt_ids", "response_ids")}
+    prompts, responses = batch.values_of("prompt_ids"), batch["response_ids"]
+    carried = {name: batch.values_of(name) for name in batch.columns if name not in ("prompt_ids", "response_ids")}
     texts: dict[int, str] = {}  # a group shares its prompt
     rows = []
     for i in range(len(batch)):
         group = int(batch.group_ids[i])
         if group not in texts:
-            texts[group] = decode(prompts.row(i))
+            texts[group] = decode(prompts[i])
         response = responses.row(i)
-        row = {name: plain(column.row(i)) for name, column in carried.items()}
+        row = {name: plain(values[i]) for name, values in carried.items()}
         row |= {"prompt": texts[group], "response": decode(response)}
         row |= {"num_response_tokens": len(response), "row_id": int(batch.row_ids[i])}
         rows.append(row)

@@ -26,6 +26,7 @@ class Rollout:
         self._engine: RolloutEngine = resources.rollout_engines[stage.models[0]]
         self._batch_size = spec.data.batch_size
         self._group_size = spec.algorithm.group_size
+        self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._writes = frozenset(stage.writes)
         self._sampling = Sampling(
             temperature=spec.rollout.temperature, max_tokens=spec.rollout.max_response_tokens, seed=spec.seed
@@ -41,7 +42,7 @@ class Rollout:
     def draw(self, ordinals: np.ndarray) -> tuple[Batch, Scalars]:
         """`groupSize` responses to each of some prompts, with every column there is, and figures of the rows."""
         prompts = self._dataset.fetch(ordinals)
-        row_ids = rows_of_groups(ordinals, self._group_size)
+        row_ids = rows_of_groups(ordinals, self._group_size, self._rows_per_trajectory)
         started = time.perf_counter()
         responses = self._engine.generate(prompts.prompt_ids, self._sampling, row_ids, self._group_size)
         generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
@@ -55,36 +56,38 @@ class Rollout:
         first = batch.take(np.arange(0, len(batch), self._group_size))
         started = time.perf_counter()
         sampling = replace(self._sampling, temperature=0.0)
-        responses = self._engine.generate(first["prompt_ids"].to_list(), sampling, first.row_ids, 1)
+        responses = self._engine.generate(first.values_of("prompt_ids"), sampling, first.row_ids, 1)
         metrics = {"time/generation_seconds": mean(time.perf_counter() - started)}
         return first.with_columns({"response_ids": responses.response_ids}), metrics
 
 
-def rows_of_groups(group_ids: np.ndarray, group_size: int) -> np.ndarray:
-    """row_id = group_id * group_size + member, groups in order: [len(group_ids) * group_size]."""
-    return (group_ids[:, None] * group_size + np.arange(group_size)).reshape(-1)
+def rows_of_groups(group_ids: np.ndarray, group_size: int, rows_per_trajectory: int = 1) -> np.ndarray:
+    """The first row of every trajectory, groups in order: [len(group_ids) * group_size].
+
+    trajectory_id = group_id * group_size + member; row_id = trajectory_id * rows_per_trajectory + index of the row.
+    """
+    return (group_ids[:, None] * group_size + np.arange(group_size)).reshape(-1) * rows_per_trajectory
 
 
 def rollout_batch(
     prompts: Prompts, responses: Responses, row_ids: np.ndarray, group_ids: np.ndarray, group_size: int, version: int
 ) -> Batch:
-    """One row per response, the prompt's columns repeated over its group."""
-    repeat = np.repeat(np.arange(len(group_ids), dtype=np.int64), group_size)
-    prompt_ids = Column.ragged(prompts.prompt_ids).take(repeat)
-    columns = {name: column.take(repeat) for name, column in prompts.columns.items()}
+    """One row per response; what belongs to the prompt is stored once for its group."""
+    heads, num_rows = np.arange(len(group_ids), dtype=np.int64) * group_size, len(row_ids)
+    prompt_ids = Column.ragged(prompts.prompt_ids)
+    of_prompts = prompts.columns | {"source": prompts.source, "prompt_ids": prompt_ids}
+    columns = {name: column.per_group_at(heads, num_rows) for name, column in of_prompts.items()}
     columns |= {
-        "source": prompts.source.take(repeat),
-        "prompt_ids": prompt_ids,
         "response_ids": responses.response_ids,
         "response_mask": replace(
             responses.response_ids, values=np.ones(len(responses.response_ids.values), np.uint8), dtype="uint8"
         ),
         "rollout_log_probs": responses.log_probs,
         "truncated": Column.fixed(responses.truncated),
-        "policy_version": Column.fixed(np.full(len(row_ids), version, np.int64)),
+        "policy_version": Column.fixed(np.full(num_rows, version, np.int64)),
     }
-    num_tokens = prompt_ids.lengths + responses.response_ids.lengths
-    return Batch(row_ids, group_ids[repeat], num_tokens, columns)
+    num_tokens = np.repeat(prompt_ids.lengths, group_size) + responses.response_ids.lengths
+    return Batch(row_ids, np.repeat(group_ids, group_size), num_tokens, columns)
 
 
 def rollout_metrics(batch: Batch) -> Scalars:

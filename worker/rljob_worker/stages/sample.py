@@ -50,6 +50,8 @@ class Sample:
         self._sampling = self._spec.algorithm.sampling
         self._group_size = self._spec.algorithm.group_size
         self._rollout, self._reward = Rollout(stage, resources), Reward(stage, resources)
+        self._rows_per_trajectory = resources.plan.rows_per_trajectory
+        self._rows_per_group = self._group_size * self._rows_per_trajectory
         self._reward_reads = STAGES["Reward"].columns(self._spec, False).reads
         self._writes = frozenset(stage.writes)
         self._next_ordinal: int | None = None
@@ -73,7 +75,7 @@ class Sample:
         metrics = sampling_metrics(filling, num_before=len(self._carried))
         metrics |= self._keep_surplus(filling, held, context.step)
         first_group = (context.step - 1) * filling.batch_size
-        out = numbered(held, filling.batch, first_group=first_group, group_size=self._group_size)
+        out = numbered(held, filling.batch, first_group=first_group, rows_per_group=self._rows_per_group)
         if "row_weights" in self._writes:
             weights = self._row_weights(out, context)
             out = out.with_columns({"row_weights": Column.fixed(weights)})
@@ -146,7 +148,7 @@ class Sample:
         """How often PF-PPO's draw takes each row; all ranks draw from the rewards of the whole batch."""
         assert self._sampling.resampling is not None
         num_rows = self._spec.num_rows
-        number = batch.row_ids - (context.step - 1) * num_rows
+        number = batch.row_ids // self._rows_per_trajectory - (context.step - 1) * num_rows
         rewards = np.zeros(num_rows)
         rewards[number] = batch["rewards"].values
         everyones = context.reduce(torch.from_numpy(rewards))
@@ -178,11 +180,14 @@ def kept_rows(drawn: _Drawn, group_size: int) -> Batch:
     return drawn.batch.take(np.flatnonzero(np.repeat(drawn.outcomes == Outcome.KEPT, group_size)))
 
 
-def numbered(held: Batch, ordinals: Int64, *, first_group: int, group_size: int) -> Batch:
-    """The rows of the batch's groups under their numbers in the job: the i-th ordinal is group `first_group` + i."""
+def numbered(held: Batch, ordinals: Int64, *, first_group: int, rows_per_group: int) -> Batch:
+    """The rows of the batch's groups under their numbers in the job: the i-th ordinal is group `first_group` + i.
+
+    rows_per_group: row numbers that a group has, whether or not there are so many rows.
+    """
     batch = held.take(np.flatnonzero(np.isin(held.group_ids, ordinals)))
     group_ids = first_group + np.searchsorted(ordinals, batch.group_ids)
-    row_ids = batch.row_ids + (group_ids - batch.group_ids) * group_size
+    row_ids = batch.row_ids + (group_ids - batch.group_ids) * rows_per_group
     return Batch(row_ids, group_ids, batch.num_tokens, batch.columns)
 
 

@@ -2,18 +2,21 @@ import pytest
 
 from rljob_api.catalogue.widths import INDEX_BYTES
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.traffic import Traffic, expected_bytes, row_bytes
-from rljob_api.tests.builders import ROLLOUT, dag, make_plan
+from rljob_api.planning.traffic import Traffic, expected_bytes, group_bytes, row_bytes
+from rljob_api.tests.builders import ROLLOUT, TWO_GROUPS, dag, make_plan
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes, parse_quantity
 
 
-def test_bytes_of_a_row():
-    # index 24 + prompt (8 offset + 16 x 8) + response (8 + 32 x 8) + mask (8 + 32 x 1) + reward 4
+def test_bytes_of_a_row_and_of_a_group():
     columns = ("prompt_ids", "response_ids", "response_mask", "rewards")
-    assert row_bytes(columns, 16, 32) == 24 + 136 + 264 + 40 + 4
-    assert row_bytes((), 16, 32) == INDEX_BYTES
-    # text of the data: 8 offset + 256 guessed; a column nobody knows: 8
-    assert row_bytes(("answer", "style"), 1, 1, frozenset({"answer"})) == 24 + 264 + 8
+    # index 24 + offset of the prompt 8 + response (8 + 32 x 8) + mask (8 + 32 x 1) + reward 4
+    assert row_bytes(columns, 32) == 24 + 8 + 264 + 40 + 4
+    assert group_bytes(columns, 16) == 16 * 8
+    assert row_bytes((), 32) == INDEX_BYTES
+    assert group_bytes((), 16) == 0
+    # text of the data: an offset a row, 256 guessed a group; a column nobody knows: 8
+    assert row_bytes(("answer", "style"), 1, frozenset({"answer"})) == 24 + 8 + 8
+    assert group_bytes(("answer", "style"), 1, frozenset({"answer"})) == 256
 
 
 def test_local_edges_move_nothing():
@@ -24,6 +27,18 @@ def test_a_buffer_edge_counts_every_row_of_the_step():
     # 8 prompts x 4 responses; ref_log_probs: 24 + 8 + 4 x tokens, with 1, 16 and 32 response tokens
     traffic = expected_bytes(make_plan())["reference->update"]
     assert traffic == Traffic(32 * 36, 32 * 96, 32 * 160)
+
+
+def test_a_prompt_crosses_once_for_its_group_where_groups_stay_together():
+    # 8 prompts of up to 16 tokens x 4 responses of up to 32; a row: 24 + offset of the prompt 8 + 8 + 8 x tokens
+    traffic = expected_bytes(make_plan(*TWO_GROUPS))["rollout->reference"]
+    assert traffic == Traffic(32 * 48 + 8 * 8, 32 * (40 + 128) + 8 * 64, 32 * (40 + 256) + 8 * 128)
+
+
+def test_rows_that_are_dealt_out_one_by_one_may_each_take_their_prompt_along():
+    # the same and the response mask, 8 + tokens; at worst 32 copies of a prompt
+    traffic = expected_bytes(make_plan(*TWO_GROUPS))["rollout->update"]
+    assert traffic == Traffic(32 * 57 + 8 * 8, 32 * (48 + 144) + 8 * 64, 32 * (48 + 288) + 32 * 128)
 
 
 def test_warnings_name_what_was_probably_not_meant():

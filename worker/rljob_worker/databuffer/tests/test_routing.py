@@ -11,6 +11,7 @@ from rljob_worker.databuffer.hosts import Host, Worker, tree_children, tree_pare
 from rljob_worker.databuffer.layouts import Assignment, Gathering, Layout
 from rljob_worker.databuffer.routing import StageRoute, routes_of
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage, two_stages
+from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.row_index import RowIndex
 
 
@@ -70,6 +71,56 @@ def test_rows_that_lie_anywhere_are_routed_by_layout_and_dealt_out_by_number():
     layout = Layout.merge([Layout.of_part(0, index_of([2])), Layout.of_part(1, index_of([0, 1, 3]))])
     shares = route.assign(1, layout.index.row_ids, layout.index.group_ids, layout.index.num_tokens)
     assert Assignment(layout, shares).sources(0) == [1] and Assignment(layout, shares).sources(1) == [0, 1]
+
+
+@st.composite
+def steps(draw):
+    """Rows of step 3 of a job with 12 prompts a step: any number of rows to a group, also none, numbered with gaps."""
+    counts = draw(st.lists(st.integers(0, 6), min_size=12, max_size=12))
+    rows_per_group = 6  # 2 trajectories of up to 3 rows
+    rows = [
+        (24 + number) * rows_per_group + index
+        for number, count in enumerate(counts)
+        for index in sorted(draw(st.sets(st.integers(0, rows_per_group - 1), min_size=count, max_size=count)))
+    ]
+    ids = np.array(rows, np.int64)
+    tokens = np.array([draw(st.integers(1, 500)) for _ in rows], np.int64)
+    return RowIndex(ids, ids // rows_per_group, tokens)
+
+
+@settings(max_examples=60)
+@given(steps(), sizes, sizes)
+def test_groups_with_any_number_of_rows_go_where_their_prompts_go(index, made, used):
+    route = StageRoute.of(two_stages(made, used, batch_size=12), "a->b")
+    shares = route.assign(3, index.row_ids, index.group_ids, index.num_tokens)
+    prompts = index.group_ids - 24
+    assert shares.tolist() == (prompts * route.num_shares // 12).tolist()
+    parts = prompts * route.num_parts // 12
+    for share, part in zip(shares, parts, strict=True):
+        assert part in route.sources(int(share)) and share in route.shares_fed_by(int(part))
+
+
+@settings(max_examples=60)
+@given(steps(), st.sampled_from([1, 2, 3]), st.booleans(), st.randoms(use_true_random=False))
+def test_groups_with_any_number_of_rows_are_balanced_within_their_mini_batches(index, mini_batches, whole, random):
+    plan = two_stages(
+        (1, 2), (1, 4), batch_size=12, balance="Tokens", mini_batch_rows=24 // mini_batches, needs_groups=whole
+    )
+    route = StageRoute.of(plan, "a->b")
+    shares = route.assign(3, index.row_ids, index.group_ids, index.num_tokens)
+    order = np.array(random.sample(range(len(index)), len(index)), np.int64)
+    mixed = index.take(order)
+    assert route.assign(3, mixed.row_ids, mixed.group_ids, mixed.num_tokens).tolist() == shares[order].tolist()
+    update = mini_batch_of(index.group_ids, step=3, batch_size=12, num_mini_batches=mini_batches, seed=plan.spec.seed)
+    assert len(shares) == len(index) and set(shares.tolist()) <= {0, 1, 2, 3}
+    for number in range(mini_batches):
+        inside = update == number
+        loads = np.bincount(shares[inside], index.num_tokens[inside], minlength=4)
+        of_group = np.bincount(index.group_ids[inside], index.num_tokens[inside], minlength=1)
+        largest = max(of_group if whole else index.num_tokens[inside], default=0)
+        assert loads.max() <= loads.mean() + 0.75 * largest + 1e-6
+    if whole:
+        assert all(len(set(shares[index.group_ids == group])) == 1 for group in np.unique(index.group_ids))
 
 
 def test_metrics_and_verdict_connect_everybody_with_the_lead():

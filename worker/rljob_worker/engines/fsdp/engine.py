@@ -147,7 +147,7 @@ class FSDPEngine:
         return {"model": model, "optimizer": self.optimizer.state()} if self.optimizer else {"model": model}
 
     def _micro_batches(self, batch: Batch) -> list[np.ndarray]:
-        num_tokens = batch["prompt_ids"].lengths + batch["response_ids"].lengths
+        num_tokens = batch.lengths("prompt_ids") + batch.lengths("response_ids")
         return micro_batches(num_tokens, self.settings.tokens_per_micro_batch)
 
     def _agree(self, num_runs: int, counts: dict[str, float]) -> tuple[int, dict[str, float]]:

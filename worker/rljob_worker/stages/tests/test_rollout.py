@@ -1,8 +1,64 @@
 import numpy as np
 
-from rljob_worker.stages.rollout import rows_of_groups
+from rljob_worker.batch import Column
+from rljob_worker.data.dataset import Prompts
+from rljob_worker.engines.protocols import Responses
+from rljob_worker.stages.reward import reward_rows
+from rljob_worker.stages.rollout import rollout_batch, rows_of_groups
 
 
 def test_rows_count_on_over_the_job():
     # groups 10 and 11 of 2 rows each
     assert rows_of_groups(np.array([10, 11]), 2).tolist() == [20, 21, 22, 23]
+    # with up to 3 rows a trajectory, each begins a third number
+    assert rows_of_groups(np.array([10, 11]), 2, 3).tolist() == [60, 63, 66, 69]
+
+
+def prompts_of(*prompt_ids):
+    names = [f"set{i}" for i in range(len(prompt_ids))]
+    columns = {"answer": Column.strings([f"a{i}" for i in range(len(prompt_ids))])}
+    return Prompts([np.array(ids) for ids in prompt_ids], names, columns, Column.strings(names))
+
+
+def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
+    # prompts of 3 and 1 tokens, two responses each, of 1, 2, 3 and 0 tokens
+    responses = Responses(
+        Column.from_lengths(np.arange(6), [1, 2, 3, 0]),
+        Column.from_lengths(np.zeros(6, np.float32), [1, 2, 3, 0]),
+        np.array([False, True, False, False]),
+    )
+    groups = np.array([10, 11])
+    batch = rollout_batch(prompts_of([1, 2, 3], [4]), responses, rows_of_groups(groups, 2), groups, 2, version=5)
+    assert batch.columns["prompt_ids"].values.tolist() == [1, 2, 3, 4]
+    assert [name for name, column in batch.columns.items() if column.per_group] == ["answer", "source", "prompt_ids"]
+    assert [row.tolist() for row in batch["prompt_ids"].to_list()] == [[1, 2, 3], [1, 2, 3], [4], [4]]
+    assert batch["answer"].to_list() == ["a0", "a0", "a1", "a1"]
+    assert batch["source"].to_list() == ["set0", "set0", "set1", "set1"]
+    assert batch.group_ids.tolist() == [10, 10, 11, 11] and batch.row_ids.tolist() == [20, 21, 22, 23]
+    assert batch.num_tokens.tolist() == [4, 5, 4, 1]
+    assert batch["policy_version"].values.tolist() == [5] * 4
+    assert batch["response_mask"].values.tolist() == [1] * 6
+
+
+def test_a_rank_without_prompts_has_the_columns_all_the_same():
+    none = Column.from_lengths(np.empty(0, np.int64), [])
+    responses = Responses(none, Column.from_lengths(np.empty(0, np.float32), []), np.zeros(0, bool))
+    nobody = np.empty(0, np.int64)
+    batch = rollout_batch(prompts_of(), responses, nobody, nobody, 2, version=0)
+    assert len(batch) == 0 and batch.columns["prompt_ids"].per_group and "answer" in batch
+
+
+def test_reward_functions_see_the_groups_values_in_every_row():
+    responses = Responses(
+        Column.from_lengths(np.arange(2), [1, 1]),
+        Column.from_lengths(np.zeros(2, np.float32), [1, 1]),
+        np.zeros(2, bool),
+    )
+    batch = rollout_batch(prompts_of([7, 8]), responses, np.array([4, 5]), np.array([2]), 2, version=0)
+    decoded = []
+    rows = reward_rows(batch, lambda ids: decoded.append(ids.tolist()) or f"text of {ids.tolist()}")
+    assert [(row["row_id"], row["prompt"], row["response"], row["answer"]) for row in rows] == [
+        (4, "text of [7, 8]", "text of [0]", "a0"),
+        (5, "text of [7, 8]", "text of [1]", "a0"),
+    ]
+    assert decoded.count([7, 8]) == 1

@@ -16,7 +16,7 @@ from rljob_worker.engines.protocols import Responses
 from rljob_worker.errors import BadData
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.scalars import merge_all
-from rljob_worker.stages.sample import Sample
+from rljob_worker.stages.sample import Sample, numbered
 from rljob_worker.stages.stage import Resources, StageContext
 
 WARM_UP = "algorithm={name: PPO, groupSize: 4, sampling: {dynamic: true, oversampling: 2.5}, critic: {warmupSteps: 3}}"
@@ -179,3 +179,12 @@ def test_a_batch_that_cannot_fill_stops_all_ranks():
     ranks = Ranks("algorithm={name: DAPO, groupSize: 4, sampling: {maxRounds: 1}}", 2)
     with pytest.raises(BadData, match="step 1 needs 4 groups whose rewards vary and has 2 after 1 rounds"):
         ranks.run(1)
+
+
+def test_kept_groups_are_numbered_with_room_for_every_row_of_their_trajectories():
+    # groups of 2 trajectories with up to 3 rows: group 5 has the numbers 30 .. 35, and here rows of both trajectories
+    held = Batch.build([18, 30, 32, 33, 48], [3, 5, 5, 5, 8], {"x": Column.fixed([0, 1, 2, 3, 4])})
+    batch = numbered(held, np.array([5, 8]), first_group=100, rows_per_group=6)
+    assert batch.group_ids.tolist() == [100, 100, 100, 101]
+    assert batch.row_ids.tolist() == [600, 602, 603, 606]
+    assert batch["x"].values.tolist() == [1, 2, 3, 4]

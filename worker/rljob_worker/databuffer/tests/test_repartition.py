@@ -81,6 +81,30 @@ def test_the_same_answer_for_any_order_and_never_more_than_mean_plus_largest(cas
         assert all(len(set(chosen[groups == group])) == 1 for group in np.unique(groups))
 
 
+@given(batches)
+def test_every_row_goes_where_least_lies_then_where_least_lay_before_then_to_the_first_part(case):
+    tokens, mini, parts, _, _, _ = case
+    rows, mini = np.arange(len(tokens)), np.asarray(mini)
+    costs = repartition.row_costs(np.asarray(tokens), "Tokens")
+    expected, before = np.zeros(len(rows), np.int64), [0] * parts
+    for number in sorted(set(mini.tolist())):
+        loads = [0] * parts
+        for row in sorted(rows[mini == number].tolist(), key=lambda row: (-costs[row], row)):
+            chosen = min(range(parts), key=lambda part: (loads[part], before[part], part))
+            expected[row] = chosen
+            loads[chosen] += int(costs[row])
+        before = [a + b for a, b in zip(before, loads, strict=True)]
+    assert balanced(tokens, parts, mini=mini).tolist() == expected.tolist()
+
+
+def test_the_longest_rows_there_are_do_not_overflow():
+    # 2,000,000 tokens cost 4e12 each by attention, times 4,096 parts 1.6e16 and 512 rows of them 8e18
+    costs = repartition.row_costs(np.full(5000, 2_000_000), "Attention")
+    rows = np.arange(5000)
+    chosen = repartition.balanced(rows, rows, costs, rows * 0, parts=4096)
+    assert np.bincount(chosen, minlength=4096).max() == 2 and chosen[:4096].tolist() == list(range(4096))
+
+
 @given(st.integers(1, 64), st.integers(1, 32))
 def test_ordinal_ranges_are_what_by_ordinal_gives(batch_size, parts):
     owners = repartition.by_ordinal(np.arange(batch_size) + 3 * batch_size, parts=parts, batch_size=batch_size)

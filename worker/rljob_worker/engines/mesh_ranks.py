@@ -37,8 +37,8 @@ def ranks_over(mesh: Mesh, rank: int, axes: Axes) -> tuple[int, ...]:
         return _experts(mesh, rank)
     grid = np.arange(mesh.size).reshape([getattr(mesh, axis) for axis in _SLOWEST_FIRST])
     (place,) = np.argwhere(grid == rank)
-    chosen = (slice(None) if axis in axes else int(at) for axis, at in zip(_SLOWEST_FIRST, place, strict=True))
-    return tuple(grid[tuple(chosen)].ravel().tolist())
+    chosen = tuple(slice(None) if axis in axes else int(place[i]) for i, axis in enumerate(_SLOWEST_FIRST))
+    return tuple(grid[chosen].ravel().tolist())
 
 
 def meetings(mesh: Mesh, rank: int) -> Iterator[tuple[Axes, tuple[int, ...]]]:

@@ -41,6 +41,7 @@ def test_the_eight_ranks_of_the_example(axes, together):
         (Mesh(dp=2, tp=2, ep=4), ("ep",), [(0, 1, 2, 3)]),
         (Mesh(dp=2, pp=2, tp=2, ep=2), ("ep",), [(0, 1), (2, 3), (4, 5), (6, 7)]),
         (Mesh(dp=2, pp=2, tp=2, ep=4), ("ep",), [(0, 1, 4, 5), (2, 3, 6, 7)]),
+        (Mesh(dp=2, cp=2, ep=4), ("ep",), [(0, 1, 2, 3)]),
         (Mesh(dp=2), ("ep",), [(0,), (1,)]),
     ],
 )

@@ -116,8 +116,6 @@ def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64)
 
     Raises BadData for a row that is not as long as the header said.
     """
-    if len(rows) == 0:
-        return
     runs = Runs.of(source_rows, rows)
     groups = source.index.group_runs(source_rows)
     groups = Runs.of(groups.source, target.index.head_of(rows[groups.target]))

@@ -134,6 +134,18 @@ def test_a_row_that_is_not_as_long_as_its_header_said_is_refused():
         place_lies("ids", Column.from_lengths(np.zeros(9, np.int32), [3, 6]))
 
 
+def test_the_first_row_that_is_not_as_long_is_named():
+    with pytest.raises(BadData, match="column ids: row 3 came with 1 values; its header said 3"):
+        place_lies("ids", Column.from_lengths(np.zeros(9, np.int32), [1, 8]))
+
+
+def test_no_rows_are_placed_as_nothing():
+    arrangement = arrange([header_of([3, 5])], "a->b")
+    target = room_for(arrangement)
+    place(target, np.arange(0), stored(batch_of([])), np.arange(0))
+    assert not target.columns["fixed"].values.any()
+
+
 def test_a_group_that_is_not_as_long_as_its_header_said_is_refused():
     # the prompt of group 1 has 2 tokens, and lies at row 3
     with pytest.raises(BadData, match="column prompt: row 3 came with 9 values; its header said 2"):

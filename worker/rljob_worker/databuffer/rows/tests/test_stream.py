@@ -97,6 +97,14 @@ def test_a_stream_without_rows_tells_the_columns():
     assert len(Header.from_bytes(header, schema).index) == 0
 
 
+def test_of_parts_without_rows_the_first_decides():
+    other = batch_of([]).with_columns({"fixed": Column.fixed(np.zeros(0, np.int64))})
+    schema, _ = stream.stream(
+        [(stored(other), np.arange(0)), (stored(batch_of([4])), np.arange(0))], lambda seconds: None
+    )
+    assert schema.field("fixed").type == "int64"
+
+
 def test_a_part_without_rows_does_not_decide_the_schema():
     other = batch_of([]).with_columns({"fixed": Column.fixed(np.zeros(0, np.int64))})
     parts = [(stored(other), np.arange(0)), (stored(batch_of([4])), np.arange(1))]

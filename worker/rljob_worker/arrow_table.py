@@ -30,7 +30,8 @@ def table_to_bytes(columns: Mapping[str, NDArray[np.int64]], compression: Compre
     """Columns of integers as an Arrow IPC stream; `compression` of its buffers costs time and saves bytes."""
     record = pa.RecordBatch.from_arrays([array_over(values) for values in columns.values()], names=list(columns))
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, record.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)  # not worth waking a pool
+    with pa.ipc.new_stream(sink, record.schema, options=options) as writer:
         writer.write_batch(record)
     return bytes(sink.getvalue())
 

@@ -7,7 +7,8 @@
     bytes           of a row at its longest: 24 of index; per token 8 for ids, 1 for masks, 4 for float32; for each
                     ragged column 8 of offset; fixed columns (`catalogue.widths`)
     control         CONTROL_BYTES
-    weights         WEIGHT_SLOTS_BYTES where weights enter or leave the group through data buffers
+    weights         their share of the arena (`arena.weights_share`) where weights enter or leave the group
+                    through data buffers
 
 Everything that a step puts may be there while everything is that it maps, for inputs are given back at its end; an edge
 between stages of one group is counted at both ends. A copy takes `rows / copies` rows, whole groups of them. Rows that
@@ -33,7 +34,7 @@ from rljob_api.pipeline.edges import (
 )
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.pipeline.resolution import Resolution
-from rljob_api.vocabulary.arena import CONTROL_BYTES, WEIGHT_SLOTS_BYTES
+from rljob_api.vocabulary.arena import CONTROL_BYTES, memory_beside_weights
 
 SCATTER = 2
 """How much more than its part a host may hold of rows that lie where they were made."""
@@ -45,14 +46,23 @@ class Room:
 
     puts: int = 0
     maps: int = 0
-    weights: int = 0
+    has_weights: bool = False
     uncounted: tuple[str, ...] = ()
     """Columns of unknown size, in the order in which stages get them."""
 
     @property
     def total(self) -> int:
         """What `dataBuffer.memory` has to be, at least."""
-        return ceil((self.puts + self.maps) * 9 / 8) + CONTROL_BYTES + self.weights
+        return self._rest + self.weights
+
+    @property
+    def weights(self) -> int:
+        """Of which this much for chunks of weights."""
+        return memory_beside_weights(self._rest) - self._rest if self.has_weights else 0
+
+    @property
+    def _rest(self) -> int:
+        return ceil((self.puts + self.maps) * 9 / 8) + CONTROL_BYTES
 
 
 @dataclass(frozen=True)
@@ -78,8 +88,8 @@ def room_of(resolution: Resolution, group: str, layouts: Mapping[str, StageLayou
             maps += row * ceil(spec.num_rows / edge.consumer.mesh.dp) * most_copies(edge.consumer.mesh, num_workers)
         if group in (edge.producer.group, edge.consumer.group):
             uncounted += (column for column in edge.columns if not is_known(column))
-    weights = WEIGHT_SLOTS_BYTES if group in _weight_groups(resolution, layouts) else 0
-    return Room(puts, maps, weights, tuple(dict.fromkeys(uncounted)))
+    has_weights = group in _weight_groups(resolution, layouts)
+    return Room(puts, maps, has_weights, tuple(dict.fromkeys(uncounted)))
 
 
 def layouts_of(resolution: Resolution, placed: Mapping[str, str | None]) -> dict[str, StageLayout]:

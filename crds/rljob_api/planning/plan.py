@@ -128,6 +128,16 @@ class Plan(ApiModel):
         """Workers of all groups."""
         return sum(group.num_workers for group in self.groups)
 
+    @property
+    def staleness(self) -> int:
+        """Steps that generating weights may be behind the trained ones."""
+        return self.spec.rollout.max_staleness
+
+    @property
+    def verdict_delay(self) -> int:
+        """The verdict on a step governs the end of the step that is so many steps later."""
+        return self.staleness + 1
+
     def group(self, name: str) -> GroupPlan:
         """The group of this name; KeyError when there is none."""
         return _named(self.groups, name)

@@ -13,18 +13,10 @@ from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.v1alpha1 import RLJob, WorkerGroupSpec
-from rljob_api.vocabulary.keys import EDGE_METRICS, EDGE_VERDICT
 from rljob_api.vocabulary.problem import InvalidJobError
 
 Profiles = Mapping[str, AcceleratorProfile]
 EngineKey = tuple[str, str, Literal["Train", "Rollout"]]  # model, group, kind
-
-RESERVED_EDGES = (EDGE_METRICS, EDGE_VERDICT)
-"""Edges of every plan that `Plan.edges` does not list; both go through the data buffers.
-
-`metrics`: every worker -> rank 0 of the lead group, one row per worker, row_id = its ordinal over all groups.
-`verdict`: rank 0 of the lead group -> every worker, one row.
-"""
 
 
 def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT) -> Plan:

@@ -58,10 +58,6 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY_VALUE = "rljob-operator"
 ANNOTATION_PLAN_HASH = f"{GROUP}/plan-hash"
 
-# Edges that every plan has besides its own.
-EDGE_METRICS = "metrics"
-EDGE_VERDICT = "verdict"
-
 # Models with a meaning of their own: `reference` and `critic` start as copies of `actor` unless given a path.
 ACTOR = "actor"
 REFERENCE = "reference"

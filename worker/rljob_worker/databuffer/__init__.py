@@ -5,7 +5,16 @@
                    ▼                                             │ one copy
              own data buffer ◀────── Arrow Flight over TCP ──▶ data buffers of other pods
 
-Pure decisions: `arena` (where a segment lies), `repartition` (which rank gets a row), `routing` (who sends to whom),
-`rows` (bytes of a batch). State: `store`. Input and output: `server`, `peers`, `exchange`, `broadcast`.
-A worker uses `client.BufferClient` only.
+Where a row is, and why, is in three files:
+
+    pull/edges.py        the state of every edge and step on a host: parts, shares and their phases
+    pull/producing.py    what is put, who it is for, who has taken it
+    pull/consuming.py    offers, lay-out, data, readers
+
+and beside them `tree` (reports, layouts, verdicts), `weights` (chunks along trees of their own), `links` (messages to
+the other data buffers, once and in order), `store` (arena, the one lock), `routes` and `rows` (pure), `protocol` (all
+that is said), and `server`, which puts it together in `server/buffer.py`. A worker imports `client.BufferClient` only.
+
+Threads never wait for threads: whatever waits is a state in a table, moved on by an event; pools are small and run work
+that can go on at once. Whatever background work raises ends every wait of the job, by name.
 """

@@ -14,6 +14,6 @@ def _stop_before_the_start(number: int, _frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _stop_before_the_start)
-    from rljob_worker.databuffer.process import main
+    from rljob_worker.databuffer.server.process import main
 
     sys.exit(main())

@@ -1,10 +1,13 @@
-"""Whether, and from where, a gang that ended starts again. Pure."""
+"""Whether, and from where, a gang that ended starts again, and how long it may take to end. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 
+STOP_MARGIN_SECONDS = 60.0
+"""For the checkpoint that follows the last step."""
 TERMINATED = 143
 """A process that did not catch SIGTERM: it was asked to stop before it could listen."""
 
@@ -26,6 +29,11 @@ def resume_of_attempt(attempt: int, first_attempt: int, first_resume: str, commi
     if attempt == first_attempt or not any(commit.attempt >= first_attempt for commit in commits):
         return first_resume
     return "auto"
+
+
+def stop_seconds(plan: Plan) -> float:
+    """How long a gang that is asked to stop may take: the step that runs, and those until a verdict on it governs."""
+    return (1 + plan.verdict_delay) * plan.spec.data_buffer.deadline_seconds + STOP_MARGIN_SECONDS
 
 
 def code_after_stop(code: int) -> int:

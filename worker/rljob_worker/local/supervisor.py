@@ -25,14 +25,12 @@ from rljob_worker.local.gang import Commands, Gang, GangEnd, usable_cores
 from rljob_worker.local.lead_warnings import lead_warnings
 from rljob_worker.local.orphans import end_family
 from rljob_worker.local.reaper import start_reaper
-from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt
+from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt, stop_seconds
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.signal_pipe import SignalPipe
 
 TICK_SECONDS = 0.25
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOP_MARGIN_SECONDS = 60.0
-"""On top of the data buffers' deadline: a stop may come at the start of a step, and then a checkpoint is written."""
 
 
 MAX_TEMPORARY_PATH = 60
@@ -124,9 +122,8 @@ class Supervisor:
             self._num_requests += 1
             if self._num_requests == 1:
                 self._change(phase="Stopping")
-                deadline_seconds = self._launch.plan.spec.data_buffer.deadline_seconds + STOP_MARGIN_SECONDS
-                self._stop_deadline = time.monotonic() + deadline_seconds
-                self._say("stopping after this step, with a checkpoint; once more stops now, without one")
+                self._stop_deadline = time.monotonic() + stop_seconds(self._launch.plan)
+                self._say("stopping after this step or the next, with a checkpoint; once more stops now, without one")
                 gang.stop()
 
     def _must_stop_now(self) -> bool:

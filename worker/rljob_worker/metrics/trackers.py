@@ -67,10 +67,12 @@ class MLflowTracker:
 
         self._mlflow = mlflow
         self._mlflow.set_experiment("rljob")
-        self._mlflow.start_run(run_name=run.name)
+        self._run_id = self._mlflow.start_run(run_name=run.name).info.run_id
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._mlflow.log_metrics({legal_mlflow_name(name): value for name, value in metrics.items()}, step=step)
+        legal = {legal_mlflow_name(name): value for name, value in metrics.items()}
+        # by name: which run is active is a matter of the thread
+        self._mlflow.log_metrics(legal, step=step, run_id=self._run_id)
 
     def cut_back(self, step: int) -> None:
         """A resumed run is a new MLflow run; nothing to do."""

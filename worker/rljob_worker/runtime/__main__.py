@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import traceback
 
 from rljob_api.vocabulary.exit_codes import ExitCode
@@ -18,14 +17,15 @@ from rljob_worker.errors import RLJobError
 from rljob_worker.forkserver.becoming import release_signals
 from rljob_worker.launcher.last_words import LastWords, write_last_words
 from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.runtime.status import StopSignal
 
 
 def main() -> int:
     """The worker's exit code; its last words say why."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    stop = StopSignal()
+    signal.signal(signal.SIGTERM, lambda *_: stop.request())
+    signal.signal(signal.SIGINT, lambda *_: stop.request())
     release_signals()
     name, said = "", ""
     try:

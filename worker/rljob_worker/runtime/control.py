@@ -1,61 +1,46 @@
-"""The metrics edge and the verdict: how all ranks end a step with one opinion.
+"""How all ranks end a step with one opinion, although none waits for the others.
 
-    every worker --report(step)--> lead --verdict(step)--> every worker
+    every worker --report(k)--> merged on the way --> lead --verdict(k)--> every worker, for the end of step k + D
 
-A report carries metrics, samples and whether the process was asked to stop; the verdict says whether to write a
-checkpoint and whether this was the last step. The decision itself is `decide`, a pure function.
+D is `Plan.verdict_delay`, so that reports climb and the verdict comes down while later steps run. Only the last step is
+waited for. What a verdict says (`decide`) and what the end of a step consists of (`end_of`) are pure functions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Protocol
 
-import numpy as np
+from rljob_api.v1alpha1 import RLJobSpec, StopSpec
+from rljob_worker.report import Report, report_to_bytes
 
-from rljob_api.v1alpha1 import CheckpointSpec, StopSpec
-from rljob_api.vocabulary.keys import EDGE_METRICS, EDGE_VERDICT
-from rljob_worker.batch import Batch, Column
-from rljob_worker.scalars import Scalar, Scalars
-
-
-class ControlBuffer(Protocol):
-    """The part of the data buffer client that control uses."""
-
-    def put(self, step: int, edge: str, batch: Batch, *, deadline_seconds: float) -> None: ...
-
-    def get(self, step: int, edge: str, *, deadline_seconds: float) -> Batch: ...
-
-    def release(self, batch: Batch) -> None: ...
-
-    def send(self, version: int, edge: str, chunks: Iterable[Batch]) -> None: ...
-
-    def receive(self, version: int, edge: str) -> Iterator[Batch]: ...
+OPENING = "opening"
+VERDICT = "verdict"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What one worker says at the end of a step."""
+class Board(Protocol):
+    """The part of the data buffer client that control uses: one tree of all hosts, reports up, announcements down.
 
-    metrics: Scalars = field(default_factory=dict)
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    stop_requested: bool = False
+    Waits are bounded and raise DeadlineExceeded naming who is late, PeerLost when there is no one to wait for.
+    """
 
+    def report(self, step: int, payload: bytes) -> None:
+        """Hand in this worker's report."""
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What all workers do before the next step."""
+    def collect(self, step: int) -> bytes:
+        """The lead's: the merged report of all workers."""
+        ...
 
-    checkpoint: bool = False
-    last: bool = False
-    """No step follows; exit 0 unless `stopped`."""
-    stopped: bool = False
-    """The last step came early, on request: exit 76."""
-    next_is_last: bool = False
-    """A stop condition holds: one more step, with validation and checkpoint, ends the job."""
-    cause: str = ""
+    def announce(self, topic: str, step: int, payload: bytes) -> None:
+        """The lead's: tell every worker."""
+
+    def await_announcement(self, topic: str, step: int) -> bytes: ...
+
+    def stop_requested(self) -> bool:
+        """The lead's: whether any worker was asked to stop."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,77 +51,113 @@ class Opening:
     checkpoint: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where the job ends, as far as it is known. Once it is, later verdicts say the same."""
+
+    last_step: int | None = None
+    stopped: bool = False
+    """The last step comes early, on request: exit 76, without a validation of its own."""
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """What all workers do between the stages of a step and the next step."""
+
+    is_last: bool = False
+    validates: bool = False
+    saves: bool = False
+
+
+class Control(Protocol):
+    """A worker's end of it: `Follower`, or `Lead` in one worker of the job."""
+
+    def open(self) -> Opening: ...
+
+    def attend(self, step: int, active_seconds: float) -> AbstractContextManager[None]:
+        """Reports and verdicts are about steps after `step`, in a job that has run for so long, inside of this."""
+
+    @property
+    def active_seconds(self) -> float:
+        """Seconds of running, earlier attempts included; 0 where nobody counts them."""
+        ...
+
+    def report(self, step: int, report: Report) -> None: ...
+
+    def verdict(self, step: int) -> Verdict:
+        """The verdict on `step` or on one that came after it; waits for it."""
+        ...
+
+
 def decide(
     step: int,
+    earlier: Verdict,
     *,
     stop: StopSpec,
-    checkpoint: CheckpointSpec,
-    was_announced_last: bool,
+    delay: int,
     stop_requested: bool,
     reward: float | None,
-    elapsed_seconds: float,
+    active_seconds: float,
 ) -> Verdict:
-    """The verdict on `step` (0 is the validation before the first)."""
-    if step == stop.steps:
-        return Verdict(checkpoint=True, last=True, cause=f"reached step {step}")
-    if was_announced_last:
-        return Verdict(checkpoint=True, last=True, cause="stop condition met")
+    """The verdict on `step` (0 is the validation before the first), after an `earlier` one."""
+    governed = step + delay
+    if earlier.last_step is not None:
+        return earlier
+    if governed >= stop.steps:
+        return Verdict(stop.steps, cause=f"reached step {stop.steps}")
     if stop_requested:
-        return Verdict(checkpoint=step > 0, last=True, stopped=True, cause="asked to stop")
-    due = step > 0 and checkpoint.every_steps > 0 and step % checkpoint.every_steps == 0
+        return Verdict(governed, stopped=True, cause="asked to stop")
     if stop.reward_above is not None and reward is not None and reward > stop.reward_above:
-        return Verdict(due, next_is_last=True, cause=f"reward {reward:.4g} is above {stop.reward_above:.4g}")
-    if stop.active_seconds is not None and elapsed_seconds > stop.active_seconds:
-        return Verdict(due, next_is_last=True, cause=f"active for {elapsed_seconds:.0f} s")
-    return Verdict(due)
+        return Verdict(governed, cause=f"reward {reward:.4g} is above {stop.reward_above:.4g}")
+    if stop.active_seconds is not None and active_seconds > stop.active_seconds:
+        return Verdict(governed, cause=f"active for {active_seconds:.0f} s")
+    return Verdict()
 
 
-class Control:
-    """One worker's end of the two edges."""
+def governing(step: int, *, delay: int, first: int) -> int | None:
+    """The step whose verdict says how `step` ends; None before there is any. `first`: the first that was reported."""
+    return step - delay if step - delay >= first else None
 
-    def __init__(self, buffer: ControlBuffer, ordinal: int, deadline_seconds: float) -> None:
-        self._buffer = buffer
-        self._ordinal = np.array([ordinal], np.int64)
-        self._deadline_seconds = deadline_seconds
+
+def end_of(step: int, spec: RLJobSpec, verdict: Verdict, *, keeps_checkpoints: bool) -> StepEnd:
+    """How a step ends under the verdict that governs it, or any later one."""
+    is_last = step in (spec.stop.steps, verdict.last_step)
+    is_whole = is_last and not verdict.stopped
+    return StepEnd(
+        is_last=is_last,
+        validates=bool(spec.data.validation) and (is_whole or is_nth(step, spec.validation.every_steps)),
+        saves=keeps_checkpoints and (is_last or is_nth(step, spec.checkpoint.every_steps)),
+    )
+
+
+def is_nth(step: int, every_steps: int) -> bool:
+    """Whether something that is done `every_steps` is done in `step`; 0 is never."""
+    return step > 0 and every_steps > 0 and step % every_steps == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """Every worker but the lead."""
+
+    board: Board
+    ordinal: int
+    """Number of the worker over all groups."""
+    active_seconds: float = 0.0
+
+    def open(self) -> Opening:
+        return Opening(**json.loads(self.board.await_announcement(OPENING, 0)))
+
+    def attend(self, step: int, active_seconds: float) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def report(self, step: int, report: Report) -> None:
-        row = _row(self._ordinal, report_to_json(report))
-        self._buffer.put(step, EDGE_METRICS, row, deadline_seconds=self._deadline_seconds)
+        self.board.report(step, report_to_bytes(report, self.ordinal))
 
-    def collect(self, step: int) -> list[Report]:
-        """The lead's: one report per worker, in worker order."""
-        batch = self._buffer.get(step, EDGE_METRICS, deadline_seconds=self._deadline_seconds)
-        reports = [report_from_json(text) for text in batch["json"].to_list()]
-        self._buffer.release(batch)
-        return reports
-
-    def announce(self, version: int, message: Opening | Verdict) -> None:
-        """The lead's: tell everyone. Version 0 is the opening, version s + 1 the verdict on step s."""
-        row = _row(np.zeros(1, np.int64), json.dumps(asdict(message)))
-        self._buffer.send(version, EDGE_VERDICT, [row])
-
-    def await_opening(self) -> Opening:
-        return Opening(**self._await(0))
-
-    def await_verdict(self, step: int) -> Verdict:
-        return Verdict(**self._await(step + 1))
-
-    def _await(self, version: int) -> dict[str, Any]:
-        messages = [batch["json"].row(0) for batch in self._buffer.receive(version, EDGE_VERDICT)]
-        loaded: dict[str, Any] = json.loads(messages[0])
-        return loaded
+    def verdict(self, step: int) -> Verdict:
+        return Verdict(**json.loads(self.board.await_announcement(VERDICT, step)))
 
 
-def report_to_json(report: Report) -> str:
-    metrics = {name: [s.kind, s.sum, s.count, s.max] for name, s in report.metrics.items()}
-    return json.dumps({"metrics": metrics, "samples": report.samples, "stopRequested": report.stop_requested})
-
-
-def report_from_json(text: str) -> Report:
-    raw = json.loads(text)
-    metrics = {name: Scalar(*parts) for name, parts in raw["metrics"].items()}
-    return Report(metrics, raw["samples"], raw["stopRequested"])
-
-
-def _row(ordinal: np.ndarray, text: str) -> Batch:
-    return Batch.build(ordinal, ordinal, {"json": Column.strings([text])})
+def said(message: Opening | Verdict) -> bytes:
+    """A message of the lead as it is announced."""
+    return json.dumps(asdict(message)).encode()

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.ownership import Owner
+from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.errors import InvalidJob
 
 
@@ -49,6 +50,11 @@ class WorkerEnvironment:
         return self.host_index * self.group_plan.workers_per_host + self.local_rank
 
     @property
+    def ordinal(self) -> int:
+        """Number of the worker over all groups."""
+        return self.plan.worker_offset(self.group) + self.rank
+
+    @property
     def is_lead(self) -> bool:
         return self.group == self.plan.lead_group and self.rank == 0
 
@@ -59,7 +65,7 @@ class WorkerEnvironment:
     @staticmethod
     def read(environ: Mapping[str, str] = os.environ) -> WorkerEnvironment:
         """Raises InvalidJob naming the variable that is missing or wrong."""
-        token_file = Path(_required(environ, "RLJOB_TOKEN_FILE"))
+        token = read_token(environ)
         return WorkerEnvironment(
             plan=read_plan(Path(_required(environ, "RLJOB_PLAN"))),
             group=_required(environ, "RLJOB_GROUP"),
@@ -68,7 +74,7 @@ class WorkerEnvironment:
             attempt=_integer(environ, "RLJOB_ATTEMPT"),
             peers=_required(environ, "RLJOB_PEERS"),
             buffer_socket=_required(environ, "RLJOB_BUFFER"),
-            token=_read(token_file, "RLJOB_TOKEN_FILE").strip(),
+            token=token,
             run_dir=Path(_required(environ, "RLJOB_RUN_DIR")),
             resume=environ.get(keys.ENV_RESUME, "auto"),
             run_id=environ.get(keys.ENV_RUN_ID, ""),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from rljob_worker.scalars import Scalars, mean, total
+from rljob_worker.report import Report
+from rljob_worker.scalars import Scalars, mean, merge_all, total
 
 PRODUCTIVE = (
     "time/generation_seconds",
@@ -14,6 +18,50 @@ PRODUCTIVE = (
     "time/collectives_seconds",
 )
 """Generation, forward, backward, optimizer and collectives. The rest of a step is data plane, waiting and Python."""
+
+
+class StepFigures:
+    """What a worker gathers between two reports. A step lasts from one report to the next."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._metrics: list[Scalars] = []
+        self._samples: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """The first step begins now."""
+        self._started = self._clock()
+
+    def add(self, metrics: Scalars, samples: Sequence[dict[str, Any]] = ()) -> None:
+        self._metrics.append(metrics)
+        self._samples.extend(samples)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Adds the seconds of the block under `name`."""
+        started = self._clock()
+        yield
+        self.add({name: mean(self._clock() - started)})
+
+    @contextmanager
+    def outside_of_steps(self) -> Iterator[None]:
+        """Time that no step is charged with."""
+        started = self._clock()
+        yield
+        self._started += self._clock() - started
+
+    def take(self, *, is_step: bool) -> Report:
+        """Everything since the last report. What is no step, the validation before the first, has no length."""
+        metrics = add_up_times(merge_all(self._metrics))
+        if is_step:
+            now = self._clock()
+            seconds, self._started = now - self._started, now
+            metrics["time/step_seconds"] = mean(seconds)
+            metrics["time/overhead_fraction"] = mean(max(0.0, 1.0 - productive_seconds(metrics) / seconds))
+        report = Report(metrics, self._samples)
+        self._metrics, self._samples = [], []
+        return report
 
 
 def productive_seconds(metrics: Scalars) -> float:

@@ -1,86 +1,127 @@
-"""The lead worker: rank 0 of the group that updates the first policy. Collects, decides, writes, commits."""
+"""The lead worker, rank 0 of the group that updates the first policy: it trains like the others, and judges meanwhile.
+
+main thread       stages … report(n) ── stages of n + 1 … verdict(n + 1 - D) …
+                              │                                  ▲
+judging thread           collect(n)  write  decide  announce ────┘  commit
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
 
-from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.checkpoint.writer import Committer
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.runtime.control import Control, Opening, Verdict, decide
+from rljob_worker.report import Report, report_from_bytes, report_to_bytes
+from rljob_worker.runtime.control import OPENING, VERDICT, Board, Opening, Verdict, said
 from rljob_worker.runtime.environment import WorkerEnvironment
-from rljob_worker.runtime.recorder import Recorder, score_of
+from rljob_worker.runtime.judge import Judge
+from rljob_worker.runtime.opening import open_run
+from rljob_worker.runtime.recorder import Recorder
 
-log = logging.getLogger(__name__)
-
-_WORDS = {
-    "reward/mean": "reward",
-    "validation/accuracy": "validation",
-    "loss/policy": "loss",
-    "kl/reference": "kl",
-    "response_length/mean": "length",
-    "throughput/tokens_per_second": "tokens/s",
-    "time/step_seconds": "seconds",
-}
+FINISHING_SECONDS = 2.0
+"""How long a lead that failed goes on judging what it has reported: others have reported it, too, as a rule."""
+LEAVING_SECONDS = 30.0
+"""How much longer it waits for a step that is being written down or committed."""
 
 
-@dataclass
 class Lead:
-    """Not in charge during a step: it speaks once, when every worker has reported."""
+    """Control of the lead. What breaks while it judges is raised by its next `report` or `verdict`, as it is."""
 
-    spec: RLJobSpec
-    control: Control
-    recorder: Recorder
-    committer: Committer
-    keeps_checkpoints: bool = True
-    metrics: dict[str, float] = field(default_factory=dict)
+    def __init__(self, board: Board, ordinal: int, opening: Opening, judge: Judge) -> None:
+        self.judge = judge
+        self._board, self._ordinal, self._opening = board, ordinal, opening
+        self._reported: SimpleQueue[int | None] = SimpleQueue()
+        self._changed = threading.Condition()
+        self._judged, self._verdict = -1, Verdict()
+        self._error: BaseException | None = None
+        self._writing = threading.Lock()
+        self.left = False
+        """Whether it has failed, and judges no more."""
 
-    def open(self, opening: Opening) -> None:
+    def open(self) -> Opening:
         """Tell every worker where the job goes on."""
-        self.control.announce(0, opening)
+        self._board.announce(OPENING, 0, said(self._opening))
+        return self._opening
 
-    def judge(self, step: int, *, was_announced_last: bool) -> Verdict:
-        """Collect the step's reports, write them down, decide, and tell everyone."""
-        reports = self.control.collect(step)
-        self.metrics = self.recorder.record(step, reports)
-        log.info("%s", step_words(step, self.spec.stop.steps, self.metrics))
-        verdict = decide(
-            step,
-            stop=self.spec.stop,
-            checkpoint=self.spec.checkpoint,
-            was_announced_last=was_announced_last,
-            stop_requested=any(report.stop_requested for report in reports),
-            reward=self._reward(),
-            elapsed_seconds=self.recorder.active_seconds,
-        )
-        if not self.keeps_checkpoints:
-            verdict = replace(verdict, checkpoint=False)
-        self.control.announce(step + 1, verdict)
-        return verdict
+    @contextmanager
+    def attend(self, step: int, active_seconds: float) -> Iterator[None]:
+        """Judge what is reported inside; a failure of either thread ends both, and the first one is raised."""
+        recorder = self.judge.recorder
+        recorder.resume_from(step, active_seconds)
+        thread = threading.Thread(target=self._run, name="lead", daemon=True)
+        thread.start()
+        try:
+            yield
+        except BaseException as error:
+            first = self._error
+            self._leave(thread)
+            if first is not None and first is not error and isinstance(error, Exception):
+                raise first from error
+            raise
+        self._reported.put(None)
+        thread.join()
+        recorder.close()
 
-    def commit(self, step: int) -> None:
-        self.committer.commit(step, score=score_of(self.metrics))
-        self.recorder.committed(step)
+    @property
+    def active_seconds(self) -> float:
+        return self.judge.recorder.active_seconds
 
-    def _reward(self) -> float | None:
-        """What `rewardAbove` is compared with: validation accuracy where the job validates, else the mean reward."""
-        if self.spec.data.validation:
-            return self.metrics.get("validation/accuracy")
-        return self.metrics.get("reward/mean")
+    def report(self, step: int, report: Report) -> None:
+        self._raise_error()
+        self._board.report(step, report_to_bytes(report, self._ordinal))
+        self._reported.put(step)
+
+    def verdict(self, step: int) -> Verdict:
+        """Everything that it waits for has a deadline of its own."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._judged >= step or self._error is not None)
+        self._raise_error()
+        return self._verdict
+
+    def _run(self) -> None:
+        try:
+            while (step := self._reported.get()) is not None and not self.left:
+                # asked for once the lead itself has reported: only from then on is anybody late
+                report = report_from_bytes(self._board.collect(step))
+                with self._writing:
+                    if self.left:
+                        return
+                    self.judge.judge(step, report, self._announce)
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _announce(self, step: int, verdict: Verdict) -> None:
+        self._board.announce(VERDICT, step, said(verdict))
+        with self._changed:
+            self._judged, self._verdict = step, verdict
+            self._changed.notify_all()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _leave(self, thread: threading.Thread) -> None:
+        """A checkpoint that every rank has saved is still committed. Nothing is written after this."""
+        self._reported.put(None)
+        thread.join(FINISHING_SECONDS)
+        self.left = True
+        if self._writing.acquire(timeout=LEAVING_SECONDS):
+            self._writing.release()
 
 
-def step_words(step: int, num_steps: int, metrics: Mapping[str, float]) -> str:
-    """One step for the log, with the figures that it has: `step 3/40: reward 0.21, kl 0.001, seconds 1.3`."""
-    figures = ", ".join(f"{word} {metrics[name]:.4g}" for name, word in _WORDS.items() if name in metrics)
-    return f"step {step}/{num_steps}: {figures}"
+def build_lead(environment: WorkerEnvironment, board: Board, ordinal: int, reporter: Reporter) -> Lead:
+    """The lead, which has claimed the run, chosen where to go on, and opened its files.
 
-
-def build_lead(environment: WorkerEnvironment, control: Control, reporter: Reporter) -> Lead:
-    """The lead with its files open. Raises InvalidJob for a tracker that is not installed."""
+    Raises InvalidJob for a job that cannot go on with what is there, or a tracker that is not installed.
+    """
     plan, spec = environment.plan, environment.plan.spec
+    start = open_run(environment)
     files = RunFiles(environment.run_dir, trackers=spec.monitoring.trackers, name=plan.job, config=spec.to_json())
     committer = Committer(
         run_dir=environment.run_dir,
@@ -91,5 +132,12 @@ def build_lead(environment: WorkerEnvironment, control: Control, reporter: Repor
         keep_best=spec.checkpoint.keep_best,
         deadline_seconds=spec.data_buffer.deadline_seconds,
     )
-    recorder = Recorder(files, reporter, total_steps=spec.stop.steps, attempt=environment.attempt)
-    return Lead(spec, control, recorder, committer, environment.keeps_checkpoints)
+    judge = Judge(
+        spec=spec,
+        delay=plan.verdict_delay,
+        recorder=Recorder(files, reporter, total_steps=spec.stop.steps, attempt=environment.attempt),
+        committer=committer,
+        keeps_checkpoints=environment.keeps_checkpoints,
+        stop_requested=board.stop_requested,
+    )
+    return Lead(board, ordinal, Opening(start.step, None if start.checkpoint is None else str(start.checkpoint)), judge)

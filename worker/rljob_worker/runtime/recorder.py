@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
@@ -13,8 +13,7 @@ from rljob_worker.algorithms.value_objective import with_explained_variance
 from rljob_worker.metrics.headline import headline
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.runtime.control import Report
-from rljob_worker.scalars import merge_all
+from rljob_worker.report import Report
 
 RECENT_STEPS = 20
 """Steps whose mean duration tells how long the remaining ones will take."""
@@ -23,7 +22,7 @@ _CLIP_SIDES = ("policy/clip_fraction_low", "policy/clip_fraction_high")
 
 
 class Recorder:
-    """Merges the reports of all workers and writes them down."""
+    """Writes down what all workers report."""
 
     def __init__(
         self,
@@ -50,13 +49,11 @@ class Recorder:
         """Seconds of running, earlier attempts included."""
         return self._clock() - self._started
 
-    def record(self, step: int, reports: Sequence[Report]) -> dict[str, float]:
-        """Write one step; returns the merged metrics, those of nothing left out."""
-        merged = with_explained_variance(merge_all(report.metrics for report in reports))
-        values = {name: scalar.value for name, scalar in merged.items()}
+    def record(self, step: int, report: Report) -> dict[str, float]:
+        """Write one step; returns its metrics, those of nothing left out."""
+        values = {name: scalar.value for name, scalar in with_explained_variance(report.metrics).items()}
         metrics = derived({name: value for name, value in values.items() if not math.isnan(value)})
-        samples = [sample for report in reports for sample in report.samples]
-        self._files.write_step(step, metrics, samples)
+        self._files.write_step(step, metrics, report.samples)
         self._progress |= {"phase": "Running", "step": step, **self._summary(metrics)}
         if "validation/accuracy" in metrics:
             self._progress["validation"] = metrics["validation/accuracy"]

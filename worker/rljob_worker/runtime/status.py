@@ -1,9 +1,11 @@
-"""Tells the own sidecar what this worker is doing, without the worker ever waiting for it."""
+"""Tells the own sidecar what this worker is doing, and that it was asked to stop, without the worker waiting for it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 from rljob_worker.errors import RLJobError
@@ -43,3 +45,33 @@ class StatusPoster:
             except RLJobError:
                 return  # the sidecar is gone: the worker finds out at its next put or get, with a better message
             self._closed.wait(self._interval_seconds)
+
+
+class StopSignal:
+    """Requests to stop, on their way from a signal handler to the lead."""
+
+    def __init__(self) -> None:
+        # its `put` is reentrant: a signal may come anywhere, in a `put` too
+        self._requests: SimpleQueue[bool] = SimpleQueue()
+
+    def request(self) -> None:
+        """Ask the job to stop; for signal handlers, at any time."""
+        self._requests.put(True)
+
+    @contextmanager
+    def passed_on(self, request_stop: Callable[[], None]) -> Iterator[None]:
+        """Calls `request_stop` as soon as there is a request, in a thread of its own: no step is waited for."""
+        thread = threading.Thread(target=self._pass_on, args=(request_stop,), name="stop", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._requests.put(False)
+            thread.join()
+
+    def _pass_on(self, request_stop: Callable[[], None]) -> None:
+        while self._requests.get():
+            try:
+                request_stop()
+            except RLJobError:
+                return  # the sidecar is gone: the worker finds out by itself, and ends with a better message

@@ -72,12 +72,5 @@ def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:
     return metrics
 
 
-def is_due(step: int, *, every_steps: int, is_last: bool, first_step: int) -> bool:
-    """Before the first step, every `everySteps`, and after the last; a resumed run does not repeat its start."""
-    if step == 0:
-        return first_step == 0
-    return is_last or (every_steps > 0 and step % every_steps == 0)
-
-
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     return {"row_id": row["row_id"], "prompt": row["prompt"], "response": row["response"]}

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
-
-import numpy as np
-import torch
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Literal, Protocol
 
 from rljob_api.planning.plan import Plan, WeightEdge
-from rljob_worker.batch import Batch, Column
+from rljob_api.planning.weights import weight_flows
 from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
-from rljob_worker.errors import PeerLost
+from rljob_worker.runtime.weight_chunks import Received, Slots, read_tensors, write_tensors
 from rljob_worker.scalars import Scalars, mean
 
-CHUNK_BYTES = 16 << 20
-"""A chunk closes when it holds this much; a larger tensor is cut into several."""
+Role = Literal["local", "source", "target"]
 
 
-class Broadcast(Protocol):
+class Buffer(Protocol):
     """The part of the data buffer client that weights use."""
 
-    def send(self, version: int, edge: str, chunks: Iterable[Batch]) -> None: ...
+    def sending(self, version: int, edge: str) -> AbstractContextManager[Slots]: ...
 
-    def receive(self, version: int, edge: str) -> Iterator[Batch]: ...
+    def receive(self, version: int, edge: str) -> Iterator[Received]: ...
 
 
 class WeightSync:
@@ -35,7 +32,7 @@ class WeightSync:
         plan: Plan,
         group: str,
         rank: int,
-        buffer: Broadcast,
+        buffer: Buffer,
         train_engines: Mapping[str, TrainEngine],
         rollout_engines: Mapping[str, RolloutEngine],
     ) -> None:
@@ -43,89 +40,37 @@ class WeightSync:
         self._rank = rank
         self._train = train_engines
         self._rollout = rollout_engines
-        self._edges = [(edge, self._role(plan, edge, group)) for edge in plan.weights]
+        self._sources = {flow.name: flow.source_ranks for flow in weight_flows(plan)}
+        roles = ((edge, _role(plan, edge, group)) for edge in plan.weights)
+        # edges of one name, to several groups, are sent once
+        self._edges = {(edge.name, role): edge for edge, role in roles if role is not None}
 
     def sync(self, version: int) -> Scalars:
         """Send, receive or copy every policy's weights as `version`."""
         started = time.perf_counter()
-        for edge, role in self._edges:
+        for (name, role), edge in self._edges.items():
             if role == "local":
                 self._rollout[edge.model].load_weights(self._train[edge.model].weights(), version)
             elif role == "source":
                 self._send(edge, version)
-            elif role == "target":
-                chunks = self._buffer.receive(version, edge.name)
-                self._rollout[edge.model].load_weights(unpack(chunks), version)
+            else:
+                tensors = read_tensors(self._buffer.receive(version, name))
+                self._rollout[edge.model].load_weights(tensors, version)
         return {"time/weight_sync_seconds": mean(time.perf_counter() - started)}
 
     def _send(self, edge: WeightEdge, version: int) -> None:
-        tensors = self._train[edge.model].weights()
-        if self._rank == 0:
-            self._buffer.send(version, edge.name, pack(tensors))
-        else:
-            for _ in tensors:  # gathering a tensor is collective: every rank of the mesh goes through all of them
+        """Gathering is collective: ranks that are no source go through it as well, and get nothing."""
+        sources = self._sources[edge.name]
+        tensors = self._train[edge.model].weights(sources=sources)
+        if self._rank not in sources:
+            for _ in tensors:
                 pass
-
-    @staticmethod
-    def _role(plan: Plan, edge: WeightEdge, group: str) -> str:
-        if edge.transport == "Local":
-            return "local" if plan.engine(edge.source).group == group else "none"
-        if plan.engine(edge.source).group == group:
-            return "source"
-        return "target" if plan.engine(edge.target).group == group else "none"
+            return
+        with self._buffer.sending(version, edge.name) as slots:
+            write_tensors(slots, tensors)
 
 
-def pack(tensors: Iterable[tuple[str, torch.Tensor]], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Batch]:
-    """Tensors as chunks of rows: name, dtype, shape, the byte at which the piece starts, and its bytes."""
-    pieces: list[tuple[str, str, list[int], int, np.ndarray]] = []
-    size, number = 0, 0
-    for name, tensor in tensors:
-        flat = bytes_of(tensor.detach().cpu().contiguous())
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        for start in range(0, max(len(flat), 1), chunk_bytes):
-            piece = flat[start : start + chunk_bytes].copy()  # the tensor is only good until the next one is asked for
-            if pieces and size + len(piece) > chunk_bytes:
-                yield _chunk(pieces, number)
-                pieces, size, number = [], 0, number + len(pieces)
-            pieces.append((name, dtype, list(tensor.shape), start, piece))
-            size += len(piece)
-    if pieces:
-        yield _chunk(pieces, number)
-
-
-def _chunk(pieces: list[tuple[str, str, list[int], int, np.ndarray]], first: int) -> Batch:
-    names, dtypes, shapes, starts, data = zip(*pieces, strict=True)
-    row_ids = np.arange(first, first + len(pieces), dtype=np.int64)
-    columns = {
-        "name": Column.strings(names),
-        "dtype": Column.strings(dtypes),
-        "shape": Column.ragged(shapes),
-        "start": Column.fixed(np.asarray(starts, np.int64)),
-        "data": Column.ragged(data, "uint8"),
-    }
-    return Batch.build(row_ids, row_ids, columns)
-
-
-def unpack(chunks: Iterable[Batch]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that `pack` took apart, in order. A stream that ends inside a tensor is a PeerLost."""
-    name, tensor, whole, filled = "", torch.empty(0), np.empty(0, np.uint8), 0
-    for chunk in chunks:
-        for i in range(len(chunk)):
-            if int(chunk["start"].row(i)) == 0:
-                name = chunk["name"].row(i)
-                tensor = torch.empty(chunk["shape"].row(i).tolist(), dtype=getattr(torch, chunk["dtype"].row(i)))
-                whole, filled = bytes_of(tensor), 0
-            piece = chunk["data"].row(i)
-            whole[filled : filled + len(piece)] = piece
-            filled += len(piece)
-            if filled == len(whole):
-                yield name, tensor
-    if filled != len(whole):
-        raise PeerLost(f"the weights ended inside {name}: {filled} of {len(whole)} bytes")
-
-
-def bytes_of(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a contiguous tensor on the CPU, uint8 [num_bytes]."""
-    if tensor.numel() == 0:  # torch cannot view an empty tensor as another type
-        return np.empty(0, np.uint8)
-    return tensor.reshape(-1).view(torch.uint8).numpy()
+def _role(plan: Plan, edge: WeightEdge, group: str) -> Role | None:
+    if plan.engine(edge.source).group == group:
+        return "local" if edge.transport == "Local" else "source"
+    return "target" if plan.engine(edge.target).group == group and edge.transport == "Buffer" else None

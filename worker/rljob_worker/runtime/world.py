@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.planning.plan import GroupPlan
-from rljob_worker.databuffer.hosts import Host
-from rljob_worker.databuffer.peers import AddressBook
+from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 from rljob_worker.runtime.lost_peer import tells_of_lost_peer
 

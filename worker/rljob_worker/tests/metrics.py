@@ -4,10 +4,9 @@ from __future__ import annotations
 
 
 def without_times(metrics: list[dict[str, float]], *others: str) -> list[dict[str, float]]:
-    """Metrics of every step but those that measure the machine. Reports to the lead carry times as text, so that their
-    sizes differ; and an attempt begins with an announcement of its own. `others`: prefixes of more to leave out."""
+    """Metrics of every step but those that measure the machine. `others`: prefixes of more to leave out."""
     machine = ("time/", "throughput/", "data/bytes_total", *others)
-    words = ("metrics", "verdict", "weights/", "_seconds")
+    words = ("weights/", "_seconds")
     return [
         {
             name: value

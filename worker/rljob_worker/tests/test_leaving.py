@@ -20,8 +20,9 @@ from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.tests.gang import TOKEN, as_processes
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.errors import DeadlineExceeded
-from rljob_worker.runtime.control import Control, Opening
+from rljob_worker.runtime.control import Follower, Opening
 from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.runtime.status import StopSignal
 from rljob_worker.runtime.worker import run_worker
 from rljob_worker.tests.jobs import CPU
 from rljob_worker.tests.trouble import troubled_job
@@ -77,11 +78,11 @@ def test_a_worker_stays_until_what_it_said_has_been_heard(tiny, tmp_path, monkey
     with as_processes(plan, tmp_path) as gang, ThreadPoolExecutor(1) as pool:
         reader = gang.client("rollout", 0)
         gang.processes["rollout-0"].send_signal(signal.SIGSTOP)  # it hears nothing
-        lead = pool.submit(run_worker, lead_of(gang, tmp_path / "run"), threading.Event())
+        lead = pool.submit(run_worker, lead_of(gang, tmp_path / "run"), StopSignal())
         wait_for(lambda: leaves.is_set() or lead.done())
         assert leaves.is_set(), lead.result()
         gang.processes["rollout-0"].send_signal(signal.SIGCONT)
         assert (lead.result().code, lead.result().cause) == (0, "already finished")
         gang.processes["train-0"].kill()
         gang.processes["train-0"].wait()
-        assert Control(reader, 0, 5.0).await_opening() == Opening(LAST, str(checkpoint))
+        assert Follower(reader, 0).open() == Opening(LAST, str(checkpoint))

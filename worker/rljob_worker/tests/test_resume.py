@@ -13,12 +13,14 @@ from rljob_worker.tests.metrics import without_times
 CRASH = '''
 import os, signal
 from pathlib import Path
+from rljob_worker.tests.trouble import await_commit
 
 def once(batch, context):
     """Kills its worker in step 3, the first time a run gets there."""
     marker = Path(__file__).with_name("crashed")
     if context.step == 3 and not marker.exists():
         marker.touch()
+        await_commit(2)
         os.kill(os.getpid(), signal.SIGKILL)
     return {"style": [0.0] * len(batch)}
 '''

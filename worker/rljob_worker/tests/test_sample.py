@@ -15,6 +15,7 @@ from rljob_worker.tests.test_resume import checkpoint_digest
 STAGES = '''
 import json, os, signal
 from pathlib import Path
+from rljob_worker.tests.trouble import await_commit
 
 def reward(row):
     ordinal, member = divmod(row["row_id"], 4)
@@ -33,6 +34,7 @@ def note(batch, context):
     crash = Path(__file__).with_name("crash")
     if context.step == 3 and crash.exists():
         crash.unlink(missing_ok=True)
+        await_commit(2)
         os.kill(os.getpid(), signal.SIGKILL)
     return {"noted": [0.0] * len(batch)}
 '''

@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.tests.jobs import CPU, make_job
+from rljob_worker.tests.waiting import wait_for
 
 ALL = {"everySteps": 1}
 """A checkpoint of every step."""
@@ -51,6 +53,8 @@ def stage(batch: Any, context: Any) -> dict[str, list[float]]:
     """Writes the column `calm`."""
     trouble = _asked_for("steps", context.step)
     if trouble == "hold":
+        if context.step > 1:
+            await_commit(context.step - 1)
         _hold(context.step)
     elif trouble == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -80,6 +84,12 @@ def ask_for(folder: Path, **trouble: dict[int, str]) -> None:
 def held(folder: Path, step: int) -> Path:
     """A file that is there once a stage holds in `step`."""
     return folder / f"held-{step}"
+
+
+def await_commit(step: int) -> None:
+    """Wait, in a worker, until the checkpoint of an earlier step is committed, which no step waits for."""
+    checkpoints = Path(os.environ["RLJOB_RUN_DIR"]) / "checkpoints"
+    wait_for(lambda: any(each.step == step for each in committed(checkpoints)))
 
 
 def _hold(step: int) -> None:

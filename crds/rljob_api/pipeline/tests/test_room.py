@@ -89,8 +89,8 @@ def test_groups_apart_hold_their_own_ends_and_the_weights():
     # (160 each) they put and map 16 rows.
     enters = 424 + 464 + 64 + 28
     assert rooms(*TWO_GROUPS) == {
-        "train": Room(puts=16 * 320, maps=16 * (enters + 320), weights=64 * MI),
-        "rollout": Room(puts=8 * enters, maps=0, weights=64 * MI),
+        "train": Room(puts=16 * 320, maps=16 * (enters + 320), has_weights=True),
+        "rollout": Room(puts=8 * enters, maps=0, has_weights=True),
     }
 
 
@@ -164,7 +164,11 @@ def test_parts_of_a_row_are_rounded_up():
     odd = spec.model_copy(update={"data": spec.data.model_copy(update={"batch_size": 5})})
     resolution = Resolution(odd.model_copy(update={"algorithm": spec.algorithm.model_copy(update={"group_size": 3})}))
     assert room_of(resolution, "train", layouts_of(resolution, place(resolution))).puts == 4 * 4 * 784
-    assert Room(puts=1).total == MI + 2 and Room(maps=8).total == MI + 9 and Room(weights=5).total == MI + 5
+    assert Room(puts=1).total == MI + 2 and Room(maps=8).total == MI + 9
+    # 64 MiB beside little; beside 7 GiB less 1 MiB of control, 8/9 of which is rows, one part in eight of the whole
+    assert Room(has_weights=True).total == 65 * MI
+    large = Room(puts=(7168 * MI - MI) * 8 // 9, has_weights=True)
+    assert (large.total, large.weights) == (8192 * MI, 1024 * MI)
 
 
 def test_stages_without_a_place_are_left_out():

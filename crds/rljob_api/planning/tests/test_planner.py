@@ -228,3 +228,11 @@ def test_the_update_has_the_reference_beside_it_where_it_compares_whole_distribu
     (reference,) = [engine for engine in plan.engines if engine.name == "reference"]
     assert (reference.group, reference.mesh, reference.trainable) == (update.group, update.mesh, False)
     assert "reference" not in [stage.name for stage in plan.stages]
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_verdict_governs_the_step_after_those_that_generating_weights_may_be_behind(staleness):
+    spec = make_plan().spec
+    rollout = spec.rollout.model_copy(update={"max_staleness": staleness})
+    asynchronous = make_plan().model_copy(update={"spec": spec.model_copy(update={"rollout": rollout})})
+    assert (asynchronous.staleness, asynchronous.verdict_delay) == (staleness, staleness + 1)

@@ -83,7 +83,7 @@ def test_control_c_once_checkpoints_and_stops(tmp_path):
         os.write(terminal, CONTROL_C)
         text = rest_of(terminal)
         assert process.wait(PATIENCE_SECONDS) == 76
-        assert "stopping after this step, with a checkpoint" in text
+        assert "stopping after this step or the next, with a checkpoint" in text
         assert "go on       rljob run job.yaml" in text
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.arrow_table import table_from_bytes, table_to_bytes
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.rows.schema import Kind, kind_of, kinds_of
+from rljob_worker.databuffer.rows.schema import Kind, kind_of
 from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
 from rljob_worker.gather import Runs, copy_rows, offsets_of
@@ -34,9 +34,10 @@ class Header:
     @staticmethod
     def of(views: Views, rows: Int64) -> Header:
         """Header of the rows at positions `rows` of a segment."""
-        groups, lengths = views.index.group_runs(rows), {}
+        lengths = {}
         for name, column in views.columns.items():
             if column.per_group:
+                groups = views.index.group_runs(rows)
                 lengths[name] = np.zeros(len(rows), np.int64)
                 lengths[name][groups.target] = column.lengths[groups.source]
             elif column.is_ragged:
@@ -54,14 +55,14 @@ class Header:
         )
 
     def to_bytes(self) -> bytes:
-        """Arrow IPC stream; the kinds travel as the schema of the rows."""
+        """Arrow IPC stream, without the kinds."""
         return table_to_bytes(self.index.columns() | self.lengths)
 
     @staticmethod
-    def from_bytes(data: pa.Buffer, schema: pa.Schema) -> Header:
+    def from_bytes(data: bytes | pa.Buffer, kinds: dict[str, Kind]) -> Header:
         columns = table_from_bytes(data)
         lengths = {name: values for name, values in columns.items() if name not in INDEX_COLUMNS}
-        return Header(RowIndex.of_columns(columns), lengths, kinds_of(schema))
+        return Header(RowIndex.of_columns(columns), lengths, kinds)
 
     def take(self, rows: Int64) -> Header:
         """The rows at positions `rows`."""
@@ -116,9 +117,10 @@ def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64)
 
     Raises BadData for a row that is not as long as the header said.
     """
-    runs = Runs.of(source_rows, rows)
-    groups = source.index.group_runs(source_rows)
-    groups = Runs.of(groups.source, target.index.head_of(rows[groups.target]))
+    runs = groups = Runs.of(source_rows, rows)
+    if any(into.per_group for into in target.columns.values()):
+        of_source = source.index.group_runs(source_rows)
+        groups = Runs.of(of_source.source, target.index.head_of(rows[of_source.target]))
     for name, into in target.columns.items():
         column, moved = source.columns[name], groups if into.per_group else runs
         _check_lengths(name, target, into, column, moved)

@@ -1,4 +1,4 @@
-"""Rows of sealed parts as a stream of Arrow record batches: header first, then chunks of bounded size."""
+"""Rows of sealed parts as a stream of Arrow record batches of bounded size."""
 
 from __future__ import annotations
 
@@ -35,31 +35,29 @@ def chunk_bytes_for(num_sources: int) -> int:
     return max(SMALLEST_CHUNK_BYTES, min(CHUNK_BYTES, ALL_CHUNKS_BYTES // max(1, num_sources)))
 
 
+def header_of(selections: Sequence[Selection]) -> Header:
+    """What is in a stream of these rows, in its order. Parts without rows only tell the types, if nobody else does."""
+    headers = [Header.of(views, rows) for views, rows in selections]
+    return Header.concat([header for header in headers if len(header.index)] or headers[:1])
+
+
 def stream(
     selections: Sequence[Selection], gathered: Callable[[float], None], chunk_bytes: int = CHUNK_BYTES
-) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
-    """Schema and messages: the header as metadata of an empty batch, then the rows in the same order."""
-    headers = [Header.of(views, rows) for views, rows in selections]
-    filled = [h for h in headers if len(h.index)] or headers[:1]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and record batches of the rows, in the order of their header."""
     typed = next((views for views, rows in selections if len(rows)), selections[0][0])
-    empty = to_arrow(typed.as_batch().take([]))
-    return empty.schema, _messages(selections, Header.concat(filled), empty, gathered, chunk_bytes)
+    return to_arrow(typed.as_batch().take([])).schema, _batches(selections, gathered, chunk_bytes)
 
 
-def _messages(
-    selections: Sequence[Selection],
-    header: Header,
-    empty: pa.RecordBatch,
-    gathered: Callable[[float], None],
-    chunk_bytes: int,
-) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    yield empty, header.to_bytes()
+def _batches(
+    selections: Sequence[Selection], gathered: Callable[[float], None], chunk_bytes: int
+) -> Iterator[pa.RecordBatch]:
     for views, rows in selections:
         for piece in pieces(views, rows, chunk_bytes):
             start = time.perf_counter()
             record = to_arrow(piece.batch())
             gathered(time.perf_counter() - start)
-            yield record, b""
+            yield record
 
 
 @dataclass(frozen=True, slots=True, eq=False)

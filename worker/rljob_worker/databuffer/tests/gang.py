@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, Stage
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
-from rljob_worker.databuffer.fencing import Identity
-from rljob_worker.databuffer.process import serving, settings_from
+from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.tests.documents import job
 
 TOKEN = "a-secret-of-the-job"
@@ -194,18 +194,25 @@ class Gang:
 
 
 @contextlib.contextmanager
-def in_process(plan: Plan, directory: Path) -> Iterator[Gang]:
+def in_process(plan: Plan, directory: Path, **more: str) -> Iterator[Gang]:
     """Every data buffer in this process, on real sockets."""
     gang = Gang(plan, directory)
     gang.write_files()
-    with contextlib.ExitStack() as stack:
-        for name, host in gang.hosts():
-            ports = stack.enter_context(serving(settings_from(gang.environment(name, host))))
-            gang.ready[f"{name}-{host}"] = ports
+    with serving_some(gang, gang.hosts(), **more):
         gang.write_book()
         yield gang
         for client in gang.clients:
             client.close()
+
+
+@contextlib.contextmanager
+def serving_some(gang: Gang, hosts: Sequence[tuple[str, int]], **more: str) -> Iterator[None]:
+    """The data buffers of some hosts in this process; their ports are in `gang.ready`."""
+    with contextlib.ExitStack() as stack:
+        for name, host in hosts:
+            ports = stack.enter_context(serving(settings_from(gang.environment(name, host) | more)))
+            gang.ready[f"{name}-{host}"] = ports
+        yield
 
 
 @contextlib.contextmanager
@@ -242,14 +249,16 @@ def start(gang: Gang, group: str, host: int, **more: str) -> subprocess.Popen[st
     )
 
 
-def part(plan: Plan, step: int, index: int, size: int, lengths: Sequence[int] | None = None) -> Batch:
+def part(
+    plan: Plan, step: int, index: int, size: int, lengths: Mapping[int, int] | Sequence[int] | None = None
+) -> Batch:
     """Rows that data-parallel rank `index` of `size` makes by ordinal."""
     n, members = plan.spec.data.batch_size, plan.spec.algorithm.group_size
     groups = [g for g in range((step - 1) * n, step * n) if (g % n) * size // n == index]
     return rows([g * members + m for g in groups for m in range(members)], members, lengths)
 
 
-def rows(row_ids: Sequence[int], group_size: int, lengths: Sequence[int] | None = None) -> Batch:
+def rows(row_ids: Sequence[int], group_size: int, lengths: Mapping[int, int] | Sequence[int] | None = None) -> Batch:
     sizes = [1 + row % 5 for row in row_ids] if lengths is None else [lengths[row] for row in row_ids]
     columns = {
         "ids": Column.ragged([row * 10 + np.arange(size) for row, size in zip(row_ids, sizes, strict=True)], "int64"),

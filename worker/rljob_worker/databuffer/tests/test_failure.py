@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.databuffer.faults import Refused
+from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.rows.tests.batches import same
-from rljob_worker.databuffer.shared_memory import ARENA_PREFIX
+from rljob_worker.databuffer.store.shared_memory import ARENA_PREFIX
 from rljob_worker.databuffer.tests.gang import (
     Gang,
     as_processes,

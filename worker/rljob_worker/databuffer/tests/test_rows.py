@@ -3,16 +3,16 @@
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
-from rljob_worker.databuffer.fencing import Identity
+from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, Up
+from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.tests.batches import same
-from rljob_worker.databuffer.service import Service
+from rljob_worker.databuffer.server.peer_side import PeerSide
 from rljob_worker.databuffer.tests.gang import (
     Gang,
     as_processes,
@@ -112,24 +112,30 @@ def test_mini_batches_are_balanced_one_by_one(tmp_path: Path):
             assert abs(tokens[0] - tokens[1]) <= 5  # the longest row
 
 
-def test_layouts_travel_up_and_down_a_tree_of_three_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Seven hosts, each with at most two below it: 0 has 1 and 2, 1 has 3 and 4, 2 has 5 and 6; 0 to 4 have rows."""
-    heard: list[tuple[str, str]] = []
-    act = Service.act
+def test_layouts_travel_up_and_down_the_tree_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Seven hosts, each with at most two below it, the lead's group first: train-0 has train-1 and rollout-0, train-1
+    has rollout-1 and rollout-2, rollout-0 has rollout-3 and rollout-4; all of rollout have rows."""
+    heard: list[tuple[str, str, str]] = []
+    hears = PeerSide.hears
 
-    def note_and_act(service: Service, caller: Identity, name: str, body: bytes) -> dict[str, Any] | None:
-        if name == "layout":
-            heard.append((str(caller.pod), str(service.here)))
-        return act(service, caller, name, body)
+    def note_and_hear(side: PeerSide, sender: Host, message: PeerMessage) -> None:
+        if isinstance(message, (Up, Down)) and message.topic.startswith("layout"):
+            heard.append((type(message).__name__, str(sender), str(side.here)))
+        hears(side, sender, message)
 
-    monkeypatch.setattr(Service, "act", note_and_act)
+    monkeypatch.setattr(PeerSide, "hears", note_and_hear)
     plan = two_stages((5, 1), (2, 1), balance="Tokens", batch_size=10)
     with in_process(plan, tmp_path) as gang:
         got = exchange(gang, 1, made=5, used=2)
         assert same(Batch.concat(got), part(plan, 1, 0, 1).select(COLUMNS))
-    host = [*(f"rollout-{index}" for index in range(5)), "train-0", "train-1"]
-    up = [(host[3], host[1]), (host[4], host[1]), (host[1], host[0]), (host[2], host[0])]
-    down = [(host[(child - 1) // 2], host[child]) for child in range(1, 7)]
+    below = {
+        "train-0": ["train-1", "rollout-0"],
+        "train-1": ["rollout-1", "rollout-2"],
+        "rollout-0": ["rollout-3", "rollout-4"],
+    }
+    pairs = [(child, parent) for parent, children in below.items() for child in children]
+    up = [("Up", child, parent) for child, parent in pairs]
+    down = [("Down", parent, child) for child, parent in pairs]
     assert sorted(heard) == sorted(up + down)
 
 

@@ -10,10 +10,10 @@ import pytest
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.client import BufferClient
-from rljob_worker.databuffer.faults import Refused
-from rljob_worker.databuffer.fencing import Identity
-from rljob_worker.databuffer.process import serving, settings_from
+from rljob_worker.databuffer.links.faults import Refused
+from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.rows.tests.batches import same
+from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.databuffer.tests.gang import (
     TOKEN,
     Gang,

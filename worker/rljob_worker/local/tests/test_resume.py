@@ -3,9 +3,9 @@
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.restart import Commit, code_after_stop, resume_of_attempt
+from rljob_worker.local.restart import Commit, code_after_stop, resume_of_attempt, stop_seconds
 from rljob_worker.local.resume import Begin, Existing, Finished, decide_start
-from rljob_worker.tests.documents import job
+from rljob_worker.tests.documents import job, plan_of
 
 OLD = job(stop={"steps": 10}).spec
 SLOWER = job(stop={"steps": 10}, training={"learningRate": 1e-5}).spec
@@ -79,3 +79,8 @@ def test_a_restart_goes_on_from_this_runs_checkpoints_only():
 
 def test_codes_after_a_request_to_stop():
     assert [code_after_stop(code) for code in (0, 76, 143, 130, 65)] == [0, 76, 130, 130, 65]
+
+
+def test_a_gang_that_is_asked_to_stop_has_time_for_the_steps_until_the_next_verdict_governs():
+    # the step that runs and the one after it, each 600 s at most, and a minute for the checkpoint
+    assert stop_seconds(plan_of(dataBuffer={"deadlineSeconds": 600})) == 600 + 600 + 60

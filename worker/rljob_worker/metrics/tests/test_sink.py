@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -11,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.metrics.trackers import legal_mlflow_name
+from rljob_worker.metrics.trackers import MLflowTracker, Run, legal_mlflow_name
 
 
 def records(path):
@@ -40,7 +41,7 @@ def test_one_line_per_step_and_sample(tmp_path):
 
 @pytest.mark.parametrize("skew_seconds", [-3600.0, 0.0, 3600.0])
 def test_an_attempt_on_a_host_with_another_clock_is_read_after_the_one_it_follows(tmp_path, monkeypatch, skew_seconds):
-    now = time.time()
+    now = 1_800_000_000.0
     for attempt, clock in enumerate((now, now + skew_seconds, now - 7200)):
         monkeypatch.setattr(time, "time", lambda clock=clock: clock)
         monkeypatch.setattr(socket, "gethostname", lambda attempt=attempt: f"host-{9 - attempt}")
@@ -116,6 +117,19 @@ def test_a_tracker_that_is_not_installed_is_the_users_mistake(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InvalidJob, match=rf"asks for {tracker}, but the Python package {module} is not installed"):
         RunFiles(tmp_path, (tracker,))
+
+
+def test_mlflow_gets_points_from_any_thread_for_the_run_it_opened(tmp_path, monkeypatch):
+    logged = []
+    run = SimpleNamespace(info=SimpleNamespace(run_id="7"))
+    mlflow = SimpleNamespace(
+        set_experiment=lambda name: None,
+        start_run=lambda run_name: run,
+        log_metrics=lambda metrics, step, run_id: logged.append((metrics, step, run_id)),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    MLflowTracker(Run(tmp_path)).log(3, {"data/bytes_a->b": 1.0})
+    assert logged == [({"data/bytes_a-_b": 1.0}, 3, "7")]
 
 
 def test_mlflow_names():

@@ -1,51 +1,152 @@
+"""What a verdict says, which one governs a step, and what the end of a step consists of."""
+
+import json
+
 import pytest
 
-from rljob_api.v1alpha1 import CheckpointSpec, StopSpec
-from rljob_worker.runtime.control import Report, Verdict, decide, report_from_json, report_to_json
-from rljob_worker.scalars import maximum, mean, total
+from rljob_api.v1alpha1 import StopSpec
+from rljob_worker.report import Report, report_from_bytes
+from rljob_worker.runtime.control import Follower, Opening, StepEnd, Verdict, decide, end_of, governing, is_nth, said
+from rljob_worker.runtime.tests.board import Board
+from rljob_worker.scalars import total
+from rljob_worker.tests.documents import plan_of
 
 
-def verdict(step, **changes):
+def verdict(step, earlier=Verdict(), **changes):  # noqa: B008 (frozen)
     options = {
         "stop": StopSpec(steps=10),
-        "checkpoint": CheckpointSpec(every_steps=4),
-        "was_announced_last": False,
+        "delay": 1,
         "stop_requested": False,
         "reward": 0.5,
-        "elapsed_seconds": 60.0,
+        "active_seconds": 60.0,
     }
-    return decide(step, **{**options, **changes})
+    return decide(step, earlier, **{**options, **changes})
 
 
-@pytest.mark.parametrize("step, checkpoint", [(0, False), (1, False), (4, True), (6, False), (8, True)])
-def test_checkpoints_come_every_k_steps(step, checkpoint):
-    assert verdict(step) == Verdict(checkpoint=checkpoint)
+@pytest.mark.parametrize(("step", "delay"), [(0, 1), (8, 1), (7, 2), (0, 9)])
+def test_the_job_goes_on_as_long_as_nothing_ends_it(step, delay):
+    assert verdict(step, delay=delay) == Verdict()
 
 
-def test_the_last_step_checkpoints_and_ends():
-    assert verdict(10) == Verdict(checkpoint=True, last=True, cause="reached step 10")
+@pytest.mark.parametrize(("step", "delay"), [(9, 1), (10, 1), (8, 2), (9, 2), (4, 6)])
+def test_the_last_step_is_known_as_soon_as_it_is_governed(step, delay):
+    assert verdict(step, delay=delay) == Verdict(10, cause="reached step 10")
 
 
-def test_a_stop_request_checkpoints_at_once_but_never_before_the_first_step():
-    assert verdict(3, stop_requested=True) == Verdict(True, last=True, stopped=True, cause="asked to stop")
-    assert verdict(0, stop_requested=True).checkpoint is False
+@pytest.mark.parametrize(("step", "delay", "last"), [(0, 1, 1), (3, 1, 4), (3, 3, 6)])
+def test_a_stop_request_ends_the_job_with_the_step_that_is_governed(step, delay, last):
+    assert verdict(step, delay=delay, stop_requested=True) == Verdict(last, stopped=True, cause="asked to stop")
 
 
-def test_a_stop_condition_announces_one_more_step():
+def test_a_stop_request_too_late_for_a_step_before_the_last_is_a_finished_job():
+    assert verdict(8, stop_requested=True).stopped
+    assert verdict(9, stop_requested=True) == Verdict(10, cause="reached step 10")
+
+
+def test_a_reward_above_the_limit_makes_the_governed_step_the_last():
     stop = StopSpec(steps=10, reward_above=0.4)
-    first = verdict(3, stop=stop)
-    assert first.next_is_last and not first.last and "reward 0.5 is above 0.4" in first.cause
-    assert verdict(4, stop=stop, was_announced_last=True).last
-
-
-def test_a_stop_request_on_the_last_step_is_a_finished_job():
-    assert not verdict(10, stop_requested=True).stopped
+    assert verdict(3, stop=stop) == Verdict(4, cause="reward 0.5 is above 0.4")
+    assert verdict(3, stop=stop, delay=3) == Verdict(6, cause="reward 0.5 is above 0.4")
+    assert verdict(3, stop=stop, reward=0.4) == verdict(3, stop=stop, reward=None) == Verdict()
+    assert verdict(3, stop=stop, reward=0.56789).cause == "reward 0.5679 is above 0.4"
+    assert verdict(9, stop=stop).cause == "reached step 10"
 
 
 def test_active_seconds_end_the_job():
-    assert verdict(3, stop=StopSpec(steps=10, active_seconds=59)).next_is_last
+    stop = StopSpec(steps=10, active_seconds=59)
+    assert verdict(3, stop=stop) == Verdict(4, cause="active for 60 s")
+    assert verdict(3, stop=stop, active_seconds=59.0) == Verdict()
 
 
-def test_a_report_survives_the_wire_exactly():
-    report = Report({"a": mean(0.1 + 0.2, 3), "b": total(7), "c": maximum(-1.5)}, [{"x": "ä"}], True)
-    assert report_from_json(report_to_json(report)) == report
+def test_of_several_reasons_a_request_comes_first_and_then_the_reward():
+    stop = StopSpec(steps=10, active_seconds=1, reward_above=0.1)
+    assert verdict(3, stop=stop, stop_requested=True).stopped
+    assert verdict(3, stop=stop).cause.startswith("reward")
+
+
+def test_what_has_been_decided_stays():
+    early = Verdict(5, cause="reward 0.5 is above 0.4")
+    for step in (4, 5, 9, 10):
+        assert verdict(step, early, stop_requested=True) == early
+
+
+@pytest.mark.parametrize(
+    ("step", "delay", "first", "expected"),
+    [(1, 1, 0, 0), (1, 1, 1, None), (2, 1, 1, 1), (2, 3, 0, None), (3, 3, 0, 0), (9, 2, 7, 7), (8, 2, 7, None)],
+)
+def test_a_step_is_governed_by_the_verdict_on_one_that_this_attempt_reported(step, delay, first, expected):
+    assert governing(step, delay=delay, first=first) == expected
+
+
+@pytest.mark.parametrize(
+    ("step", "every", "due"),
+    [(0, 2, False), (1, 2, False), (2, 2, True), (4, 2, True), (1, 1, True), (3, 0, False)],
+)
+def test_every_nth_step(step, every, due):
+    assert is_nth(step, every) is due
+
+
+def spec_of(**changes):
+    data = {"train": [{"path": "some/data"}], "validation": [{"path": "more/data"}], "batchSize": 4}
+    every = {"validation": {"everySteps": 3}, "checkpoint": {"everySteps": 4}}
+    return plan_of(**{"data": data, "stop": {"steps": 10}, **every, **changes}).spec
+
+
+def end(step, verdict=Verdict(), *, keeps=True, **changes):  # noqa: B008 (frozen)
+    return end_of(step, spec_of(**changes), verdict, keeps_checkpoints=keeps)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (1, StepEnd()),
+        (3, StepEnd(validates=True)),
+        (4, StepEnd(saves=True)),
+        (10, StepEnd(is_last=True, validates=True, saves=True)),
+    ],
+)
+def test_without_a_word_the_number_of_a_step_says_how_it_ends(step, expected):
+    assert end(step) == expected
+
+
+def test_the_last_step_by_verdict_validates_and_saves():
+    early = Verdict(5, cause="reward")
+    assert end(5, early) == StepEnd(is_last=True, validates=True, saves=True)
+    assert end(4, early) == StepEnd(saves=True)
+    assert end(6, early) == StepEnd(validates=True)
+
+
+def test_a_step_that_is_the_last_on_request_saves_without_a_validation_of_its_own():
+    assert end(5, Verdict(5, stopped=True)) == StepEnd(is_last=True, saves=True)
+    assert end(6, Verdict(6, stopped=True)) == StepEnd(is_last=True, validates=True, saves=True)
+    assert end(3, Verdict(5, stopped=True)) == StepEnd(validates=True)
+
+
+def test_nothing_is_saved_where_ranks_see_different_disks_and_nothing_validated_without_data():
+    assert end(4, keeps=False) == StepEnd()
+    assert end(10, keeps=False) == StepEnd(is_last=True, validates=True)
+    no_validation = {"train": [{"path": "some/data"}], "batchSize": 4}
+    assert end(10, data=no_validation, validation={}) == StepEnd(is_last=True, saves=True)
+
+
+def test_a_follower_reports_under_its_number_and_hears_what_the_lead_says():
+    board = Board(1)
+    lead = board.end(0)
+    follower = Follower(lead, 0)
+    lead.announce("opening", 0, said(Opening(4, "somewhere")))
+    lead.announce("verdict", 4, said(Verdict(6, True, "asked")))
+    assert follower.open() == Opening(4, "somewhere")
+    assert follower.verdict(4) == Verdict(6, True, "asked")
+    assert follower.active_seconds == 0.0
+    report = Report({"x": total(1)}, [{"row": 1}])
+    with follower.attend(4, 60.0):
+        follower.report(5, report)
+    assert report_from_bytes(lead.collect(5)) == report
+    assert json.loads(said(Verdict())) == {"last_step": None, "stopped": False, "cause": ""}
+
+
+def test_the_number_of_a_follower_is_the_place_of_its_samples():
+    board = Board(3)
+    for ordinal in (2, 0, 1):
+        Follower(board.end(ordinal), ordinal).report(1, Report(samples=[{"of": ordinal}]))
+    assert report_from_bytes(board.end(0).collect(1)).samples == [{"of": 0}, {"of": 1}, {"of": 2}]

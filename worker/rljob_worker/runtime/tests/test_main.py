@@ -15,7 +15,7 @@ def test_a_worker_without_its_environment_names_what_is_missing(tmp_path):
     words = tmp_path / "words.json"
     done = run_worker(subprocess.PIPE, **{TERMINATION_FILE: str(words)})
     assert done.returncode == 64
-    assert b"the environment variable RLJOB_TOKEN_FILE is not set" in done.stderr
+    assert b"RLJOB_TOKEN_FILE is not set" in done.stderr
     assert "RLJOB_TOKEN_FILE" in words.read_text()
 
 

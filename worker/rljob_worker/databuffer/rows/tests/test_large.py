@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.databuffer.arena import Allocator
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
 from rljob_worker.databuffer.rows.schema import Kind, from_arrow, to_arrow
-from rljob_worker.databuffer.shared_memory import mapped
+from rljob_worker.databuffer.store.arena import Allocator
+from rljob_worker.databuffer.store.shared_memory import mapped
 from rljob_worker.row_index import RowIndex
 
 HUGE = (1 << 31) + 5
@@ -78,7 +78,7 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     huge, others = stream.pieces(views, everything)
     assert (huge.by_row.source.tolist(), others.by_row.source.tolist()) == ([0], [1, 2, 3, 4])
     header = Header.of(views, everything)
-    received = Header.from_bytes(pa.py_buffer(header.to_bytes()), to_arrow(views.as_batch()).schema)
+    received = Header.from_bytes(header.to_bytes(), header.kinds)
     arrangement = arrange([received], "a->b")
     memory = sparse(tmp_path / "consumer", arrangement.contents.num_bytes)
     target = segment.views(memory, 0, arrangement.contents)

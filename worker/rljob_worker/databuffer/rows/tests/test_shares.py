@@ -15,11 +15,12 @@ from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same
 def assembled(sources, chunk_bytes):
     """The share that some hosts' streams and this host's own selections come to."""
     remote, own = sources
-    streams = [stream.stream(selections, lambda seconds: None, chunk_bytes) for selections in remote]
     headers, bodies = [], []
-    for schema, messages in streams:
-        headers.append(Header.from_bytes(pa.py_buffer(next(messages)[1]), schema))
-        bodies.append([over_the_wire(record) for record, _ in messages])
+    for selections in remote:
+        header = stream.header_of(selections)
+        headers.append(Header.from_bytes(header.to_bytes(), header.kinds))
+        _, records = stream.stream(selections, lambda seconds: None, chunk_bytes)
+        bodies.append([over_the_wire(record) for record in records])
     arrangement = arrange([*headers, *(Header.of(*selection) for selection in own)], "a->b")
     target = segment.views(np.zeros(arrangement.contents.num_bytes, np.uint8), 0, arrangement.contents)
     arrangement.write_index(target)
@@ -74,8 +75,8 @@ def test_rows_of_megabytes_arrive():
 def test_a_picture_of_a_group_is_sent_once_to_a_share():
     picture = Column.binary([bytes(1 << 20)]).per_group_at(np.array([0]), 8)
     views = stored_large(Batch.build(range(8), [0] * 8, {"picture": picture}))
-    _, messages = stream.stream([(views, np.arange(8))], lambda seconds: None, chunk_bytes=1000)
-    sent = sum(record.nbytes for record, _ in messages)
+    _, records = stream.stream([(views, np.arange(8))], lambda seconds: None, chunk_bytes=1000)
+    sent = sum(record.nbytes for record in records)
     assert 1 << 20 <= sent < (1 << 20) + 8 * 100
     # the last two rows alone take it along, all the same
     got = assembled(([[(views, np.array([6]))]], [(views, np.array([7]))]), 1000)

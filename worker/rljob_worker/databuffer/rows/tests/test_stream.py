@@ -76,25 +76,25 @@ def test_neighbours_are_sent_from_where_they_lie():
     assert not np.shares_memory(scattered.batch().columns["ids"].values, views.columns["ids"].values)
 
 
-def test_a_stream_is_a_header_and_then_the_rows_in_its_order():
+def test_a_stream_has_the_rows_in_the_order_of_their_header():
     parts = [(stored(batch_of([4, 7, 9])), np.array([0, 2])), (stored(batch_of([])), np.arange(0))]
     parts.append((stored(batch_of([3, 5])), np.arange(2)))
     seconds = []
-    schema, messages = stream.stream(parts, seconds.append, chunk_bytes=1)
-    (empty, header), *rows = messages
-    assert empty.num_rows == 0 and empty.schema == schema
-    read = Header.from_bytes(header, schema)
-    assert read.index.row_ids.tolist() == [4, 9, 3, 5]
-    assert [from_arrow(record).row_ids.tolist() for record, _ in rows] == [[4], [9], [3], [5]]
-    assert all(metadata == b"" for _, metadata in rows)
+    header = stream.header_of(parts)
+    assert Header.from_bytes(header.to_bytes(), header.kinds).index.row_ids.tolist() == [4, 9, 3, 5]
+    schema, records = stream.stream(parts, seconds.append, chunk_bytes=1)
+    rows = list(records)
+    assert all(record.schema == schema for record in rows)
+    assert [from_arrow(record).row_ids.tolist() for record in rows] == [[4], [9], [3], [5]]
     assert len(seconds) == 4 and all(s >= 0 for s in seconds)
 
 
 def test_a_stream_without_rows_tells_the_columns():
-    schema, messages = stream.stream([(stored(batch_of([4])), np.arange(0))], lambda seconds: None)
-    ((empty, header),) = messages
-    assert schema.names[3:] == list(batch_of([]).columns)
-    assert len(Header.from_bytes(header, schema).index) == 0
+    parts = [(stored(batch_of([4])), np.arange(0))]
+    schema, records = stream.stream(parts, lambda seconds: None)
+    assert not list(records) and schema.names[3:] == list(batch_of([]).columns)
+    header = stream.header_of(parts)
+    assert len(header.index) == 0 and list(header.kinds) == list(batch_of([]).columns)
 
 
 def test_of_parts_without_rows_the_first_decides():
@@ -108,10 +108,10 @@ def test_of_parts_without_rows_the_first_decides():
 def test_a_part_without_rows_does_not_decide_the_schema():
     other = batch_of([]).with_columns({"fixed": Column.fixed(np.zeros(0, np.int64))})
     parts = [(stored(other), np.arange(0)), (stored(batch_of([4])), np.arange(1))]
-    schema, messages = stream.stream(parts, lambda seconds: None)
+    schema, records = stream.stream(parts, lambda seconds: None)
     assert schema.field("fixed").type == "float"
-    next(messages)
-    assert from_arrow(next(messages)[0])["fixed"].values.tolist() == [4.0]
+    assert from_arrow(next(records))["fixed"].values.tolist() == [4.0]
+    assert stream.header_of(parts).kinds["fixed"].dtype == "float32"
 
 
 @pytest.mark.parametrize(

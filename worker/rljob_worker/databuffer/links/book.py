@@ -1,0 +1,77 @@
+"""Where the data buffers are: a DNS template, or a file of the local supervisor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.errors import InvalidJob, StorageError
+
+_FIX = "write one list of host:port per worker group, in order of the hosts, aside and rename it"
+
+
+class AddressBook:
+    """Addresses by host: a DNS template, or a JSON file {group: ["host:port", ...]} that may appear late."""
+
+    def __init__(self, peers: str, job: str) -> None:
+        self._peers = peers
+        self._job = job
+        self._book: dict[str, Any] | None = None
+
+    @property
+    def lists_the_living(self) -> bool:
+        """The supervisor writes its file when every data buffer serves; names in a DNS template say nothing."""
+        return self._book is not None
+
+    def find(self, host: Host) -> str | None:
+        """host:port, or None while the file is not there yet. Raises InvalidJob saying what is wrong with the book."""
+        if not self._peers.endswith(".json"):
+            return self._from_template(host)
+        if self._book is None:
+            self._book = self._read()
+        return None if self._book is None else self._look_up(self._book, host)
+
+    def _from_template(self, host: Host) -> str:
+        try:
+            return self._peers.format(job=self._job, group=host.group, host=host.index)
+        except (KeyError, IndexError, ValueError, AttributeError) as error:
+            known = "{job}, {group}, {host}"
+            raise InvalidJob(
+                f"RLJOB_PEERS {self._peers} is no template of addresses: {error!r}; it may name {known}"
+            ) from error
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            book = json.loads(Path(self._peers).read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"the address book {self._peers} cannot be read: {error}") from error
+        except ValueError as error:
+            raise InvalidJob(f"the address book {self._peers} is not JSON: {error}; {_FIX}") from error
+        if not isinstance(book, dict):
+            raise InvalidJob(f"the address book {self._peers} is not an object of lists by group; {_FIX}")
+        return book
+
+    def _look_up(self, book: dict[str, Any], host: Host) -> str:
+        def wrong(what: str) -> InvalidJob:
+            return InvalidJob(f"the address book {self._peers} has no address of host {host}: {what}; {_FIX}")
+
+        if host.group not in book:
+            raise wrong(f"group {host.group} is not in it, only {', '.join(sorted(book)) or 'nothing'}")
+        addresses = book[host.group]
+        if not isinstance(addresses, list):
+            raise wrong(f"what it has for group {host.group} is not a list")
+        if host.index >= len(addresses):
+            raise wrong(f"its list for group {host.group} has {len(addresses)} hosts")
+        address = addresses[host.index]
+        if not isinstance(address, str) or not _is_address(address):
+            raise wrong(f"{json.dumps(address)[:80]} is not host:port")
+        return address
+
+
+def _is_address(address: str) -> bool:
+    name, _, port = address.rpartition(":")
+    return bool(name) and port.isascii() and port.isdecimal() and 0 < int(port) < 65536

@@ -1,0 +1,108 @@
+"""Errors across the wire: the name of an error of ours travels beside its message, and comes out as the same class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from rljob_worker.databuffer.protocol.errors import Bug, Malformed, OutOfOrder
+from rljob_worker.databuffer.protocol.peer_side import Broken
+from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost, RLJobError, StopRequested, StorageError
+
+MAX_WORDS_BYTES = 1800
+"""Longest message across the wire: it travels twice in the 8 KiB of a call's trailers, one byte as three and as four
+thirds."""
+
+
+class Away(PeerLost):
+    """A data buffer does not answer now; it may in a moment."""
+
+    timed_out = False
+    """Whether the call lasted as long as it could."""
+
+
+class Refused(PeerLost):
+    """A data buffer would not speak to us: wrong token, attempt or plan, or not the one it was."""
+
+
+_KINDS: dict[str, type[RLJobError]] = {
+    kind.__name__: kind
+    for kind in (
+        Away,
+        BadData,
+        Bug,
+        DeadlineExceeded,
+        InvalidJob,
+        Malformed,
+        OutOfOrder,
+        PeerLost,
+        Refused,
+        StopRequested,
+        StorageError,
+    )
+}
+
+
+def broken_by(error: RLJobError) -> Broken:
+    """What the other data buffers are told of `error`."""
+    return Broken(kind=type(error).__name__, words=str(error))
+
+
+def cause_of(broken: Broken) -> RLJobError:
+    """The error that a peer told of: of the same class, and a Bug when that is none of ours."""
+    return _error(broken.kind, broken.words)
+
+
+def to_flight(error: RLJobError) -> flight.FlightServerError:
+    """What a server raises so that its client can raise `error`."""
+    return flight.FlightServerError(_cut(str(error)), extra_info=type(error).__name__.encode())
+
+
+def from_flight(error: Exception, whom: str) -> RLJobError:
+    """The error that a call to `whom` means: what that side raised, by name; a lost peer whatever else it is.
+
+    Away where the same call may succeed in a moment.
+    """
+    if isinstance(error, flight.FlightTimedOutError):
+        return _timed_out(Away(f"{whom} did not answer in time: {_first_line(error)}"))
+    if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
+        return Away(f"{whom} does not answer: {_first_line(error)}")
+    if isinstance(error, (flight.FlightUnauthorizedError, flight.FlightUnauthenticatedError)):
+        return Refused(f"{whom} refused the call: {_first_line(error)}")
+    name = bytes(getattr(error, "extra_info", None) or b"").decode(errors="replace")
+    if name:
+        return _error(name, _first_line(error))
+    return PeerLost(f"{whom} cannot be reached: {_first_line(error)}")
+
+
+@contextmanager
+def errors_of(whom: str) -> Iterator[None]:
+    """What Flight raises in the block comes out as an error of ours."""
+    try:
+        yield
+    except RLJobError:
+        raise
+    except (flight.FlightError, pa.ArrowException, OSError) as error:  # a status "IOError" is an OSError here
+        raise from_flight(error, whom) from error
+
+
+def _error(name: str, words: str) -> RLJobError:
+    return _KINDS[name](words) if name in _KINDS else Bug(f"{name[:80]}: {words}")
+
+
+def _cut(words: str) -> str:
+    data = words.encode(errors="replace")
+    return data.decode() if len(data) <= MAX_WORDS_BYTES else data[:MAX_WORDS_BYTES].decode(errors="ignore") + " ..."
+
+
+def _timed_out(error: Away) -> Away:
+    error.timed_out = True
+    return error
+
+
+def _first_line(error: Exception) -> str:
+    # Arrow appends ". Detail: Failed" and, for bugs, the server's traceback
+    return str(error).split(". Detail:")[0]

@@ -1,0 +1,168 @@
+"""Who may talk to a data buffer: token, attempt and plan, shown in every call and checked before any handler runs."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import pyarrow.flight as flight
+
+from rljob_api.planning.plan import GroupPlan
+from rljob_api.vocabulary.keys import ENV_TOKEN_FILE
+from rljob_worker.databuffer.links.token import MAX_CHARACTERS, check_token, is_visible
+from rljob_worker.databuffer.routes.hosts import Host, Worker
+
+MIDDLEWARE = "rljob-fence"
+DATA_BUFFER = -1
+"""The rank of a caller that is no worker."""
+
+Headers = list[tuple[bytes, bytes]]
+
+_PREFIX = "x-rljob-"
+_TEXTS = ("token", "plan", "group")
+_NUMBERS = ("attempt", "host", "rank")
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who calls. `rank` is the rank in the group; DATA_BUFFER for a data buffer."""
+
+    token: str
+    attempt: int
+    plan_hash: str
+    group: str
+    host: int
+    rank: int = DATA_BUFFER
+
+    @property
+    def worker(self) -> Worker:
+        return Worker(self.group, self.rank)
+
+    @property
+    def pod(self) -> Host:
+        return Host(self.group, self.host)
+
+
+class Side(Enum):
+    """The two services of a data buffer."""
+
+    PEERS = "other data buffers"
+    WORKERS = "the workers of its host"
+
+
+class Lie(Exception):
+    """Headers that nobody of this job sends."""
+
+
+def headers_of(identity: Identity, own_life: str, expected_life: str | None) -> Headers:
+    """What a caller shows. `own_life` tells the caller's process from one that takes its place; `expected_life` the
+    one that is called. Raises InvalidJob for an empty token."""
+    check_token(identity.token)
+    shown = {
+        "token": identity.token,
+        "attempt": str(identity.attempt),
+        "plan": identity.plan_hash,
+        "group": identity.group,
+        "host": str(identity.host),
+        "rank": str(identity.rank),
+        "life": own_life,
+    }
+    if expected_life is not None:
+        shown["expects"] = expected_life
+    return [((_PREFIX + name).encode(), value.encode()) for name, value in shown.items()]
+
+
+def read_headers(headers: Mapping[str, Sequence[Any]]) -> Identity:
+    """Who shows these. Raises Lie naming the header that is missing, repeated, too long or no number."""
+    texts = {name: _text(headers, name) for name in _TEXTS}
+    numbers = {name: _number(headers, name) for name in _NUMBERS}
+    return Identity(texts["token"], numbers["attempt"], texts["plan"], texts["group"], numbers["host"], numbers["rank"])
+
+
+def refusal(caller: Identity, ours: Identity, side: Side, groups: Mapping[str, GroupPlan]) -> str | None:
+    """Why `caller` may not talk to us, or None. The token is compared in constant time and never shown."""
+    who = f"{caller.group or 'a stranger'}-{caller.host}"
+    if not ours.token:
+        return f"this data buffer has no token: {ENV_TOKEN_FILE} is empty"
+    if not hmac.compare_digest(caller.token.encode(), ours.token.encode()):
+        return f"{who} does not have the token of this job"
+    if caller.attempt != ours.attempt:
+        return f"{who} is of attempt {caller.attempt}, this data buffer serves attempt {ours.attempt}"
+    if caller.plan_hash != ours.plan_hash:
+        return f"{who} runs plan {caller.plan_hash[:12]}, this data buffer serves plan {ours.plan_hash[:12]}"
+    return _misplaced(caller, ours, side, groups)
+
+
+def _misplaced(caller: Identity, ours: Identity, side: Side, groups: Mapping[str, GroupPlan]) -> str | None:
+    group = groups.get(caller.group)
+    if group is None or not 0 <= caller.host < group.replicas:
+        return f"the plan has no host {caller.group}-{caller.host}"
+    who = f"the data buffer of host {caller.pod}" if caller.rank == DATA_BUFFER else str(caller.worker)
+    if (caller.rank == DATA_BUFFER) != (side is Side.PEERS):
+        return f"{who} speaks to the side for {side.value}"
+    if side is Side.PEERS:
+        return f"a second data buffer of host {caller.pod}" if caller.pod == ours.pod else None
+    if not 0 <= caller.rank < group.num_workers or caller.rank // group.workers_per_host != caller.host:
+        return f"the plan has no {caller.worker} on host {caller.pod}"
+    return None if caller.pod == ours.pod else f"{who} is of host {caller.pod}, this is host {ours.pod}"
+
+
+class Fence(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Server side: refuses before any handler runs.
+
+    `life` tells one process from the next at the same address: a data buffer that was restarted has lost its rows, and
+    a client that knew the one before must hear of it instead of waiting for them.
+    """
+
+    def __init__(self, ours: Identity, life: str, side: Side, groups: Sequence[GroupPlan]) -> None:
+        super().__init__()
+        check_token(ours.token)
+        self._ours = ours
+        self._life = life
+        self._side = side
+        self._groups = {group.name: group for group in groups}
+
+    def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> Caller:
+        try:
+            caller = read_headers(headers)
+            reason = refusal(caller, self._ours, self._side, self._groups)
+            life = _text(headers, "life")
+            expected = _text(headers, "expects") if _PREFIX + "expects" in headers else self._life
+        except Lie as error:
+            raise flight.FlightUnauthorizedError(str(error)) from None
+        if reason is not None:
+            raise flight.FlightUnauthorizedError(reason)
+        if expected != self._life:
+            raise flight.FlightUnauthorizedError("it has restarted, and the rows it held are lost")
+        return Caller(caller, life)
+
+
+class Caller(flight.ServerMiddleware):  # type: ignore[misc]
+    """Tells a handler who calls, and which process of that name."""
+
+    def __init__(self, identity: Identity, life: str) -> None:
+        super().__init__()
+        self.identity = identity
+        self.life = life
+
+
+def _text(headers: Mapping[str, Sequence[Any]], name: str) -> str:
+    values = headers.get(_PREFIX + name, ())
+    if len(values) != 1:
+        raise Lie(f"a call shows {len(values)} values of {_PREFIX}{name}, not one")
+    (value,) = values
+    if not isinstance(value, str) or not is_visible(value):
+        raise Lie(f"a call's {_PREFIX}{name} is not 1 to {MAX_CHARACTERS} visible ASCII characters")
+    return value
+
+
+def _number(headers: Mapping[str, Sequence[Any]], name: str) -> int:
+    text = _text(headers, name)
+    if not _NUMBER.fullmatch(text):
+        raise Lie(f"a call's {_PREFIX}{name} is {text[:20]}, no number of up to 9 digits")
+    return int(text)

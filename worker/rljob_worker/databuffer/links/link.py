@@ -1,0 +1,178 @@
+"""One link to a peer as decisions only: told what happened, it says what to do."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerMessage
+
+MAX_MESSAGES = 512
+MAX_BYTES = 1 << 20
+"""What an envelope holds, unless a single message is bigger."""
+MESSAGE_BYTES = 64
+"""What a message takes beside its texts and bytes, about."""
+PING_SECONDS = 2.0
+FIRST_RETRY_SECONDS = 0.05
+LAST_RETRY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Call the peer with `envelope`, then tell `carried` or `failed`."""
+
+    suspect: bool
+    """The call before ran out of time: this one may, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Tell `due` after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The peer has been away for too long; the link is over."""
+
+    since: float
+
+
+Effect = Start | Wait | Lost | None
+
+
+class _State(Enum):
+    IDLE = auto()
+    SENDING = auto()
+    """A call is under way."""
+    AWAY = auto()
+    """Waits before the next try."""
+    OVER = auto()
+    """Lost, or left: whatever is sent is forgotten."""
+
+
+class Link:
+    """Messages to one peer, numbered from 0: each stays until a call that held it was answered.
+
+    At most one call is under way. A call may have been carried out although it failed: the peer's `Inbox` knows by the
+    numbers what it has had.
+    """
+
+    def __init__(self) -> None:
+        self._outbox: deque[tuple[PeerMessage, int]] = deque()
+        self._first = 0
+        self._state = _State.IDLE
+        self._num_called: int
+        self._heard: float | None = None
+        self._away_since: float | None = None
+        self._retry_seconds = FIRST_RETRY_SECONDS
+        self._suspect = False
+        self._left = False
+
+    @property
+    def is_drained(self) -> bool:
+        return not self._outbox
+
+    @property
+    def is_over(self) -> bool:
+        return self._state is _State.OVER
+
+    @property
+    def has_left(self) -> bool:
+        return self._left
+
+    @property
+    def heard(self) -> float | None:
+        """When the peer last gave a sign of life."""
+        return self._heard
+
+    def hear(self, now: float) -> None:
+        """The peer called."""
+        self._heard = now
+
+    def send(self, message: PeerMessage) -> Effect:
+        if self.is_over:
+            return None
+        self._outbox.append((message, size_of(message)))
+        return self._start() if self._state is _State.IDLE else None
+
+    def look_after(self, now: float) -> Effect:
+        """Call a peer that has been silent for PING_SECONDS."""
+        silent_since = float("-inf") if self._heard is None else self._heard
+        if self._state is not _State.IDLE or self._left or now - silent_since < PING_SECONDS:
+            return None
+        return self._start()
+
+    def envelope(self) -> tuple[Envelope, int]:
+        """What the call that starts now carries, and about how many bytes."""
+        messages: list[PeerMessage] = []
+        num_bytes = 0
+        for message, size in self._outbox:
+            if messages and (len(messages) == MAX_MESSAGES or num_bytes + size > MAX_BYTES):
+                break
+            messages.append(message)
+            num_bytes += size
+        self._num_called = len(messages)
+        return Envelope(self._first, tuple(messages)), num_bytes
+
+    def carried(self, now: float) -> Effect:
+        """The call was answered."""
+        self._heard = now
+        self._away_since = None
+        self._retry_seconds = FIRST_RETRY_SECONDS
+        self._suspect = False
+        if self.is_over:
+            return None
+        for _ in range(self._num_called):
+            self._outbox.popleft()
+        self._first += self._num_called
+        if self._outbox:
+            return self._start()
+        self._state = _State.IDLE
+        return None
+
+    def failed(self, now: float, window_seconds: float, *, timed_out: bool) -> Effect:
+        """The call was not answered. Lost once that has lasted for `window_seconds`."""
+        if self._left:
+            self.end()
+        if self.is_over:
+            return None
+        self._away_since = now if self._away_since is None else self._away_since
+        self._suspect = timed_out
+        if now - self._away_since >= window_seconds:
+            self.end()
+            return Lost(self._away_since)
+        self._state = _State.AWAY
+        seconds, self._retry_seconds = self._retry_seconds, min(2 * self._retry_seconds, LAST_RETRY_SECONDS)
+        return Wait(seconds)
+
+    def due(self) -> Effect:
+        """The wait is over."""
+        return self._start() if self._state is _State.AWAY else None
+
+    def leave(self) -> None:
+        """The peer is about to end: it gets what it still takes."""
+        self._left = True
+
+    def end(self) -> None:
+        """Nothing is sent any more."""
+        self._state = _State.OVER
+        self._outbox.clear()
+
+    def _start(self) -> Start:
+        self._state = _State.SENDING
+        return Start(self._suspect)
+
+
+def size_of(message: PeerMessage) -> int:
+    """Bytes of a message on the wire, about."""
+    values = (getattr(message, name) for name in message.__struct_fields__)
+    return MESSAGE_BYTES + sum(_size(value) for value in values)
+
+
+def _size(value: object) -> int:
+    if isinstance(value, (bytes, str)):
+        return len(value)
+    return 9 * len(value) if isinstance(value, tuple) else 0

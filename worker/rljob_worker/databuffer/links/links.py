@@ -1,0 +1,288 @@
+"""All links of this data buffer: messages, questions and streams, and which peers are lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.connection import MAX_BYTES, Connection
+from rljob_worker.databuffer.links.faults import Away
+from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.links.inbox import Hears, Inbox
+from rljob_worker.databuffer.links.lanes import Lane
+from rljob_worker.databuffer.links.link import Effect, Link, Lost, Start, Wait, size_of
+from rljob_worker.databuffer.links.questions import ask_all
+from rljob_worker.databuffer.protocol.codec import encode
+from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.work import Fails, Timer
+from rljob_worker.errors import PeerLost, RLJobError
+
+CALL_SECONDS = 5.0
+HURRIED_SECONDS = 0.5
+BYTES_PER_SECOND = 10e6
+"""How slow a peer may read an envelope."""
+SWEEP_SECONDS = 0.5
+MAX_LIFE_BYTES = 100
+NUM_THREADS = 64
+NUM_SUSPECT_THREADS = 16
+
+Clock = Callable[[], float]
+
+
+class _Peer:
+    def __init__(self, host: Host, connection: Connection) -> None:
+        self.host = host
+        self.connection = connection
+        self.link = Link()
+        self.cause: RLJobError | None = None
+        """Why it is lost."""
+
+
+class Links:
+    """Speaks with the other data buffers.
+
+    Only peers that are watched, and those with something to hear, are called, each by one call at a time. A call that
+    ran out of time is repeated on threads of its own: peers that hang do not stop messages to the others.
+
+    life: tells this process from one that takes its place.
+    hears: gets every message of every peer, exactly once, those of one peer in order; from a thread of the server.
+    lost: told once of a peer that restarted, refuses us, or has been away for longer than its window.
+    fails: told of what `hears` raises, and of everything else that is no peer's fault.
+    retry_seconds: how long a peer that has answered before may be away.
+    start_seconds: the same for one that never has: pods do not start together.
+    """
+
+    def __init__(
+        self,
+        *,
+        book: AddressBook,
+        identity: Identity,
+        life: str,
+        hears: Hears,
+        lost: Callable[[Host, PeerLost], None],
+        fails: Fails,
+        timer: Timer,
+        retry_seconds: float,
+        start_seconds: float,
+        call_seconds: float = CALL_SECONDS,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._book = book
+        self._identity = identity
+        self._life = life
+        self._inbox = Inbox(hears, fails)
+        self._lost = lost
+        self._fails = fails
+        self._timer = timer
+        self._retry_seconds = retry_seconds
+        self._start_seconds = start_seconds
+        self._call_seconds = call_seconds
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._peers: dict[Host, _Peer] = {}
+        self._watched: set[Host] = set()
+        self._closed = False
+        self._calls = Lane("messages", NUM_THREADS, fails)
+        self._suspects = Lane("messages-to-suspects", NUM_SUSPECT_THREADS, fails)
+        timer.after(SWEEP_SECONDS, self._sweep)
+
+    # ---- messages
+
+    def send(self, host: Host, message: PeerMessage) -> None:
+        """Queue a message; never blocks. What is sent to a peer that is lost is forgotten."""
+        if size_of(message) > MAX_BYTES:
+            raise Bug(f"{type(message).__name__} to host {host} has {size_of(message):,} bytes, at most {MAX_BYTES:,}")
+        with self._changed:
+            peer = self._peer(host)
+            self._do(peer, peer.link.send(message))
+
+    def watch(self, hosts: Iterable[Host]) -> None:
+        """Call these whenever they have been silent, until they leave."""
+        with self._changed:
+            for host in hosts:
+                self._watched.add(host)
+                peer = self._peer(host)
+                self._do(peer, peer.link.look_after(self._clock()))
+
+    @property
+    def peers(self) -> list[Host]:
+        """Everybody that was spoken with."""
+        with self._changed:
+            return list(self._peers)
+
+    def has_left(self, host: Host) -> bool:
+        """Whether the peer said that it ends."""
+        with self._changed:
+            return host in self._peers and self._peers[host].link.has_left
+
+    def leaving(self, host: Host) -> None:
+        """The peer said that it ends: its silence means nothing from now on."""
+        with self._changed:
+            peer = self._peer(host)
+            peer.link.leave()
+        if peer.link.is_drained:
+            peer.connection.close()
+
+    def take(self, sender: Host, life: str, envelope: Envelope) -> str:
+        """What a peer's link carried here; returns our life. Raises what the peer is to be told."""
+        with self._changed:
+            peer = self._peer(sender)
+            peer.link.hear(self._clock())
+        try:
+            peer.connection.expect(life)
+            self._inbox.take(sender, life, envelope)
+        except PeerLost as error:
+            self._give_up(peer, error)
+            raise
+        return self._life
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything sent has arrived, but for what was sent to peers that are lost."""
+        with self._changed:
+            return self._is_drained()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until `drained`; returns whether it is."""
+        with self._changed:
+            return self._changed.wait_for(self._is_drained, seconds)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        with self._changed:
+            self._closed = True
+            peers = list(self._peers.values())
+            for peer in peers:
+                peer.link.end()
+        self._calls.close()
+        self._suspects.close()
+        for peer in peers:
+            peer.connection.close()
+
+    # ---- questions and streams
+
+    def ask(self, hosts: Sequence[Host], question: Question, seconds: float) -> dict[Host, Answer | PeerLost]:
+        """What each peer answers, all asked at once and bounded in all by `seconds`: for error messages only."""
+        with self._changed:
+            connections = {host: self._peer(host).connection for host in hosts}
+        return ask_all(connections, question, seconds)
+
+    def stream(self, host: Host, ticket: Ticket, seconds: float) -> Iterator[pa.RecordBatch]:
+        """Record batches of a peer, which may take up to `seconds` to the last; for a stream thread.
+
+        Raises what the peer raised by name, also in the middle; Away when the same call may succeed in a moment: then
+        the peer is called until it answers or is lost.
+        """
+        with self._changed:
+            peer = self._peer(host)
+            if peer.cause is not None:
+                raise type(peer.cause)(*peer.cause.args)
+        try:
+            yield from peer.connection.stream(encode(ticket), seconds)
+        except Away:
+            with self._changed:
+                self._do(peer, peer.link.look_after(float("inf")))
+            raise
+
+    # ---- what happens to a link
+
+    def _peer(self, host: Host) -> _Peer:
+        assert host != self._identity.pod, "a data buffer does not call itself"
+        if host not in self._peers:
+            connection = Connection(host, self._book, self._identity, self._life, self._clock)
+            self._peers[host] = _Peer(host, connection)
+        return self._peers[host]
+
+    def _do(self, peer: _Peer, effect: Effect) -> None:
+        match effect:
+            case Start(suspect=suspect):
+                lane = self._suspects if suspect else self._calls
+                lane.submit(f"messages to host {peer.host}", lambda hurried: self._call(peer, hurried))
+            case Wait(seconds=seconds):
+                self._timer.after(seconds, lambda: self._due(peer))
+
+    def _due(self, peer: _Peer) -> None:
+        with self._changed:
+            self._do(peer, peer.link.due())
+
+    def _sweep(self) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            now = self._clock()
+            for host in self._watched:
+                peer = self._peers[host]
+                self._do(peer, peer.link.look_after(now))
+        self._timer.after(SWEEP_SECONDS, self._sweep)
+
+    def _call(self, peer: _Peer, hurried: bool) -> None:
+        with self._changed:
+            if peer.link.is_over:
+                return
+            envelope, num_bytes = peer.link.envelope()
+        seconds = (HURRIED_SECONDS if hurried else self._call_seconds) + num_bytes / BYTES_PER_SECOND
+        try:
+            life = peer.connection.act("deliver", encode(envelope), seconds)
+            peer.connection.expect(_life(life))
+        except Away as error:
+            self._failed(peer, error)
+        except RLJobError as error:
+            self._give_up(peer, error)
+        else:
+            self._carried(peer)
+
+    def _carried(self, peer: _Peer) -> None:
+        with self._changed:
+            self._do(peer, peer.link.carried(self._clock()))
+            if peer.link.is_drained:
+                self._changed.notify_all()
+
+    def _failed(self, peer: _Peer, error: Away) -> None:
+        peer.connection.renew()
+        with self._changed:
+            now = self._clock()
+            effect = peer.link.failed(now, self._window(peer), timed_out=error.timed_out)
+            self._do(peer, effect)
+            heard = peer.link.heard
+        if isinstance(effect, Lost):
+            last = f"it was last heard {now - heard:.1f} s ago" if heard is not None else "it has never been heard"
+            self._give_up(peer, PeerLost(f"{error}; away for {now - effect.since:.1f} s, {last}"))
+        elif peer.link.is_over:
+            self._end(peer)
+
+    def _give_up(self, peer: _Peer, error: RLJobError) -> None:
+        """This peer will not do any more: nothing is sent, and whoever needs it hears of it once."""
+        self._end(peer)
+        with self._changed:
+            if self._closed or peer.link.has_left or peer.cause is not None:
+                return
+            peer.cause = error
+        if isinstance(error, PeerLost):
+            self._lost(peer.host, error)
+        else:
+            self._fails(error)
+
+    def _end(self, peer: _Peer) -> None:
+        with self._changed:
+            peer.link.end()
+            self._changed.notify_all()
+        peer.connection.close()
+
+    def _window(self, peer: _Peer) -> float:
+        known = peer.link.heard is not None or self._book.lists_the_living
+        return self._retry_seconds if known else self._start_seconds
+
+    def _is_drained(self) -> bool:
+        return all(peer.link.is_drained for peer in self._peers.values())
+
+
+def _life(answer: bytes) -> str:
+    if not 0 < len(answer) <= MAX_LIFE_BYTES or not answer.isascii():
+        raise Malformed(f"{len(answer):,} bytes do not tell one data buffer from the next")
+    return answer.decode()

@@ -1,0 +1,444 @@
+"""Data buffers that speak over real sockets."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rljob_worker.databuffer.links.connection import MAX_BYTES
+from rljob_worker.databuffer.links.faults import Away, Refused
+from rljob_worker.databuffer.links.links import (
+    BYTES_PER_SECOND,
+    CALL_SECONDS,
+    HURRIED_SECONDS,
+    NUM_SUSPECT_THREADS,
+    NUM_THREADS,
+    SWEEP_SECONDS,
+)
+from rljob_worker.databuffer.links.tests.pair import BATCH, SCHEMA, Speaker, speaking, write_book
+from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.peer_side import (
+    ChunkTicket,
+    Down,
+    Envelope,
+    Leaving,
+    PeerMessage,
+    RowsTaken,
+    WhatDoTheyDo,
+)
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.errors import BadData, InvalidJob, PeerLost
+from rljob_worker.tests.waiting import wait_for
+
+A, B = Host("a", 0), Host("b", 0)
+TICKET = ChunkTicket("weights", 1, 0, 0)
+ANSWER = {"0": {"question": "WhatDoTheyDo"}}
+
+
+def message(number: int) -> RowsTaken:
+    return RowsTaken("a->b", number, (1, 2))
+
+
+@contextlib.contextmanager
+def two(directory: Path, **options: Any) -> Iterator[tuple[Speaker, Speaker]]:
+    book = directory / "book.json"
+    with speaking(A, book, **options) as a, speaking(B, book, **options) as b:
+        write_book(book, {"a": [a.address], "b": [b.address]})
+        yield a, b
+
+
+@contextlib.contextmanager
+def closed_port() -> Iterator[str]:
+    """An address where nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+# ---- messages
+
+
+def test_messages_arrive_in_order_and_the_sender_knows_when(tmp_path: Path):
+    with two(tmp_path) as (a, b):
+        assert a.links.drained and a.links.flush(0.0)
+        for number in range(2000):
+            a.links.send(B, message(number))
+        assert a.links.flush(30.0) and a.links.drained
+        assert b.heard == [(A, message(number)) for number in range(2000)]
+        assert (a.lost, b.lost, a.failed, b.failed) == ([], [], [], [])
+
+
+def test_messages_of_many_threads_both_ways_are_each_heard_once(tmp_path: Path):
+    with two(tmp_path) as (a, b):
+
+        def send(first: int) -> None:
+            for number in range(first, first + 200):
+                a.links.send(B, message(number))
+                b.links.send(A, message(number))
+
+        threads = [threading.Thread(target=send, args=(first,)) for first in range(0, 1000, 200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert a.links.flush(30.0) and b.links.flush(30.0)
+        for heard in (a.messages, b.messages):
+            steps = [said.step for said in heard if isinstance(said, RowsTaken)]
+            assert sorted(steps) == list(range(1000))
+            # what one thread sent is heard in its order
+            assert all(
+                [s for s in steps if s // 200 == part] == list(range(part * 200, part * 200 + 200)) for part in range(5)
+            )
+
+
+def test_a_message_of_eight_mebibytes_arrives_whole(tmp_path: Path):
+    with two(tmp_path) as (a, b):
+        said = Down("verdict", 3, bytes(range(256)) * (8 << 12))
+        a.links.send(B, said)
+        assert a.links.flush(30.0) and b.messages == [said]
+
+
+def test_a_message_that_no_peer_would_read_is_refused_where_it_is_sent(tmp_path: Path):
+    with two(tmp_path) as (a, _), pytest.raises(Bug, match="Down to host b-0 has 268,435,.* at most 268,435,456"):
+        a.links.send(B, Down("verdict", 3, bytes(MAX_BYTES)))
+
+
+def test_what_a_handler_raises_is_no_matter_of_the_sender(tmp_path: Path):
+    def hears(sender: Host, said: PeerMessage) -> None:
+        if said == message(1):
+            raise BadData("rows too wide")
+
+    with two(tmp_path) as (a, b):
+        b.hears = hears
+        for number in range(3):
+            a.links.send(B, message(number))
+        assert a.links.flush(30.0) and len(b.heard) == 3
+        (error,) = b.failed
+        assert isinstance(error, BadData)
+        assert str(error) == "RowsTaken from host a-0, edge a->b, step 1: rows too wide"
+        assert (a.lost, a.failed, b.lost) == ([], [], [])
+
+
+def test_a_peer_may_start_after_the_first_message(tmp_path: Path):
+    book = tmp_path / "book.json"
+    with speaking(A, book) as a:
+        a.links.send(B, message(0))
+        assert not a.links.flush(0.2) and not a.links.drained
+        with speaking(B, book) as b:
+            write_book(book, {"a": [a.address], "b": [b.address]})
+            assert a.links.flush(30.0) and b.messages == [message(0)] and a.lost == []
+
+
+def test_a_data_buffer_that_closed_sends_no_more_and_loses_nobody(tmp_path: Path):
+    with two(tmp_path) as (a, b):
+        a.links.send(B, message(0))
+        assert a.links.flush(30.0)
+        a.links.close()
+        a.links.send(B, message(1))
+        assert a.links.drained and b.messages == [message(0)] and a.lost == []
+
+
+def test_nothing_is_told_after_the_end(tmp_path: Path):
+    with two(tmp_path) as (a, _):
+        assert a.links.take(B, "first", Envelope(0, ())) == a.life
+        a.links.close()
+        with pytest.raises(Refused, match="host b-0 has restarted"):
+            a.links.take(B, "second", Envelope(0, ()))
+        assert a.lost == []
+
+
+def test_what_calls_may_take():
+    assert (CALL_SECONDS, HURRIED_SECONDS, BYTES_PER_SECOND, SWEEP_SECONDS) == (5.0, 0.5, 1e7, 0.5)
+    assert (NUM_THREADS, NUM_SUSPECT_THREADS) == (64, 16)
+
+
+# ---- peers that are away
+
+
+def test_a_peer_that_cannot_be_reached_is_lost_once_by_name(tmp_path: Path):
+    book = tmp_path / "book.json"
+    with closed_port() as nobody, speaking(A, book) as a:
+        write_book(book, {"a": [a.address], "b": [nobody]})
+        a.links.send(B, message(0))
+        ((host, error),) = wait_for(lambda: list(a.lost))
+        assert host == B and type(error) is PeerLost
+        assert "the data buffer of host b-0 does not answer" in str(error)
+        assert "it has never been heard" in str(error) and "away for 0." in str(error)
+        a.links.send(B, message(1))
+        a.links.watch([B])
+        with pytest.raises(PeerLost, match="host b-0 does not answer.*; away for"):
+            list(a.links.stream(B, TICKET, 1.0))
+        assert a.links.drained and len(a.lost) == 1 and a.failed == []
+
+
+def test_a_peer_that_was_never_heard_has_longer_unless_the_book_lists_the_living(tmp_path: Path):
+    with closed_port() as nobody:
+        by_name, by_file = nobody.replace("127.0.0.1", "localhost"), tmp_path / "book.json"
+        write_book(by_file, {"b": [nobody]})
+        timing = {"retry_seconds": 0.0, "start_seconds": 1e6}
+        with speaking(A, by_name, **timing) as patient, speaking(A, by_file, **timing) as quick:
+            patient.links.send(B, message(0))
+            quick.links.send(B, message(0))
+            assert wait_for(lambda: quick.lost) and patient.lost == [] and not patient.links.drained
+
+
+def test_a_peer_that_has_called_is_known_although_it_was_never_reached(tmp_path: Path):
+    with closed_port() as nobody, speaking(A, nobody, retry_seconds=0.0, start_seconds=1e6) as a:
+        a.links.send(B, message(0))
+        with speaking(B, a.address) as b:
+            b.links.send(A, message(1))
+            assert b.links.flush(30.0)
+        ((host, error),) = wait_for(lambda: list(a.lost))
+        assert host == B and "it was last heard" in str(error)
+
+
+def test_a_watched_peer_that_ends_is_lost_and_one_that_left_is_not(tmp_path: Path):
+    with two(tmp_path) as (a, b):
+        a.links.watch([B])
+        b.links.watch([A])
+        b.links.send(A, Leaving())
+        assert b.links.flush(30.0)
+        a.links.leaving(B)
+        a.links.send(B, message(0))
+        assert a.links.flush(30.0) and b.messages == [message(0)]
+        assert b.server is not None and a.server is not None
+        a.server.shutdown()
+        ((host, error),) = wait_for(lambda: list(b.lost))
+        assert host == A and "it was last heard" in str(error)
+        b.server.shutdown()
+        a.links.send(B, message(1))
+        assert a.links.flush(30.0) and a.lost == []
+
+
+def test_only_peers_that_are_watched_are_called_while_there_is_nothing_to_say(tmp_path: Path):
+    book = tmp_path / "book.json"
+    other = Host("b", 1)
+    with speaking(A, book) as a, speaking(B, book) as b, speaking(other, book) as c:
+        write_book(book, {"a": [a.address], "b": [b.address, c.address]})
+        a.links.send(B, message(0))
+        a.links.watch([other])
+        # at once, and after two seconds of silence
+        wait_for(lambda: c.num_taken == 2)
+        assert (b.num_taken, a.num_taken, c.heard) == (1, 0, [])
+
+
+def test_whoever_takes_the_place_of_a_peer_that_left_is_no_matter(tmp_path: Path):
+    book = tmp_path / "book.json"
+    with speaking(A, book) as a, speaking(B, book) as b:
+        write_book(book, {"a": [a.address], "b": [b.address]})
+        a.links.send(B, message(0))
+        assert a.links.flush(30.0) and b.server is not None
+        a.links.leaving(B)
+        port = b.server.port
+        b.server.shutdown()
+        with speaking(B, book, "second", port=port) as another:
+            a.links.send(B, message(1))
+            assert a.links.flush(30.0) and another.heard == [] and (a.lost, a.failed) == ([], [])
+
+
+def test_messages_pass_more_hung_peers_than_there_are_threads(tmp_path: Path):
+    num_hung = NUM_THREADS + 36
+    book = tmp_path / "book.json"
+    go_on = threading.Event()
+    healthy = Host("b", num_hung)
+    with (
+        speaking(A, book, call_seconds=300.0, retry_seconds=300.0) as a,
+        speaking(B, book) as hung,
+        speaking(healthy, book) as well,
+    ):
+        hung.hears = lambda sender, said: bool(go_on.wait()) and None
+        write_book(book, {"a": [a.address], "b": [hung.address] * num_hung + [well.address]})
+        a.links.watch([Host("b", index) for index in range(num_hung)])
+        for index in range(num_hung):
+            a.links.send(Host("b", index), message(index))
+        for number in range(3):
+            a.links.send(healthy, message(number))
+            wait_for(lambda expected=number + 1: len(well.heard) == expected)
+        names = [thread.name for thread in threading.enumerate()]
+        assert sum(name.startswith("messages_") for name in names) <= NUM_THREADS
+        assert sum(name.startswith("messages-to-suspects_") for name in names) <= NUM_SUSPECT_THREADS
+        assert (a.lost, a.failed) == ([], [])
+        go_on.set()
+
+
+def test_a_hung_peer_is_lost_after_a_call_that_timed_out_and_its_window(tmp_path: Path):
+    go_on = threading.Event()
+    with two(tmp_path, call_seconds=0.2, retry_seconds=0.5) as (a, b):
+        b.hears = lambda sender, said: bool(go_on.wait()) and None
+        a.links.send(B, message(0))
+        ((host, error),) = wait_for(lambda: list(a.lost))
+        go_on.set()
+        assert host == B and "the data buffer of host b-0 did not answer in time" in str(error)
+        assert b.messages == [message(0)]
+
+
+def test_a_call_that_timed_out_and_was_carried_out_is_not_heard_twice(tmp_path: Path):
+    go_on = threading.Event()
+    with two(tmp_path, call_seconds=0.2, retry_seconds=300.0) as (a, b):
+        b.hears = lambda sender, said: bool(go_on.wait()) and None
+        a.links.send(B, message(0))
+        a.links.send(B, message(1))
+        assert not a.links.flush(0.5)
+        go_on.set()
+        assert a.links.flush(30.0)
+        assert b.messages == [message(0), message(1)] and a.lost == []
+
+
+def test_a_network_that_comes_and_goes_costs_no_message_and_doubles_none(tmp_path: Path):
+    with two(tmp_path, call_seconds=0.2, retry_seconds=300.0) as (a, b):
+        assert b.server is not None
+        port, sent = b.server.port, 0
+        for _ in range(4):
+            for _ in range(300):
+                a.links.send(B, message(sent))
+                sent += 1
+            wait_for(lambda: len(b.heard) > 0)
+            b.server.shutdown()
+            for _ in range(10):
+                a.links.send(B, message(sent))
+                sent += 1
+            b.serve(port)
+        assert a.links.flush(60.0)
+        assert b.messages == [message(number) for number in range(sent)]
+        assert (a.lost, a.failed, b.lost, b.failed) == ([], [], [], [])
+
+
+def test_a_restarted_peer_is_noticed_by_whoever_calls_it_and_by_whoever_it_calls(tmp_path: Path):
+    book = tmp_path / "book.json"
+    restarted = "the data buffer of host b-0.* has restarted, and the rows it held are lost"
+    with speaking(A, book) as a, speaking(B, book) as b:
+        write_book(book, {"a": [a.address], "b": [b.address]})
+        a.links.send(B, message(0))
+        assert a.links.flush(30.0) and b.server is not None
+        port = b.server.port
+        b.server.shutdown()
+        with speaking(B, book, "second", port=port) as again:
+            with pytest.raises(Refused, match="it has restarted"):
+                list(a.links.stream(B, TICKET, 5.0))
+            a.links.send(B, message(1))
+            ((host, error),) = wait_for(lambda: list(a.lost))
+            assert host == B and again.heard == []
+            with pytest.raises(Refused, match=restarted):
+                raise error
+    with speaking(A, book) as a, speaking(B, book) as b:
+        write_book(book, {"a": [a.address], "b": [b.address]})
+        b.links.send(A, message(0))
+        assert b.links.flush(30.0)
+        with speaking(B, book, "second") as again:
+            again.links.send(A, message(7))
+            ((host, error),) = wait_for(lambda: list(again.lost))
+            assert host == A and isinstance(error, Refused)
+            ((host, error),) = wait_for(lambda: list(a.lost))
+            assert host == B and a.messages == [message(0)]
+            with pytest.raises(Refused, match=restarted):
+                raise error
+
+
+def test_a_book_without_the_peer_breaks_by_name_and_is_not_the_peers_fault(tmp_path: Path):
+    with two(tmp_path) as (a, b):
+        a.links.send(Host("b", 1), message(0))
+        (error,) = wait_for(lambda: list(a.failed))
+        assert isinstance(error, InvalidJob) and "no address of host b-1: its list for group b has 1 hosts" in str(
+            error
+        )
+        a.links.send(B, message(0))
+        assert a.links.flush(30.0) and len(b.heard) == 1 and a.lost == []
+
+
+# ---- questions and streams
+
+
+def test_questions_go_to_all_at_once_and_those_not_answered_are_lost_peers(tmp_path: Path):
+    go_on = threading.Event()
+    book = tmp_path / "book.json"
+    first, second = Host("b", 1), Host("b", 2)
+    with closed_port() as nobody, two(tmp_path) as (a, b), speaking(first, book) as hung:
+
+        def hang(question: object) -> dict[str, Any]:
+            go_on.wait()
+            return {}
+
+        hung.answers = hang
+        write_book(book, {"b": [b.address, hung.address, nobody]})
+        answers = a.links.ask([first, second, B], WhatDoTheyDo(), 1.0)
+        go_on.set()
+        assert answers[B] == ANSWER and list(answers) == [first, second, B]
+        for host in (first, second):
+            error = answers[host]
+            assert isinstance(error, PeerLost) and f"the data buffer of host {host} d" in str(error)
+        assert a.links.ask([], WhatDoTheyDo(), 1.0) == {} and a.lost == []
+
+
+def test_what_an_answering_peer_raises_is_told_instead(tmp_path: Path):
+    def fails(question: object) -> dict[str, Any]:
+        raise KeyError("a->b")
+
+    with two(tmp_path) as (a, b):
+        b.answers = fails
+        error = a.links.ask([B], WhatDoTheyDo(), 5.0)[B]
+        assert isinstance(error, PeerLost) and str(error) == "the data buffer of host b-0: ask: KeyError('a->b')"
+
+
+def test_a_stream_gives_what_is_there(tmp_path: Path):
+    with two(tmp_path) as (a, _):
+        table = pa.Table.from_batches(a.links.stream(B, TICKET, 5.0))
+        assert table.schema == SCHEMA and table["n"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "raised, kind, words",
+    [(BadData("no such share"), BadData, "^no such share$"), (KeyError("x"), Bug, r"a stream: KeyError\('x'\)")],
+)
+def test_errors_of_a_stream_keep_their_names_at_its_start_and_in_its_middle(
+    tmp_path: Path, raised: Exception, kind: type, words: str
+):
+    def at_once(ticket: object) -> Any:
+        raise raised
+
+    def later(ticket: object) -> Any:
+        yield BATCH
+        raise raised
+
+    with two(tmp_path) as (a, b):
+        b.streams = at_once
+        with pytest.raises(kind, match=words):
+            list(a.links.stream(B, TICKET, 5.0))
+        b.streams = later
+        batches = a.links.stream(B, TICKET, 5.0)
+        assert next(batches) == BATCH
+        with pytest.raises(kind, match=words):
+            next(batches)
+        assert a.lost == []
+
+
+def test_a_stream_of_a_peer_that_is_away_looks_after_it(tmp_path: Path):
+    book = tmp_path / "book.json"
+    with closed_port() as nobody, speaking(A, book) as a:
+        write_book(book, {"b": [nobody]})
+        with pytest.raises(Away, match="host b-0 does not answer"):
+            list(a.links.stream(B, TICKET, 1.0))
+        ((host, _),) = wait_for(lambda: list(a.lost))
+        assert host == B
+
+
+@pytest.mark.parametrize("answer", ["", "x" * 101, "\u00e9"])
+def test_answers_that_are_none_are_refused_by_name(tmp_path: Path, answer: str):
+    with two(tmp_path) as (a, b):
+        b.take = lambda sender, life, envelope: answer  # type: ignore[method-assign]
+        a.links.send(B, message(0))
+        ((host, error),) = wait_for(lambda: list(a.lost))
+        assert host == B and isinstance(error, Malformed)
+        assert str(error) == f"{len(answer.encode())} bytes do not tell one data buffer from the next"
+
+
+@pytest.mark.parametrize("answer", ["x", "x" * 100])
+def test_any_short_text_tells_one_data_buffer_from_the_next(tmp_path: Path, answer: str):
+    with two(tmp_path) as (a, b):
+        b.take = lambda sender, life, envelope: answer  # type: ignore[method-assign]
+        a.links.send(B, message(0))
+        assert a.links.flush(30.0) and a.lost == []

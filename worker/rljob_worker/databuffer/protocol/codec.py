@@ -1,0 +1,40 @@
+"""Messages as MessagePack, checked against their types as they are read: what is malformed is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from rljob_worker.databuffer.protocol.errors import Malformed
+from rljob_worker.databuffer.protocol.peer_side import Envelope, Question, Ticket
+from rljob_worker.databuffer.protocol.worker_side import WorkerAnswer, WorkerRequest
+
+T = TypeVar("T")
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def encode(message: msgspec.Struct | dict[str, Any]) -> bytes:
+    return _ENCODER.encode(message)
+
+
+class _Reads:
+    """A decoder of one kind of messages."""
+
+    def __init__(self, name: str, kind: Any) -> None:
+        self._name = name
+        self._decoder = msgspec.msgpack.Decoder(kind)
+
+    def __call__(self, data: Any) -> Any:
+        try:
+            return self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Malformed(f"{len(data):,} bytes are no {self._name}: {error}") from error
+
+
+read_envelope = _Reads("envelope of messages", Envelope)
+read_ticket = _Reads("ticket", Ticket)
+read_question = _Reads("question", Question)
+read_request = _Reads("request of a worker", WorkerRequest)
+read_answer = _Reads("answer to a worker", WorkerAnswer)

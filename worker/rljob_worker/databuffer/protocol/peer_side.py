@@ -1,0 +1,147 @@
+"""What data buffers tell each other: frozen messages through links, tickets of streams, questions for error messages.
+
+Messages arrive exactly once and in order (`links`); nobody waits for an answer. Bytes of rows and of weights are
+fetched as streams, and only when they are there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
+    """One message to a peer."""
+
+
+class RowsOffered(Message, frozen=True):
+    """The sender has sealed all its parts that feed a share: what they hold of it, `Header.to_bytes`."""
+
+    edge: str
+    step: int
+    share: int
+    header: bytes
+    kinds: dict[str, list[Any]]
+    """What each column is made of, `Kind.to_json`."""
+
+
+class RowsTaken(Message, frozen=True):
+    """The sender has copied everything offered to it for these shares."""
+
+    edge: str
+    step: int
+    shares: tuple[int, ...]
+
+
+class Up(Message, frozen=True):
+    """What the hosts below the sender have contributed to a gathering, merged."""
+
+    topic: str
+    step: int
+    payload: bytes
+
+
+class Down(Message, frozen=True):
+    """What everybody below is told."""
+
+    topic: str
+    step: int
+    payload: bytes
+
+
+class ChunkOffered(Message, frozen=True):
+    """The sender holds a chunk of one version of some weights."""
+
+    edge: str
+    version: int
+    source: int
+    """Number of the source among the edge's sources."""
+    index: int
+    """Number of the chunk among its source's, from 0."""
+    num_bytes: int
+    table: bytes
+    """What lies in the chunk; only workers read it."""
+    checksum: int
+
+
+class ChunkTaken(Message, frozen=True):
+    """The sender has copied a chunk and found its checksum right."""
+
+    edge: str
+    version: int
+    source: int
+    index: int
+
+
+class SourceClosed(Message, frozen=True):
+    """A source has sent all its chunks of a version."""
+
+    edge: str
+    version: int
+    source: int
+    num_chunks: int
+
+
+class Broken(Message, frozen=True):
+    """The data plane cannot go on: class and words of the first cause."""
+
+    kind: str
+    words: str
+
+
+class Leaving(Message, frozen=True):
+    """The sender's workers are done and it ends: its silence means nothing."""
+
+
+PeerMessage = RowsOffered | RowsTaken | Up | Down | ChunkOffered | ChunkTaken | SourceClosed | Broken | Leaving
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Messages number `first`, `first` + 1, … of the sender to the receiver, counted from 0. None: a sign of life."""
+
+    first: int
+    messages: tuple[PeerMessage, ...]
+
+
+class RowsTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
+    """Asks for the rows that were offered for a share."""
+
+    edge: str
+    step: int
+    share: int
+    chunk_bytes: int
+    """Size of the record batches, about."""
+
+
+class ChunkTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
+    """Asks for a chunk that was offered."""
+
+    edge: str
+    version: int
+    source: int
+    index: int
+
+
+Ticket = RowsTicket | ChunkTicket
+
+
+class WhatIsMissing(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
+    """Which producers of the asked host have not put their part yet, and what each last said it was doing."""
+
+    edge: str
+    step: int
+
+
+class WhatDoTheyDo(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
+    """What the workers of the asked host last said they were doing, a line each."""
+
+
+class WhatTheyPosted(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The last posts of the workers of the asked host."""
+
+
+Question = WhatIsMissing | WhatDoTheyDo | WhatTheyPosted
+"""Answered at once with a dictionary of plain values by rank."""
+
+Answer = dict[str, Any]

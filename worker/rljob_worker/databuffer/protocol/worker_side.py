@@ -1,0 +1,270 @@
+"""What the workers of a host ask their own data buffer: one request, one answer, each a frozen type.
+
+A request that has to wait is answered `NotYet` after at most `HELD_SECONDS`, and asked again: signals reach the
+worker's Python between two calls, and a dead worker leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+HELD_SECONDS = 1.0
+"""Longest that a data buffer holds a call of a worker."""
+
+
+class Request(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
+    """One question of a worker; who asks is in the call's headers."""
+
+
+class Waiting(Request, frozen=True, kw_only=True):
+    """A request that may have to wait."""
+
+    waited: float
+    """Seconds since it was asked for the first time."""
+    seconds: float
+    """How long its worker waits in all."""
+
+
+class Hello(Request, frozen=True, kw_only=True):
+    """First of all: answered by `Welcome`."""
+
+
+class Post(Request, frozen=True, kw_only=True):
+    """What this worker does, for whoever waits for it."""
+
+    status: dict[str, Any]
+
+
+class AskStatus(Request, frozen=True, kw_only=True):
+    """Last posts of the workers of a host: answered by `Statuses`."""
+
+    group: str
+    host: int
+
+
+class ReserveRows(Waiting, frozen=True, kw_only=True):
+    """Room for this worker's part of an edge: `Room`."""
+
+    edge: str
+    step: int
+    num_bytes: int
+
+
+class SealRows(Request, frozen=True, kw_only=True):
+    """The part is written: `Done`."""
+
+    edge: str
+    step: int
+    contents: dict[str, Any]
+
+
+class GetRows(Waiting, frozen=True, kw_only=True):
+    """This worker's share: `Rows`."""
+
+    edge: str
+    step: int
+
+
+class ReleaseRows(Request, frozen=True, kw_only=True):
+    """The worker does not look at its share any more: `Done`."""
+
+    edge: str
+    step: int
+
+
+class Drain(Waiting, frozen=True, kw_only=True):
+    """Wait until everything this worker put, sent and said has arrived: `Done`."""
+
+
+class OpenVersion(Request, frozen=True, kw_only=True):
+    """This source begins to send a version: `Done`."""
+
+    edge: str
+    version: int
+
+
+class ReserveChunk(Waiting, frozen=True, kw_only=True):
+    """A slot for the next chunk: `Room`."""
+
+    edge: str
+    version: int
+
+
+class SealChunk(Request, frozen=True, kw_only=True):
+    """The chunk is written: `Done`."""
+
+    edge: str
+    version: int
+    offset: int
+    num_bytes: int
+    table: bytes
+    checksum: int
+
+
+class CloseVersion(Request, frozen=True, kw_only=True):
+    """This source has sent everything of the version: `Done`."""
+
+    edge: str
+    version: int
+
+
+class NextChunk(Waiting, frozen=True, kw_only=True):
+    """Any chunk of the version that this worker has not had: `Chunk`, or `Complete` after the last."""
+
+    edge: str
+    version: int
+
+
+class ReleaseChunk(Request, frozen=True, kw_only=True):
+    """The worker has copied a chunk: `Done`."""
+
+    edge: str
+    version: int
+    source: int
+    index: int
+
+
+class SkipVersion(Request, frozen=True, kw_only=True):
+    """The worker wants no more of a version: `Done`."""
+
+    edge: str
+    version: int
+
+
+class Report(Request, frozen=True, kw_only=True):
+    """This worker's report of a step: `Done`."""
+
+    step: int
+    payload: bytes
+
+
+class Collect(Waiting, frozen=True, kw_only=True):
+    """The lead's: the merged reports of all workers, `Said`."""
+
+    step: int
+
+
+class Announce(Request, frozen=True, kw_only=True):
+    """The lead's: tell everyone, `Done`."""
+
+    topic: str
+    step: int
+    payload: bytes
+
+
+class Await(Waiting, frozen=True, kw_only=True):
+    """What the lead announced: `Said`."""
+
+    topic: str
+    step: int
+
+
+class RequestStop(Request, frozen=True, kw_only=True):
+    """Somebody asked this worker to stop; the lead hears of it at once: `Done`."""
+
+
+class IsStopRequested(Request, frozen=True, kw_only=True):
+    """The lead's: whether any worker was asked to stop, `Flag`."""
+
+
+WorkerRequest = (
+    Hello | Post | AskStatus | ReserveRows | SealRows | GetRows | ReleaseRows | Drain
+    | OpenVersion | ReserveChunk | SealChunk | CloseVersion | NextChunk | ReleaseChunk | SkipVersion
+    | Report | Collect | Announce | Await | RequestStop | IsStopRequested
+)  # fmt: skip
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
+    """What a worker is told."""
+
+
+class Done(Answer, frozen=True, kw_only=True):
+    """It is so."""
+
+
+class NotYet(Answer, frozen=True, kw_only=True):
+    """Ask again."""
+
+
+class EdgeOfWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One worker's ends of an edge."""
+
+    columns: list[str]
+    part: int | None
+    share: int | None
+
+
+class WeightsOfWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One worker's ends of an edge of weights."""
+
+    source: int | None
+    """Its number among the sources."""
+    receives: bool
+    slot_bytes: int
+    """Room of a chunk."""
+
+
+class Welcome(Answer, frozen=True, kw_only=True):
+    """What a client must know."""
+
+    arena: str
+    capacity: int
+    life: str
+    """Tells this process from one that takes its place."""
+    edges: dict[str, EdgeOfWorker]
+    weights: dict[str, WeightsOfWorker]
+    deadline_seconds: float
+
+
+class Statuses(Answer, frozen=True, kw_only=True):
+    """By rank; empty while the host has not started."""
+
+    by_rank: dict[int, dict[str, Any]]
+
+
+class Room(Answer, frozen=True, kw_only=True):
+    """Where to write, in bytes from the start of the arena."""
+
+    offset: int
+
+
+class Rows(Answer, frozen=True, kw_only=True):
+    """Where a share lies."""
+
+    offset: int
+    contents: dict[str, Any]
+    producer_seconds: float
+    transfer_seconds: float
+
+
+class Chunk(Answer, frozen=True, kw_only=True):
+    """Where a chunk lies."""
+
+    source: int
+    index: int
+    offset: int
+    num_bytes: int
+    table: bytes
+
+
+class Complete(Answer, frozen=True, kw_only=True):
+    """All chunks of all sources have been had."""
+
+    num_chunks: int
+
+
+class Said(Answer, frozen=True, kw_only=True):
+    """Bytes that others said."""
+
+    payload: bytes
+
+
+class Flag(Answer, frozen=True, kw_only=True):
+    """Yes or no."""
+
+    value: bool
+
+
+WorkerAnswer = Done | NotYet | Welcome | Statuses | Room | Rows | Chunk | Complete | Said | Flag

@@ -1,0 +1,286 @@
+"""What the workers of this host put, until everybody it is for has taken it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.databuffer.protocol.peer_side import PeerMessage, RowsOffered, RowsTaken
+from rljob_worker.databuffer.protocol.worker_side import HELD_SECONDS, NotYet, ReserveRows, Room
+from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Part
+from rljob_worker.databuffer.routes.assignment import Assignment, Layout
+from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.stage_route import StageRoute
+from rljob_worker.databuffer.rows.arrangement import Header
+from rljob_worker.databuffer.rows.segment import Bytes, Contents, Views, views
+from rljob_worker.databuffer.rows.stream import Selection, header_of
+from rljob_worker.databuffer.store.arena import rounded
+from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments, explain_late
+from rljob_worker.databuffer.work import Work
+from rljob_worker.errors import DeadlineExceeded
+
+Int64 = NDArray[np.int64]
+
+Gathers = Callable[[str, int, int, bytes], None]
+"""Says what a part holds, to the tree: topic, step, part, layout."""
+
+
+class Sends(Protocol):
+    """The part of the links that rows use."""
+
+    def send(self, host: Host, message: PeerMessage) -> None: ...
+
+
+class Counts(Protocol):
+    """The figures of what is put."""
+
+    def put(self, edge: str, rows: int, num_bytes: int) -> None: ...
+
+
+def layout_topic(edge: str) -> str:
+    """Under what name the layouts of an edge are gathered."""
+    return f"layout/{edge}"
+
+
+class Producing:
+    """Parts: room for them, who gets their rows, who has taken them."""
+
+    def __init__(
+        self,
+        here: Host,
+        edges: Edges,
+        segments: Segments,
+        memory: Bytes,
+        *,
+        monitor: Monitor,
+        links: Sends,
+        work: Work,
+        gathers: Gathers,
+        offers_here: Callable[[EdgeStep, int], None],
+        metrics: Counts,
+        staleness: int,
+    ) -> None:
+        self._here = here
+        self._edges = edges
+        self._segments = segments
+        self._memory = memory
+        self._monitor = monitor
+        self._links = links
+        self._work = work
+        self._gathers = gathers
+        self._offers_here = offers_here
+        self._metrics = metrics
+        self._staleness = staleness
+
+    # ---- putting
+
+    def reserve(self, worker: Worker, request: ReserveRows) -> Room | NotYet:
+        """Room for a worker's part. Raises DeadlineExceeded when time is up, or at once when waiting cannot help."""
+        route = self._edges.routes[request.edge]
+        part = route.part_of(worker)
+        assert part is not None, f"{worker} puts nothing on edge {request.edge}"
+        item = Item(request.edge, request.step, "part", part)
+        with self._monitor.look():
+            self._refuse_hopeless(route, worker, item, request.num_bytes)
+        left = max(0.0, min(HELD_SECONDS, request.seconds - request.waited))
+        segment = self._monitor.wait(lambda: self._try_reserve(item, request.num_bytes), left)
+        if segment is not None:
+            return Room(offset=segment.offset)
+        if request.waited < request.seconds:
+            return NotYet()
+        with self._monitor.look():
+            raise DeadlineExceeded(self._why_no_room(item, request))
+
+    def seal(self, worker: Worker, edge: str, step: int, contents: Contents) -> None:
+        """A part is written: tell who it is for, or tell the others what is in it."""
+        route = self._edges.routes[edge]
+        number = route.part_of(worker)
+        assert number is not None, f"{worker} puts nothing on edge {edge}"
+        segment = self._leased(Item(edge, step, "part", number))
+        rows = views(self._memory, segment.offset, contents)
+        self._metrics.put(edge, contents.num_rows, contents.num_bytes)
+        layout = Layout.of_part(number, rows.index)
+        with self._monitor.change():
+            state = self._edges.at(edge, step)
+            assert number not in state.sealed, f"{segment.item} was put twice"
+            segment.contents = contents
+            part = Part(segment)
+            state.parts[number] = part
+            state.sealed.add(number)
+        if route.needs_layouts:
+            self._gathers(layout_topic(edge), step, number, layout.to_bytes())
+        else:
+            fed = self._hand_out(state, {number: route.assign(step, layout)})
+            if fed:
+                self._work.submit(f"offers of {state.name}", lambda: self._offer(state, fed))
+
+    def assigned(self, edge: str, step: int, payload: bytes) -> None:
+        """The layout of a step is complete: every host works out alike who gets which row."""
+        route, layout = self._edges.routes[edge], Layout.from_bytes(payload)
+        assignment = Assignment(layout, route.assign(step, layout), route.num_shares)
+        with self._monitor.change():
+            state = self._edges.at(edge, step)
+            state.assignment = assignment
+            here = list(state.parts)
+        self._offer(state, self._hand_out(state, {number: assignment.shares_of_part(number) for number in here}))
+
+    # ---- giving
+
+    def selections(self, edge: str, step: int, share: int) -> list[Selection]:
+        """The rows of a share that are held here: what was offered."""
+        with self._monitor.look():
+            parts = self._edges.at(edge, step).feeding(share)
+            assert parts, f"share {share} of edge {edge}, step {step}, is not held here: taken before, or never offered"
+            return [self._selection(part, share) for part in parts]
+
+    def taken(self, host: Host, message: RowsTaken) -> None:
+        """A data buffer has copied what was offered to it."""
+        with self._monitor.change():
+            state = self._edges.find(message.edge, message.step)
+            for share in message.shares:
+                reader = Reader(str(host), share)
+                parts = [] if state is None else state.feeding(share)
+                offered = any(reader in (part.segment.readers or ()) for part in parts)
+                assert state is not None and offered, f"share {share} was not offered to host {host}, or taken before"
+                self.release(state, share, host)
+
+    def release(self, state: EdgeStep, share: int, host: Host) -> None:
+        """The same for a data buffer that may be our own; under the lock."""
+        for part in state.feeding(share):
+            self._segments.release(part.segment, Reader(str(host), share))
+        self.forget_read(state)
+
+    @staticmethod
+    def forget_read(state: EdgeStep) -> None:
+        """Parts that everybody has read are not here any more; under the lock."""
+        state.parts = {number: part for number, part in state.parts.items() if part.segment.readers != set()}
+
+    def unread(self, worker: Worker) -> list[Segment]:
+        """What a worker has put and somebody has not read; under the lock."""
+        return [segment for segment in self._segments.held() if self._is_from(segment, worker)]
+
+    def late_readers(self, worker: Worker, seconds: float) -> DeadlineExceeded:
+        """Why a worker cannot leave: who has not read what it put."""
+        late = "; ".join(explain_late(segment) for segment in self.unread(worker)[:8])
+        return DeadlineExceeded(f"{worker} waited {seconds:.1f} s for what it put to be read: {late or 'nothing'}")
+
+    def _hand_out(self, state: EdgeStep, shares_of_rows: Mapping[int, Int64]) -> list[int]:
+        """It is known who gets the rows of some parts; returns the shares that other hosts are still to be offered."""
+        fed = {number: self._rows_of(state, number, shares) for number, shares in shares_of_rows.items()}
+        with self._monitor.change():
+            for number, rows_of in fed.items():
+                part = state.parts[number]
+                part.rows_of = rows_of
+                readers = [Reader(str(h), share) for share in rows_of for h in state.route.consumer_hosts(share)]
+                self._segments.set_readers(part.segment, readers)
+            self.forget_read(state)
+            shares = sorted({share for rows_of in fed.values() for share in rows_of})
+            complete = [share for share in shares if self._is_complete(state, share)]
+            state.offered.update(complete)
+            at = {share: state.route.consumer_hosts(share) for share in complete}
+        for share in complete:
+            if self._here in at[share]:
+                self._offers_here(state, share)
+        return [share for share in complete if at[share] != [self._here]]
+
+    def _rows_of(self, state: EdgeStep, number: int, shares: Int64) -> dict[int, Int64]:
+        rows_of = split_by(shares)
+        fed = state.route.shares_fed_by(number, state.assignment)
+        strays = sorted(rows_of.keys() - set(fed))
+        assert not strays, f"part {number} of {state.name} has rows of ranks {strays}; by ordinal it feeds {list(fed)}"
+        return {share: rows_of.get(share, _NONE) for share in fed}
+
+    @staticmethod
+    def _is_complete(state: EdgeStep, share: int) -> bool:
+        """Whether everything of this host that feeds a share is there and has not been offered."""
+        if share in state.offered:
+            return False
+        if state.assignment is not None:  # a layout is complete only when all parts are sealed
+            return True
+        here = [part for part in state.route.parts_of(share, None) if state.route.producer_host(part) == state.here]
+        return all(part in state.parts and state.parts[part].rows_of is not None for part in here)
+
+    def _offer(self, state: EdgeStep, shares: Sequence[int]) -> None:
+        """Tell the other hosts that read them."""
+        for share in shares:
+            message = _message(state, share, header_of(self.selections(state.route.name, state.step, share)))
+            for host in state.route.consumer_hosts(share):
+                if host != self._here:
+                    self._links.send(host, message)
+
+    def _selection(self, part: Part, share: int) -> Selection:
+        assert part.rows_of is not None
+        return self.views_of(part), part.rows_of[share]
+
+    def views_of(self, part: Part) -> Views:
+        assert part.segment.contents is not None
+        return views(self._memory, part.segment.offset, part.segment.contents)
+
+    # ---- room
+
+    def _try_reserve(self, item: Item, num_bytes: int) -> Segment | None:
+        return None if self._braked_by(item) is not None else self._segments.try_reserve(item, num_bytes)
+
+    def _braked_by(self, item: Item) -> Segment | None:
+        """The part, `staleness` + 2 steps back or more, that somebody has still to read: nobody gets further ahead."""
+        for state in self._edges.steps(item.edge):
+            if state.step <= item.step - self._staleness - 2 and item.number in state.parts:
+                return state.parts[item.number].segment
+        return None
+
+    def _why_no_room(self, item: Item, request: ReserveRows) -> str:
+        behind = self._braked_by(item)
+        if behind is not None:
+            return (
+                f"{item} waited {request.waited:.1f} s for readers {self._staleness + 2} steps behind: "
+                + explain_late(behind)
+            )
+        return self._segments.explain_full(item, request.num_bytes, request.waited)
+
+    def _leased(self, item: Item) -> Segment:
+        with self._monitor.look():
+            return next(segment for segment in self._segments.held() if segment.item == item)
+
+    def _refuse_hopeless(self, route: StageRoute, worker: Worker, item: Item, num_bytes: int) -> None:
+        """Fail at once when the room is held by what is freed only after this put."""
+        kept = sum(s.num_bytes for s in self._segments.held() if self._outlasts(route, worker, item, s))
+        needed = kept + rounded(num_bytes)
+        if needed > self._segments.capacity:
+            raise DeadlineExceeded(
+                f"no room for {item}: {num_bytes:,} bytes, while {kept:,} bytes in the same data buffer are inputs of "
+                "this step or wait for stages that run later on this host, so waiting cannot help. dataBuffer.memory "
+                f"leaves {self._segments.capacity:,} bytes for rows; this step needs at least {needed:,}"
+            )
+
+    def _outlasts(self, route: StageRoute, worker: Worker, item: Item, segment: Segment) -> bool:
+        """Whether a segment is certainly held until after the put of `item`."""
+        other = self._edges.routes[segment.item.edge]
+        if segment.item.step < item.step:
+            return False
+        ranks = [reader.share for reader in segment.readers or () if reader.is_rank]
+        if ranks or segment.item.what == "share":
+            return route.in_step or worker.rank in ranks
+        return segment.item.what == "part" and segment.item != item and route.is_later(other)
+
+    def _is_from(self, segment: Segment, worker: Worker) -> bool:
+        route = self._edges.routes[segment.item.edge]
+        return segment.item.what == "part" and route.producer(segment.item.number) == worker
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def split_by(keys: Int64) -> dict[int, Int64]:
+    """Positions of every distinct key, ascending; [rows] -> key -> [its rows]."""
+    order = np.argsort(keys, kind="stable")
+    unique, first = np.unique(keys[order], return_index=True)
+    return dict(zip(unique.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
+
+
+def _message(state: EdgeStep, share: int, header: Header) -> RowsOffered:
+    kinds = {name: kind.to_json() for name, kind in header.kinds.items()}
+    return RowsOffered(state.route.name, state.step, share, header.to_bytes(), kinds)

@@ -1,0 +1,347 @@
+"""Shares in whole jobs without sockets, in any order of events: every row arrives once, and nothing is left behind."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rljob_api.pipeline.meshes import Mesh
+from rljob_worker.batch import Batch
+from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
+from rljob_worker.databuffer.protocol.worker_side import ReserveRows
+from rljob_worker.databuffer.pull.consuming import why_not_ready
+from rljob_worker.databuffer.pull.edges import Phase
+from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.rows.tests.batches import same
+from rljob_worker.databuffer.tests.gang import group, part, plan_of, rows, stage, two_stages
+from rljob_worker.databuffer.tests.simulated import Job, held_bytes, workers
+from rljob_worker.errors import DeadlineExceeded
+
+EDGE = "a->b"
+COLUMNS = ("ids", "score")
+
+
+def producers(job):
+    return workers("rollout", range(job.plan.group("rollout").num_workers))
+
+
+def consumers(job):
+    return workers("train", range(job.plan.group("train").num_workers))
+
+
+def put_all(job, step, scattered=None):
+    made = producers(job)
+    for index, worker in enumerate(made):
+        mine = part(job.plan, step, index, len(made)) if scattered is None else scattered[index]
+        assert job.put(worker, step, EDGE, mine), f"no room for {worker}"
+
+
+def want_all(job, step):
+    return [job.want(worker, step, EDGE) for worker in consumers(job)]
+
+
+def take_all(job, step):
+    """What every consumer gets, copied and given back."""
+    got = []
+    for worker in consumers(job):
+        found = job.get(worker, step, EDGE)
+        assert found is not None, [share.phase for _, share in want_all(job, step)]
+        got.append(found.take(np.arange(len(found))))
+    for worker in consumers(job):
+        job.host_of(worker).release(worker, step, EDGE)
+    return got
+
+
+sizes = st.tuples(st.integers(1, 4), st.integers(1, 3))
+
+
+@settings(max_examples=80)
+@given(
+    sizes,
+    sizes,
+    st.sampled_from(["None", "Tokens"]),
+    st.booleans(),
+    st.integers(1, 9),
+    st.integers(0, 2**32),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_every_row_arrives_once_in_any_order_of_events(
+    made, used, balance, groups, batch_size, seed, consumers_first, breaks
+):
+    plan = two_stages(made, used, balance=balance, needs_groups=groups, batch_size=batch_size)
+    job = Job(plan, seed=seed, streams_that_break=breaks)
+    for step in (1, 2, 3):
+        if consumers_first:
+            want_all(job, step)
+            job.go_on(job.random.randrange(10))
+        put_all(job, step)
+        want_all(job, step)
+        job.go_on()
+        got = take_all(job, step)
+        job.go_on()
+        assert same(Batch.concat(got), part(plan, step, 0, 1).select(COLUMNS))
+    assert held_bytes(job) == {}
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.sampled_from(["None", "Tokens"]))
+def test_peers_of_a_copy_read_the_same_rows_wherever_they_are(seed, balance):
+    job = Job(two_stages((2, 1), (4, 2), tp=4, balance=balance), seed=seed)
+    put_all(job, 1)
+    want_all(job, 1)
+    job.go_on()
+    got = take_all(job, 1)
+    assert all(same(got[0], other) for other in got[1:4]) and all(same(got[4], other) for other in got[5:])
+    job.go_on()
+    assert held_bytes(job) == {}
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32))
+def test_rows_that_lie_anywhere_find_their_share_also_a_share_without_rows(seed):
+    plan = two_stages((2, 2), (3, 1), batch_size=1, group_size=2, producer_balance="Tokens", balance="Tokens")
+    job = Job(plan, seed=seed)
+    whole = part(plan, 1, 0, 1)
+    put_all(job, 1, [whole.take([]), whole.take([1]), whole.take([0]), whole.take([])])
+    want_all(job, 1)
+    job.go_on()
+    got = take_all(job, 1)
+    # two rows for three shares; the empty one knows the columns all the same
+    assert sorted(len(batch) for batch in got) == [0, 1, 1]
+    assert all(batch["ids"].dtype == "int64" and batch["score"].dtype == "float32" for batch in got)
+    job.go_on()
+    assert held_bytes(job) == {}
+
+
+def test_a_part_that_is_a_share_is_read_where_it_lies():
+    job = Job(plan_of([group("train", 1, 1, ["a", "b"])], in_one_place(), {EDGE: COLUMNS}))
+    me = Worker("train", 0)
+    host = job.host_of(me)
+    assert job.put(me, 1, EDGE, part(job.plan, 1, 0, 1))
+    before = host.segments.used_bytes
+    job.want(me, 1, EDGE)
+    job.go_on()
+    found = job.get(me, 1, EDGE)
+    assert found is not None and np.shares_memory(found["ids"].values, host.memory)
+    assert host.segments.used_bytes == before
+    host.release(me, 1, EDGE)
+    assert held_bytes(job) == {}
+
+
+def in_one_place(balance="None"):
+    return [stage("a", "train", Mesh()), stage("b", "train", Mesh(), balance)]
+
+
+# ---- early rows
+
+
+def early_job(capacity, seed=0):
+    """Two hosts of producers, one consumer; the first has put 8 rows of 5,000 tokens of 8 bytes: 320,000 bytes."""
+    job = Job(two_stages((2, 1), (1, 1)), capacity=capacity, seed=seed)
+    lengths = [5_000] * 16
+    first, second = (part(job.plan, 1, index, 2, lengths) for index in range(2))
+    want_all(job, 1)
+    assert job.put(Worker("rollout", 0), 1, EDGE, first)
+    job.go_on()
+    return job, second
+
+
+def test_early_rows_come_while_others_are_still_computed_and_are_fetched_once():
+    job, second = early_job(1 << 20)
+    assert job.streamed == [(Host("train", 0), Host("rollout", 0))]
+    job.put(Worker("rollout", 1), 1, EDGE, second)
+    job.go_on()
+    assert same(take_all(job, 1)[0], part(job.plan, 1, 0, 1, [5_000] * 16).select(COLUMNS))
+    assert sorted(str(source) for _, source in job.streamed) == ["rollout-0", "rollout-1"]
+    job.go_on()
+    assert held_bytes(job) == {}
+
+
+def test_early_rows_never_take_the_room_of_their_own_share():
+    # the share takes 640,000 bytes and a little, the arena has 700,000: early rows would have left 380,000
+    job, second = early_job(700_000)
+    assert job.streamed == [(Host("train", 0), Host("rollout", 0))]  # 320,000 bytes are less than half
+    job.put(Worker("rollout", 1), 1, EDGE, second)
+    job.go_on()
+    assert same(take_all(job, 1)[0], part(job.plan, 1, 0, 1, [5_000] * 16).select(COLUMNS))
+    # they were given up, and fetched again to their place
+    assert sorted(str(source) for _, source in job.streamed) == ["rollout-0", "rollout-0", "rollout-1"]
+
+
+def test_rows_are_not_fetched_early_where_they_would_leave_less_than_half():
+    job, _ = early_job(600_000)
+    assert job.streamed == [] and held_bytes(job) == {"rollout-0": 323_584}
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.integers(0, 4))
+def test_early_streams_that_break_are_as_if_they_had_not_been_tried(seed, breaks):
+    job = Job(two_stages((4, 1), (1, 2), batch_size=8), seed=seed, streams_that_break=breaks)
+    want_all(job, 1)
+    for index, worker in enumerate(producers(job)):
+        assert job.put(worker, 1, EDGE, part(job.plan, 1, index, 4))
+        job.go_on(job.random.randrange(12))
+    job.go_on()
+    assert same(Batch.concat(take_all(job, 1)), part(job.plan, 1, 0, 1).select(COLUMNS))
+    job.go_on()
+    assert held_bytes(job) == {}
+
+
+# ---- wide, and under pressure
+
+
+@pytest.mark.parametrize("percent", [30, 60, 90])
+@pytest.mark.parametrize("balance", ["None", "Tokens"])
+def test_shares_that_fill_the_arena_arrive_however_many_sources_there_are(percent, balance):
+    # 40 hosts of one row each to one rank; the share takes so much of the arena of its host
+    lengths = [percent * 250] * 40  # of 8 bytes: 40 rows of 2,000 bytes per percent are 80,000 of a million
+    plan = two_stages((40, 1), (1, 1), balance=balance, batch_size=40, group_size=1)
+    job = Job(plan, capacity=8_100_000, seed=percent, fan_out=32)
+    want_all(job, 1)
+    for index, worker in enumerate(producers(job)):
+        assert job.put(worker, 1, EDGE, part(plan, 1, index, 40, lengths))
+        job.go_on(7)
+    job.go_on()
+    assert same(take_all(job, 1)[0], part(plan, 1, 0, 1, lengths).select(COLUMNS))
+    job.go_on()
+    assert held_bytes(job) == {}
+
+
+def test_shares_of_one_host_take_turns_when_there_is_room_for_one():
+    # the part takes 137 pages, all there are; each of its halves takes 69
+    job = Job(two_stages((1, 1), (1, 2), batch_size=2, group_size=1), capacity=137 * 4096)
+    assert job.put(Worker("rollout", 0), 1, EDGE, part(job.plan, 1, 0, 1, [35_000, 35_000]))
+    want_all(job, 1)
+    job.go_on()
+    phases = sorted(share.phase.name for _, share in want_all(job, 1))
+    assert phases == ["READY", "ROOM"]
+    state, waiting = next((state, share) for state, share in want_all(job, 1) if share.phase is Phase.ROOM)
+    words = why_not_ready(state, waiting, job.hosts[Host("train", 0)].segments, 2.0, [])
+    assert "no room for share" in words and "not yet read by rank" in words
+    ready = next(worker for worker in consumers(job) if job.get(worker, 1, EDGE) is not None)
+    job.host_of(ready).release(ready, 1, EDGE)
+    job.go_on()
+    (other,) = [worker for worker in consumers(job) if worker != ready]
+    assert job.get(other, 1, EDGE) is not None
+
+
+# ---- who may be how far ahead
+
+
+def test_nobody_puts_a_step_before_the_one_two_steps_back_has_been_read():
+    job = Job(two_stages((1, 1), (1, 1)))
+    me = Worker("rollout", 0)
+    assert job.put(me, 1, EDGE, part(job.plan, 1, 0, 1)) and job.put(me, 2, EDGE, part(job.plan, 2, 0, 1))
+    job.go_on()
+    with pytest.raises(DeadlineExceeded, match="readers 2 steps behind: part 0 of edge a->b, step 1, not yet read"):
+        late_reserve(job, me, 3)
+    want_all(job, 1)
+    job.go_on()
+    assert job.put(me, 3, EDGE, part(job.plan, 3, 0, 1))
+
+
+def late_reserve(job, worker, step):
+    """A reservation whose time is up."""
+    host = job.host_of(worker)
+    host.producing.reserve(worker, ReserveRows(edge=EDGE, step=step, num_bytes=1, waited=5.0, seconds=5.0))
+
+
+@pytest.mark.parametrize("balance", ["None", "Tokens"])
+def test_a_consumer_that_is_behind_still_finds_all_its_steps(balance):
+    job = Job(two_stages((2, 1), (2, 1), balance=balance))
+    quick, slow = consumers(job)
+    for step in range(1, 7):
+        # the quick one has read everything, the slow one's host has its rows and its worker is two steps behind
+        put_all(job, step)
+        want_all(job, step)
+        job.go_on()
+        assert job.get(quick, step, EDGE) is not None
+        job.host_of(quick).release(quick, step, EDGE)
+        if step > 2:
+            assert job.get(slow, step - 2, EDGE) is not None
+            job.host_of(slow).release(slow, step - 2, EDGE)
+
+
+def test_rows_that_were_given_back_are_not_read_again():
+    job = Job(two_stages((1, 1), (1, 1)))
+    (me,) = consumers(job)
+    put_all(job, 1)
+    want_all(job, 1)
+    job.go_on()
+    assert job.get(me, 1, EDGE) is not None
+    job.host_of(me).release(me, 1, EDGE)
+    with pytest.raises(OutOfOrder, match="rank 0 asks for share 0 of edge a->b, step 1 again, which it has released"):
+        job.get(me, 1, EDGE)
+
+
+def test_a_step_that_is_over_is_forgotten_and_says_so():
+    job = Job(two_stages((1, 1), (1, 1)))
+    (me,) = consumers(job)
+    for step in range(1, 6):
+        put_all(job, step)
+        want_all(job, step)
+        job.go_on()
+        take_all(job, step)
+        job.go_on()
+    with pytest.raises(OutOfOrder, match="step 2 of edge a->b is over: step 5 is here"):
+        job.get(me, 2, EDGE)
+    assert [state.step for state in job.host_of(me).edges.steps(EDGE)] == [3, 4, 5]
+
+
+# ---- room that cannot come free
+
+
+def test_inputs_of_the_same_step_are_no_room_to_wait_for():
+    """b reads 300,000 bytes and writes 300,000 for c, in an arena of 500,000: its input is given back at the end."""
+    stages = [stage("a", "train", Mesh()), stage("b", "train", Mesh()), stage("c", "train", Mesh(), "Tokens")]
+    plan = plan_of(
+        [group("train", 1, 1, ["a", "b", "c"])], stages, {EDGE: ["ids"], "b->c": ["ids"]}, batch_size=1, group_size=1
+    )
+    job = Job(plan, capacity=500_000)
+    me = Worker("train", 0)
+    batch = rows([0], 1, [37_000])
+    assert job.put(me, 1, EDGE, batch)
+    job.want(me, 1, EDGE)
+    job.go_on()
+    assert job.get(me, 1, EDGE) is not None
+    with pytest.raises(DeadlineExceeded, match="are inputs of this step or wait for stages.*waiting cannot help"):
+        job.put(me, 1, "b->c", batch)
+
+
+def test_what_other_groups_still_read_can_come_free():
+    job = Job(two_stages((1, 1), (1, 1), batch_size=1, group_size=1), capacity=500_000)
+    me = Worker("rollout", 0)
+    assert job.put(me, 1, EDGE, rows([0], 1, [37_000] * 2))
+    assert not job.put(me, 2, EDGE, rows([1], 1, [37_000] * 2))  # not yet, and no error
+    want_all(job, 1)
+    job.go_on()
+    assert job.put(me, 2, EDGE, rows([1], 1, [37_000] * 2))
+
+
+# ---- what makes no sense
+
+
+def test_a_part_is_put_once():
+    job = Job(two_stages((1, 1), (1, 1)))
+    put_all(job, 1)
+    with pytest.raises(AssertionError, match="part 0 of edge a->b, step 1 was put twice"):
+        put_all(job, 1)
+
+
+def test_rows_of_ranks_that_a_part_does_not_feed_are_no_secret():
+    job = Job(two_stages((2, 1), (2, 1)))
+    with pytest.raises(AssertionError, match=r"has rows of ranks \[1\]; by ordinal it feeds \[0\]"):
+        job.put(Worker("rollout", 0), 1, EDGE, part(job.plan, 1, 1, 2))
+
+
+def test_messages_between_two_hosts_are_one_offer_and_one_receipt_for_each_share():
+    job = Job(two_stages((3, 2), (1, 2), balance="Tokens", batch_size=12))
+    put_all(job, 1)
+    want_all(job, 1)
+    job.go_on()
+    offers = [(str(sender), message.share) for sender, _, message in job.delivered if isinstance(message, RowsOffered)]
+    taken = [message.shares for _, _, message in job.delivered if isinstance(message, RowsTaken)]
+    assert sorted(offers) == [(f"rollout-{host}", share) for host in range(3) for share in range(2)]
+    assert sorted(taken) == [(0,)] * 3 + [(1,)] * 3

@@ -1,0 +1,87 @@
+"""Layouts: which producer holds which row; and, once all are known, which share every row belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.arrow_table import Compression, table_from_bytes, table_to_bytes
+from rljob_worker.row_index import RowIndex
+
+Int64 = NDArray[np.int64]
+
+PLAIN_ROWS = 4096
+"""So few, 128 KiB, travel faster as they are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Rows of some parts: parts int64 [rows], ascending, and the index of as many rows; within a part rows ascend."""
+
+    parts: Int64
+    index: RowIndex
+
+    @staticmethod
+    def of_part(part: int, index: RowIndex) -> Layout:
+        return Layout(np.full(len(index), part, np.int64), index)
+
+    @staticmethod
+    def merge(layouts: Sequence[Layout]) -> Layout:
+        """All rows; parts in ascending order, so that the result does not depend on who arrived first."""
+        parts = np.concatenate([layout.parts for layout in layouts])
+        order = np.argsort(parts, kind="stable")
+        return Layout(parts[order], RowIndex.concat([layout.index for layout in layouts]).take(order))
+
+    def to_bytes(self) -> bytes:
+        """Arrow IPC stream; many rows are compressed, for ids that count up shrink to a tenth."""
+        compression: Compression | None = "zstd" if len(self.parts) > PLAIN_ROWS else None
+        return table_to_bytes({"part": self.parts} | self.index.columns(), compression)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Layout:
+        columns = table_from_bytes(data)
+        return Layout(columns["part"], RowIndex.of_columns(columns))
+
+
+def merge_layouts(payloads: Sequence[bytes]) -> bytes:
+    """What a host of the tree does with the layouts of its own parts and of those below it."""
+    return Layout.merge([Layout.from_bytes(payload) for payload in payloads]).to_bytes()
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """A complete layout, and the share of every row of it."""
+
+    layout: Layout
+    shares: Int64
+    num_shares: int
+
+    def shares_of_part(self, part: int) -> Int64:
+        """Share of every row of one part, in the part's row order."""
+        first, last = np.searchsorted(self.layout.parts, [part, part + 1])
+        return self.shares[first:last]
+
+    @cached_property
+    def _pairs(self) -> Int64:
+        """Distinct (part, share) of all rows, [pairs, 2], ascending."""
+        keys = np.unique(self.layout.parts * self.num_shares + self.shares)
+        return np.stack(np.divmod(keys, self.num_shares), axis=1)
+
+    @cached_property
+    def _empty(self) -> frozenset[int]:
+        """Shares without a row: part 0 feeds them, for somebody must tell the columns' types."""
+        return frozenset(range(self.num_shares)) - set(self._pairs[:, 1].tolist())
+
+    def parts_of(self, share: int) -> tuple[int, ...]:
+        """Parts that feed a share."""
+        found = self._pairs[self._pairs[:, 1] == share, 0].tolist()
+        return tuple(found) or (0,)
+
+    def shares_fed_by(self, part: int) -> tuple[int, ...]:
+        """The other way round."""
+        fed = set(self._pairs[self._pairs[:, 0] == part, 1].tolist())
+        return tuple(sorted(fed | self._empty if part == 0 else fed))

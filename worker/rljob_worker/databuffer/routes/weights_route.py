@@ -1,0 +1,159 @@
+"""The way of weights: every source is the root of a tree of its own over the hosts that receive. Pure.
+
+    source 0 ─▶ A ─┬▶ B ─┬▶ D      source 1 ─▶ C ─┬▶ D ─┬▶ A      …
+                   └▶ C  └▶ E                     └▶ E  └▶ B
+
+A source's host has one child, the others have two: a source sends its part once, and targets pass it on. The trees are
+rotated against each other, so that who passes on much of one source passes on little of another, and the links of all
+hosts carry about the same.
+
+A host keeps WINDOW slots for each source whose chunks pass through it, and no chunk ever lies in another source's slot.
+So a tree waits only for its own hosts further down and for their ranks, which take chunks of all sources as they come:
+what waits for what has no circle, though A is above B in one tree and below it in another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.planning.weights import WINDOW, WeightFlow, least_memory, slot_bytes, weight_flows
+from rljob_api.vocabulary.quantity import format_bytes
+from rljob_worker.databuffer.protocol.worker_side import WeightsOfWorker
+from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.errors import InvalidJob
+
+FAN_OUT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A rank that sends its part of a model."""
+
+    number: int
+    worker: Worker
+    host: Host
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRoute:
+    """One model from the ranks that train it to every rank that samples with it."""
+
+    name: str
+    sources: tuple[Source, ...]
+    targets: tuple[GroupPlan, ...] = field(repr=False)
+    slot_bytes: int
+
+    @staticmethod
+    def of(flow: WeightFlow, slot_bytes: int) -> WeightsRoute:
+        group = flow.source
+        sources = tuple(
+            Source(number, Worker(group.name, rank), Host(group.name, rank // group.workers_per_host))
+            for number, rank in enumerate(flow.source_ranks)
+        )
+        return WeightsRoute(flow.name, sources, flow.targets, slot_bytes)
+
+    @property
+    def num_targets(self) -> int:
+        """Hosts that receive."""
+        return sum(group.replicas for group in self.targets)
+
+    def source_of(self, worker: Worker) -> Source | None:
+        return next((source for source in self.sources if source.worker == worker), None)
+
+    def readers(self, host: Host) -> list[int]:
+        """Ranks of the host that receive."""
+        for group in self.targets:
+            if group.name == host.group:
+                first = host.index * group.workers_per_host
+                return list(range(first, first + group.workers_per_host))
+        return []
+
+    def sources_through(self, host: Host) -> list[Source]:
+        """Those whose chunks pass through the host."""
+        if self._ordinal(host) is not None:
+            return list(self.sources)
+        return [source for source in self.sources if source.host == host]
+
+    def parent(self, source: Source, host: Host) -> Host | None:
+        """Who gives the source's chunks to a host that receives; None for the source's own host."""
+        ordinal = self._ordinal(host)
+        if ordinal is None:
+            return None
+        position = self._position(source, ordinal)
+        return source.host if position == 0 else self._at(source, (position - 1) // FAN_OUT)
+
+    def children(self, source: Source, host: Host) -> list[Host]:
+        """Whom a host gives the source's chunks to."""
+        ordinal = self._ordinal(host)
+        if ordinal is None:
+            return [self._at(source, 0)]
+        first = self._position(source, ordinal) * FAN_OUT + 1
+        return [self._at(source, child) for child in range(first, min(first + FAN_OUT, self.num_targets))]
+
+    def _position(self, source: Source, ordinal: int) -> int:
+        """Place of a target in the source's tree, whose places are numbered level by level."""
+        return (ordinal - self._rotation(source)) % self.num_targets
+
+    def _rotation(self, source: Source) -> int:
+        return source.number * self.num_targets // len(self.sources)
+
+    def _at(self, source: Source, position: int) -> Host:
+        """The host at a place of the source's tree."""
+        ordinal = (position + self._rotation(source)) % self.num_targets
+        for group in self.targets:
+            if ordinal < group.replicas:
+                return Host(group.name, ordinal)
+            ordinal -= group.replicas
+        raise AssertionError(f"{self.name} has no target {ordinal}")
+
+    def _ordinal(self, host: Host) -> int | None:
+        before = 0
+        for group in self.targets:
+            if group.name == host.group:
+                return before + host.index
+            before += group.replicas
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRoutes:
+    """All weights of a plan that go through data buffers, by the name of their edge."""
+
+    by_edge: dict[str, WeightsRoute]
+
+    @staticmethod
+    def of(plan: Plan) -> WeightsRoutes:
+        """Raises InvalidJob when dataBuffer.memory has no room for their slots."""
+        flows = weight_flows(plan)
+        size = slot_bytes(plan)
+        if size is None:
+            raise InvalidJob(
+                f"dataBuffer.memory is {plan.spec.data_buffer.memory}, too small for weights to pass through: write at "
+                f"least {format_bytes(least_memory(plan))}"
+            )
+        return WeightsRoutes({flow.name: WeightsRoute.of(flow, size) for flow in flows})
+
+    def of_worker(self, worker: Worker, host: Host) -> dict[str, WeightsOfWorker]:
+        """What a worker must know of its ends, by edge; edges that it has no end of are left out."""
+        ends = {}
+        for name, route in self.by_edge.items():
+            source, receives = route.source_of(worker), worker.rank in route.readers(host)
+            if source is not None or receives:
+                number = None if source is None else source.number
+                ends[name] = WeightsOfWorker(source=number, receives=receives, slot_bytes=route.slot_bytes)
+        return ends
+
+    def slots(self, host: Host, start: int = 0) -> dict[tuple[str, int], list[int]]:
+        """Offsets of the slots of a host by (edge, source), laid side by side from byte `start` of its arena."""
+        found: dict[tuple[str, int], list[int]] = {}
+        offset = start
+        for name, route in self.by_edge.items():
+            for source in route.sources_through(host):
+                found[name, source.number] = [offset + i * route.slot_bytes for i in range(WINDOW)]
+                offset += WINDOW * route.slot_bytes
+        return found
+
+    def num_bytes(self, host: Host) -> int:
+        """What the slots of a host take of its arena."""
+        return sum(WINDOW * route.slot_bytes * len(route.sources_through(host)) for route in self.by_edge.values())

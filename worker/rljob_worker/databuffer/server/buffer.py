@@ -1,0 +1,210 @@
+"""One data buffer: everything it consists of, put together in the one place that owns it all."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rljob_api.planning.plan import Plan
+from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.faults import broken_by
+from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.links.links import Links
+from rljob_worker.databuffer.protocol.peer_side import Leaving, WhatTheyPosted
+from rljob_worker.databuffer.pull.consuming import Consuming, Patience
+from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
+from rljob_worker.databuffer.pull.producing import Producing, layout_topic
+from rljob_worker.databuffer.routes.assignment import merge_layouts
+from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.job_tree import JobTree
+from rljob_worker.databuffer.routes.stage_route import StageRoute, stage_routes
+from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
+from rljob_worker.databuffer.rows.segment import Bytes
+from rljob_worker.databuffer.server.lateness import Lateness
+from rljob_worker.databuffer.server.metrics import BufferMetrics
+from rljob_worker.databuffer.server.peer_side import PeerSide
+from rljob_worker.databuffer.server.posts import Posts
+from rljob_worker.databuffer.server.worker_side import OPENING, REPORT, VERDICT
+from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.store.segments import Segments
+from rljob_worker.databuffer.tree.tree import Told, Topic, Tree
+from rljob_worker.databuffer.weights.weights import Weights
+from rljob_worker.databuffer.work import Timer, Work
+from rljob_worker.errors import PeerLost, RLJobError
+from rljob_worker.report import merge_reports
+
+NUM_WORK_THREADS = 4
+NUM_STREAM_THREADS = 32
+
+
+class DataBuffer:
+    """Its state, under one lock; its pools; its links."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        identity: Identity,
+        arena: Path,
+        memory: Bytes,
+        book: AddressBook,
+        metrics: BufferMetrics,
+        *,
+        fan_out: int,
+        retry_seconds: float,
+        start_seconds: float,
+    ) -> None:
+        self.plan, self.here = plan, identity.pod
+        self.arena, self.memory, self.metrics = arena, memory, metrics
+        self.life = arena.name
+        self.shape = JobTree.of(plan, fan_out)
+        self.monitor, self.posts, self._timer = Monitor(), Posts(), Timer(self.break_down)
+        self._work = Work("work", NUM_WORK_THREADS, self.break_down)
+        self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down)
+        self.peer_side = PeerSide(self)
+        self.links = Links(
+            book=book,
+            identity=identity,
+            life=self.life,
+            hears=self.peer_side.hears,
+            lost=lambda host, error: self.break_down(error),
+            fails=self.break_down,
+            timer=self._timer,
+            retry_seconds=retry_seconds,
+            start_seconds=start_seconds,
+        )
+        self.lateness = Lateness(self.here, self.shape, self.links, self.peer_side.answer)
+        self.weights_routes = WeightsRoutes.of(plan)
+        rows_bytes = len(memory) - self.weights_routes.num_bytes(self.here)
+        self.segments = Segments(rows_bytes)
+        self.edges = Edges(stage_routes(plan), self.here, plan.staleness + 2)
+        self.consuming = self._build_consuming(retry_seconds)
+        self.tree = self._build_tree()
+        self.producing = self._build_producing()
+        self.consuming.own = self.producing
+        self.weights = Weights(
+            self.here,
+            self.weights_routes,
+            memory,
+            monitor=self.monitor,
+            links=self.links,
+            jobs=self._streams,
+            later=self._timer,
+            last_words=self._last_words,
+            first_slot=self.segments.capacity,
+        )
+        metrics.watch(self._used_bytes, self.segments.capacity)
+
+    def start(self) -> None:
+        """Once the servers are up: look after the neighbours in the tree."""
+        self.links.watch(self.shape.neighbours(self.here))
+
+    def close(self) -> None:
+        """Tell everybody we spoke with that our silence means nothing, and start no more work."""
+        for host in self.links.peers:
+            self.links.send(host, Leaving())
+        self.links.flush(0.5)
+        self.monitor.close()
+        for part in (self._work, self._streams, self._timer, self.links):
+            part.close()
+
+    def break_down(self, cause: RLJobError) -> None:
+        """The data plane cannot go on, here and everywhere: whoever waits gets the first cause."""
+        if self.monitor.break_down(cause):
+            for host in self.shape.neighbours(self.here):
+                self.links.send(host, broken_by(cause))
+
+    def ordinal(self, worker: Worker) -> int:
+        """Of a worker over all groups."""
+        return self.plan.worker_offset(worker.group) + worker.rank
+
+    def statuses_of(self, host: Host) -> dict[int, dict[str, Any]]:
+        """What the workers of a host last posted; empty while it does not answer."""
+        if host == self.here:
+            return {rank: self.posts.status(rank) for rank in self.posts.ranks()}
+        self.monitor.check()
+        answer = self.links.ask([host], WhatTheyPosted(), 2.0)[host]
+        return {} if isinstance(answer, PeerLost) else {int(rank): status for rank, status in answer.items()}
+
+    def _used_bytes(self) -> int:
+        with self.monitor.look():
+            return self.segments.used_bytes
+
+    def _last_words(self, worker: Worker, host: Host) -> str:
+        return self.lateness.last_words(host, worker.rank)
+
+    # ---- putting together
+
+    def _build_producing(self) -> Producing:
+        return Producing(
+            self.here,
+            self.edges,
+            self.segments,
+            self.memory,
+            monitor=self.monitor,
+            links=self.links,
+            work=self._work,
+            gathers=self.tree.contribute,
+            offers_here=self._offer_here,
+            metrics=self.metrics,
+            staleness=self.plan.staleness,
+        )
+
+    def _build_consuming(self, retry_seconds: float) -> Consuming:
+        return Consuming(
+            self.here,
+            self.segments,
+            self.memory,
+            monitor=self.monitor,
+            links=self.links,
+            work=self._work,
+            streams=self._streams,
+            later=self._timer.after,
+            patience=Patience(self.plan.spec.data_buffer.deadline_seconds, retry_seconds),
+            received=self._received,
+        )
+
+    def _build_tree(self) -> Tree:
+        everybody = tuple(range(self.shape.size))
+        group = self.plan.group(self.here.group)
+        offset = self.plan.worker_offset(group.name) + self.here.index * group.workers_per_host
+        members = frozenset(range(offset, offset + group.workers_per_host))
+        report = Topic(REPORT, merge_reports, members, everybody, self._collected)
+        layouts = [self._layout(route) for route in self.edges.routes.values() if route.needs_layouts]
+        return Tree(
+            self.here,
+            self.shape,
+            [report, *(topic for topic, _ in layouts)],
+            [Told(OPENING, everybody), Told(VERDICT, everybody), *(told for _, told in layouts)],
+            monitor=self.monitor,
+            links=self.links,
+            work=self._work,
+            kept_steps=self.plan.staleness + 3,
+        )
+
+    def _layout(self, route: StageRoute) -> tuple[Topic, Told]:
+        """Layouts of an edge: up from its producers, and down to both ends."""
+        name = layout_topic(route.name)
+        sources = tuple(sorted({self.shape.position(host) for host in route.producer_hosts}))
+        audience = tuple(sorted({self.shape.position(host) for host in route.hosts}))
+        members = frozenset(route.parts_on(self.here))
+        topic = Topic(name, merge_layouts, members, sources, lambda step, payload: self.tree.tell(name, step, payload))
+        return topic, Told(name, audience, partial(self._assigned, route.name))
+
+    # ---- events between the parts
+
+    def _assigned(self, edge: str, step: int, payload: bytes) -> None:
+        self.producing.assigned(edge, step, payload)
+        with self.monitor.look():
+            state = self.edges.at(edge, step)
+        self.consuming.assigned(state)
+
+    def _offer_here(self, state: EdgeStep, share: int) -> None:
+        self.consuming.offered(state, share, self.here, None)
+
+    def _collected(self, step: int, payload: bytes) -> None:
+        self.tree.keep(REPORT, step, payload)
+
+    def _received(self, edge: str, share: Share) -> None:
+        timing = {"producer_seconds": share.producer_seconds, "transfer_seconds": share.transfer_seconds}
+        self.metrics.got(edge, timing, share.remote_bytes)

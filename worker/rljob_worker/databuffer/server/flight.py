@@ -1,0 +1,134 @@
+"""The Flight servers of a data buffer: peers over TCP, workers over a UNIX socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from rljob_api.planning.plan import GroupPlan
+from rljob_worker.databuffer.links.connection import MAX_BYTES
+from rljob_worker.databuffer.links.faults import to_flight
+from rljob_worker.databuffer.links.fencing import MIDDLEWARE, Caller, Fence, Identity, Side
+from rljob_worker.databuffer.protocol.codec import (
+    encode,
+    read_envelope,
+    read_question,
+    read_request,
+    read_ticket,
+)
+from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, Question, Ticket
+from rljob_worker.databuffer.protocol.worker_side import WorkerAnswer, WorkerRequest
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.errors import RLJobError
+
+MAX_TICKET_BYTES = 64 << 10
+SHOWN_CHARACTERS = 40
+"""Of an action that is none."""
+
+Batches = Iterator[Any]
+"""Record batches, or pairs of one with bytes beside it."""
+Action = Callable[[Caller, pa.Buffer], bytes]
+Stream = Callable[[Caller, bytes], tuple[pa.Schema, Batches]]
+
+
+class PeerSide(Protocol):
+    """What answers the other data buffers. Errors of ours reach the caller by name."""
+
+    def take(self, sender: Host, life: str, envelope: Envelope) -> str:
+        """Hear messages; returns the life of this process."""
+
+    def answer(self, question: Question) -> Answer:
+        """At once, for an error message."""
+
+    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Batches]:
+        """What is there now: never waits."""
+
+
+WorkerSide = Callable[[Identity, WorkerRequest], WorkerAnswer]
+"""What answers the workers of this host, within the seconds that a call may be held."""
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Bodies are checked for their size before they are read; errors of ours keep their names, others are a Bug."""
+
+    def __init__(
+        self,
+        location: str,
+        fence: Fence,
+        actions: Mapping[str, Action],
+        streams: Stream | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._actions = actions
+        self._streams = streams
+        self._max_bytes = max_bytes
+        super().__init__(location, middleware={MIDDLEWARE: fence})
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[pa.Buffer]:
+        name = action.type
+        with _by_name(name[:SHOWN_CHARACTERS]):
+            if name not in self._actions:
+                raise Malformed(f"there is no action {name[:SHOWN_CHARACTERS]!r}, only {', '.join(self._actions)}")
+            _check_size(name, action.body.size, self._max_bytes)
+            return [pa.py_buffer(self._actions[name](context.get_middleware(MIDDLEWARE), action.body))]
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        with _by_name("a stream"):
+            if self._streams is None:
+                raise Malformed("there are no streams for workers")
+            _check_size("a ticket", len(ticket.ticket), MAX_TICKET_BYTES)
+            schema, batches = self._streams(context.get_middleware(MIDDLEWARE), ticket.ticket)
+        return flight.GeneratorStream(schema, _named(batches))
+
+
+def serve_peers(location: str, ours: Identity, life: str, groups: Sequence[GroupPlan], side: PeerSide) -> FlightServer:
+    """The side for other data buffers: actions deliver and ask, streams by ticket."""
+
+    def deliver(caller: Caller, body: pa.Buffer) -> bytes:
+        return side.take(caller.identity.pod, caller.life, read_envelope(body)).encode()
+
+    def ask(caller: Caller, body: pa.Buffer) -> bytes:
+        return encode(side.answer(read_question(body)))
+
+    def stream(caller: Caller, ticket: bytes) -> tuple[pa.Schema, Batches]:
+        return side.stream(read_ticket(ticket))
+
+    fence = Fence(ours, life, Side.PEERS, groups)
+    return FlightServer(location, fence, {"deliver": deliver, "ask": ask}, stream)
+
+
+def serve_workers(
+    location: str, ours: Identity, life: str, groups: Sequence[GroupPlan], side: WorkerSide
+) -> FlightServer:
+    """The side for the workers of this host: action call."""
+
+    def call(caller: Caller, body: pa.Buffer) -> bytes:
+        return encode(side(caller.identity, read_request(body)))
+
+    return FlightServer(location, Fence(ours, life, Side.WORKERS, groups), {"call": call}, None)
+
+
+def _check_size(what: str, num_bytes: int, most: int) -> None:
+    if num_bytes > most:
+        raise Malformed(f"{what} of {num_bytes:,} bytes, at most {most:,} are read")
+
+
+def _named(batches: Batches) -> Batches:
+    with _by_name("a stream"):
+        yield from batches
+
+
+@contextmanager
+def _by_name(what: str) -> Iterator[None]:
+    """Errors leave the block as what Flight carries to the caller."""
+    try:
+        yield
+    except RLJobError as error:
+        raise to_flight(error) from error
+    except Exception as error:
+        raise to_flight(Bug(f"{what}: {error!r}")) from error

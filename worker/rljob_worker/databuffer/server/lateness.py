@@ -1,0 +1,94 @@
+"""Who is late: when a wait has run out, the hosts in question are asked, all at once, what their workers are doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rljob_worker.databuffer.protocol.peer_side import Question, WhatDoTheyDo, WhatIsMissing
+from rljob_worker.databuffer.pull.producing import layout_topic
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.job_tree import JobTree
+from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
+
+ASKED_HOSTS = 16
+SHOWN = 8
+ASK_SECONDS = 5.0
+WAITED: type[RLJobError] = DeadlineExceeded
+
+
+class Asks(Protocol):
+    """The part of the links that finds out."""
+
+    def ask(
+        self, hosts: Sequence[Host], question: Question, seconds: float
+    ) -> Mapping[Host, dict[str, Any] | PeerLost]: ...
+
+
+class Lateness:
+    """Finds out who is missing; every look is bounded by a few times `ASK_SECONDS`."""
+
+    def __init__(self, here: Host, shape: JobTree, links: Asks, answers: Callable[[Question], dict[str, Any]]) -> None:
+        self._here = here
+        self._shape = shape
+        self._links = links
+        self._answers = answers
+
+    def of_hosts(self, edge: str, step: int, hosts: Iterable[Host]) -> tuple[list[str], type[RLJobError]]:
+        """Producers on some hosts that have not put their part of an edge, and what they last said.
+
+        PeerLost rather than DeadlineExceeded where a host does not answer.
+        """
+        found, kind = list[str](), WAITED
+        for host, answer in self._ask(list(hosts)[:ASKED_HOSTS], WhatIsMissing(edge, step)).items():
+            if isinstance(answer, PeerLost):
+                found.append(f"host {host}: {answer}")
+                kind = PeerLost
+            else:
+                found += _lines(host, answer) or [f"host {host}: its workers have put everything, it is being offered"]
+        return _shown(found), kind
+
+    def of_gathering(self, topic: str, step: int) -> tuple[list[str], type[RLJobError]]:
+        """Who has not contributed to a gathering: from the root down to the members that are missing."""
+        found, kind, below = list[str](), WAITED, [self._shape.root]
+        while below and not found:
+            answers = self._ask(below[:ASKED_HOSTS], WhatIsMissing(topic, step))
+            below = []
+            for host, answer in answers.items():
+                if isinstance(answer, PeerLost):
+                    found.append(f"host {host}: {answer}")
+                    kind = PeerLost
+                else:
+                    found += _lines(host, answer)
+                    below += [_host(name) for name in answer["below"]]
+        return _shown(found), kind
+
+    def of_layout(self, edge: str, step: int) -> tuple[list[str], type[RLJobError]]:
+        """Producers whose layout is missing."""
+        return self.of_gathering(layout_topic(edge), step)
+
+    def last_words(self, host: Host, rank: int) -> str:
+        """What a worker last said it was doing."""
+        answer = self._ask([host], WhatDoTheyDo())[host]
+        return str(answer) if isinstance(answer, PeerLost) else answer.get(str(rank), "it has not said anything yet")
+
+    def _ask(self, hosts: Sequence[Host], question: Question) -> dict[Host, dict[str, Any] | PeerLost]:
+        others = [host for host in hosts if host != self._here]
+        answers = dict(self._links.ask(others, question, ASK_SECONDS)) if others else {}
+        if self._here in hosts:
+            answers[self._here] = self._answers(question)
+        return {host: answers[host] for host in hosts}
+
+
+def _lines(host: Host, answer: Mapping[str, Any]) -> list[str]:
+    return [f"{who} (host {host}): {said}" for who, said in answer["said"].items()]
+
+
+def _shown(lines: list[str]) -> list[str]:
+    more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    return lines[:SHOWN] + more
+
+
+def _host(name: str) -> Host:
+    group, _, index = name.rpartition("-")
+    return Host(group, int(index))

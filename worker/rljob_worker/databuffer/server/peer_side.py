@@ -1,0 +1,123 @@
+"""What a data buffer hears from the others, and gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rljob_worker.databuffer.links.faults import cause_of
+from rljob_worker.databuffer.protocol import peer_side as say
+from rljob_worker.databuffer.pull.consuming import header_from
+from rljob_worker.databuffer.pull.producing import layout_topic
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.rows import stream as rows
+from rljob_worker.databuffer.server.worker_side import REPORT
+from rljob_worker.databuffer.weights.chunk_bytes import SCHEMA, pieces_of
+from rljob_worker.errors import PeerLost
+
+if TYPE_CHECKING:
+    from rljob_worker.databuffer.server.buffer import DataBuffer
+
+
+class PeerSide:
+    """Messages, questions and streams of the other data buffers. Nothing here waits."""
+
+    def __init__(self, buffer: DataBuffer) -> None:
+        self._buffer = buffer
+
+    @property
+    def here(self) -> Host:
+        return self._buffer.here
+
+    def hears(self, sender: Host, message: say.PeerMessage) -> None:
+        """One message, in order; what it raises breaks the data plane."""
+        _HEARS[type(message)](self, sender, message)
+
+    def take(self, sender: Host, life: str, envelope: say.Envelope) -> str:
+        return self._buffer.links.take(sender, life, envelope)
+
+    def answer(self, question: say.Question) -> say.Answer:
+        """For the error message of somebody whose wait has run out."""
+        if isinstance(question, say.WhatDoTheyDo):
+            posts = self._buffer.posts
+            return {str(rank): posts.last_words(rank) for rank in posts.ranks()}
+        if isinstance(question, say.WhatTheyPosted):
+            return {str(rank): self._buffer.posts.status(rank) for rank in self._buffer.posts.ranks()}
+        return self._missing(question.edge, question.step)
+
+    def stream(self, ticket: say.Ticket) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """What was offered."""
+        if isinstance(ticket, say.ChunkTicket):
+            return SCHEMA, pieces_of(self._buffer.weights.offered(ticket))
+        if ticket.edge not in self._buffer.edges.routes:
+            raise PeerLost(f"a ticket for edge {ticket.edge!r}, which this job does not have")
+        selections = self._buffer.producing.selections(ticket.edge, ticket.step, ticket.share)
+        gathered = self._buffer.metrics.gathered
+        return rows.stream(selections, lambda seconds: gathered(ticket.edge, seconds), ticket.chunk_bytes)
+
+    # ---- messages
+
+    def _rows_offered(self, sender: Host, message: say.RowsOffered) -> None:
+        with self._buffer.monitor.look():
+            state = self._buffer.edges.at(message.edge, message.step)
+        self._buffer.consuming.offered(state, message.share, sender, header_from(message))
+
+    def _rows_taken(self, sender: Host, message: say.RowsTaken) -> None:
+        self._buffer.producing.taken(sender, message)
+
+    def _up(self, sender: Host, message: say.Up) -> None:
+        self._buffer.tree.hear_up(sender, message)
+
+    def _down(self, sender: Host, message: say.Down) -> None:
+        self._buffer.tree.hear_down(sender, message)
+
+    def _weights(self, sender: Host, message: say.ChunkOffered | say.ChunkTaken | say.SourceClosed) -> None:
+        self._buffer.weights.told(sender, message)
+
+    def _broken(self, sender: Host, message: say.Broken) -> None:
+        self._buffer.break_down(cause_of(message))
+
+    def _leaving(self, sender: Host, message: say.Leaving) -> None:
+        self._buffer.links.leaving(sender)
+
+    # ---- who is missing
+
+    def _missing(self, topic: str, step: int) -> say.Answer:
+        """Of an edge: producers of this host; of a gathering: workers of this host, and hosts below."""
+        buffer = self._buffer
+        if topic in buffer.edges.routes:
+            with buffer.monitor.look():
+                ranks = [buffer.edges.routes[topic].producer(part).rank for part in self._unsealed(topic, step)]
+            return {"said": self._said(ranks), "below": []}
+        members, hosts = buffer.tree.missing(topic, step)
+        ranks = [self._rank_of(topic, member) for member in members]
+        return {"said": self._said(ranks), "below": [str(host) for host in hosts]}
+
+    def _unsealed(self, edge: str, step: int) -> list[int]:
+        state = self._buffer.edges.find(edge, step)
+        return list(self._buffer.edges.routes[edge].parts_on(self._buffer.here)) if state is None else state.unsealed
+
+    def _rank_of(self, topic: str, member: int) -> int:
+        if topic == REPORT:
+            return member - self._buffer.plan.worker_offset(self._buffer.here.group)
+        route = next(route for name, route in self._buffer.edges.routes.items() if layout_topic(name) == topic)
+        return route.producer(member).rank
+
+    def _said(self, ranks: list[int]) -> dict[str, str]:
+        group, posts = self._buffer.here.group, self._buffer.posts
+        return {f"rank {rank} of group {group}": posts.last_words(rank) for rank in ranks}
+
+
+_HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
+    say.RowsOffered: PeerSide._rows_offered,
+    say.RowsTaken: PeerSide._rows_taken,
+    say.Up: PeerSide._up,
+    say.Down: PeerSide._down,
+    say.ChunkOffered: PeerSide._weights,
+    say.ChunkTaken: PeerSide._weights,
+    say.SourceClosed: PeerSide._weights,
+    say.Broken: PeerSide._broken,
+    say.Leaving: PeerSide._leaving,
+}

@@ -1,0 +1,182 @@
+"""One data buffer as a process: environment in, servers up, ready line out, clean end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.quantity import parse_quantity
+from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.links.token import read_token
+from rljob_worker.databuffer.routes.job_tree import FAN_OUT
+from rljob_worker.databuffer.server.buffer import DataBuffer
+from rljob_worker.databuffer.server.flight import serve_peers, serve_workers
+from rljob_worker.databuffer.server.metrics import BufferMetrics, MetricsServer
+from rljob_worker.databuffer.server.worker_side import WorkerSide
+from rljob_worker.databuffer.store.shared_memory import created, mapped
+from rljob_worker.errors import InvalidJob, RLJobError
+from rljob_worker.lifeline import die_with
+from rljob_worker.ports import check_free
+
+MAX_SOCKET_PATH = 107
+SWITCH_SECONDS = 0.0005
+"""Many threads wait for sockets here and few compute: an answer must not wait 5 ms for another thread's turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The environment of a data buffer, parsed once.
+
+    Beside what every process of a pod gets: RLJOB_BUFFER_PORT (0: the system chooses, and only this machine connects),
+    RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm), RLJOB_READY_FILE (the ready line goes there instead of
+    standard output), RLJOB_BUFFER_RETRY_SECONDS (5), RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
+    """
+
+    plan: Plan
+    identity: Identity
+    peers: str
+    socket: Path
+    arena_directory: Path
+    ready_file: Path | None
+    listen: str
+    port: int
+    metrics_port: int
+    memory_bytes: int
+    retry_seconds: float
+    start_seconds: float
+    fan_out: int
+
+
+def settings_from(environment: Mapping[str, str]) -> Settings:
+    """Raises InvalidJob naming the variable that is missing."""
+
+    def required(name: str) -> str:
+        if not environment.get(name):
+            raise InvalidJob(f"{name} is not set; the supervisor or the operator sets it")
+        return environment[name]
+
+    plan = Plan.model_validate_json(Path(required("RLJOB_PLAN")).read_bytes())
+    identity = Identity(
+        token=read_token(environment),
+        attempt=int(required("RLJOB_ATTEMPT")),
+        plan_hash=plan.hash(),
+        group=required("RLJOB_GROUP"),
+        host=int(required("RLJOB_HOST_INDEX")),
+    )
+    port = int(environment.get("RLJOB_BUFFER_PORT", "0"))
+    ready = environment.get("RLJOB_READY_FILE")
+    return Settings(
+        plan=plan,
+        identity=identity,
+        peers=required("RLJOB_PEERS"),
+        socket=_socket(required("RLJOB_BUFFER")),
+        arena_directory=Path(environment.get("RLJOB_ARENA_DIR", "/dev/shm")),
+        ready_file=Path(ready) if ready else None,
+        listen=environment.get("RLJOB_LISTEN", "0.0.0.0" if port else "127.0.0.1"),
+        port=port,
+        metrics_port=int(environment.get("RLJOB_METRICS_PORT", "0")),
+        memory_bytes=parse_quantity(plan.spec.data_buffer.memory),
+        retry_seconds=float(environment.get("RLJOB_BUFFER_RETRY_SECONDS", "5")),
+        start_seconds=float(environment.get("RLJOB_BUFFER_START_SECONDS", "300")),
+        fan_out=int(environment.get("RLJOB_BUFFER_FAN_OUT", str(FAN_OUT))),
+    )
+
+
+def _socket(path: str) -> Path:
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise InvalidJob(f"RLJOB_BUFFER {path} has more than the {MAX_SOCKET_PATH} bytes of a UNIX socket's path")
+    return Path(path)
+
+
+@contextlib.contextmanager
+def serving(settings: Settings) -> Iterator[dict[str, int]]:
+    """A data buffer with its servers up; yields the ports. Arena and socket are gone at the end."""
+    plan, identity = settings.plan, settings.identity
+    metrics = BufferMetrics()
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(created(settings.arena_directory, settings.memory_bytes))
+        buffer = DataBuffer(
+            plan,
+            identity,
+            path,
+            mapped(path, settings.memory_bytes, writable=True),
+            AddressBook(settings.peers, plan.job),
+            metrics,
+            fan_out=settings.fan_out,
+            retry_seconds=settings.retry_seconds,
+            start_seconds=settings.start_seconds,
+        )
+        settings.socket.unlink(missing_ok=True)
+        stack.callback(settings.socket.unlink, missing_ok=True)
+        local = serve_workers(f"grpc+unix://{settings.socket}", identity, buffer.life, plan.groups, WorkerSide(buffer))
+        stack.callback(local.shutdown)
+        check_free("the data buffer", settings.listen, settings.port, "RLJOB_BUFFER_PORT")
+        location = f"grpc+tcp://{settings.listen}:{settings.port}"
+        remote = serve_peers(location, identity, buffer.life, plan.groups, buffer.peer_side)
+        stack.callback(remote.shutdown)
+        check_free("the data buffer's metrics", settings.listen, settings.metrics_port, "RLJOB_METRICS_PORT")
+        scraped = MetricsServer(metrics, settings.listen, settings.metrics_port)
+        scraped.start()
+        stack.callback(scraped.stop)
+        stack.callback(buffer.close)
+        buffer.start()
+        yield {"port": remote.port, "metrics_port": scraped.port}
+
+
+def main() -> int:
+    """Runs until SIGTERM, SIGINT, or the end of whoever started it; returns the exit code."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    if _parent_pipe() is not None:  # only where there is a supervisor to die with
+        die_with(os.getppid(), signal.SIGTERM)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        with serving(settings_from(os.environ)) as ports:
+            _announce(ports, os.environ.get("RLJOB_READY_FILE"))
+            _until_stopped(stopped)
+    except RLJobError as error:
+        print(f"data buffer: {error}", file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return int(ExitCode.DONE)
+
+
+def _announce(ports: dict[str, int], ready_file: str | None) -> None:
+    line = json.dumps({"ready": "databuffer", "address": f"127.0.0.1:{ports['port']}", **ports})
+    if ready_file is None:
+        print(line, flush=True)
+        return
+    path = Path(ready_file)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(line + "\n")
+    aside.rename(path)
+
+
+def _until_stopped(stopped: threading.Event) -> None:
+    """Until a signal, or the end of file of the pipe the supervisor holds."""
+    watched = _parent_pipe()
+    while not stopped.is_set():
+        if watched is None:
+            stopped.wait(1.0)
+            continue
+        readable, _, _ = select.select([watched], [], [], 1.0)
+        if readable and not os.read(watched, 1):
+            return
+
+
+def _parent_pipe() -> int | None:
+    if os.environ.get("RLJOB_PARENT_PIPE") == "1":
+        return sys.stdin.fileno()
+    lifeline = os.environ.get("RLJOB_LIFELINE_FD")
+    return int(lifeline) if lifeline else None

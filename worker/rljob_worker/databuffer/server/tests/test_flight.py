@@ -1,0 +1,371 @@
+"""Both servers of a data buffer over real sockets: what is no call of ours is refused, bounded and named, and the next
+call is served."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_worker.databuffer.links.faults import MAX_WORDS_BYTES, Refused, errors_of
+from rljob_worker.databuffer.links.fencing import Fence, Headers, Side, headers_of
+from rljob_worker.databuffer.links.tests.pair import BATCH, SCHEMA, groups, identity
+from rljob_worker.databuffer.protocol.codec import encode
+from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.peer_side import (
+    Answer,
+    ChunkTicket,
+    Down,
+    Envelope,
+    Question,
+    RowsTaken,
+    RowsTicket,
+    Ticket,
+    WhatDoTheyDo,
+    WhatIsMissing,
+)
+from rljob_worker.databuffer.protocol.worker_side import Done, Hello, NotYet, Post, WorkerAnswer, WorkerRequest
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.server.flight import MAX_TICKET_BYTES, FlightServer, serve_peers, serve_workers
+from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost, RLJobError
+
+HERE, PEER = Host("a", 0), Host("b", 0)
+LIFE = "the-life-of-here"
+AS_PEER = headers_of(identity(PEER), "life", None)
+AS_WORKER = headers_of(identity(HERE, rank=1), "life", None)
+ENVELOPE = encode(Envelope(0, (RowsTaken("a->b", 1, (1, 2)), Down("verdict", 2, b"words"))))
+TICKET = encode(RowsTicket("a->b", 1, 2, 1 << 20))
+QUESTION = encode(WhatIsMissing("a->b", 1))
+REQUEST = encode(Post(status={"step": 1}))
+
+
+@dataclass
+class Here:
+    """What answers peers, and notes who asked."""
+
+    taken: list[tuple[Host, str, Envelope]] = field(default_factory=list)
+    fails: Exception | None = None
+
+    def take(self, sender: Host, life: str, envelope: Envelope) -> str:
+        self.taken.append((sender, life, envelope))
+        return LIFE
+
+    def answer(self, question: Question) -> Answer:
+        if self.fails is not None:
+            raise self.fails
+        return {"0": type(question).__name__}
+
+    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        if self.fails is not None and isinstance(ticket, RowsTicket):
+            raise self.fails
+        return SCHEMA, self._batches()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        yield BATCH
+        if self.fails is not None:
+            raise self.fails
+
+
+@pytest.fixture(scope="module")
+def peers() -> Iterator[tuple[Here, str]]:
+    here = Here()
+    with serve_peers("grpc+tcp://127.0.0.1:0", identity(HERE), LIFE, groups(), here) as server:
+        yield here, f"grpc+tcp://127.0.0.1:{server.port}"
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Any], str]]:
+    asked: list[Any] = []
+
+    def answers(caller: Any, request: WorkerRequest) -> WorkerAnswer:
+        asked.append((caller.rank, request))
+        return Done()
+
+    location = f"grpc+unix://{tmp_path_factory.mktemp('s')}/sock"
+    with serve_workers(location, identity(HERE), LIFE, groups(), answers):
+        yield asked, location
+
+
+@contextlib.contextmanager
+def calling(location: str) -> Iterator[Callable[..., Any]]:
+    """Calls by name: an action with its body, or do_get with a ticket."""
+    with flight.FlightClient(location) as client:
+
+        def call(name: str, body: bytes, headers: Headers = AS_PEER) -> Any:
+            options = flight.FlightCallOptions(timeout=30.0, headers=headers)
+            with errors_of("it"):
+                if name == "do_get":
+                    return client.do_get(flight.Ticket(body), options).read_all()
+                return b"".join(answer.body.to_pybytes() for answer in client.do_action((name, body), options))
+
+        yield call
+
+
+def shown(headers: Headers, **lies: Sequence[bytes]) -> Headers:
+    """Headers with those of these names replaced."""
+    names = {f"x-rljob-{name}".encode(): values for name, values in lies.items()}
+    kept = [(name, value) for name, value in headers if name not in names]
+    return kept + [(name, value) for name, values in names.items() for value in values]
+
+
+def refused(call: Callable[..., Any], name: str, body: bytes, headers: Headers = AS_PEER) -> RLJobError:
+    with pytest.raises(RLJobError) as caught:
+        call(name, body, headers)
+    assert len(str(caught.value)) < 500
+    return caught.value
+
+
+def test_peers_are_served(peers: tuple[Here, str]):
+    here, location = peers
+    with calling(location) as call:
+        assert call("deliver", ENVELOPE) == LIFE.encode()
+        sender, life, envelope = here.taken[-1]
+        assert (sender, life) == (PEER, "life") and encode(envelope) == ENVELOPE
+        assert call("ask", QUESTION) == encode({"0": "WhatIsMissing"})
+        assert call("ask", encode(WhatDoTheyDo())) == encode({"0": "WhatDoTheyDo"})
+        assert call("do_get", TICKET) == pa.Table.from_batches([BATCH])
+        assert call("do_get", encode(ChunkTicket("weights", 1, 0, 0))).num_rows == 3
+
+
+def test_workers_are_served(workers: tuple[list[Any], str]):
+    asked, location = workers
+    with calling(location) as call:
+        assert call("call", REQUEST, AS_WORKER) == encode(Done())
+        assert asked[-1] == (1, Post(status={"step": 1}))
+        assert call("call", encode(Hello()), AS_WORKER) == encode(Done())
+
+
+@pytest.mark.parametrize(
+    "name, body, words",
+    [
+        ("deliver", b"", "0 bytes are no envelope of messages"),
+        ("deliver", ENVELOPE[:-1], "bytes are no envelope of messages: Input data was truncated"),
+        ("deliver", QUESTION, "bytes are no envelope of messages"),
+        ("deliver", b"\x92" * 100_000, "100,000 bytes are no envelope of messages"),
+        # four thousand million messages; as many bytes of a payload; a name that is no text
+        ("deliver", b"\x92\x00\xdd\xff\xff\xff\xff", "7 bytes are no envelope of messages: Input data was truncated"),
+        ("deliver", b"\x92\x00\x91\x94\xa2Up\xa1a\x01\xc6\xff\xff\xff\xff", "15 bytes are no envelope of messages"),
+        ("deliver", b"\x92\x00\x91\x91\xa1\xff", "6 bytes are no envelope of messages: 'utf-8'"),
+        ("ask", TICKET, "bytes are no question"),
+        ("ask", b"{}", "2 bytes are no question"),
+        ("do_get", b"", "0 bytes are no ticket"),
+        ("do_get", QUESTION, "bytes are no ticket"),
+        ("do_get", bytes(MAX_TICKET_BYTES + 1), "a ticket of 65,537 bytes, at most 65,536 are read"),
+        ("call", REQUEST, "there is no action 'call', only deliver, ask"),
+        ("x" * 1000, b"", f"there is no action '{'x' * 40}', only deliver, ask"),
+    ],
+)
+def test_what_no_peer_says_is_refused_by_name(peers: tuple[Here, str], name: str, body: bytes, words: str):
+    here, location = peers
+    num_taken = len(here.taken)
+    with calling(location) as call:
+        error = refused(call, name, body)
+        assert type(error) is Malformed and words in str(error)
+        assert len(here.taken) == num_taken
+        assert call("deliver", ENVELOPE) == LIFE.encode()
+
+
+def test_a_ticket_of_the_largest_size_is_read(peers: tuple[Here, str]):
+    with calling(peers[1]) as call:
+        assert "65,536 bytes are no ticket" in str(refused(call, "do_get", bytes(MAX_TICKET_BYTES)))
+
+
+@pytest.mark.parametrize(
+    "name, body, words",
+    [
+        ("call", b"", "0 bytes are no request of a worker"),
+        ("call", encode(NotYet()), "bytes are no request of a worker: Invalid value 'NotYet'"),
+        ("call", REQUEST[:-1], "bytes are no request of a worker"),
+        ("deliver", ENVELOPE, "there is no action 'deliver', only call"),
+        ("do_get", TICKET, "there are no streams for workers"),
+    ],
+)
+def test_what_no_worker_asks_is_refused_by_name(workers: tuple[list[Any], str], name: str, body: bytes, words: str):
+    asked, location = workers
+    num_asked = len(asked)
+    with calling(location) as call:
+        error = refused(call, name, body, AS_WORKER)
+        assert type(error) is Malformed and words in str(error)
+        assert len(asked) == num_asked and call("call", REQUEST, AS_WORKER) == encode(Done())
+
+
+@given(st.data())
+def test_whatever_the_bytes_the_next_call_is_served(peers: tuple[Here, str], workers: tuple[list[Any], str], data: Any):
+    location, socket_location = peers[1], workers[1]
+    name = data.draw(st.sampled_from(["deliver", "ask", "do_get", "call"]))
+    whole = {"deliver": ENVELOPE, "ask": QUESTION, "do_get": TICKET, "call": REQUEST}[name]
+    body = data.draw(st.one_of(st.binary(max_size=200), damaged(whole)))
+    as_caller = AS_WORKER if name == "call" else AS_PEER
+    with calling(socket_location if name == "call" else location) as call:
+        try:
+            call(name, body, as_caller)
+        except RLJobError as error:
+            assert type(error) is Malformed and len(str(error)) < 500
+        assert call(name, whole, as_caller)
+
+
+def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
+    """Cut, with a byte changed, or with more behind."""
+    place = st.integers(0, len(whole) - 1)
+    cut = place.map(lambda at: whole[:at])
+    changed = st.tuples(place, st.integers(0, 255)).map(lambda it: whole[: it[0]] + bytes([it[1]]) + whole[it[0] + 1 :])
+    return st.one_of(cut, changed, st.binary(min_size=1, max_size=50).map(lambda more: whole + more))
+
+
+@pytest.mark.parametrize(
+    "lies, words",
+    [
+        ({"token": [b"guessed"]}, "b-0 does not have the token of this job"),
+        ({"token": []}, "a call shows 0 values of x-rljob-token, not one"),
+        ({"token": [b""]}, "a call's x-rljob-token is not 1 to 512 visible ASCII characters"),
+        ({"attempt": [b"0"]}, "b-0 is of attempt 0, this data buffer serves attempt 1"),
+        ({"attempt": [b"one"]}, "a call's x-rljob-attempt is one, no number of up to 9 digits"),
+        ({"host": [b"-1"]}, "the plan has no host b--1"),
+        ({"host": [b"200"]}, "the plan has no host b-200"),
+        ({"host": [b"1" * 600]}, "a call's x-rljob-host is not 1 to 512 visible ASCII characters"),
+        ({"group": [b"c"]}, "the plan has no host c-0"),
+        ({"group": [b"a"]}, "a second data buffer of host a-0"),
+        ({"rank": [b"0"]}, "rank 0 of group b speaks to the side for other data buffers"),
+        ({"rank": [b"0", b"1"]}, "a call shows 2 values of x-rljob-rank, not one"),
+        ({"life": []}, "a call shows 0 values of x-rljob-life, not one"),
+        ({"expects": [b"x y"]}, "a call's x-rljob-expects is not 1 to 512 visible ASCII characters"),
+        ({"expects": [b"another"]}, "it has restarted, and the rows it held are lost"),
+    ],
+)
+def test_a_stranger_reaches_no_handler(peers: tuple[Here, str], lies: dict[str, list[bytes]], words: str):
+    here, location = peers
+    num_taken = len(here.taken)
+    with calling(location) as call:
+        for name, body in (("deliver", ENVELOPE), ("ask", QUESTION), ("do_get", TICKET), ("nothing", b"")):
+            error = refused(call, name, body, shown(AS_PEER, **lies))
+            assert type(error) is Refused and str(error) == f"it refused the call: {words}"
+        assert len(here.taken) == num_taken
+        assert call("deliver", ENVELOPE, shown(AS_PEER, expects=[LIFE.encode()])) == LIFE.encode()
+
+
+def test_workers_and_peers_have_a_side_each(peers: tuple[Here, str], workers: tuple[list[Any], str]):
+    with calling(peers[1]) as call:
+        error = refused(call, "deliver", ENVELOPE, AS_WORKER)
+        assert type(error) is Refused and "rank 1 of group a speaks to the side for other data buffers" in str(error)
+    with calling(workers[1]) as call:
+        error = refused(call, "call", REQUEST, AS_PEER)
+        assert type(error) is Refused and "host b-0 speaks to the side for the workers of its host" in str(error)
+
+
+NAMES = ["token", "attempt", "plan", "group", "host", "rank", "life", "expects"]
+VALUES = st.one_of(st.binary(max_size=20), st.integers(-(10**12), 10**12).map(lambda n: str(n).encode()))
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.lists(VALUES, max_size=2), min_size=1))
+def test_whatever_the_headers_a_liar_reaches_no_handler(peers: tuple[Here, str], lies: dict[str, list[bytes]]):
+    here, location = peers
+    num_taken = len(here.taken)
+    with calling(location) as call:
+        try:
+            call("deliver", ENVELOPE, shown(AS_PEER, **lies))
+        except PeerLost as error:
+            assert len(str(error)) < 500 and len(here.taken) == num_taken
+        else:
+            sender, _, _ = here.taken[-1]
+            assert sender.group in "ab" and 0 <= sender.index < 200 and sender != HERE
+        assert call("deliver", ENVELOPE) == LIFE.encode()
+
+
+def test_a_body_that_is_too_big_is_refused_before_it_is_read():
+    def reads(caller: Any, body: pa.Buffer) -> bytes:
+        return str(body.size).encode()
+
+    fence = Fence(identity(HERE), LIFE, Side.PEERS, groups())
+    with (
+        FlightServer("grpc+tcp://127.0.0.1:0", fence, {"deliver": reads}, max_bytes=1000) as server,
+        calling(f"grpc+tcp://127.0.0.1:{server.port}") as call,
+    ):
+        error = refused(call, "deliver", bytes(1001))
+        assert type(error) is Malformed and str(error) == "deliver of 1,001 bytes, at most 1,000 are read"
+        assert call("deliver", bytes(1000)) == b"1000"
+
+
+@pytest.mark.parametrize(
+    "raised, kind, words",
+    [
+        (BadData("too wide"), BadData, "too wide"),
+        (DeadlineExceeded("x" * 100_000), DeadlineExceeded, "x" * MAX_WORDS_BYTES + " ..."),
+        (BadData("\u20ac" * 10_000), BadData, "\u20ac" * (MAX_WORDS_BYTES // 3) + " ..."),
+        (BadData("half \ud800"), BadData, "half ?"),
+        (KeyError("edge"), Bug, "ask: KeyError('edge')"),
+        (AssertionError(), Bug, "ask: AssertionError()"),
+    ],
+)
+def test_what_a_handler_raises_has_the_same_name_here(
+    peers: tuple[Here, str], raised: Exception, kind: type, words: str
+):
+    here, location = peers
+    here.fails = raised
+    try:
+        with calling(location) as call, pytest.raises(kind) as caught:
+            call("ask", QUESTION)
+        assert str(caught.value) == words
+    finally:
+        here.fails = None
+
+
+@pytest.mark.parametrize("ticket", [TICKET, encode(ChunkTicket("weights", 1, 0, 0))])
+@pytest.mark.parametrize(
+    "raised, kind, words",
+    [(BadData("damaged"), BadData, "damaged"), (KeyError("x"), Bug, "a stream: KeyError('x')")],
+)
+def test_what_a_stream_raises_at_its_start_or_later_has_the_same_name_here(
+    peers: tuple[Here, str], ticket: bytes, raised: Exception, kind: type, words: str
+):
+    here, location = peers
+    here.fails = raised
+    try:
+        with calling(location) as call, pytest.raises(kind) as caught:
+            call("do_get", ticket)
+        assert str(caught.value) == words
+    finally:
+        here.fails = None
+
+
+def test_other_methods_of_flight_are_not_served(peers: tuple[Here, str]):
+    nothing = flight.FlightDescriptor.for_path("x")
+    for headers, kind in ((shown(AS_PEER, token=[b"guessed"]), Refused), (AS_PEER, PeerLost)):
+        options = flight.FlightCallOptions(timeout=30.0, headers=headers)
+        with flight.FlightClient(peers[1]) as client:
+            for call in (
+                lambda: list(client.list_flights(options=options)),  # noqa: B023
+                lambda: client.get_flight_info(nothing, options),  # noqa: B023
+                lambda: list(client.list_actions(options)),  # noqa: B023
+            ):
+                with pytest.raises(kind) as caught, errors_of("it"):
+                    call()
+                assert type(caught.value) is kind
+
+
+GARBAGE = [
+    b"",
+    b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
+    bytes(10_000),
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_connection_that_speaks_something_else_disturbs_nobody(peers: tuple[Here, str], garbage: bytes):
+    _, location = peers
+    port = int(location.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as stranger, calling(location) as call:
+        stranger.sendall(garbage)
+        assert call("deliver", ENVELOPE) == LIFE.encode()
+
+
+def test_a_socket_that_nobody_serves_is_a_lost_peer(tmp_path: Path):
+    with calling(f"grpc+unix://{tmp_path}/sock") as call:
+        assert isinstance(refused(call, "call", REQUEST, AS_WORKER), PeerLost)

@@ -1,0 +1,32 @@
+"""The environment of a data buffer: without the secret of the job it does not start."""
+
+from pathlib import Path
+
+import pytest
+
+from rljob_worker.databuffer.server.process import settings_from
+from rljob_worker.databuffer.tests.gang import TOKEN, Gang, two_stages
+from rljob_worker.errors import InvalidJob
+
+
+def environment(directory: Path) -> dict[str, str]:
+    gang = Gang(two_stages(), directory)
+    gang.write_files()
+    return gang.environment("train", 0)
+
+
+def test_the_token_is_read_from_its_file(tmp_path: Path):
+    assert settings_from(environment(tmp_path)).identity.token == TOKEN
+
+
+@pytest.mark.parametrize("lack", ["not set", "no file", "empty"])
+def test_a_data_buffer_without_a_token_does_not_start_and_names_the_variable(tmp_path: Path, lack: str):
+    given = environment(tmp_path)
+    if lack == "not set":
+        del given["RLJOB_TOKEN_FILE"]
+    elif lack == "no file":
+        (tmp_path / "token").unlink()
+    else:
+        (tmp_path / "token").write_text("\n")
+    with pytest.raises(InvalidJob, match="RLJOB_TOKEN_FILE"):
+        settings_from(given)

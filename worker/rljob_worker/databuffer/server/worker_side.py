@@ -1,0 +1,251 @@
+"""What a data buffer answers to the workers of its host: every request by its type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.protocol import worker_side as say
+from rljob_worker.databuffer.protocol.errors import Bug
+from rljob_worker.databuffer.pull.consuming import why_not_ready
+from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.rows.segment import Contents
+from rljob_worker.databuffer.server.lateness import WAITED
+from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
+
+if TYPE_CHECKING:
+    from rljob_worker.databuffer.server.buffer import DataBuffer
+
+REPORT, OPENING, VERDICT = "report", "opening", "verdict"
+
+
+class WorkerSide:
+    """Answers the workers of one host. An exception that is none of ours ends the job, and not only its worker."""
+
+    def __init__(self, buffer: DataBuffer) -> None:
+        self._buffer = buffer
+
+    def __call__(self, caller: Identity, request: say.WorkerRequest) -> say.WorkerAnswer:
+        answer = _ANSWERS[type(request)]
+        try:
+            found: say.WorkerAnswer = answer(self, caller, request)
+            return found
+        except RLJobError:
+            raise
+        except Exception as error:
+            bug = Bug(f"{type(request).__name__} of {caller.worker}: {error!r}")
+            self._buffer.break_down(bug)
+            raise bug from error
+
+    # ---- about workers
+
+    def _hello(self, caller: Identity, request: say.Hello) -> say.Welcome:
+        buffer = self._buffer
+        edges = {
+            name: say.EdgeOfWorker(
+                columns=list(route.columns), part=route.part_of(caller.worker), share=route.share_of(caller.worker)
+            )
+            for name, route in buffer.edges.routes.items()
+        }
+        return say.Welcome(
+            arena=str(buffer.arena),
+            capacity=len(buffer.memory),
+            life=buffer.life,
+            edges=edges,
+            weights=buffer.weights_routes.of_worker(caller.worker, buffer.here),
+            deadline_seconds=buffer.plan.spec.data_buffer.deadline_seconds,
+        )
+
+    def _post(self, caller: Identity, request: say.Post) -> say.Done:
+        self._buffer.posts.post(caller.rank, request.status)
+        return say.Done()
+
+    def _ask_status(self, caller: Identity, request: say.AskStatus) -> say.Statuses:
+        """Empty while the host has not started."""
+        host = Host(request.group, request.host)
+        return say.Statuses(by_rank=self._buffer.statuses_of(host))
+
+    # ---- rows
+
+    def _reserve_rows(self, caller: Identity, request: say.ReserveRows) -> say.Room | say.NotYet:
+        return self._buffer.producing.reserve(caller.worker, request)
+
+    def _seal_rows(self, caller: Identity, request: say.SealRows) -> say.Done:
+        contents = Contents.from_json(request.contents)
+        self._buffer.producing.seal(caller.worker, request.edge, request.step, contents)
+        return say.Done()
+
+    def _get_rows(self, caller: Identity, request: say.GetRows) -> say.Rows | say.NotYet:
+        buffer, consuming = self._buffer, self._buffer.consuming
+        number = buffer.edges.routes[request.edge].share_of(caller.worker)
+        assert number is not None, f"{caller.worker} reads nothing from edge {request.edge}"
+        with buffer.monitor.change():
+            state = buffer.edges.at(request.edge, request.step)
+            share = consuming.want(state, number)
+        segment = buffer.monitor.wait(lambda: consuming.readable(state, share, caller.rank), _held(request))
+        if segment is not None:
+            assert segment.contents is not None
+            return say.Rows(
+                offset=segment.offset,
+                contents=segment.contents.to_json(),
+                producer_seconds=share.producer_seconds,
+                transfer_seconds=share.transfer_seconds,
+            )
+        self._refuse_those_who_left(state, share)
+        if request.waited < request.seconds:
+            return say.NotYet()
+        raise self._late_rows(state, share, request.waited)
+
+    def _refuse_those_who_left(self, state: EdgeStep, share: Share) -> None:
+        """A data buffer that has ended will not offer anything."""
+        with self._buffer.monitor.look():
+            expected = state.expected(share.number) if share.phase is Phase.OFFERS else None
+            absent = [] if expected is None else share.missing(expected)
+        left = [str(host) for host in absent if host != self._buffer.here and self._buffer.links.has_left(host)]
+        if left:
+            raise PeerLost(f"the data buffer of host {left[0]} has ended, and its rows of {state.name} have not come")
+
+    def _late_rows(self, state: EdgeStep, share: Share, seconds: float) -> RLJobError:
+        """Why a share is not there; asks other hosts, so not under the lock."""
+        edge, step, lateness = state.route.name, state.step, self._buffer.lateness
+        missing, kind = list[str](), WAITED
+        with self._buffer.monitor.look():
+            expected = state.expected(share.number)
+            absent = [] if expected is None else share.missing(expected)
+        if expected is None:
+            missing, kind = lateness.of_layout(edge, step)
+        elif absent:
+            missing, kind = lateness.of_hosts(edge, step, absent)
+        with self._buffer.monitor.look():
+            return kind(why_not_ready(state, share, self._buffer.segments, seconds, missing))
+
+    def _release_rows(self, caller: Identity, request: say.ReleaseRows) -> say.Done:
+        number = self._buffer.edges.routes[request.edge].share_of(caller.worker)
+        assert number is not None, f"{caller.worker} reads nothing from edge {request.edge}"
+        with self._buffer.monitor.look():
+            state = self._buffer.edges.at(request.edge, request.step)
+        self._buffer.consuming.release(state, number, caller.rank)
+        return say.Done()
+
+    def _drain(self, caller: Identity, request: say.Drain) -> say.Done | say.NotYet:
+        buffer, worker = self._buffer, caller.worker
+
+        def is_drained() -> bool | None:
+            is_read = not buffer.producing.unread(worker) and buffer.weights.is_drained(worker)
+            return (is_read and not buffer.tree.unfinished) or None
+
+        if buffer.monitor.wait(is_drained, _held(request)) and buffer.links.flush(_held(request)):
+            return say.Done()
+        if request.waited < request.seconds:
+            return say.NotYet()
+        with buffer.monitor.look():
+            unread, unfinished = buffer.producing.unread(worker), buffer.tree.unfinished
+            if unread or not unfinished:
+                raise buffer.producing.late_readers(worker, request.waited)
+        topic, step = unfinished[0]
+        late, kind = buffer.lateness.of_gathering(topic, step)
+        raise kind(f"{worker} waited {request.waited:.1f} s for the {topic} of step {step}: {'; '.join(late)}")
+
+    # ---- reports and what the lead says
+
+    def _report(self, caller: Identity, request: say.Report) -> say.Done:
+        self._buffer.tree.contribute(REPORT, request.step, self._buffer.ordinal(caller.worker), request.payload)
+        return say.Done()
+
+    def _collect(self, caller: Identity, request: say.Collect) -> say.Said | say.NotYet:
+        payload = self._buffer.monitor.wait(lambda: self._buffer.tree.told(REPORT, request.step), _held(request))
+        if payload is not None:
+            return say.Said(payload=payload)
+        if request.waited < request.seconds:
+            return say.NotYet()
+        late, kind = self._buffer.lateness.of_gathering(REPORT, request.step)
+        raise kind(_late_reports(request.step, request.waited, late))
+
+    def _announce(self, caller: Identity, request: say.Announce) -> say.Done:
+        assert self._buffer.here == self._buffer.shape.root, f"{caller.worker} is not on the host of the lead"
+        self._buffer.tree.tell(request.topic, request.step, request.payload)
+        return say.Done()
+
+    def _await(self, caller: Identity, request: say.Await) -> say.Said | say.NotYet:
+        payload = self._buffer.monitor.wait(lambda: self._buffer.tree.told(request.topic, request.step), _held(request))
+        if payload is not None:
+            return say.Said(payload=payload)
+        if request.waited < request.seconds:
+            return say.NotYet()
+        raise self._late_announcement(request)
+
+    def _late_announcement(self, request: say.Await) -> RLJobError:
+        lateness, root = self._buffer.lateness, self._buffer.shape.root
+        head = f"waited {request.waited:.1f} s for the {request.topic} on step {request.step}"
+        if request.topic == VERDICT:
+            late, kind = lateness.of_gathering(REPORT, request.step)
+            if late:
+                return kind(f"{head}: {_late_reports(request.step, request.waited, late)}")
+        said = lateness.last_words(root, 0)
+        return DeadlineExceeded(f"{head} from the lead, rank 0 of group {root.group} (host {root}): {said}")
+
+    def _request_stop(self, caller: Identity, request: say.RequestStop) -> say.Done:
+        self._buffer.tree.request_stop()
+        return say.Done()
+
+    def _is_stop_requested(self, caller: Identity, request: say.IsStopRequested) -> say.Flag:
+        return say.Flag(value=self._buffer.tree.is_stop_requested)
+
+    # ---- weights
+
+    def _open_version(self, caller: Identity, request: say.OpenVersion) -> Any:
+        return self._buffer.weights.open(caller.worker, request)
+
+    def _reserve_chunk(self, caller: Identity, request: say.ReserveChunk) -> Any:
+        return self._buffer.weights.reserve(caller.worker, request)
+
+    def _seal_chunk(self, caller: Identity, request: say.SealChunk) -> Any:
+        return self._buffer.weights.seal(caller.worker, request)
+
+    def _close_version(self, caller: Identity, request: say.CloseVersion) -> Any:
+        return self._buffer.weights.close(caller.worker, request)
+
+    def _next_chunk(self, caller: Identity, request: say.NextChunk) -> Any:
+        return self._buffer.weights.next(caller.worker, request)
+
+    def _release_chunk(self, caller: Identity, request: say.ReleaseChunk) -> Any:
+        return self._buffer.weights.release(caller.worker, request)
+
+    def _skip_version(self, caller: Identity, request: say.SkipVersion) -> Any:
+        return self._buffer.weights.skip(caller.worker, request)
+
+
+def _held(request: say.Waiting) -> float:
+    """How long this call may be held."""
+    return max(0.0, min(say.HELD_SECONDS, request.seconds - request.waited))
+
+
+def _late_reports(step: int, seconds: float, late: list[str]) -> str:
+    return f"waited {seconds:.1f} s for the reports of step {step}. Missing: " + ("; ".join(late) or "none, they climb")
+
+
+_ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
+    say.Hello: WorkerSide._hello,
+    say.Post: WorkerSide._post,
+    say.AskStatus: WorkerSide._ask_status,
+    say.ReserveRows: WorkerSide._reserve_rows,
+    say.SealRows: WorkerSide._seal_rows,
+    say.GetRows: WorkerSide._get_rows,
+    say.ReleaseRows: WorkerSide._release_rows,
+    say.Drain: WorkerSide._drain,
+    say.Report: WorkerSide._report,
+    say.Collect: WorkerSide._collect,
+    say.Announce: WorkerSide._announce,
+    say.Await: WorkerSide._await,
+    say.RequestStop: WorkerSide._request_stop,
+    say.IsStopRequested: WorkerSide._is_stop_requested,
+    say.OpenVersion: WorkerSide._open_version,
+    say.ReserveChunk: WorkerSide._reserve_chunk,
+    say.SealChunk: WorkerSide._seal_chunk,
+    say.CloseVersion: WorkerSide._close_version,
+    say.NextChunk: WorkerSide._next_chunk,
+    say.ReleaseChunk: WorkerSide._release_chunk,
+    say.SkipVersion: WorkerSide._skip_version,
+}

@@ -1,0 +1,198 @@
+"""Leased ranges of the arena and who still reads them.
+
+    reserve ──▶ written, readers set ──release by each reader──▶ freed ──▶ whoever waits for room tries again
+
+Early rows are leases that any other reservation takes back: the rows are still where they came from. All calls are
+made under the lock of the `Monitor`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from rljob_worker.databuffer.rows.segment import Contents
+from rljob_worker.databuffer.store.arena import Allocator, rounded
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reader:
+    """Somebody who must still read a segment: a rank of this host, or the data buffer of a host for a share."""
+
+    where: str
+    share: int
+
+    @staticmethod
+    def rank(rank: int) -> Reader:
+        return Reader("rank", rank)
+
+    @property
+    def is_rank(self) -> bool:
+        return self.where == "rank"
+
+    def __str__(self) -> str:
+        if self.is_rank:
+            return f"rank {self.share} of this host"
+        return f"host {self.where} (share {self.share})"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Item:
+    """What lies in a segment: a part or a share of an edge's step, or early rows of a share."""
+
+    edge: str
+    step: int
+    what: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.number} of edge {self.edge}, step {self.step}"
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """A leased range. `readers` is None until somebody has decided who reads it."""
+
+    item: Item
+    offset: int
+    num_bytes: int
+    since: float
+    contents: Contents | None = None
+    readers: set[Reader] | None = None
+
+
+class Segments:
+    """Everything that is held in the arena, and the queue for room in it."""
+
+    def __init__(self, capacity: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.allocator = Allocator(capacity)
+        self._clock = clock
+        self._held: dict[int, Segment] = {}
+        self._early: dict[int, Callable[[], None]] = {}
+        """Offset of early rows -> what to call when they are taken back."""
+        self._queue: list[Callable[[], bool]] = []
+        self._is_serving = False
+        self._is_due = False
+
+    @property
+    def capacity(self) -> int:
+        return self.allocator.capacity
+
+    @property
+    def used_bytes(self) -> int:
+        return self.allocator.used
+
+    def held(self) -> list[Segment]:
+        """Oldest first."""
+        return sorted(self._held.values(), key=lambda segment: segment.since)
+
+    # ---- room
+
+    def try_reserve(self, item: Item, num_bytes: int) -> Segment | None:
+        """A fresh segment, at the cost of early rows if need be; None when there is no room now."""
+        segment = self._lease(item, self.allocator.allocate(num_bytes), num_bytes)
+        while segment is None and self._early and rounded(num_bytes) <= self.capacity:
+            self._take_back()
+            segment = self._lease(item, self.allocator.allocate(num_bytes), num_bytes)
+        return segment
+
+    def try_reserve_early(self, item: Item, num_bytes: int) -> Segment | None:
+        """Room for rows that came before their share is laid out: only where half of the arena stays free."""
+        if self.used_bytes + rounded(num_bytes) > self.capacity // 2:
+            return None
+        return self._lease(item, self.allocator.allocate_on_top(num_bytes), num_bytes)
+
+    def may_take_back(self, segment: Segment, taken: Callable[[], None]) -> None:
+        """From now on another reservation may have the room of these early rows; `taken` hears of it."""
+        self._early[segment.offset] = taken
+        self._serve()
+
+    def keep(self, segment: Segment) -> None:
+        """Not any more: somebody copies them."""
+        self._early.pop(segment.offset, None)
+
+    def when_room(self, attempt: Callable[[], bool]) -> None:
+        """Try now, and again after every release until it succeeds; in the order in which they came."""
+        self._queue.append(attempt)
+        self._serve()
+
+    def drop(self, segment: Segment) -> None:
+        """Give a segment's room back, whoever reads it."""
+        if self._held.get(segment.offset) is not segment:
+            return
+        del self._held[segment.offset]
+        self._early.pop(segment.offset, None)
+        self.allocator.free(segment.offset)
+        self._serve()
+
+    # ---- readers
+
+    def set_readers(self, segment: Segment, readers: Iterable[Reader]) -> None:
+        """Decide who reads a segment; with nobody it goes at once."""
+        segment.readers = set(readers)
+        self._drop_when_read(segment)
+
+    def add_readers(self, segment: Segment, readers: Iterable[Reader]) -> None:
+        assert segment.readers, f"{segment.item} has already gone"
+        segment.readers |= set(readers)
+
+    def release(self, segment: Segment, reader: Reader) -> None:
+        """One reader is done."""
+        if segment.readers is not None:
+            segment.readers.discard(reader)
+            self._drop_when_read(segment)
+
+    def _drop_when_read(self, segment: Segment) -> None:
+        if not segment.readers:
+            self.drop(segment)
+
+    def is_held(self, segment: Segment) -> bool:
+        return self._held.get(segment.offset) is segment
+
+    def _lease(self, item: Item, offset: int | None, num_bytes: int) -> Segment | None:
+        if offset is None:
+            return None
+        segment = Segment(item, offset, rounded(num_bytes), self._clock())
+        self._held[offset] = segment
+        return segment
+
+    def _take_back(self) -> None:
+        """The last first: they lie lowest, next to the others."""
+        offset, taken = self._early.popitem()
+        self.allocator.free(offset)
+        del self._held[offset]
+        taken()
+
+    def _serve(self) -> None:
+        self._is_due = True
+        if self._is_serving:  # an attempt that succeeds may free something itself
+            return
+        self._is_serving = True
+        try:
+            while self._is_due:
+                self._is_due = False
+                waiting, self._queue = self._queue, []
+                self._queue = [attempt for attempt in waiting if not attempt()] + self._queue
+        finally:
+            self._is_serving = False
+
+    # ---- words
+
+    def explain_full(self, item: Item, num_bytes: int, seconds: float) -> str:
+        """Message of a reservation that found no room: how much is missing, and the readers that are late."""
+        held = self.held()
+        late = "; ".join(explain_late(segment) for segment in held[:3])
+        return (
+            f"no room for {item}: {num_bytes:,} bytes needed, largest free range {self.allocator.largest_free:,} of "
+            f"{self.capacity:,} after {seconds:.1f} s. Oldest of {len(held)} segments: {late or 'none'}. "
+            "If the reader is healthy, raise dataBuffer.memory"
+        )
+
+
+def explain_late(segment: Segment) -> str:
+    """Who keeps a segment in memory."""
+    if segment.readers is None:
+        waiting = "whose readers are not known yet" if segment.contents else "still being written"
+        return f"{segment.item}, {waiting}"
+    return f"{segment.item}, not yet read by {', '.join(str(reader) for reader in sorted(segment.readers))}"

@@ -1,0 +1,238 @@
+"""Who still reads a segment, who waits for its room, and what a waiter is told."""
+
+import pytest
+
+from rljob_worker.databuffer.rows.segment import plan_contents
+from rljob_worker.databuffer.store.segments import Item, Reader, Segments, explain_late
+
+ITEM = Item("a->b", 1, "part", 0)
+OTHER = Item("a->b", 2, "part", 0)
+EARLY = Item("a->b", 1, "early rows of share", 3)
+HOST = Reader("train-0", 2)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def segments(num_pages: int) -> Segments:
+    return Segments(num_pages * 4096, Clock())
+
+
+def test_a_segment_goes_when_its_last_reader_has_released_it():
+    held = segments(4)
+    segment = held.try_reserve(ITEM, 5000)
+    assert segment is not None and (segment.offset, segment.num_bytes, segment.since) == (0, 8192, 1.0)
+    held.set_readers(segment, [Reader("train-0", 0), Reader("train-1", 1)])
+    held.release(segment, Reader("train-0", 0))
+    held.release(segment, Reader("train-0", 0))  # an acknowledgement that was sent again
+    assert held.used_bytes == 8192 and held.is_held(segment)
+    held.release(segment, Reader("train-1", 1))
+    assert held.used_bytes == 0 and not held.is_held(segment) and held.held() == []
+
+
+def test_a_segment_that_nobody_reads_goes_at_once_and_one_without_a_decision_stays():
+    held = segments(4)
+    segment = held.try_reserve(ITEM, 1)
+    held.release(segment, HOST)
+    assert held.used_bytes == 4096 and segment.readers is None
+    held.set_readers(segment, [])
+    assert held.used_bytes == 0
+
+
+def test_readers_may_release_before_a_later_one_is_added():
+    held = segments(4)
+    segment = held.try_reserve(ITEM, 1)
+    held.set_readers(segment, [HOST])
+    held.add_readers(segment, [Reader.rank(0), Reader.rank(1)])
+    held.release(segment, HOST)
+    held.release(segment, Reader.rank(0))
+    assert held.used_bytes == 4096
+    held.release(segment, Reader.rank(1))
+    with pytest.raises(AssertionError, match="part 0 of edge a->b, step 1 has already gone"):
+        held.add_readers(segment, [HOST])
+
+
+def test_dropping_twice_leaves_what_has_taken_the_place():
+    held = segments(1)
+    first = held.try_reserve(ITEM, 1)
+    held.drop(first)
+    second = held.try_reserve(OTHER, 1)
+    assert second.offset == first.offset
+    held.drop(first)
+    assert held.is_held(second) and not held.is_held(first) and held.used_bytes == 4096
+
+
+def test_the_oldest_comes_first():
+    held = segments(4)
+    first, second = held.try_reserve(ITEM, 1), held.try_reserve(OTHER, 1)
+    held.drop(first)
+    third = held.try_reserve(ITEM, 1)
+    assert third.offset < second.offset and held.held() == [second, third]
+
+
+# ---- waiting for room
+
+
+def waiting(held: Segments, name: str, num_pages: int, served: list[str]) -> None:
+    def attempt() -> bool:
+        segment = held.try_reserve(Item(name, 1, "share", 0), num_pages * 4096)
+        if segment is not None:
+            served.append(name)
+        return segment is not None
+
+    held.when_room(attempt)
+
+
+def test_whoever_waits_for_room_is_served_in_order_and_once():
+    held, served = segments(2), list[str]()
+    first, second = held.try_reserve(ITEM, 1), held.try_reserve(OTHER, 1)
+    waiting(held, "one", 1, served)
+    waiting(held, "two", 1, served)
+    assert served == []
+    held.drop(second)
+    assert served == ["one"]
+    held.drop(first)
+    assert served == ["one", "two"]
+
+
+def test_a_waiter_that_fits_at_once_does_not_wait():
+    held, served = segments(1), list[str]()
+    waiting(held, "one", 1, served)
+    assert served == ["one"]
+
+
+def test_a_small_one_does_not_wait_for_a_large_one():
+    held, served = segments(3), list[str]()
+    kept = [held.try_reserve(ITEM, 1) for _ in range(3)]
+    waiting(held, "large", 3, served)
+    waiting(held, "small", 1, served)
+    held.drop(kept[2])
+    assert served == ["small"]
+
+
+def test_room_that_an_attempt_gives_back_serves_those_before_it():
+    held, served = segments(2), list[str]()
+    first, second = held.try_reserve(ITEM, 1), held.try_reserve(OTHER, 1)
+    waiting(held, "large", 2, served)
+
+    def gives_back() -> bool:
+        if held.is_held(second):
+            return False
+        held.drop(first)
+        return True
+
+    held.when_room(gives_back)
+    held.drop(second)
+    assert served == ["large"]
+
+
+# ---- early rows
+
+
+def early(held: Segments, num_pages: int, taken: list[str]) -> object:
+    segment = held.try_reserve_early(EARLY, num_pages * 4096)
+    if segment is not None:
+        held.may_take_back(segment, lambda: taken.append(str(segment.item)))
+    return segment
+
+
+def test_early_rows_leave_half_of_the_arena_free():
+    held, taken = segments(8), list[str]()
+    assert held.try_reserve_early(EARLY, 5 * 4096) is None
+    assert held.try_reserve(ITEM, 2 * 4096) is not None
+    assert held.try_reserve_early(EARLY, 2 * 4096 + 1) is None
+    assert early(held, 2, taken) is not None
+    assert held.try_reserve_early(EARLY, 1) is None
+
+
+def test_any_reservation_takes_early_rows_back_and_no_more_than_it_needs():
+    held, taken = segments(8), list[str]()
+    early(held, 2, taken)
+    early(held, 2, taken)
+    assert held.try_reserve(ITEM, 4 * 4096) is not None and taken == []
+    other = held.try_reserve(OTHER, 2 * 4096)
+    assert other is not None
+    assert taken == ["early rows of share 3 of edge a->b, step 1"]
+    assert held.used_bytes == 8 * 4096 and len(held.held()) == 3
+    held.drop(other)
+    assert len(held.held()) == 2
+
+
+def test_early_rows_stay_when_taking_them_back_cannot_help():
+    held, taken = segments(8), list[str]()
+    early(held, 2, taken)
+    assert held.try_reserve(ITEM, 9 * 4096) is None and taken == []
+    assert held.try_reserve(ITEM, 8 * 4096) is not None and len(taken) == 1
+
+
+def test_early_rows_that_are_being_copied_are_not_taken_back():
+    held, taken = segments(4), list[str]()
+    segment = early(held, 2, taken)
+    held.keep(segment)
+    held.keep(segment)
+    assert held.try_reserve(ITEM, 3 * 4096) is None and taken == []
+    held.drop(segment)
+    assert held.try_reserve(ITEM, 3 * 4096) is not None
+
+
+def test_early_rows_that_were_dropped_are_not_taken_back_later():
+    held, taken = segments(4), list[str]()
+    held.drop(early(held, 2, taken))
+    assert held.try_reserve(ITEM, 4 * 4096) is not None and held.try_reserve(OTHER, 1) is None and taken == []
+
+
+def test_rows_that_may_be_taken_back_are_room_for_whoever_waits():
+    held, served, taken = segments(4), list[str](), list[str]()
+    segment = held.try_reserve_early(EARLY, 2 * 4096)
+    waiting(held, "large", 4, served)
+    assert served == []
+    held.may_take_back(segment, lambda: taken.append("taken"))
+    assert served == ["large"] and taken == ["taken"]
+
+
+# ---- words
+
+
+def test_a_full_arena_names_size_and_late_reader():
+    held = segments(4)
+    for step in range(1, 5):
+        segment = held.try_reserve(Item("a->b", step, "part", 0), 4096)
+        held.set_readers(segment, [HOST, Reader.rank(1)])
+    assert held.explain_full(Item("a->b", 9, "share", 1), 5000, 5.04) == (
+        "no room for share 1 of edge a->b, step 9: 5,000 bytes needed, largest free range 0 of 16,384 after 5.0 s. "
+        "Oldest of 4 segments: "
+        "part 0 of edge a->b, step 1, not yet read by rank 1 of this host, host train-0 (share 2); "
+        "part 0 of edge a->b, step 2, not yet read by rank 1 of this host, host train-0 (share 2); "
+        "part 0 of edge a->b, step 3, not yet read by rank 1 of this host, host train-0 (share 2). "
+        "If the reader is healthy, raise dataBuffer.memory"
+    )
+
+
+def test_segments_know_since_when():
+    held = Segments(8192)
+    assert held.try_reserve(ITEM, 1).since <= held.try_reserve(OTHER, 1).since
+
+
+def test_an_empty_arena_says_so():
+    assert "Oldest of 0 segments: none." in segments(1).explain_full(ITEM, 8192, 0.0)
+
+
+def test_who_keeps_a_segment():
+    held = segments(4)
+    segment = held.try_reserve(ITEM, 1)
+    assert explain_late(segment) == "part 0 of edge a->b, step 1, still being written"
+    segment.contents = plan_contents(0, {})
+    assert explain_late(segment) == "part 0 of edge a->b, step 1, whose readers are not known yet"
+
+
+def test_readers_are_ranks_of_this_host_or_other_hosts():
+    assert Reader.rank(3).is_rank and not HOST.is_rank
+    assert [str(reader) for reader in sorted([HOST, Reader.rank(3)])] == [
+        "rank 3 of this host",
+        "host train-0 (share 2)",
+    ]

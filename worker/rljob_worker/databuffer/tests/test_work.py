@@ -1,0 +1,120 @@
+"""Background work: nothing that is raised is lost, and no thread dies of it."""
+
+import threading
+
+import pytest
+
+from rljob_worker.databuffer.protocol.errors import Bug
+from rljob_worker.databuffer.work import Timer, Work
+from rljob_worker.errors import BadData, RLJobError
+from rljob_worker.tests.waiting import wait_for
+
+
+class Fails(list[RLJobError]):
+    def __call__(self, error: RLJobError) -> None:
+        self.append(error)
+
+
+def raising(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error, kind, words",
+    [
+        (BadData("row 3"), BadData, "row 3"),
+        (AssertionError("odd"), Bug, "offers of edge a->b: AssertionError('odd')"),
+        (MemoryError(), Bug, "offers of edge a->b: MemoryError()"),
+        (SystemExit(3), Bug, "offers of edge a->b: SystemExit(3)"),
+    ],
+)
+def test_what_a_job_raises_is_told_and_the_next_job_runs(error: BaseException, kind: type[RLJobError], words: str):
+    fails, done = Fails(), threading.Event()
+    work = Work("work", 1, fails)
+    work.submit("offers of edge a->b", lambda: raising(error))
+    work.submit("more", done.set)
+    assert done.wait(30)
+    assert [(type(each), str(each)) for each in fails] == [(kind, words)]
+    work.close()
+
+
+def test_jobs_run_at_the_same_time_and_no_more_than_there_are_threads():
+    fails, go = Fails(), threading.Event()
+    running = threading.Semaphore(0)
+    work = Work("work", 3, fails)
+    for _ in range(5):
+        work.submit("it", lambda: (running.release(), go.wait(30)))
+    assert all(running.acquire(timeout=30) for _ in range(3))
+    assert not running.acquire(timeout=0.05)
+    go.set()
+    assert all(running.acquire(timeout=30) for _ in range(2))
+    work.close()
+    assert not fails
+
+
+def test_nothing_is_run_after_the_end_and_what_waits_is_forgotten():
+    fails, go, ran = Fails(), threading.Event(), list[int]()
+    started = threading.Event()
+    work = Work("work", 1, fails)
+    work.submit("first", lambda: (started.set(), go.wait(30)))
+    work.submit("second", lambda: ran.append(2))
+    assert started.wait(30)
+    work.close()
+    work.submit("third", lambda: ran.append(3))
+    go.set()
+    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("work_")])
+    assert ran == [] and not fails
+
+
+def test_work_goes_on_where_the_system_gives_no_more_threads(monkeypatch: pytest.MonkeyPatch):
+    fails, done = Fails(), threading.Semaphore(0)
+    work = Work("work", 4, fails)
+    go = threading.Event()
+    work.submit("holds the first thread", lambda: go.wait(30))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda thread: raising(RuntimeError("can't start new thread")))
+        for _ in range(3):
+            work.submit("it", done.release)
+    go.set()
+    assert all(done.acquire(timeout=30) for _ in range(3)) and not fails
+    work.close()
+
+
+# ---- later
+
+
+def test_calls_come_in_the_order_of_their_times_and_equal_ones_as_they_were_said():
+    now, came, done = [0.0], list[str](), threading.Event()
+    timer = Timer(Fails(), lambda: now[0])
+    timer.after(3.0, done.set)
+    timer.after(2.0, lambda: came.append("two"))
+    timer.after(1.0, lambda: came.append("one"))
+    timer.after(2.0, lambda: came.append("three"))
+    assert came == []
+    now[0] = 2.0
+    timer.after(0.0, lambda: None)
+    wait_for(lambda: came == ["one", "two", "three"])
+    assert not done.is_set()
+    now[0] = 3.0
+    timer.after(0.0, lambda: None)
+    assert done.wait(30)
+    timer.close()
+
+
+def test_a_call_that_fails_is_told_and_the_next_one_comes():
+    fails, done = Fails(), threading.Event()
+    timer = Timer(fails)
+    timer.after(0.0, lambda: raising(ValueError("odd")))
+    timer.after(0.0, lambda: raising(BadData("row 3")))
+    timer.after(0.02, done.set)
+    assert done.wait(30)
+    assert [str(each) for each in fails] == ["what was due later: ValueError('odd')", "row 3"]
+    timer.close()
+
+
+def test_a_timer_ends_with_calls_still_due():
+    before = threading.active_count()
+    timer = Timer(Fails())
+    timer.after(3600.0, lambda: None)
+    timer.close()
+    wait_for(lambda: threading.active_count() <= before)

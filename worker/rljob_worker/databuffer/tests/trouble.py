@@ -1,0 +1,150 @@
+"""Gangs for trouble: data buffers that end one by one, processes that start in no time, and one that lies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rljob_api.planning.plan import Plan
+from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.links.links import Links
+from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.server.flight import Batches, serve_peers
+from rljob_worker.databuffer.server.process import main, serving, settings_from
+from rljob_worker.databuffer.tests.gang import TOKEN, Gang
+from rljob_worker.databuffer.work import Timer
+from rljob_worker.errors import PeerLost
+from rljob_worker.tests.waiting import wait_for
+
+
+@contextlib.contextmanager
+def separately(
+    plan: Plan, directory: Path, without: str = "", **more: str
+) -> Iterator[tuple[Gang, dict[str, contextlib.ExitStack]]]:
+    """Data buffers in this process; to close one's stack is its SIGTERM. `without`: a host that is not started."""
+    gang, stacks = Gang(plan, directory), dict[str, contextlib.ExitStack]()
+    gang.write_files()
+    with contextlib.ExitStack() as everything:
+        for name, host in gang.hosts():
+            if f"{name}-{host}" == without:
+                continue
+            stack = stacks[f"{name}-{host}"] = everything.enter_context(contextlib.ExitStack())
+            gang.ready[f"{name}-{host}"] = stack.enter_context(
+                serving(settings_from({**gang.environment(name, host), **more}))
+            )
+        if not without:
+            gang.write_book()
+        yield gang, stacks
+        for client in gang.clients:
+            client.close()
+
+
+@dataclass
+class Liar:
+    """In the place of a data buffer: one of us by its token, and says what it likes."""
+
+    links: Links
+    heard: list[tuple[Host, PeerMessage]] = field(default_factory=list)
+
+    def take(self, sender: Host, life: str, envelope: Envelope) -> str:
+        return self.links.take(sender, life, envelope)
+
+    def answer(self, question: Question) -> Answer:
+        return {"said": {}, "below": []}
+
+    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Batches]:
+        raise PeerLost("there is nothing")
+
+
+@contextlib.contextmanager
+def lying(plan: Plan, directory: Path, name: str, index: int) -> Iterator[tuple[Gang, Liar]]:
+    with separately(plan, directory, f"{name}-{index}") as (gang, _):
+        here = Identity(TOKEN, 1, plan.hash(), name, index)
+        liar: Liar
+        timer = Timer(lambda error: None)
+        links = Links(
+            book=AddressBook(str(directory / "peers.json"), plan.job),
+            identity=here,
+            life="liar",
+            hears=lambda sender, message: liar.heard.append((sender, message)),
+            lost=lambda host, error: None,
+            fails=lambda error: None,
+            timer=timer,
+            retry_seconds=1.0,
+            start_seconds=5.0,
+        )
+        liar = Liar(links)
+        with serve_peers("grpc+tcp://127.0.0.1:0", here, "liar", plan.groups, liar) as server:
+            gang.ready[f"{name}-{index}"] = {"port": server.port}
+            gang.write_book()
+            yield gang, liar
+            links.close()
+            timer.close()
+
+
+def _serve(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    raise SystemExit(main())
+
+
+@dataclass
+class Forked:
+    """Data buffers as processes of their own, forked from one that has imported everything."""
+
+    gang: Gang
+    processes: dict[str, BaseProcess] = field(default_factory=dict)
+    again: int = 0
+
+    def start(self, name: str, host: int, **more: str) -> None:
+        self.again += 1
+        ready = self.gang.directory / f"ready-{self.again}"
+        environment = {**self.gang.environment(name, host), "RLJOB_READY_FILE": str(ready), **more}
+        process = _context().Process(target=_serve, args=(environment,))
+        process.start()
+        self.processes[f"{name}-{host}"] = process
+        wait_for(ready.exists)
+        self.gang.ready[f"{name}-{host}"] = json.loads(ready.read_text())
+
+    def send(self, number: signal.Signals, *hosts: str) -> None:
+        for host in hosts:
+            pid = self.processes[host].pid
+            assert pid is not None
+            os.kill(pid, number)
+            if number is signal.SIGKILL:
+                self.processes[host].join()
+
+
+def _context() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rljob_worker.databuffer.tests.trouble"])
+    return context
+
+
+@contextlib.contextmanager
+def forked(plan: Plan, directory: Path, **more: str) -> Iterator[Forked]:
+    """Every data buffer a process that may be stopped and killed."""
+    gang = Forked(Gang(plan, directory))
+    gang.gang.write_files()
+    try:
+        for name, host in gang.gang.hosts():
+            gang.start(name, host, **more)
+        gang.gang.write_book()
+        yield gang
+        for client in gang.gang.clients:
+            client.close()
+    finally:
+        for process in gang.processes.values():
+            process.kill()
+            process.join()

@@ -1,0 +1,200 @@
+"""One host's place in the tree: what goes up is merged here, what comes down is kept for whoever asks and passed on.
+
+report             up, from every worker             kept at the root for the lead
+layout/EDGE        up, from the edge's producers     comes down again to the edge's hosts
+stop               up, at once
+opening, verdict   down, from the lead
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, Up
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.job_tree import JobTree
+from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.tree.gathering import Gathering
+from rljob_worker.databuffer.work import Work
+
+STOP = "stop"
+MAX_OPEN_STEPS = 64
+"""Steps of a topic that are being gathered: who is further ahead than that is wrong."""
+
+T = TypeVar("T")
+
+
+class Sends(Protocol):
+    """The part of the links that a tree uses."""
+
+    def send(self, host: Host, message: PeerMessage) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What is gathered, from whom, and what becomes of it."""
+
+    name: str
+    merge: Callable[[Sequence[bytes]], bytes]
+    members: frozenset[int]
+    """Who contributes on this host."""
+    sources: tuple[int, ...]
+    """Positions of the hosts that have members."""
+    complete: Callable[[int, bytes], None]
+    """At the root, with the step and what everybody has said; returns at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What comes down."""
+
+    name: str
+    audience: tuple[int, ...]
+    """Positions of the hosts that hear it."""
+    heard: Callable[[int, bytes], None] | None = None
+    """On every host of the audience; None: kept until a worker asks. Runs in the background."""
+
+
+class Tree:
+    """Gatherings by topic and step, and what was told."""
+
+    def __init__(
+        self,
+        here: Host,
+        shape: JobTree,
+        topics: Sequence[Topic],
+        tells: Sequence[Told],
+        *,
+        monitor: Monitor,
+        links: Sends,
+        work: Work,
+        kept_steps: int,
+    ) -> None:
+        self._shape = shape
+        self._position = shape.position(here)
+        self._parent, self._children = shape.parent(here), shape.children(here)
+        self._topics = {topic.name: topic for topic in topics}
+        self._tells = {told.name: told for told in tells}
+        self._monitor, self._links, self._work = monitor, links, work
+        self._kept_steps = kept_steps
+        self._gatherings: dict[tuple[str, int], Gathering] = {}
+        self._told: dict[tuple[str, int], bytes] = {}
+        self._is_stop_requested = False
+
+    # ---- up
+
+    def contribute(self, topic: str, step: int, member: int, payload: bytes) -> None:
+        """A member of this host has its say; returns at once."""
+        with self._monitor.change():
+            complete = self._gathering(topic, step).say(member, payload)
+        self._go_on(topic, step, complete)
+
+    def hear_up(self, sender: Host, message: Up) -> None:
+        """From a child."""
+        assert sender in self._children, f"host {sender} is not below this one"
+        if message.topic == STOP:
+            self.request_stop()
+            return
+        with self._monitor.change():
+            complete = self._gathering(message.topic, message.step).hear(sender, message.payload)
+        self._go_on(message.topic, message.step, complete)
+
+    def request_stop(self) -> None:
+        """Climbs without waiting for anything; said once."""
+        with self._monitor.change():
+            is_news, self._is_stop_requested = not self._is_stop_requested, True
+        if is_news and self._parent is not None:
+            self._links.send(self._parent, Up(STOP, 0, b""))
+
+    @property
+    def is_stop_requested(self) -> bool:
+        with self._monitor.look():
+            return self._is_stop_requested
+
+    def missing(self, topic: str, step: int) -> tuple[list[int], list[Host]]:
+        """Members of this host, and children with which or below which somebody, has not contributed yet."""
+        with self._monitor.look():
+            gathering = self._gatherings.get((topic, step)) or self._empty(topic)
+            return gathering.missing_members, gathering.missing_hosts
+
+    @property
+    def unfinished(self) -> list[tuple[str, int]]:
+        """Topics and steps to which members of this host have contributed, and which have not gone up; under the
+        lock."""
+        return sorted(key for key, each in self._gatherings.items() if each.has_begun and not each.is_over)
+
+    def _go_on(self, topic: str, step: int, payloads: list[bytes] | None) -> None:
+        if payloads is not None and len(payloads) == 1:  # nothing to merge
+            self._pass_on(topic, step, payloads[0])
+        elif payloads is not None:
+            self._work.submit(f"merging {topic} of step {step}", lambda: self._merge(topic, step, payloads))
+
+    def _merge(self, name: str, step: int, payloads: list[bytes]) -> None:
+        self._pass_on(name, step, self._topics[name].merge(payloads))
+
+    def _pass_on(self, name: str, step: int, payload: bytes) -> None:
+        if self._parent is None:
+            self._topics[name].complete(step, payload)
+        else:
+            self._links.send(self._parent, Up(name, step, payload))
+        with self._monitor.change():
+            self._gatherings[name, step].is_over = True
+
+    def _gathering(self, topic: str, step: int) -> Gathering:
+        if (topic, step) not in self._gatherings:
+            self._forget_over(topic, step - self._kept_steps)
+            num_open = sum(key[0] == topic and not each.is_over for key, each in self._gatherings.items())
+            if num_open >= MAX_OPEN_STEPS:
+                raise OutOfOrder(f"step {step} of {topic}, while {num_open} others are being gathered")
+            self._gatherings[topic, step] = self._empty(topic)
+        return self._gatherings[topic, step]
+
+    def _empty(self, name: str) -> Gathering:
+        topic = self._topics[name]
+        return Gathering(topic.members, frozenset(c for c in self._children if self._shape.reaches(c, topic.sources)))
+
+    def _forget_over(self, topic: str, before: int) -> None:
+        over = [key for key, each in self._gatherings.items() if key[0] == topic and key[1] < before and each.is_over]
+        for key in over:
+            del self._gatherings[key]
+
+    # ---- down
+
+    def tell(self, name: str, step: int, payload: bytes) -> None:
+        """From here to every host below that is of the audience; the root tells all."""
+        told = self._tells[name]
+        for child in self._children:
+            if self._shape.reaches(child, told.audience):
+                self._links.send(child, Down(name, step, payload))
+        if self._position in told.audience:
+            self._take(told, step, payload)
+
+    def hear_down(self, sender: Host, message: Down) -> None:
+        """From the parent."""
+        assert sender == self._parent, f"host {sender} is not above this one"
+        self.tell(message.topic, message.step, message.payload)
+
+    def told(self, name: str, step: int) -> bytes | None:
+        """Called under the lock."""
+        return self._told.get((name, step))
+
+    def keep(self, name: str, step: int, payload: bytes) -> None:
+        """Keep something for the workers of this host, as if it had come down."""
+        with self._monitor.change():
+            self._told[name, step] = payload
+            _forget(self._told, name, step - self._kept_steps)
+
+    def _take(self, told: Told, step: int, payload: bytes) -> None:
+        if told.heard is None:
+            self.keep(told.name, step, payload)
+            return
+        heard = told.heard
+        self._work.submit(f"{told.name} of step {step}", lambda: heard(step, payload))
+
+
+def _forget(table: dict[tuple[str, int], T], name: str, before: int) -> None:
+    for key in [key for key in table if key[0] == name and key[1] < before]:
+        del table[key]

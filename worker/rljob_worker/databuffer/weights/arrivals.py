@@ -1,0 +1,103 @@
+"""Chunks on their way from the parent: fetched by jobs, again when a stream breaks or bytes are damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+
+from rljob_worker.databuffer.links.faults import Refused
+from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of, copy_into
+from rljob_worker.databuffer.weights.tree import Chunk, Fetch
+from rljob_worker.databuffer.work import Job
+from rljob_worker.errors import DeadlineExceeded, PeerLost
+
+MAX_BREAKS = 6
+"""A chunk is given up after this many streams that broke, 3.1 s after the first: each pause is twice the last."""
+BREAK_SECONDS = 0.1
+MAX_DAMAGES = 3
+"""A chunk is given up when it has come damaged this often."""
+STREAM_SECONDS = 60.0
+"""Longest that the bytes of a chunk may take."""
+
+
+class Links(Protocol):
+    """The other data buffers."""
+
+    def send(self, host: Host, message: PeerMessage) -> None:
+        """Returns at once; messages to a host arrive once and in order."""
+
+    def stream(self, host: Host, ticket: ChunkTicket, seconds: float) -> Iterable[pa.RecordBatch]:
+        """What lies under a ticket at a host. Raises PeerLost or DeadlineExceeded, also in the middle."""
+
+
+class Jobs(Protocol):
+    """Threads that fetch; an error that a job raises breaks the data plane."""
+
+    def submit(self, what: str, job: Job) -> None: ...
+
+
+class Later(Protocol):
+    """Calls due later."""
+
+    def after(self, seconds: float, call: Job) -> None: ...
+
+
+class Arrivals:
+    """Copies chunks into their slots. A chunk keeps its slot however often it is fetched."""
+
+    def __init__(self, memory: Bytes, links: Links, jobs: Jobs, later: Later, arrived: Callable[[Chunk], None]) -> None:
+        """arrived: called with each chunk whose bytes are in its slot, and right."""
+        self._memory = memory
+        self._links = links
+        self._jobs = jobs
+        self._later = later
+        self._arrived = arrived
+
+    def slot(self, chunk: Chunk) -> Bytes:
+        """The memory of a chunk that has a slot."""
+        return self._memory[chunk.offset : chunk.offset + chunk.offer.num_bytes]
+
+    def begin(self, fetch: Fetch) -> None:
+        """Fetch a chunk as soon as a thread is free."""
+        self._jobs.submit(f"fetching {fetch.chunk} from host {fetch.host}", partial(self._fetch, fetch))
+
+    def _fetch(self, fetch: Fetch) -> None:
+        chunk, offer = fetch.chunk, fetch.chunk.offer
+        ticket = ChunkTicket(offer.edge, offer.version, offer.source, offer.index)
+        try:
+            copy_into(self.slot(chunk), self._links.stream(fetch.host, ticket, STREAM_SECONDS))
+        except Refused:
+            raise
+        except (PeerLost, DeadlineExceeded) as error:
+            self._later.after(pause_after_break(fetch, error), partial(self.begin, fetch))
+            return
+        if (found := checksum_of(self.slot(chunk), offer.table)) == offer.checksum:
+            self._arrived(chunk)
+        else:
+            count_damage(fetch, found)
+            self.begin(fetch)
+
+
+def pause_after_break(fetch: Fetch, error: PeerLost | DeadlineExceeded) -> float:
+    """Seconds until a chunk whose stream broke is fetched again. Raises PeerLost when that is in vain."""
+    chunk = fetch.chunk
+    chunk.breaks += 1
+    if chunk.breaks == MAX_BREAKS:
+        raise PeerLost(f"{chunk} could not be had from host {fetch.host} in {MAX_BREAKS} times: {error}") from error
+    return float(BREAK_SECONDS * 2 ** (chunk.breaks - 1))
+
+
+def count_damage(fetch: Fetch, found: int) -> None:
+    """A chunk came damaged. Raises PeerLost when it did so too often."""
+    chunk = fetch.chunk
+    chunk.damages += 1
+    if chunk.damages == MAX_DAMAGES:
+        raise PeerLost(
+            f"{chunk} came damaged from host {fetch.host} {MAX_DAMAGES} times: checksum {found:016x}, expected "
+            f"{chunk.offer.checksum:016x}"
+        )

@@ -1,0 +1,126 @@
+"""All trees of one edge on one host, and the ranks that read from them: events in, effects out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, SourceClosed
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.weights_route import Source, WeightsRoute
+from rljob_worker.databuffer.weights.readers import Readers
+from rljob_worker.databuffer.weights.tree import Chunk, Effect, Tree
+from rljob_worker.errors import PeerLost
+
+MAX_NAMED = 3
+"""Chunks that a message names."""
+
+
+class Edge:
+    """State of one edge of weights on one host."""
+
+    def __init__(self, here: Host, route: WeightsRoute, slots: Mapping[tuple[str, int], Sequence[int]]) -> None:
+        """slots: offsets by (edge, source)."""
+        self.route = route
+        self._trees = {
+            source.number: Tree(
+                route.name,
+                source.number,
+                route.parent(source, here),
+                route.children(source, here),
+                slots[route.name, source.number],
+                route.slot_bytes,
+            )
+            for source in route.sources_through(here)
+        }
+        self._readers = Readers(route.name, route.readers(here), len(route.sources))
+        self._num_good = 0
+
+    def tree(self, source: int) -> Tree:
+        """The tree of a source. Raises PeerLost when it does not pass through this host."""
+        if source not in self._trees:
+            raise PeerLost(f"source {source} of {self.route.name} has no business with this host")
+        return self._trees[source]
+
+    # ---- sources of this host
+
+    def seal(self, source: int, offset: int, num_bytes: int, table: bytes, checksum: int) -> list[Effect]:
+        """A source has filled a slot."""
+        return self.good(self.tree(source).seal(offset, num_bytes, table, checksum))
+
+    def close(self, source: int) -> list[Effect]:
+        """A source has sealed everything of its version."""
+        return self._closed(self.tree(source).close())
+
+    # ---- peers
+
+    def told(self, sender: Host, message: ChunkOffered | SourceClosed | ChunkTaken) -> list[Effect]:
+        """A peer said something. Raises PeerLost when it cannot be so."""
+        tree = self.tree(message.source)
+        if isinstance(message, ChunkTaken):
+            return tree.taken(sender, message.version, message.index)
+        if sender != tree.parent:
+            raise PeerLost(f"host {sender} is not above this one in source {message.source} of {self.route.name}")
+        return tree.offered(message) if isinstance(message, ChunkOffered) else self._closed(message)
+
+    def good(self, chunk: Chunk) -> list[Effect]:
+        """The bytes of a chunk are in its slot, and right."""
+        self._num_good += 1
+        readers = self._readers.wanting(chunk.offer.version)
+        return self.tree(chunk.offer.source).good(chunk, readers, self._num_good)
+
+    # ---- ranks of this host that read
+
+    def begins(self, rank: int, version: int) -> list[Effect]:
+        """A rank asks for a version, and so leaves older ones behind. Raises OutOfOrder when it cannot have it."""
+        effects = self._leave_behind(rank, version) if self._readers.is_new_to(rank, version) else []
+        for tree in self._trees.values():
+            if tree.version > version and tree.source in self._readers.late(version):
+                name, newer = self.route.name, f"version {tree.version} of source {tree.source}"
+                raise OutOfOrder(f"version {version} of {name} is over: {newer} is here")
+        return effects
+
+    def next(self, rank: int, version: int) -> Chunk | int | None:
+        """What a rank reads next: the oldest chunk it was not given, the number of chunks after the last, or None."""
+        mine = [
+            chunk
+            for tree in self._trees.values()
+            for chunk in tree.chunks
+            if chunk.offer.version == version and rank in chunk.readers and rank not in chunk.given
+        ]
+        if mine:
+            return min(mine, key=lambda chunk: chunk.sealed)
+        return self._readers.total_had(rank, version)
+
+    def give(self, rank: int, chunk: Chunk) -> None:
+        """A rank is told of a chunk."""
+        chunk.given.add(rank)
+        self._readers.gave(rank)
+
+    def released(self, rank: int, source: int, version: int, index: int) -> list[Effect]:
+        """A rank has copied a chunk."""
+        return self.tree(source).released(rank, version, index)
+
+    def skip(self, rank: int, version: int) -> list[Effect]:
+        """A rank wants no more of a version, nor of older ones; also how it ends one that it has had."""
+        return self._leave_behind(rank, version + 1)
+
+    # ---- for messages
+
+    def late_sources(self, version: int) -> list[Source]:
+        """Sources of which something of a version is missing here."""
+        return [self.route.sources[number] for number in self._readers.late(version)]
+
+    def explain(self, sources: Iterable[int] | None = None) -> list[str]:
+        """What lies in some of the slots of some or all sources, and for whom."""
+        trees = self._trees.values() if sources is None else [self._trees[source] for source in sources]
+        return [str(chunk) for tree in trees for chunk in tree.chunks][:MAX_NAMED]
+
+    def _closed(self, message: SourceClosed) -> list[Effect]:
+        effects = self.tree(message.source).closed(message)
+        self._readers.closed(message.version, message.source, message.num_chunks)
+        return effects
+
+    def _leave_behind(self, rank: int, version: int) -> list[Effect]:
+        self._readers.leave_behind(rank, version)
+        return [effect for tree in self._trees.values() for effect in tree.passed_over(rank, version)]

@@ -1,0 +1,183 @@
+"""The trees of one edge on one host, and the ranks that read from them."""
+
+import pytest
+
+from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, SourceClosed
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.weights.edge import Edge
+from rljob_worker.databuffer.weights.tests.network import EDGE, routes_of
+from rljob_worker.databuffer.weights.tree import Fetch
+from rljob_worker.errors import PeerLost
+
+HERE, OTHER = Host("rollout", 0), Host("rollout", 1)
+ABOVE = {0: Host("train", 0), 1: OTHER}
+"""Two sources over two hosts of two ranks: this one is first in the first tree, and last in the second."""
+
+
+def edge_at(host: Host = HERE) -> Edge:
+    routes = routes_of((1, 2), (2, 2))
+    return Edge(host, routes.by_edge[EDGE], routes.slots(host))
+
+
+def arrive(edge: Edge, source: int, index: int, version: int = 1) -> None:
+    """A chunk is offered, fetched and good."""
+    (fetch,) = edge.told(ABOVE[source], ChunkOffered(EDGE, version, source, index, 5, b"", 0))
+    assert isinstance(fetch, Fetch)
+    edge.good(fetch.chunk)
+
+
+def close(edge: Edge, num_chunks: tuple[int, int], version: int = 1) -> None:
+    for source, number in enumerate(num_chunks):
+        edge.told(ABOVE[source], SourceClosed(EDGE, version, source, number))
+
+
+def take(edge: Edge, rank: int, version: int = 1) -> tuple[int, int] | int | None:
+    """One chunk: (source, index), and it is let go at once."""
+    edge.begins(rank, version)
+    found = edge.next(rank, version)
+    if found is None or isinstance(found, int):
+        return found
+    edge.give(rank, found)
+    edge.released(rank, found.offer.source, version, found.offer.index)
+    return found.offer.source, found.offer.index
+
+
+def num_held(edge: Edge) -> int:
+    return sum(edge.tree(source).num_held for source in (0, 1))
+
+
+def test_ranks_read_chunks_as_they_come_from_any_source_and_each_once():
+    edge = edge_at()
+    assert take(edge, 0) is None
+    arrive(edge, 1, 0)
+    arrive(edge, 0, 0)
+    arrive(edge, 1, 1)
+    assert [take(edge, 0) for _ in range(4)] == [(1, 0), (0, 0), (1, 1), None]
+    close(edge, (1, 2))
+    assert take(edge, 0) == 3 and take(edge, 1) == (1, 0)
+
+
+def test_a_version_is_complete_when_all_sources_have_closed_it_and_all_chunks_were_given():
+    edge = edge_at()
+    edge.told(ABOVE[0], SourceClosed(EDGE, 1, 0, 0))
+    assert take(edge, 0) is None and [s.number for s in edge.late_sources(1)] == [1]
+    arrive(edge, 1, 0)
+    edge.told(ABOVE[1], SourceClosed(EDGE, 1, 1, 1))
+    assert edge.late_sources(1) == []
+    assert edge.next(0, 1) is not None and take(edge, 0) == (1, 0) and take(edge, 0) == 1
+
+
+def test_a_chunk_is_not_given_twice_to_a_rank_that_still_holds_it():
+    edge = edge_at()
+    arrive(edge, 0, 0)
+    chunk = edge.next(0, 1)
+    edge.give(0, chunk)
+    assert edge.next(0, 1) is None and edge.next(1, 1) is chunk
+    close(edge, (1, 0))
+    assert edge.next(0, 1) == 1 and edge.next(1, 1) is chunk
+
+
+def test_a_rank_that_asks_for_a_version_leaves_older_ones_behind():
+    edge = edge_at()
+    arrive(edge, 1, 0, 1)
+    arrive(edge, 1, 0, 2)
+    assert take(edge, 0, 2) == (1, 0)
+    assert num_held(edge) == 2
+    assert take(edge, 1, 2) == (1, 0)
+    assert num_held(edge) == 0
+    with pytest.raises(OutOfOrder, match="version 1 of weights/actor is over: rank 0 can have version 2 next"):
+        edge.begins(0, 1)
+
+
+def test_a_skipped_version_goes_and_cannot_be_had_any_more():
+    edge = edge_at()
+    arrive(edge, 1, 0)
+    assert edge.skip(0, 1) == [] and num_held(edge) == 1
+    edge.skip(1, 1)
+    assert num_held(edge) == 0
+    arrive(edge, 1, 1)  # nobody wants it
+    assert num_held(edge) == 0
+    with pytest.raises(OutOfOrder, match="rank 0 can have version 2 next"):
+        edge.begins(0, 1)
+    arrive(edge, 1, 0, 2)
+    assert take(edge, 0, 2) == (1, 0)
+
+
+def test_skipping_an_older_version_again_changes_nothing():
+    edge = edge_at()
+    arrive(edge, 1, 0, 3)
+    assert take(edge, 0, 3) == (1, 0)
+    edge.skip(0, 1)
+    edge.skip(0, 2)
+    arrive(edge, 1, 1, 3)
+    assert take(edge, 0, 3) == (1, 1)
+    close(edge, (0, 2), 3)
+    assert take(edge, 0, 3) == 2
+
+
+def test_what_a_rank_leaves_behind_makes_room_for_what_waits():
+    edge = edge_at()
+    edge.skip(1, 1)
+    for index in range(4):
+        arrive(edge, 1, index)
+    assert edge.told(ABOVE[1], ChunkOffered(EDGE, 2, 1, 0, 5, b"", 0)) == []
+    (fetch,) = edge.begins(0, 2)
+    assert isinstance(fetch, Fetch) and fetch.chunk.offer.version == 2
+
+
+def test_a_version_that_a_source_left_out_never_comes():
+    edge = edge_at()
+    arrive(edge, 0, 0, 2)
+    with pytest.raises(OutOfOrder, match="version 1 of weights/actor is over: version 2 of source 0 is here"):
+        edge.begins(0, 1)
+
+
+def test_a_version_that_a_source_has_finished_can_be_read_while_it_sends_the_next():
+    edge = edge_at()
+    close(edge, (0, 0), 1)
+    arrive(edge, 1, 0, 2)
+    edge.begins(0, 1)
+    assert edge.next(0, 1) == 0
+
+
+def test_peers_that_have_no_business_here_are_lost():
+    edge = edge_at()
+    with pytest.raises(PeerLost, match="host rollout-1 is not above this one in source 0 of weights/actor"):
+        edge.told(OTHER, ChunkOffered(EDGE, 1, 0, 0, 5, b"", 0))
+    with pytest.raises(PeerLost, match="host train-0 is not above this one in source 1"):
+        edge.told(Host("train", 0), SourceClosed(EDGE, 1, 1, 0))
+    with pytest.raises(PeerLost, match="source 2 of weights/actor has no business with this host"):
+        edge.told(OTHER, ChunkTaken(EDGE, 1, 2, 0))
+
+
+def test_a_child_takes_a_chunk():
+    edge = edge_at()
+    arrive(edge, 0, 0)
+    for rank in (0, 1):
+        take(edge, rank)
+    assert num_held(edge) == 1
+    assert edge.told(OTHER, ChunkTaken(EDGE, 1, 0, 0)) == [] and num_held(edge) == 0
+
+
+def test_the_host_of_the_sources_seals_and_closes():
+    edge = edge_at(Host("train", 0))
+    edge.tree(1).open(1)
+    (told,) = edge.seal(1, edge.tree(1).reserve(), 5, b"t", 9)
+    assert (told.host, told.message) == (OTHER, ChunkOffered(EDGE, 1, 1, 0, 5, b"t", 9))
+    (told,) = edge.close(1)
+    assert (told.host, told.message) == (OTHER, SourceClosed(EDGE, 1, 1, 1))
+
+
+def test_what_is_held_in_words_by_source_and_three_at_most():
+    edge = edge_at()
+    for index in range(4):
+        arrive(edge, 1, index)
+    arrive(edge, 0, 0)
+    words = edge.explain()
+    assert [w.split(",")[0] for w in words] == [
+        "chunk 0 of source 0 of weights/actor",
+        "chunk 0 of source 1 of weights/actor",
+        "chunk 1 of source 1 of weights/actor",
+    ]
+    assert len(edge.explain([1])) == 3 and len(edge.explain([0])) == 1

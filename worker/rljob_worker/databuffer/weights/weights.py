@@ -1,0 +1,218 @@
+"""Weights that pass through this host: what its workers and its peers say, under the data buffer's lock.
+
+Nothing waits here but the workers' own calls. Peers are told through links, bytes are fetched by jobs that can run at
+once: what a parent has offered lies in its arena until we say that we have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, ChunkTicket, SourceClosed
+from rljob_worker.databuffer.protocol.worker_side import (
+    HELD_SECONDS,
+    Answer,
+    Chunk,
+    CloseVersion,
+    Complete,
+    Done,
+    NextChunk,
+    NotYet,
+    OpenVersion,
+    ReleaseChunk,
+    ReserveChunk,
+    Room,
+    SealChunk,
+    SkipVersion,
+    Waiting,
+)
+from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.weights_route import Source, WeightsRoutes
+from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.weights import tree
+from rljob_worker.databuffer.weights.arrivals import Arrivals, Jobs, Later, Links
+from rljob_worker.databuffer.weights.chunk_bytes import Bytes
+from rljob_worker.databuffer.weights.edge import Edge
+from rljob_worker.errors import DeadlineExceeded, PeerLost
+
+MAX_NAMED = 3
+"""Sources that a message names."""
+
+LastWords = Callable[[Worker, Host], str]
+"""What a worker of a host last said it was doing, for messages; asked without the lock."""
+
+
+class Weights:
+    """All edges of weights on one host; calls may come from any thread."""
+
+    def __init__(
+        self,
+        here: Host,
+        routes: WeightsRoutes,
+        memory: Bytes,
+        *,
+        monitor: Monitor,
+        links: Links,
+        jobs: Jobs,
+        later: Later,
+        last_words: LastWords,
+        first_slot: int = 0,
+        held_seconds: float = HELD_SECONDS,
+    ) -> None:
+        """memory: the arena, in which this host's slots (`routes.num_bytes(here)`) begin at byte `first_slot`."""
+        self._here = here
+        self._monitor = monitor
+        self._links = links
+        self._last_words = last_words
+        self._held_seconds = held_seconds
+        self._arrivals = Arrivals(memory, links, jobs, later, self._arrived)
+        slots = routes.slots(here, first_slot)
+        self._edges = {name: Edge(here, route, slots) for name, route in routes.by_edge.items()}
+        self._fetched_bytes = dict.fromkeys(routes.by_edge, 0)
+
+    @property
+    def fetched_bytes(self) -> dict[str, int]:
+        """Good bytes that came from other hosts, by edge, since the start."""
+        with self._monitor.look():
+            return dict(self._fetched_bytes)
+
+    # ---- peers
+
+    def told(self, sender: Host, message: ChunkOffered | ChunkTaken | SourceClosed) -> None:
+        """A message of a peer. Raises PeerLost when it makes no sense."""
+        with self._monitor.change():
+            self._do(self.edge(message.edge).told(sender, message))
+
+    def offered(self, ticket: ChunkTicket) -> Bytes:
+        """The bytes of a chunk that a child was offered, in the arena. Raises PeerLost when it is not there."""
+        with self._monitor.look():
+            chunk = self.edge(ticket.edge).tree(ticket.source).find(ticket.version, ticket.index)
+            if chunk is None:
+                raise PeerLost(f"host {self._here} does not hold {ticket}")
+            return self._arrivals.slot(chunk)
+
+    # ---- workers that send
+
+    def open(self, worker: Worker, request: OpenVersion) -> Answer:
+        """Raises OutOfOrder unless the version is newer than all before."""
+        edge, source = self._sent_by(worker, request.edge)
+        with self._monitor.change():
+            edge.tree(source.number).open(request.version)
+        return Done()
+
+    def reserve(self, worker: Worker, request: ReserveChunk) -> Answer:
+        """`Room` for a chunk, or `NotYet`. DeadlineExceeded names who keeps the slots."""
+        edge, source = self._sent_by(worker, request.edge)
+        offset = self._monitor.wait(edge.tree(source.number).reserve, self._patience(request))
+        if offset is not None:
+            return Room(offset=offset)
+        if request.waited < request.seconds:
+            return NotYet()
+        with self._monitor.look():
+            held = "; ".join(edge.explain([source.number]))
+        what = f"a slot of {request.edge}, version {request.version}"
+        raise DeadlineExceeded(f"{worker} waited {request.waited:.1f} s for {what}: {held}")
+
+    def seal(self, worker: Worker, request: SealChunk) -> Answer:
+        """A slot that was reserved is a chunk now."""
+        edge, source = self._sent_by(worker, request.edge)
+        with self._monitor.change():
+            self._do(edge.seal(source.number, request.offset, request.num_bytes, request.table, request.checksum))
+        return Done()
+
+    def close(self, worker: Worker, request: CloseVersion) -> Answer:
+        """The source has sealed all its chunks of its version."""
+        edge, source = self._sent_by(worker, request.edge)
+        with self._monitor.change():
+            self._do(edge.close(source.number))
+        return Done()
+
+    def is_drained(self, worker: Worker) -> bool:
+        """Whether the hosts below have everything that a worker sent; under the lock."""
+        sent = [(edge, edge.route.source_of(worker)) for edge in self._edges.values()]
+        return all(source is None or not edge.tree(source.number).chunks for edge, source in sent)
+
+    # ---- workers that receive
+
+    def next(self, worker: Worker, request: NextChunk) -> Answer:
+        """A `Chunk` that the worker has not had, `Complete`, or `NotYet`. DeadlineExceeded names the late sources."""
+        edge = self.edge(request.edge)
+        with self._monitor.change():
+            self._do(edge.begins(worker.rank, request.version))
+        answer = self._monitor.wait(lambda: self._give(edge, worker.rank, request.version), self._patience(request))
+        if answer is not None:
+            return answer
+        if request.waited < request.seconds:
+            return NotYet()
+        raise DeadlineExceeded(self._explain_late(edge, worker, request))
+
+    def release(self, worker: Worker, request: ReleaseChunk) -> Answer:
+        """The worker has copied a chunk."""
+        with self._monitor.change():
+            edge = self.edge(request.edge)
+            self._do(edge.released(worker.rank, request.source, request.version, request.index))
+        return Done()
+
+    def skip(self, worker: Worker, request: SkipVersion) -> Answer:
+        """The worker wants no more of a version, nor of older ones."""
+        with self._monitor.change():
+            self._do(self.edge(request.edge).skip(worker.rank, request.version))
+        return Done()
+
+    # ---- how
+
+    def edge(self, name: str) -> Edge:
+        """Its state, to be looked at under the lock. Raises PeerLost for a name that is none."""
+        if name not in self._edges:
+            raise PeerLost(f"there are no weights {name!r} in this job")
+        return self._edges[name]
+
+    def _sent_by(self, worker: Worker, name: str) -> tuple[Edge, Source]:
+        edge = self.edge(name)
+        source = edge.route.source_of(worker)
+        assert source is not None, f"{worker} is no source of {name}"
+        return edge, source
+
+    def _do(self, effects: Iterable[tree.Effect]) -> None:
+        """Under the lock: messages leave in the order of what happened."""
+        for effect in effects:
+            if isinstance(effect, tree.Send):
+                self._links.send(effect.host, effect.message)
+            else:
+                self._arrivals.begin(effect)
+
+    def _arrived(self, chunk: tree.Chunk) -> None:
+        with self._monitor.change():
+            self._fetched_bytes[chunk.offer.edge] += chunk.offer.num_bytes
+            self._do(self.edge(chunk.offer.edge).good(chunk))
+
+    def _give(self, edge: Edge, rank: int, version: int) -> Answer | None:
+        """Under the lock."""
+        found = edge.next(rank, version)
+        if isinstance(found, int):
+            self._do(edge.skip(rank, version))
+            return Complete(num_chunks=found)
+        if found is None:
+            return None
+        edge.give(rank, found)
+        offer = found.offer
+        return Chunk(
+            source=offer.source, index=offer.index, offset=found.offset, num_bytes=offer.num_bytes, table=offer.table
+        )
+
+    def _patience(self, request: Waiting) -> float:
+        return max(0.0, min(self._held_seconds, request.seconds - request.waited))
+
+    def _explain_late(self, edge: Edge, worker: Worker, request: NextChunk) -> str:
+        with self._monitor.look():
+            late = edge.late_sources(request.version)
+            held = edge.explain()
+        words = [
+            f"{source.worker} (host {source.host}) {self._last_words(source.worker, source.host)}"
+            for source in late[:MAX_NAMED]
+        ]
+        return (
+            f"{worker} (host {self._here}) waited {request.waited:.1f} s for {request.edge}, version "
+            f"{request.version}: {len(late)} of {len(edge.route.sources)} sources have not sent all of it; "
+            f"{'; '.join([*words, *held])}"
+        )

@@ -1,0 +1,83 @@
+"""Background work of a data buffer: small pools, and no exception that is not told."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from rljob_worker.databuffer.protocol.errors import Bug
+from rljob_worker.errors import RLJobError
+
+Job = Callable[[], None]
+Fails = Callable[[RLJobError], None]
+
+
+def run(what: str, job: Job, fails: Fails) -> None:
+    """Run `job`; what it raises goes to `fails`, whatever it is: somebody waits for it."""
+    try:
+        job()
+    except RLJobError as error:
+        fails(error)
+    except BaseException as error:
+        fails(Bug(f"{what}: {error!r}"))
+
+
+class Work:
+    """Runs jobs that can go on at once. What a job raises goes to `fails`, named after what the job was."""
+
+    def __init__(self, name: str, num_threads: int, fails: Fails) -> None:
+        self._fails = fails
+        self._pool = ThreadPoolExecutor(num_threads, name)
+        # one thread from the start: where the system gives no more later, work is slow and does not stop
+        self._pool.submit(lambda: None)
+
+    def submit(self, what: str, job: Job) -> None:
+        """Run `job` when a thread is free. After `close` nothing is run."""
+        try:
+            self._pool.submit(run, what, job, self._fails)
+        except RuntimeError:  # shut down: nobody waits for this any more; or no new thread: an older one will run it
+            return
+
+    def close(self) -> None:
+        """Start no more work."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Timer:
+    """Calls due later, on one thread; they must return at once. What one raises goes to `fails`."""
+
+    def __init__(self, fails: Fails, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fails = fails
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Job]] = []
+        self._number = 0
+        self._closed = False
+        threading.Thread(target=self._run, name="timer", daemon=True).start()
+
+    def after(self, seconds: float, call: Job) -> None:
+        with self._changed:
+            self._number += 1
+            heapq.heappush(self._due, (self._clock() + seconds, self._number, call))
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (call := self._next()) is not None:
+            run("what was due later", call, self._fails)
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            while not self._closed:
+                left = self._due[0][0] - self._clock() if self._due else None
+                if left is not None and left <= 0:
+                    return heapq.heappop(self._due)[2]
+                self._changed.wait(left)
+            return None

@@ -1,0 +1,74 @@
+"""One rank's part of every checkpoint: engines, what its stages remember, and rows that they hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.planning.plan import StagePlan
+from rljob_worker.checkpoint.rows import HeldRows, read_rows
+from rljob_worker.checkpoint.state import GroupState
+from rljob_worker.checkpoint.writer import RankFiles, engine_folder
+from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.runtime.control import Opening
+from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.stages.stage import RowKeepingStage, Stage
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Written by all ranks together, read back by as many or by others; the lead commits them."""
+
+    environment: WorkerEnvironment
+    trainable: Mapping[str, TrainEngine]
+    """By engine name."""
+    schedule: Sequence[tuple[StagePlan, Stage]]
+    fingerprint: str | None
+    """Of the training data; None in a group that reads none."""
+
+    def restore(self, opening: Opening) -> GroupState:
+        """Load engines and stages; or the weights of another run when this one begins."""
+        if opening.checkpoint is None:
+            self._init_from(self.environment.plan.spec.checkpoint.init_from)
+            return GroupState()
+        checkpoint = Path(opening.checkpoint)
+        for name, engine in self.trainable.items():
+            engine.load(checkpoint / "engines" / engine_folder(name))
+        state = GroupState.read(checkpoint, self.environment.group)
+        state.check_dataset(self.fingerprint)
+        for plan, stage in self.schedule:
+            if plan.name in state.stages:
+                stage.load_state(state.stages[plan.name])  # type: ignore[attr-defined]
+            if isinstance(stage, RowKeepingStage):
+                dp_rank = plan.mesh.dp_rank(self.environment.rank)
+                stage.load_rows(read_rows(checkpoint, plan.name, dp_rank, plan.mesh.dp))
+        log.info("resumed from step %d (%s)", opening.step, checkpoint)
+        return state
+
+    def save(self, step: int, active_seconds: float) -> None:
+        """Write this rank's part of the checkpoint of `step`; collective over the group. Raises StorageError."""
+        environment = self.environment
+        stages = {plan.name: stage.state() for plan, stage in self.schedule if hasattr(stage, "state")}
+        state = GroupState(stages, self.fingerprint, active_seconds)
+        files = RankFiles(environment.run_dir, environment.owner, environment.group, environment.rank)
+        files.save(step, self.trainable, state.to_json(), list(self._held_rows()))
+
+    def _init_from(self, source: str | None) -> None:
+        if source is None:
+            return
+        from rljob_worker.checkpoint.init_from import load_initial_weights
+
+        load_initial_weights(Path(source), self.trainable)
+
+    def _held_rows(self) -> Iterator[HeldRows]:
+        """Rows that stages hold; of tensor-parallel peers one writes."""
+        rank = self.environment.rank
+        for plan, stage in self.schedule:
+            if isinstance(stage, RowKeepingStage) and plan.mesh.is_row_leader(rank):
+                rows = stage.rows()
+                if rows is not None:
+                    yield HeldRows(plan.name, plan.mesh.dp_rank(rank), rows)

@@ -1,0 +1,74 @@
+"""What the lead does with a step that every worker has reported: write it down, decide, tell, commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.checkpoint.writer import Committer
+from rljob_worker.report import Report
+from rljob_worker.runtime.control import Verdict, decide, end_of
+from rljob_worker.runtime.recorder import Recorder, score_of
+
+log = logging.getLogger(__name__)
+
+_WORDS = {
+    "reward/mean": "reward",
+    "validation/accuracy": "validation",
+    "loss/policy": "loss",
+    "kl/reference": "kl",
+    "response_length/mean": "length",
+    "throughput/tokens_per_second": "tokens/s",
+    "time/step_seconds": "seconds",
+}
+
+
+@dataclass
+class Judge:
+    """Judges steps one after the other."""
+
+    spec: RLJobSpec
+    delay: int
+    """`Plan.verdict_delay`."""
+    recorder: Recorder
+    committer: Committer
+    keeps_checkpoints: bool
+    stop_requested: Callable[[], bool]
+    verdict: Verdict = field(default_factory=Verdict)
+    """The latest."""
+
+    def judge(self, step: int, report: Report, announce: Callable[[int, Verdict], None]) -> None:
+        """Workers report a step after they have saved it, so a step that all have reported can be committed.
+
+        Nobody waits for the commit but those who want to leave: the verdict on the last step says that all is done.
+        """
+        metrics = self.recorder.record(step, report)
+        log.info("%s", step_words(step, self.spec.stop.steps, metrics))
+        self.verdict = self._decide(step, metrics)
+        end = end_of(step, self.spec, self.verdict, keeps_checkpoints=self.keeps_checkpoints)
+        if not end.is_last:
+            announce(step, self.verdict)
+        if end.saves:
+            self.committer.commit(step, score=score_of(metrics))
+            self.recorder.committed(step)
+        if end.is_last:
+            announce(step, self.verdict)
+
+    def _decide(self, step: int, metrics: Mapping[str, float]) -> Verdict:
+        return decide(
+            step,
+            self.verdict,
+            stop=self.spec.stop,
+            delay=self.delay,
+            stop_requested=self.stop_requested(),
+            reward=metrics.get("validation/accuracy" if self.spec.data.validation else "reward/mean"),
+            active_seconds=self.recorder.active_seconds,
+        )
+
+
+def step_words(step: int, num_steps: int, metrics: Mapping[str, float]) -> str:
+    """One step for the log, with the figures that it has: `step 3/40: reward 0.21, kl 0.001, seconds 1.3`."""
+    figures = ", ".join(f"{word} {metrics[name]:.4g}" for name, word in _WORDS.items() if name in metrics)
+    return f"step {step}/{num_steps}: {figures}"

@@ -1,0 +1,117 @@
+"""The data buffers of a job, as far as control knows them: one dictionary, and gates that hold up what tests name."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+from rljob_worker.errors import DeadlineExceeded, PeerLost
+from rljob_worker.report import merge_reports
+
+PATIENCE_SECONDS = 30.0
+
+
+class Board:
+    """What `num_workers` workers have said. `end(ordinal)` is one worker's end of it."""
+
+    def __init__(self, num_workers: int, *, patience_seconds: float = PATIENCE_SECONDS, seed: int = 0) -> None:
+        self.num_workers, self._patience_seconds, self._rng = num_workers, patience_seconds, random.Random(seed)
+        self._reports: dict[int, dict[int, bytes]] = {}
+        self.announced: dict[tuple[str, int], bytes] = {}
+        self.asked_by: list[int] = []
+        self.log: list[tuple[str, int, int]] = []
+        """("report", ordinal, step) and ("verdict", 0, step) as they came."""
+        self._broken: PeerLost | None = None
+        self._gates: set[tuple[str, int]] = set()
+        self._changed = threading.Condition()
+
+    def end(self, ordinal: int) -> BoardEnd:
+        return BoardEnd(self, ordinal)
+
+    def hold(self, what: str, step: int) -> None:
+        """What is called so of `step` does not pass until it is let go: `collect`, `verdict`, or `report/1`."""
+        self._gates.add((what, step))
+
+    def let_go(self, what: str, step: int) -> None:
+        with self._changed:
+            self._gates.discard((what, step))
+            self._changed.notify_all()
+
+    def break_all(self) -> None:
+        """As when a host is gone: whoever waits, or comes to wait, is told."""
+        with self._changed:
+            self._broken = PeerLost("a worker of the job is gone")
+            self._changed.notify_all()
+
+    def wait(self, ready: Callable[[], bool], whom: Callable[[], str]) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._broken or ready(), self._patience_seconds):
+                raise DeadlineExceeded(whom())
+            if self._broken:
+                raise PeerLost(*self._broken.args)
+
+    def pass_gate(self, what: str, step: int) -> None:
+        self.wait(lambda: (what, step) not in self._gates, lambda: f"held up: {what} of step {step}")
+
+    def add_report(self, ordinal: int, step: int, payload: bytes) -> None:
+        with self._changed:
+            found = self._reports.setdefault(step, {})
+            assert ordinal not in found, "a step is reported once"
+            found[ordinal] = payload
+            self.log.append(("report", ordinal, step))
+            self._changed.notify_all()
+
+    def merged(self, step: int) -> bytes:
+        found = self._reports.setdefault(step, {})
+        self.wait(lambda: len(found) == self.num_workers, lambda: f"step {step}: {self._late(found)} is late")
+        parts = list(found.values())
+        self._rng.shuffle(parts)
+        half = self._rng.randint(1, len(parts))
+        return merge_reports([merge_reports(parts[:half]), *parts[half:]])
+
+    def _late(self, found: dict[int, bytes]) -> str:
+        return ", ".join(f"worker {ordinal}" for ordinal in range(self.num_workers) if ordinal not in found)
+
+    def put_up(self, topic: str, step: int, payload: bytes) -> None:
+        with self._changed:
+            assert (topic, step) not in self.announced, "a step is judged once"
+            self.announced[topic, step] = payload
+            self.log.append((topic, 0, step))
+            self._changed.notify_all()
+
+
+class BoardEnd:
+    """The part of a data buffer client that control uses."""
+
+    def __init__(self, board: Board, ordinal: int) -> None:
+        self._board, self._ordinal = board, ordinal
+
+    def report(self, step: int, payload: bytes) -> None:
+        self._board.pass_gate(f"report/{self._ordinal}", step)
+        self._board.add_report(self._ordinal, step, payload)
+
+    def collect(self, step: int) -> bytes:
+        self._board.pass_gate("collect", step)
+        return self._board.merged(step)
+
+    def announce(self, topic: str, step: int, payload: bytes) -> None:
+        self._board.pass_gate(topic, step)
+        self._board.put_up(topic, step, payload)
+
+    def await_announcement(self, topic: str, step: int) -> bytes:
+        place = (topic, step)
+        self._board.wait(lambda: place in self._board.announced, lambda: f"the lead is late: {topic} of step {step}")
+        return self._board.announced[place]
+
+    def request_stop(self) -> None:
+        self._board.asked_by.append(self._ordinal)
+
+    def stop_requested(self) -> bool:
+        return bool(self._board.asked_by)
+
+    def statistics(self) -> dict[str, float]:
+        return {"put_bytes/rollout->reward": 8.0}
+
+    def post(self, status: dict[str, object]) -> None:
+        pass

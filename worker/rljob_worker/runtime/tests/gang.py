@@ -1,0 +1,183 @@
+"""Whole gangs of workers in threads of one process: real workers, a real lead, a run directory; no engines, no rows."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.runtime.checkpoints import Checkpoints
+from rljob_worker.runtime.control import Follower
+from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.runtime.figures import StepFigures
+from rljob_worker.runtime.lead import Lead, build_lead
+from rljob_worker.runtime.tests.board import Board
+from rljob_worker.runtime.worker import Worker
+from rljob_worker.scalars import mean
+from rljob_worker.stages.stage import StageResult
+from rljob_worker.tests.documents import plan_of
+from rljob_worker.tests.metrics import without_times
+from rljob_worker.tests.waiting import wait_for
+
+DATA = {"train": [{"path": "some/data"}], "validation": [{"path": "more/data"}], "batchSize": 3}
+Moment = Callable[[str, int, int], None]
+"""Called with what a worker does, its number, and the step."""
+
+
+def gang_plan(*, staleness=0, workers=3, **spec):
+    """A job of `workers` pods that validates before the first step and after the last."""
+    plan = plan_of(**{"groups": [("train", workers, 1)], "data": DATA, **spec})
+    rollout = plan.spec.rollout.model_copy(update={"max_staleness": staleness})
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})
+
+
+class Learning:
+    """A stage that remembers: every step adds its number to what it has, which is the reward of all ranks."""
+
+    def __init__(self, ordinal, moment):
+        self.learnt, self._ordinal, self._moment = 0.0, ordinal, moment
+
+    def run(self, batch, context):
+        self._moment("stage", self._ordinal, context.step)
+        self.learnt += 0.1 * context.step
+        # a third and seven of them: sums that floats round
+        metrics = {"reward/mean": mean(self.learnt / 3 + self._ordinal * 7, 3.0)}
+        return StageResult(batch, metrics, [{"worker": self._ordinal, "learnt": self.learnt}])
+
+    def state(self):
+        return {"learnt": self.learnt}
+
+    def load_state(self, state):
+        self.learnt = state["learnt"]
+
+
+class Validation:
+    """As right as the policy has learnt."""
+
+    def __init__(self, stage, ordinal, moment):
+        self._stage, self._ordinal, self._moment = stage, ordinal, moment
+
+    def run(self):
+        self._moment("validate", self._ordinal, -1)
+        return {"validation/accuracy": mean(self._stage.learnt)}, []
+
+
+@dataclass(frozen=True)
+class NotedCheckpoints(Checkpoints):
+    """Says when it saves."""
+
+    moment: Moment = field(default=lambda *_: None)
+
+    def save(self, step, active_seconds):
+        self.moment("save", self.environment.ordinal, step)
+        super().save(step, active_seconds)
+
+
+@dataclass
+class Ended:
+    """How a worker ended."""
+
+    words: object = None
+    error: BaseException | None = None
+    committed_by_then: tuple[int, ...] = ()
+
+
+@dataclass
+class Gang:
+    """One run directory; every `run` is an attempt."""
+
+    folder: Path
+    plan: object
+    attempt: int = 0
+    board: Board | None = None
+    keeps_checkpoints: bool = True
+    _leads: list[Lead] = field(default_factory=list)
+
+    def run(self, moment: Moment = lambda *_: None, *, seed=0, prepare=lambda board: None, meanwhile=nullcontext):
+        """All workers to their end; how each one ended, by number. `meanwhile` is called beside them."""
+        self.attempt += 1
+        self.board = Board(self.plan.num_workers, seed=seed)
+        prepare(self.board)
+        ended = [Ended() for _ in range(self.plan.num_workers)]
+        threads = [
+            threading.Thread(target=self._run_one, args=(number, ended[number], moment)) for number in range(len(ended))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            meanwhile()
+        finally:
+            for thread in threads:
+                thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        wait_for(lambda: all(thread.name != "lead" for thread in threading.enumerate()))
+        for lead in self._leads:  # one that failed leaves its files to the end of its process
+            lead.judge.recorder.close()
+        return ended
+
+    def _run_one(self, number, ended, moment):
+        try:
+            ended.words = self._worker(number, moment).run()
+        except BaseException as error:
+            ended.error = error
+            self.board.break_all()
+        ended.committed_by_then = self.checkpoints
+
+    def _worker(self, number, moment):
+        environment = WorkerEnvironment(
+            plan=self.plan, group="train", host_index=number, local_rank=0, attempt=self.attempt, peers="",
+            buffer_socket="", token="", run_dir=self.folder, resume="auto", keeps_checkpoints=self.keeps_checkpoints,
+        )  # fmt: skip
+        stage = Learning(number, moment)
+        mesh = self.plan.stages[0].mesh
+        schedule = ((SimpleNamespace(name="learn", mesh=mesh), stage),)
+        end = self.board.end(number)
+        if environment.is_lead:
+            self._leads.append(build_lead(environment, end, number, Reporter(None)))
+        return Worker(
+            environment=environment,
+            client=end,
+            resources=SimpleNamespace(rewards=None, tokenizer=None, meshes={mesh: SimpleNamespace(sum=None)}),
+            schedule=schedule,
+            handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),
+            weights=SimpleNamespace(sync=lambda version: {"weights/version": mean(version)}),
+            validation=Validation(stage, number, moment),
+            checkpoints=NotedCheckpoints(environment, {}, schedule, None, moment),
+            control=self._leads[-1] if environment.is_lead else Follower(end, number),
+            figures=StepFigures(),
+            status=Silence(),
+            reporter=Reporter(None),
+        )
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        return tuple(each.step for each in committed(self.folder / "checkpoints"))
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+
+    @property
+    def steps(self):
+        return [line["step"] for line in self.lines]
+
+    @property
+    def story(self):
+        """Everything that was written down but times."""
+        return without_times(self.lines), (self.folder / "samples.jsonl").read_text()
+
+
+class Silence:
+    """Posts nothing."""
+
+    def __call__(self, status):
+        pass
+
+    def close(self):
+        pass

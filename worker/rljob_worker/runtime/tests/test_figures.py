@@ -1,0 +1,110 @@
+"""What a worker measures between two reports, with a clock that tests turn."""
+
+import pytest
+
+from rljob_worker.report import Report
+from rljob_worker.runtime.figures import PRODUCTIVE, StepFigures, add_up_times, data_metrics, productive_seconds
+from rljob_worker.scalars import Scalar, maximum, mean, total
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def figures(clock):
+    return StepFigures(clock)
+
+
+def values(report):
+    return {name: scalar.value for name, scalar in report.metrics.items()}
+
+
+def test_a_step_lasts_from_one_report_to_the_next(figures, clock):
+    clock.now += 50
+    figures.begin()
+    clock.now += 4
+    figures.add({"time/forward_seconds": mean(1.0)})
+    # 1 of 4 seconds is work
+    assert values(figures.take(is_step=True)) == {
+        "time/forward_seconds": 1.0, "time/step_seconds": 4.0, "time/overhead_fraction": 0.75,
+    }  # fmt: skip
+    clock.now += 2
+    assert values(figures.take(is_step=True)) == {"time/step_seconds": 2.0, "time/overhead_fraction": 1.0}
+
+
+def test_a_step_begins_when_the_figures_do(figures, clock):
+    clock.now += 3
+    assert values(figures.take(is_step=True))["time/step_seconds"] == 3.0
+
+
+def test_time_passes_by_itself():
+    assert values(StepFigures().take(is_step=True))["time/step_seconds"] > 0
+
+
+def test_more_work_than_time_is_no_overhead(figures, clock):
+    clock.now += 1
+    figures.add({"time/generation_seconds": mean(1.5)})
+    assert values(figures.take(is_step=True))["time/overhead_fraction"] == 0.0
+
+
+def test_what_is_no_step_has_no_length(figures, clock):
+    clock.now += 1
+    figures.add({"validation/accuracy": mean(1.0, 2.0)}, [{"row": 1}])
+    assert figures.take(is_step=False) == Report({"validation/accuracy": mean(1.0, 2.0)}, [{"row": 1}])
+    clock.now += 1
+    assert values(figures.take(is_step=True))["time/step_seconds"] == 2.0
+
+
+def test_a_report_is_about_what_came_since_the_last(figures):
+    figures.add({"a": total(1)}, [{"row": 1}])
+    figures.add({"a": total(2)}, [{"row": 2}])
+    first = figures.take(is_step=False)
+    figures.add({"a": total(4)})
+    assert values(first) == {"a": 3} and first.samples == [{"row": 1}, {"row": 2}]
+    assert figures.take(is_step=False) == Report({"a": total(4)}, [])
+
+
+def test_a_block_is_timed_and_may_be_outside_of_steps(figures, clock):
+    clock.now += 1
+    with figures.timed("time/a_seconds"):
+        clock.now += 2
+    with figures.outside_of_steps(), figures.timed("time/b_seconds"):
+        clock.now += 8
+    found = values(figures.take(is_step=True))
+    assert (found["time/a_seconds"], found["time/b_seconds"], found["time/step_seconds"]) == (2.0, 8.0, 3.0)
+
+
+def test_times_of_one_name_add_up(figures):
+    figures.add({"time/a_seconds": mean(1.0), "b": mean(1.0), "time/most": maximum(1.0)})
+    figures.add({"time/a_seconds": mean(2.0), "b": mean(2.0), "time/most": maximum(2.0)})
+    # b is a mean over two calls; sums of maxima mean nothing, and travel all the same
+    assert figures.take(is_step=False).metrics == {
+        "time/a_seconds": mean(3.0), "b": Scalar("mean", 3.0, 2.0, 2.0), "time/most": Scalar("maximum", 3.0, 2.0, 2.0),
+    }  # fmt: skip
+
+
+def test_only_times_are_added_up():
+    scalars = {"time/a": mean(4.0, 2.0), "time/b": total(4.0), "a": mean(4.0, 2.0)}
+    assert add_up_times(scalars) == {"time/a": mean(4.0), "time/b": total(4.0), "a": mean(4.0, 2.0)}
+
+
+def test_the_work_itself_is_five_things():
+    assert productive_seconds({name: mean(1.0) for name in (*PRODUCTIVE, "time/rollout_seconds")}) == 5.0
+    for name in ("generation", "forward", "backward", "optimizer", "collectives"):
+        assert productive_seconds({f"time/{name}_seconds": mean(0.5)}) == 0.5
+
+
+def test_figures_of_the_data_plane_are_named_by_edge():
+    assert data_metrics({"put_bytes/a->b": 7, "get_seconds/a->b": 0.5, "get_rows/a->b": 3}) == {
+        "data/bytes_a->b": total(7), "data/get_seconds/a->b": mean(0.5), "data/get_rows/a->b": total(3),
+    }  # fmt: skip

@@ -1,0 +1,238 @@
+"""Several workers, one of them the lead, from the first step to the last: who waits for whom, and where all end."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.checkpoint.writer import Committer
+from rljob_worker.errors import BadData, PeerLost, StorageError
+from rljob_worker.runtime.tests.gang import Gang, gang_plan
+from rljob_worker.tests.waiting import wait_for
+
+STEPS = 5
+NUM_WORKERS = 3
+
+
+def new_gang(folder, **options):
+    return Gang(folder, gang_plan(**{"stop": {"steps": STEPS}, "checkpoint": {"everySteps": 2}, **options}))
+
+
+@cache
+def whole_story(staleness=0):
+    """What an undisturbed run writes down."""
+    with tempfile.TemporaryDirectory() as folder:
+        gang = new_gang(Path(folder), staleness=staleness)
+        gang.run()
+        return gang.story
+
+
+def codes(ended):
+    return {one.words.code for one in ended}
+
+
+def last_step(ended):
+    (last,) = {one.words.step for one in ended}
+    return last
+
+
+def place_of(log, *entry):
+    return log.index(entry)
+
+
+def assert_governed(log, delay, last):
+    """No worker ended a step without the verdict that governs it."""
+    for step in range(delay, last + 1):
+        for worker in range(NUM_WORKERS):
+            assert place_of(log, "report", worker, step) > place_of(log, "verdict", 0, step - delay)
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_a_job_runs_to_its_end_and_nobody_leaves_before_all_is_written(tmp_path, staleness):
+    gang = new_gang(tmp_path, staleness=staleness)
+    ended = gang.run()
+    assert [(one.words.code, one.words.step, one.words.checkpoint) for one in ended] == [(0, STEPS, STEPS)] * 3
+    assert {one.words.cause for one in ended} == {"reached step 5"}
+    assert gang.steps == [0, 1, 2, 3, 4, 5]
+    assert ["validation/accuracy" in line for line in gang.lines] == [True, *[False] * 4, True]
+    assert [one.committed_by_then for one in ended] == [(4, 5)] * 3  # the newest two are kept
+    assert_governed(gang.board.log, staleness + 1, STEPS)
+    assert gang.story == whole_story()
+
+
+def test_what_is_written_does_not_depend_on_how_reports_met(tmp_path):
+    for seed in range(3):
+        gang = new_gang(tmp_path / str(seed))
+        gang.run(seed=seed)
+        assert gang.story == whole_story()
+
+
+def test_samples_are_those_of_all_workers_in_their_order(tmp_path):
+    gang = new_gang(tmp_path, stop={"steps": 1})
+    gang.run()
+    learnt = '"learnt": 0.1}\n'
+    lines = "".join(f'{{"step": 1, "worker": {worker}, {learnt}' for worker in range(NUM_WORKERS))
+    assert gang.story[1] == lines
+
+
+def test_times_are_told_of_the_step_that_they_were_part_of(tmp_path):
+    gang = new_gang(tmp_path)
+    gang.run()
+    of_steps = [{name for name in line if name.startswith("time/")} for line in gang.lines]
+    ends = {"time/step_seconds", "time/overhead_fraction", "time/learn_seconds", "time/control_seconds"}
+    waits = {"time/verdict_wait_seconds"}
+    assert of_steps[0] == set()
+    assert of_steps[1] == of_steps[3] == ends | waits
+    assert of_steps[2] == of_steps[4] == of_steps[5] == ends | waits | {"time/checkpoint_seconds"}
+    assert [line["weights/version"] for line in gang.lines] == list(range(STEPS + 1))
+    assert {line["data/bytes_rollout->reward"] for line in gang.lines} == {24.0}  # 8 of each worker
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+@pytest.mark.parametrize("what", ["report/1", "report/0", "collect", "verdict"])
+def test_whatever_is_late_others_run_on_until_its_verdict_governs_them(tmp_path, staleness, what):
+    """A laggard, or a lead that is slow to collect or to judge, in step 1; the others begin step 2 + staleness."""
+    begun = set()
+    gang = new_gang(tmp_path, staleness=staleness)
+
+    def let_go_once_the_others_wait():
+        others = {1, 2} if what == "report/0" else {0, 2}
+        wait_for(lambda: begun >= {("stage", worker, 2 + staleness) for worker in others})
+        gang.board.let_go(what, 1)
+
+    ended = gang.run(
+        lambda *moment: begun.add(moment), prepare=lambda b: b.hold(what, 1), meanwhile=let_go_once_the_others_wait
+    )
+    assert last_step(ended) == STEPS and gang.story == whole_story()
+    assert_governed(gang.board.log, staleness + 1, STEPS)
+
+
+@settings(max_examples=30)
+@given(
+    worker=st.integers(0, NUM_WORKERS - 1),
+    step=st.integers(1, STEPS),
+    what=st.sampled_from(["stage", "save"]),
+    staleness=st.integers(0, 2),
+)
+def test_a_job_that_is_asked_to_stop_stops_soon_and_goes_on_as_if_it_had_not(worker, step, what, staleness):
+    def ask(*moment):
+        if moment == (what, worker, step):
+            gang.board.end(worker).request_stop()
+
+    with tempfile.TemporaryDirectory() as folder:
+        gang = new_gang(Path(folder), staleness=staleness)
+        stopped = gang.run(ask)
+        last = last_step(stopped)
+        if last < STEPS:
+            assert step <= last <= step + staleness + 1
+            assert codes(stopped) == {ExitCode.STOPPED} and {one.words.cause for one in stopped} == {"asked to stop"}
+            assert "validation/accuracy" not in gang.lines[-1]
+        assert gang.steps == list(range(last + 1))
+        assert all(one.committed_by_then[-1] == last == one.words.checkpoint for one in stopped)
+        resumed = gang.run()
+        assert codes(resumed) == {ExitCode.DONE} and last_step(resumed) == STEPS
+        assert gang.story == whole_story()
+
+
+def test_a_request_before_the_first_step_ends_the_job_after_one(tmp_path):
+    gang = new_gang(tmp_path)
+    stopped = gang.run(prepare=lambda board: board.end(2).request_stop())
+    assert (last_step(stopped), codes(stopped)) == (1, {ExitCode.STOPPED})
+    assert gang.steps == [0, 1] and gang.checkpoints == (1,)
+
+
+def test_a_request_late_in_the_job_ends_a_finished_one(tmp_path):
+    gang = new_gang(tmp_path)
+    # step 4 begins once the verdict on 2 is known; that on 4 is the next that anything can be part of
+    done = gang.run(lambda what, worker, step: step == STEPS and gang.board.end(worker).request_stop())
+    assert (last_step(done), codes(done)) == (STEPS, {ExitCode.DONE})
+    assert gang.story == whole_story()
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_a_job_that_is_good_enough_ends_with_the_step_that_its_verdict_governs(tmp_path, staleness):
+    """Rewards are (0.1 s (s + 1) / 2 + 21) / 9 in step s: 2.34, 2.37, 2.40 ... ; without validation data they count."""
+    train = {"train": [{"path": "some/data"}], "batchSize": 3}
+    stop = {"steps": 20, "rewardAbove": 2.36}
+    gang = new_gang(tmp_path, staleness=staleness, stop=stop, data=train)
+    ended = gang.run()
+    assert [line["reward/mean"] > 2.36 for line in gang.lines[:2]] == [False, True]
+    assert last_step(ended) == 2 + staleness + 1 and codes(ended) == {ExitCode.DONE}
+    assert {one.words.cause for one in ended} == {f"reward {gang.lines[1]['reward/mean']:.4g} is above 2.36"}
+    assert gang.checkpoints[-1] == last_step(ended)
+
+
+def test_the_last_step_of_a_job_that_is_good_enough_is_validated(tmp_path):
+    """Accuracy is 0.1 s (s + 1) / 2: 0.3 in step 2, which validates; so step 3 is the last."""
+    gang = new_gang(tmp_path, stop={"steps": 20, "rewardAbove": 0.2}, validation={"everySteps": 2})
+    assert last_step(gang.run()) == 3
+    assert ["validation/accuracy" in line for line in gang.lines] == [True, False, True, True]
+
+
+def test_a_job_without_validation_begins_with_its_first_step(tmp_path):
+    gang = new_gang(tmp_path, data={"train": [{"path": "some/data"}], "batchSize": 3}, stop={"steps": 1})
+    assert codes(gang.run()) == {ExitCode.DONE}
+    assert gang.steps == [1]
+
+
+def test_a_job_that_is_done_says_so(tmp_path):
+    gang = new_gang(tmp_path)
+    gang.run()
+    again = gang.run()
+    assert [(one.words.code, one.words.step, one.words.cause) for one in again] == [(0, 5, "already finished")] * 3
+    assert gang.board.log == [("opening", 0, 0)] and gang.story == whole_story()
+
+
+@settings(max_examples=30)
+@given(
+    worker=st.integers(0, NUM_WORKERS - 1),
+    step=st.integers(1, STEPS),
+    what=st.sampled_from(["stage", "save"]),
+    staleness=st.integers(0, 2),
+    error=st.sampled_from([BadData("wrong"), ZeroDivisionError("bug"), KeyboardInterrupt()]),
+)
+def test_after_any_failure_a_job_goes_on_from_its_last_commit(worker, step, what, staleness, error):
+    def fail(*moment):
+        if moment == (what, worker, step):
+            raise error
+
+    with tempfile.TemporaryDirectory() as folder:
+        gang = new_gang(Path(folder), staleness=staleness)
+        failed = gang.run(fail)
+        if what == "stage" or step in (2, 4, STEPS):
+            assert failed[worker].error is error
+            assert all(isinstance(one.error, PeerLost) for one in failed if one is not failed[worker])
+            # what was committed was reported by all, and so saved by all
+            assert set(gang.checkpoints) <= {each for each in (2, 4) if each < step}
+            if worker == 0:  # a lead that fails commits what all have reported
+                assert len(gang.checkpoints) == (step - 1) // 2
+        assert last_step(gang.run()) == STEPS
+        assert gang.story == whole_story()
+
+
+def test_a_commit_that_fails_ends_the_lead_with_its_error_and_the_others_as_lost(tmp_path, monkeypatch):
+    full, commit = StorageError("disk full"), Committer.commit
+
+    def fail_once(committer, step, *, score):
+        if step == STEPS and gang.attempt == 1:
+            raise full
+        return commit(committer, step, score=score)
+
+    monkeypatch.setattr(Committer, "commit", fail_once)
+    gang = new_gang(tmp_path)
+    lead, *others = gang.run()
+    assert lead.error is full and all(isinstance(one.error, PeerLost) for one in others)
+    assert gang.checkpoints == (2, 4) and gang.steps == [0, 1, 2, 3, 4, 5]
+    assert last_step(gang.run()) == STEPS and gang.story == whole_story()
+
+
+def test_without_shared_storage_nothing_is_saved(tmp_path):
+    gang = new_gang(tmp_path)
+    gang.keeps_checkpoints = False
+    ended = gang.run()
+    assert [one.words.checkpoint for one in ended] == [None] * 3
+    assert gang.checkpoints == () and gang.story == whole_story()

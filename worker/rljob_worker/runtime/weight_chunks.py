@@ -1,0 +1,203 @@
+"""Tensors in chunks of shared memory, and back: each is copied once on its way out and once on its way in.
+
+A chunk's table says which pieces of which tensors lie in it. A tensor that fits in a chunk lies in one; a longer one
+is cut. Chunks may come in any order and from several sources.
+"""
+
+from __future__ import annotations
+
+import warnings
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Protocol
+
+import msgspec
+import numpy as np
+import torch
+
+from rljob_worker.errors import PeerLost
+
+Bytes = np.ndarray
+"""uint8 [num_bytes]."""
+
+ALIGNMENT = 64
+"""Pieces begin at multiples of this, so that a view of any type is aligned."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Some bytes of one tensor."""
+
+    name: str
+    dtype: str
+    shape: tuple[Count, ...]
+    """Of the whole tensor."""
+    start: Count
+    """Its first byte in the tensor."""
+    num_bytes: Count
+    offset: Count
+    """Its first byte in the chunk."""
+
+
+class Slots(Protocol):
+    """Where chunks are written."""
+
+    slot_bytes: int
+
+    def reserve(self, num_bytes: int) -> Bytes: ...
+
+    def seal(self, table: bytes, num_bytes: int | None = None) -> None: ...
+
+
+class Received(Protocol):
+    """A chunk to read: it holds until the next one is asked for."""
+
+    @property
+    def table(self) -> bytes: ...
+
+    @property
+    def data(self) -> Bytes: ...
+
+
+def write_tensors(slots: Slots, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Copy tensors, on any device, straight into slots; each need only be good until the next one is asked for."""
+    writer = _Writer(slots)
+    for name, tensor in tensors:
+        writer.write(name, tensor)
+    writer.seal()
+
+
+class _Writer:
+    """The chunk that is being written."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._room: torch.Tensor | None = None
+        self._used = 0
+        self._pieces: list[Piece] = []
+
+    def write(self, name: str, tensor: torch.Tensor) -> None:
+        flat = flat_bytes(tensor.detach())
+        if self._room is not None and self._used + len(flat) > len(self._room):
+            self.seal()
+        dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+        for start in range(0, max(len(flat), 1), self._slots.slot_bytes):
+            piece = flat[start : start + self._slots.slot_bytes]
+            if self._room is None or self._used + len(piece) > len(self._room):
+                self.seal()
+                self._room = torch.from_numpy(self._slots.reserve(self._slots.slot_bytes))
+            self._room[self._used : self._used + len(piece)].copy_(piece)
+            self._pieces.append(Piece(name, dtype, shape, start, len(piece), self._used))
+            self._used = -(-(self._used + len(piece)) // ALIGNMENT) * ALIGNMENT
+
+    def seal(self) -> None:
+        """Send what has been written."""
+        if self._room is None:
+            return
+        last = self._pieces[-1]
+        self._slots.seal(msgspec.msgpack.encode(self._pieces), last.offset + last.num_bytes)
+        self._room, self._used, self._pieces = None, 0, []
+
+
+_TABLE = msgspec.msgpack.Decoder(list[Piece])
+
+
+def read_tensors(chunks: Iterable[Received]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor once, as soon as it is whole; it is only good until the next one is asked for.
+
+    Raises PeerLost naming a tensor that came twice, or that is not whole at the end.
+    """
+    assembly = _Assembly()
+    for chunk in chunks:
+        data = _tensor_over(chunk.data)
+        for piece in _pieces_of(chunk.table):
+            whole = assembly.add(piece, data)
+            if whole is not None:
+                yield piece.name, whole
+    assembly.check_complete()
+
+
+def _pieces_of(table: bytes) -> list[Piece]:
+    try:
+        return _TABLE.decode(table)
+    except msgspec.DecodeError as error:
+        raise PeerLost(f"{len(table):,} bytes are no table of weights: {error}") from error
+
+
+@dataclass
+class _Cut:
+    """A tensor of which pieces are here."""
+
+    tensor: torch.Tensor
+    num_filled: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    """(first byte, byte after the last) of the pieces, ascending."""
+
+    def fill(self, piece: Piece, data: torch.Tensor) -> None:
+        span = (piece.start, piece.start + piece.num_bytes)
+        place = bisect_left(self.spans, span)
+        before, after = self.spans[:place][-1:], self.spans[place : place + 1]
+        if any(stop > span[0] for _, stop in before) or any(start < span[1] for start, _ in after):
+            raise PeerLost(f"bytes {span[0]} to {span[1]} of the weights {piece.name} came twice")
+        self.spans.insert(place, span)
+        flat_bytes(self.tensor)[span[0] : span[1]].copy_(data)
+        self.num_filled += piece.num_bytes
+
+
+class _Assembly:
+    """Tensors that have come, whole or in part."""
+
+    def __init__(self) -> None:
+        self._whole: set[str] = set()
+        self._cut: dict[str, _Cut] = {}
+
+    def add(self, piece: Piece, data: torch.Tensor) -> torch.Tensor | None:
+        """The tensor of a piece if that makes it whole. data: the bytes of the piece's chunk."""
+        if piece.name in self._whole:
+            raise PeerLost(f"the weights {piece.name} came twice")
+        dtype, num_bytes = _type_of(piece)
+        found = data[piece.offset : piece.offset + piece.num_bytes]
+        if len(found) != piece.num_bytes or piece.start + piece.num_bytes > num_bytes:
+            raise PeerLost(f"a table of weights that is not so: {piece} in a chunk of {len(data)} bytes")
+        if piece.num_bytes == num_bytes:
+            self._whole.add(piece.name)
+            return found.view(dtype).reshape(piece.shape) if num_bytes else torch.empty(piece.shape, dtype=dtype)
+        cut = self._cut.setdefault(piece.name, _Cut(torch.empty(piece.shape, dtype=dtype)))
+        cut.fill(piece, found)
+        if cut.num_filled < num_bytes:
+            return None
+        self._whole.add(piece.name)
+        return self._cut.pop(piece.name).tensor
+
+    def check_complete(self) -> None:
+        """All pieces have come. Raises PeerLost naming what is not whole."""
+        if self._cut:
+            name, cut = next(iter(self._cut.items()))
+            size = len(flat_bytes(cut.tensor))
+            more = f", and {len(self._cut) - 1} more" * (len(self._cut) > 1)
+            raise PeerLost(f"the weights ended inside {name}: {cut.num_filled} of {size} bytes{more}")
+
+
+def _type_of(piece: Piece) -> tuple[torch.dtype, int]:
+    """The type of the whole tensor and its size in bytes."""
+    dtype = getattr(torch, piece.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise PeerLost(f"the weights {piece.name} have a type that is none: {piece.dtype!r}")
+    return dtype, int(np.prod(piece.shape, dtype=np.int64)) * dtype.itemsize
+
+
+def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor, uint8 [num_bytes]; a copy if it is not contiguous."""
+    if tensor.numel() == 0:  # torch cannot view an empty tensor as another type
+        return torch.empty(0, dtype=torch.uint8)
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def _tensor_over(data: Bytes) -> torch.Tensor:
+    """A tensor over memory that may be read-only, which torch warns of: it is only ever read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(data)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer import repartition
+from rljob_worker.databuffer.routes import repartition
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
 from rljob_worker.databuffer.rows.segment import Views

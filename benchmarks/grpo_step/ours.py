@@ -56,7 +56,7 @@ def run(case: Case, data: Path, out: Path, *, processes: int, threads: int, seed
 
 
 def _step(line: dict[str, float]) -> dict[str, float]:
-    """A step lasts until the next one begins: the lead's verdict on it, which the line after tells, is part of it."""
+    """A step lasts until the next one begins: the report on it, whose time the line after tells, is part of it."""
     return {
         "seconds": line["time/step_seconds"] + line["time/control_seconds"],
         **{name: line.get(f"time/{name}_seconds", 0.0) for name in PARTS},

@@ -1,0 +1,63 @@
+"""Network namespaces on one machine, each behind a link of a given speed: Linux, root, iproute2.
+
+Every namespace has one address on a bridge. What leaves it and what enters it pass a token bucket of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+
+BURST_BYTES = 256 << 10
+QUEUE_MILLISECONDS = 50
+
+
+@contextlib.contextmanager
+def namespaces(megabits: Sequence[float]) -> Iterator[list[tuple[str, str]]]:
+    """(name, address) of a namespace for each speed, in Mbit/s in both directions."""
+    tag = f"rl{os.getpid() % 10_000}"
+    bridge, made = f"{tag}b", list[str]()
+    try:
+        ip(f"link add {bridge} type bridge")
+        ip(f"addr add 10.213.0.1/24 dev {bridge}")
+        ip(f"link set {bridge} up")
+        found = []
+        for number, speed in enumerate(megabits):
+            name, outside, address = f"{tag}n{number}", f"{tag}v{number}", f"10.213.0.{number + 2}"
+            ip(f"netns add {name}")
+            made.append(name)
+            ip(f"link add {outside} type veth peer name eth0 netns {name}")
+            ip(f"link set {outside} master {bridge} up")
+            ip(f"-n {name} addr add {address}/24 dev eth0")
+            ip(f"-n {name} link set eth0 up")
+            ip(f"-n {name} link set lo up")
+            shape(outside, speed)
+            shape("eth0", speed, name)
+            found.append((name, address))
+        yield found
+    finally:
+        for name in made:
+            ip(f"netns del {name}")
+        ip(f"link del {bridge}")
+
+
+def shape(device: str, megabits: float, namespace: str | None = None) -> None:
+    """A token bucket on what leaves by a device."""
+    where = f"-n {namespace} " if namespace else ""
+    rate = f"rate {megabits}mbit burst {BURST_BYTES} latency {QUEUE_MILLISECONDS}ms"
+    run(f"tc {where}qdisc add dev {device} root tbf {rate}")
+
+
+def inside(namespace: str) -> list[str]:
+    """What a command line begins with to run in a namespace."""
+    return ["ip", "netns", "exec", namespace]
+
+
+def ip(arguments: str) -> None:
+    run(f"ip {arguments}")
+
+
+def run(command: str) -> None:
+    subprocess.run(command.split(), check=True)

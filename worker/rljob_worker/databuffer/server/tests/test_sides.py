@@ -20,7 +20,7 @@ from rljob_worker.databuffer.protocol.errors import Bug, OutOfOrder
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Header
-from rljob_worker.databuffer.rows.schema import kind_of
+from rljob_worker.databuffer.rows.schema import kind_of, to_arrow
 from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.metrics import BufferMetrics
@@ -163,8 +163,6 @@ def test_a_share_is_waited_for_and_read_and_given_back(train: One):
     batch = part(train.plan, 1, 0, 2).select(["ids", "score"])
     get = partial(waiting, say.GetRows, edge=EDGE, step=1)
     assert train.ask(0, get(seconds=0.01)) == say.NotYet()
-    from rljob_worker.databuffer.rows.schema import to_arrow
-
     train.buffer.links.stream = lambda host, ticket, seconds: iter([to_arrow(batch)])  # type: ignore[assignment]
     train.hear(ROLLOUT, offered(train.plan, 0))
     with ThreadPoolExecutor(1) as pool:
@@ -214,6 +212,9 @@ def test_reports_are_collected_and_verdicts_announced(tmp_path: Path):
         assert train.ask(0, late(waited=1.999)) == say.NotYet()
         with pytest.raises(PeerLost, match=r"^waited 2\.0 s for the reports of step 1\. Missing: rank 0$"):
             train.ask(0, late(waited=2.0))
+        nobody = {f"rank {rank} of group train": "it has not said anything yet" for rank in range(2)}
+        missing = train.buffer.peer_side.answer(peer.WhatIsMissing(REPORT, 1))
+        assert missing == {"said": nobody, "below": ["rollout-0"]}
         for rank in range(2):
             assert train.ask(rank, say.Report(step=1, payload=report_to_bytes(Report(), rank))) == say.Done()
         train.hear(ROLLOUT, peer.Up(REPORT, 1, report_to_bytes(Report(samples=[{"row": 1}]), 2)))

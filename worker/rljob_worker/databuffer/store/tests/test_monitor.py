@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -9,7 +10,7 @@ from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.errors import BadData, PeerLost, StorageError
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 4.0
 
 
 class WatchedClock:
@@ -39,28 +40,78 @@ def test_a_change_wakes_everybody_who_waits():
     clock, there = WatchedClock(), list[int]()
     monitor = Monitor(clock)
     with ThreadPoolExecutor(3) as pool:
-        waits = [pool.submit(monitor.wait, lambda: there or None, PATIENCE_SECONDS) for _ in range(3)]
+        # less than a second, by a clock that stands still
+        waits = [pool.submit(monitor.wait, lambda: there or None, 0.5) for _ in range(3)]
         clock.wait_for(3)
         with monitor.change():
             there.append(1)
         assert [each.result(PATIENCE_SECONDS / 2) for each in waits] == [[1]] * 3
 
 
-def test_a_wait_ends_by_its_time_however_often_it_is_woken():
-    clock = WatchedClock()
-    clock.now = 100.0
+def test_a_wait_ends_by_its_time_however_often_something_changes():
+    monitor, over = Monitor(), threading.Event()
+
+    def changes() -> None:
+        while not over.is_set():
+            with monitor.change():
+                pass
+
+    with ThreadPoolExecutor(2) as pool:
+        changing = pool.submit(changes)
+        assert pool.submit(monitor.wait, lambda: None, 0.05).result(PATIENCE_SECONDS) is None
+        over.set()
+        changing.result()
+
+
+def test_only_who_can_go_on_is_woken_and_what_its_question_raises_is_its_own():
+    clock, there = WatchedClock(), list[str]()
     monitor = Monitor(clock)
+
+    def ready(name: str) -> str | None:
+        if name == "odd" and there:
+            raise BadData("odd")
+        return name if name in there else None
+
+    with ThreadPoolExecutor(3) as pool:
+        waits = {name: pool.submit(monitor.wait, partial(ready, name), PATIENCE_SECONDS) for name in ("one", "odd")}
+        clock.wait_for(2)
+        with monitor.change(), monitor.change():
+            there.append("one")
+        assert waits["one"].result(PATIENCE_SECONDS / 2) == "one"
+        with pytest.raises(BadData, match="odd"):
+            waits["odd"].result(PATIENCE_SECONDS / 2)
+
+
+def test_between_two_states_nobody_is_asked():
+    clock, state, seen = WatchedClock(), [0], list[int]()
+    monitor = Monitor(clock)
+
+    def ready() -> int | None:
+        seen.append(state[0])
+        return 1 if state[0] == 2 else None
+
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(monitor.wait, lambda: None, 10.0)
+        waiting = pool.submit(monitor.wait, ready, PATIENCE_SECONDS)
         clock.wait_for(1)
-        clock.now = 109.0
         with monitor.change():
-            pass
-        assert clock.looks.acquire(timeout=PATIENCE_SECONDS)
-        clock.now = 110.0
+            with monitor.change():
+                state[0] = 1
+            state[0] = 2
+        assert waiting.result(PATIENCE_SECONDS / 2) == 1
+    assert seen == [0, 2]
+
+
+def test_a_change_that_fails_leaves_the_lock_as_it_was():
+    clock, there = WatchedClock(), list[int]()
+    monitor = Monitor(clock)
+    with pytest.raises(ValueError), monitor.change():
+        raise ValueError
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(monitor.wait, lambda: there or None, PATIENCE_SECONDS)
+        clock.wait_for(1)
         with monitor.change():
-            pass
-        assert waiting.result(PATIENCE_SECONDS) is None
+            there.append(1)
+        assert waiting.result(PATIENCE_SECONDS / 2) == [1]
 
 
 def test_the_first_cause_ends_all_waits_and_is_kept():
@@ -70,7 +121,7 @@ def test_the_first_cause_ends_all_waits_and_is_kept():
         waits = [pool.submit(monitor.wait, lambda: None, PATIENCE_SECONDS) for _ in range(2)]
         clock.wait_for(2)
         assert monitor.break_down(BadData("row 3"))
-        assert not monitor.break_down(Bug("follows from it"))
+        assert monitor.break_down(Bug("follows from it")) is False
         for each in waits:
             with pytest.raises(BadData, match="^row 3$"):
                 each.result(PATIENCE_SECONDS / 2)

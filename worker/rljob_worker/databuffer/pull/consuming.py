@@ -296,7 +296,12 @@ class Consuming:
     # ---- early rows
 
     def _fetch_early(self, state: EdgeStep, share: Share) -> None:
-        """Rows that are there while others are still computed come into spare room; under the lock."""
+        """Rows that are there while others are still computed come into spare room; under the lock.
+
+        Where layouts are exchanged all rows are there before any is offered: nothing would be gained.
+        """
+        if state.route.needs_layouts:
+            return
         for host, header in share.offers.items():
             if header is None or host in share.early:
                 continue

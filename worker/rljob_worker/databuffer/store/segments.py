@@ -158,8 +158,9 @@ class Segments:
         return segment
 
     def _take_back(self) -> None:
-        """The last first: they lie lowest, next to the others."""
-        offset, taken = self._early.popitem()
+        """The lowest first: they lie next to the others, so that no hole is left between."""
+        offset = min(self._early)
+        taken = self._early.pop(offset)
         self.allocator.free(offset)
         del self._held[offset]
         taken()

@@ -209,6 +209,21 @@ def test_shares_that_fill_the_arena_arrive_however_many_sources_there_are(percen
     assert held_bytes(job) == {}
 
 
+@settings(max_examples=15)
+@given(st.integers(0, 2**32), st.sampled_from(["None", "Tokens"]))
+def test_eight_shares_that_fill_nine_tenths_of_an_arena_all_find_room(seed, balance):
+    # 32 rows of 5,000 values of 8 bytes on 16 hosts: 8 shares of 160,000 bytes and a little, 40 pages each, of 350
+    lengths = [5_000] * 32
+    plan = two_stages((16, 1), (1, 8), balance=balance, batch_size=32, group_size=1)
+    job = Job(plan, capacity=350 * 4096, seed=seed)
+    want_all(job, 1)
+    for index, worker in enumerate(producers(job)):
+        assert job.put(worker, 1, EDGE, part(plan, 1, index, 16, lengths))
+        job.go_on(job.random.randrange(12))
+    job.go_on()
+    assert same(Batch.concat(take_all(job, 1)), part(plan, 1, 0, 1, lengths).select(COLUMNS))
+
+
 def test_shares_of_one_host_take_turns_when_there_is_room_for_one():
     # the part takes 137 pages, all there are; each of its halves takes 69
     job = Job(two_stages((1, 1), (1, 2), batch_size=2, group_size=1), capacity=137 * 4096)

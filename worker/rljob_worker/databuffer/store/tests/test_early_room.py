@@ -20,12 +20,13 @@ def test_early_rows_leave_no_holes_between_shares():
     assert last is not None and last.offset == 3 * PAGE_BYTES
 
 
-def test_the_last_early_rows_are_taken_back_first_for_they_lie_next_to_the_shares():
+def test_the_lowest_early_rows_are_taken_back_first_for_they_lie_next_to_the_shares():
     segments, taken = Segments(10 * PAGE_BYTES), list[int]()
-    for number in range(4):
-        early = segments.try_reserve_early(item("early rows of share", number), PAGE_BYTES)
-        assert early is not None
-        segments.may_take_back(early, lambda number=number: taken.append(number))
+    early = [segments.try_reserve_early(item("early rows of share", number), PAGE_BYTES) for number in range(4)]
+    for number in (3, 0, 2, 1):  # as they have landed
+        segment = early[number]
+        assert segment is not None
+        segments.may_take_back(segment, lambda number=number: taken.append(number))
     assert segments.try_reserve(item("share", 0), 8 * PAGE_BYTES) is not None
     assert taken == [3, 2]
     assert segments.used_bytes == 10 * PAGE_BYTES

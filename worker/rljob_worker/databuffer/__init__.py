@@ -9,7 +9,7 @@ Where a row is, and why, is in three files:
 
     pull/edges.py        the state of every edge and step on a host: parts, shares and their phases
     pull/producing.py    what is put, who it is for, who has taken it
-    pull/consuming.py    offers, lay-out, data, readers
+    pull/consuming.py    offers, lay-out, room, readers; `pull/transfer.py` brings the data
 
 and beside them `tree` (reports, layouts, verdicts), `weights` (chunks along trees of their own), `links` (messages to
 the other data buffers, once and in order), `store` (arena, the one lock), `routes` and `rows` (pure), `protocol` (all

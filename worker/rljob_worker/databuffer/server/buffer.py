@@ -12,9 +12,10 @@ from rljob_worker.databuffer.links.faults import broken_by
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Leaving, WhatTheyPosted
-from rljob_worker.databuffer.pull.consuming import Consuming, Patience
+from rljob_worker.databuffer.pull.consuming import Consuming
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
+from rljob_worker.databuffer.pull.transfer import Patience
 from rljob_worker.databuffer.routes.assignment import merge_layouts
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.job_tree import JobTree

@@ -17,9 +17,10 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, RowsOffered, RowsTaken, RowsTicket, Up
 from rljob_worker.databuffer.protocol.worker_side import NotYet, ReserveRows, Room
-from rljob_worker.databuffer.pull.consuming import Consuming, Patience, header_from
+from rljob_worker.databuffer.pull.consuming import Consuming, header_from
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
+from rljob_worker.databuffer.pull.transfer import Patience
 from rljob_worker.databuffer.routes.assignment import merge_layouts
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.job_tree import JobTree

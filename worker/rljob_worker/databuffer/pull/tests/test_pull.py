@@ -115,6 +115,37 @@ def test_rows_that_lie_anywhere_find_their_share_also_a_share_without_rows(seed)
     assert held_bytes(job) == {}
 
 
+@settings(max_examples=25)
+@given(st.integers(1, 3), st.integers(1, 3), st.sampled_from(["None", "Tokens"]), st.integers(0, 2**32))
+def test_rows_stay_on_their_host_or_leave_it_between_stages_of_one_group(hosts, workers_per_host, balance, seed):
+    size = hosts * workers_per_host
+    stages = [stage("a", "train", Mesh(dp=size)), stage("b", "train", Mesh(dp=size), balance)]
+    plan = plan_of([group("train", hosts, workers_per_host, ["a", "b"])], stages, {EDGE: COLUMNS}, batch_size=12)
+    job = Job(plan, seed=seed)
+    everybody = workers("train", range(size))
+    for step in (1, 2, 3):
+        for index, worker in enumerate(everybody):
+            assert job.put(worker, step, EDGE, part(plan, step, index, size))
+            job.want(worker, step, EDGE)
+            job.go_on(job.random.randrange(6))
+        job.go_on()
+        assert same(Batch.concat(take_all(job, step)), part(plan, step, 0, 1).select(COLUMNS))
+        job.go_on()
+    assert held_bytes(job) == {}
+
+
+def test_a_share_that_is_not_there_says_what_it_waits_for():
+    job = Job(two_stages((2, 1), (1, 1)))
+    ((state, share),) = want_all(job, 1)
+    segments = job.hosts[Host("train", 0)].segments
+    head = "stage b waited 2.5 s for rows of edge a->b, step 1. "
+    assert why_not_ready(state, share, segments, 2.5, ["x", "y"]) == head + "Missing: x; y"
+    assert why_not_ready(state, share, segments, 2.5, []) == head + "Everything has been offered"
+    share.phase, share.left, share.remote_bytes = Phase.DATA, {Host("rollout", 1), Host("rollout", 0)}, 1234
+    on_the_way = "On the way: rows of host rollout-0, rollout-1; 1,234 bytes have come so far"
+    assert why_not_ready(state, share, segments, 2.5, []) == head + on_the_way
+
+
 def test_a_part_that_is_a_share_is_read_where_it_lies():
     job = Job(plan_of([group("train", 1, 1, ["a", "b"])], in_one_place(), {EDGE: COLUMNS}))
     me = Worker("train", 0)

@@ -46,7 +46,7 @@ def test_a_run_is_stopped_gone_on_with_elsewhere_exported_and_built_upon(tiny, t
     job = troubled_job(tiny, workerGroups=TWO_WORKERS, checkpoint={"everySteps": 0}, stop={"steps": 10000})
     with live_run(job, tmp_path) as live:
         live.wait_for_step(1)
-        assert status_of(tmp_path)["phase"] == "Running"
+        live.wait_for(lambda: status_of(tmp_path)["phase"] == "Running")  # its supervisor looks from time to time
         live.process.send_signal(signal.SIGINT)
         stopped = live.finished()
     assert stopped.code == 76, stopped.output + stopped.logs

@@ -106,8 +106,6 @@ class EdgeStep:
     parts: dict[int, Part] = field(default_factory=dict)
     """Sealed, and not yet read by everybody."""
     sealed: set[int] = field(default_factory=set)
-    offered: set[int] = field(default_factory=set)
-    """Shares whose rows of this host have been offered."""
     assignment: Assignment | None = None
     shares: dict[int, Share] = field(default_factory=dict)
     _expected: dict[int, dict[Host, tuple[int, ...]]] = field(default_factory=dict)

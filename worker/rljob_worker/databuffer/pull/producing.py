@@ -180,7 +180,6 @@ class Producing:
             self.forget_read(state)
             shares = sorted({share for rows_of in fed.values() for share in rows_of})
             complete = [share for share in shares if self._is_complete(state, share)]
-            state.offered.update(complete)
             at = {share: state.route.consumer_hosts(share) for share in complete}
         for share in complete:
             if self._here in at[share]:
@@ -196,9 +195,7 @@ class Producing:
 
     @staticmethod
     def _is_complete(state: EdgeStep, share: int) -> bool:
-        """Whether everything of this host that feeds a share is there and has not been offered."""
-        if share in state.offered:
-            return False
+        """Whether everything of this host that feeds a share is there: so once, with the last of its parts."""
         if state.assignment is not None:  # a layout is complete only when all parts are sealed
             return True
         here = [part for part in state.route.parts_of(share, None) if state.route.producer_host(part) == state.here]

@@ -13,6 +13,7 @@ from rljob_worker.databuffer.protocol.worker_side import ReserveRows
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import Phase
 from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.rows.segment import plan_contents
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.tests.gang import group, part, plan_of, rows, stage, two_stages
 from rljob_worker.databuffer.tests.simulated import Job, held_bytes, workers
@@ -354,6 +355,49 @@ def test_inputs_of_the_same_step_are_no_room_to_wait_for():
     assert job.get(me, 1, EDGE) is not None
     with pytest.raises(DeadlineExceeded, match="are inputs of this step or wait for stages.*waiting cannot help"):
         job.put(me, 1, "b->c", batch)
+
+
+def test_only_its_own_input_blocks_a_worker_whose_neighbours_go_on_without_it():
+    """Rollout's two workers read 20,000 values each, 40 pages, and put what `u` reads; nobody of the group trains."""
+    stages = [stage("t", "train", Mesh()), stage("b", "rollout", Mesh(dp=2)), stage("u", "train", Mesh())]
+    groups = [group("rollout", 1, 2, ["b"]), group("train", 1, 1, ["t", "u"])]
+    plan = plan_of(groups, stages, {"t->b": ["ids"], "b->u": ["ids"]}, batch_size=2, group_size=1)
+    job = Job(plan, capacity=97 * 4096)
+    assert job.put(Worker("train", 0), 1, "t->b", rows([0, 1], 1, [20_000] * 2))
+    first, second = workers("rollout", range(2))
+    for worker in (first, second):
+        job.want(worker, 1, "t->b")
+    job.go_on()
+    assert all(job.get(worker, 1, "t->b") is not None for worker in (first, second))
+    # beside its own 40 pages there is room for 40 more, as soon as the other's input is given back
+    assert not job.put(first, 1, "b->u", rows([0], 1, [20_000]))
+    job.host_of(second).release(second, 1, "t->b")
+    assert job.put(first, 1, "b->u", rows([0], 1, [20_000]))
+    with pytest.raises(DeadlineExceeded, match="waiting cannot help"):
+        job.put(first, 1, "b->u", rows([0], 1, [30_000]))
+
+
+def test_who_has_no_part_of_an_edge_is_told_so():
+    job = Job(two_stages((1, 1), (1, 1)))
+    (me,) = consumers(job)
+    host = job.host_of(me)
+    with pytest.raises(AssertionError, match="rank 0 of group train puts nothing on edge a->b"):
+        late_reserve(job, me, 1)
+    with pytest.raises(AssertionError, match="rank 0 of group train puts nothing on edge a->b"):
+        host.producing.seal(me, EDGE, 1, plan_contents(0, {}))
+
+
+def test_what_a_worker_has_put_is_unread_until_everybody_has_it():
+    job = Job(two_stages((1, 2), (1, 1)))
+    first, second = producers(job)
+    host = job.host_of(first)
+    for index, worker in enumerate((first, second)):
+        assert job.put(worker, 1, EDGE, part(job.plan, 1, index, 2))
+    assert [[s.item.number for s in host.producing.unread(worker)] for worker in (first, second)] == [[0], [1]]
+    assert "part 1 of edge a->b, step 1, not yet read by host train-0" in str(host.producing.late_readers(second, 2.0))
+    want_all(job, 1)
+    job.go_on()
+    assert host.producing.unread(first) == [] and host.producing.unread(second) == []
 
 
 def test_what_other_groups_still_read_can_come_free():

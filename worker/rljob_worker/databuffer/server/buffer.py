@@ -92,6 +92,7 @@ class DataBuffer:
             jobs=self._streams,
             later=self._timer,
             last_words=self._last_words,
+            metrics=metrics,
             first_slot=self.segments.capacity,
         )
         metrics.watch(self._used_bytes, self.segments.capacity)

@@ -6,7 +6,8 @@ once: what a parent has offered lies in its arena until we say that we have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, ChunkTicket, SourceClosed
 from rljob_worker.databuffer.protocol.worker_side import (
@@ -38,6 +39,15 @@ from rljob_worker.errors import DeadlineExceeded, PeerLost
 MAX_NAMED = 3
 """Sources that a message names."""
 
+
+class Counts(Protocol):
+    """The figures of what is sent here, and of good bytes that come from other hosts."""
+
+    def put(self, edge: str, rows: int, num_bytes: int) -> None: ...
+
+    def got(self, edge: str, timing: Mapping[str, float], remote_bytes: int) -> None: ...
+
+
 LastWords = Callable[[Worker, Host], str]
 """What a worker of a host last said it was doing, for messages; asked without the lock."""
 
@@ -56,6 +66,7 @@ class Weights:
         jobs: Jobs,
         later: Later,
         last_words: LastWords,
+        metrics: Counts,
         first_slot: int = 0,
         held_seconds: float = HELD_SECONDS,
     ) -> None:
@@ -68,13 +79,7 @@ class Weights:
         self._arrivals = Arrivals(memory, links, jobs, later, self._arrived)
         slots = routes.slots(here, first_slot)
         self._edges = {name: Edge(here, route, slots) for name, route in routes.by_edge.items()}
-        self._fetched_bytes = dict.fromkeys(routes.by_edge, 0)
-
-    @property
-    def fetched_bytes(self) -> dict[str, int]:
-        """Good bytes that came from other hosts, by edge, since the start."""
-        with self._monitor.look():
-            return dict(self._fetched_bytes)
+        self._metrics = metrics
 
     # ---- peers
 
@@ -116,6 +121,7 @@ class Weights:
     def seal(self, worker: Worker, request: SealChunk) -> Answer:
         """A slot that was reserved is a chunk now."""
         edge, source = self._sent_by(worker, request.edge)
+        self._metrics.put(request.edge, 0, request.num_bytes)
         with self._monitor.change():
             self._do(edge.seal(source.number, request.offset, request.num_bytes, request.table, request.checksum))
         return Done()
@@ -182,8 +188,8 @@ class Weights:
                 self._arrivals.begin(effect)
 
     def _arrived(self, chunk: tree.Chunk) -> None:
+        self._metrics.got(chunk.offer.edge, {}, chunk.offer.num_bytes)
         with self._monitor.change():
-            self._fetched_bytes[chunk.offer.edge] += chunk.offer.num_bytes
             self._do(self.edge(chunk.offer.edge).good(chunk))
 
     def _give(self, edge: Edge, rank: int, version: int) -> Answer | None:

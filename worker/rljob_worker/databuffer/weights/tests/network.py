@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from random import Random
@@ -58,6 +58,20 @@ def contents(source: int, version: int, index: int) -> bytes:
     return f"{source}/{version}/{index};".encode() * (1 + (source + index) % 3)
 
 
+class Figures:
+    """What one data buffer counted, by edge."""
+
+    def __init__(self) -> None:
+        self.sent_bytes: defaultdict[str, int] = defaultdict(int)
+        self.fetched_bytes: defaultdict[str, int] = defaultdict(int)
+
+    def put(self, edge: str, rows: int, num_bytes: int) -> None:
+        self.sent_bytes[edge] += num_bytes
+
+    def got(self, edge: str, timing: Mapping[str, float], remote_bytes: int) -> None:
+        self.fetched_bytes[edge] += remote_bytes
+
+
 @dataclass
 class Network:
     """All hosts. `break_streams` and `damage_streams`: fractions of the streams to which that happens."""
@@ -84,9 +98,11 @@ class Network:
         self.breaks: list[tuple[ChunkTicket, int]] = []
         self.faults: dict[tuple[Host, ChunkTicket], int] = defaultdict(int)
         self.buffers: dict[Host, Weights] = {}
+        self.figures: dict[Host, Figures] = {}
         self.memories: dict[Host, Bytes] = {}
         for host in hosts_of(self.routes):
             self.memories[host] = np.zeros(self.first_slot + self.routes.num_bytes(host), np.uint8)
+            self.figures[host] = Figures()
             self.buffers[host] = Weights(
                 host,
                 self.routes,
@@ -96,6 +112,7 @@ class Network:
                 jobs=self,
                 later=self,
                 last_words=lambda worker, host: "last said: stage update",
+                metrics=self.figures[host],
                 first_slot=self.first_slot,
                 held_seconds=self.held_seconds,
             )

@@ -78,7 +78,8 @@ def test_a_chunk_from_one_host_to_the_next_and_its_release():
     release = ReleaseChunk(edge=EDGE, version=1, source=0, index=0)
     assert network.buffers[ROLLOUT].release(READER, release) == Done() and network.num_held(ROLLOUT) == 0
     assert ask(network) == Complete(num_chunks=1)
-    assert network.buffers[ROLLOUT].fetched_bytes == {EDGE: 12} and network.buffers[TRAIN].fetched_bytes == {EDGE: 0}
+    assert network.figures[ROLLOUT].fetched_bytes == {EDGE: 12} and network.figures[TRAIN].fetched_bytes[EDGE] == 0
+    assert network.figures[TRAIN].sent_bytes == {EDGE: 12} and network.figures[ROLLOUT].sent_bytes[EDGE] == 0
     assert network.tickets == [(ROLLOUT, TRAIN, ChunkTicket(EDGE, 1, 0, 0))] and network.seconds == [
         STREAM_SECONDS
     ] == [60.0]

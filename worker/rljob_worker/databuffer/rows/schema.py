@@ -84,11 +84,6 @@ def from_arrow(record: pa.RecordBatch) -> Batch:
     return Batch.of(index, columns)
 
 
-def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
-    """Kinds of the columns of a stream, index columns left out."""
-    return {field.name: kind_of_field(field) for field in list(schema)[len(INDEX_COLUMNS) :]}
-
-
 def kind_of_field(field: pa.Field) -> Kind:
     """Raises KeyError for a field that `to_arrow` did not make."""
     metadata: Mapping[bytes, bytes] = field.metadata

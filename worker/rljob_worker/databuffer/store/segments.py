@@ -147,9 +147,6 @@ class Segments:
         if not segment.readers:
             self.drop(segment)
 
-    def is_held(self, segment: Segment) -> bool:
-        return self._held.get(segment.offset) is segment
-
     def _lease(self, item: Item, offset: int | None, num_bytes: int) -> Segment | None:
         if offset is None:
             return None

@@ -30,9 +30,9 @@ def test_a_segment_goes_when_its_last_reader_has_released_it():
     held.set_readers(segment, [Reader("train-0", 0), Reader("train-1", 1)])
     held.release(segment, Reader("train-0", 0))
     held.release(segment, Reader("train-0", 0))  # an acknowledgement that was sent again
-    assert held.used_bytes == 8192 and held.is_held(segment)
+    assert held.used_bytes == 8192 and segment in held.held()
     held.release(segment, Reader("train-1", 1))
-    assert held.used_bytes == 0 and not held.is_held(segment) and held.held() == []
+    assert held.used_bytes == 0 and segment not in held.held() and held.held() == []
 
 
 def test_a_segment_that_nobody_reads_goes_at_once_and_one_without_a_decision_stays():
@@ -64,7 +64,7 @@ def test_dropping_twice_leaves_what_has_taken_the_place():
     second = held.try_reserve(OTHER, 1)
     assert second.offset == first.offset
     held.drop(first)
-    assert held.is_held(second) and not held.is_held(first) and held.used_bytes == 4096
+    assert second in held.held() and first not in held.held() and held.used_bytes == 4096
 
 
 def test_the_oldest_comes_first():
@@ -121,7 +121,7 @@ def test_room_that_an_attempt_gives_back_serves_those_before_it():
     waiting(held, "large", 2, served)
 
     def gives_back() -> bool:
-        if held.is_held(second):
+        if second in held.held():
             return False
         held.drop(first)
         return True

@@ -65,7 +65,7 @@ bench: setup
 docs: setup  ## regenerates the pages that are made from types, catalogue and functions
 	$(BIN)/python -m rljob_api.pages.reference > docs/rljob-reference.md
 	$(BIN)/python -m rljob_api.pages.algorithms_page worker/rljob_worker/algorithms > docs/algorithms.md
-	$(BIN)/python -m rljob_operator.conditions_reference > docs/conditions.md
+	$(BIN)/python -m rljob_operator.telling.conditions_reference > docs/conditions.md
 
 dashboards: setup  ## regenerates the chart's dashboards and alert rules
 	$(BIN)/python -m charts.dashboards

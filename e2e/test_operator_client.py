@@ -21,7 +21,7 @@ from rljob_operator.cluster.lease import Elector, LeaseLost
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.rate_limit import RateLimit
 from rljob_operator.cluster.reflector import Reflector
-from rljob_operator.key import Key
+from rljob_operator.vocabulary.key import Key
 
 SECONDS = 60
 

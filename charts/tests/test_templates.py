@@ -20,7 +20,7 @@ from rljob_api.catalogue.profiles import profiles_from
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster import kinds
 from rljob_operator.manifests.monitoring import TARGET_LABELS
-from rljob_operator.settings import Settings, load_settings
+from rljob_operator.process.settings import Settings, load_settings
 
 Manifest = dict[str, Any]
 

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.vocabulary.model import ApiModel, Items
-from rljob_operator.settings import Settings
+from rljob_operator.process.settings import Settings
 
 Peer = dict[str, Any]
 """A peer of a NetworkPolicy: namespaceSelector, podSelector, ipBlock."""

@@ -9,26 +9,27 @@ from dataclasses import replace
 
 from rljob_api.v1alpha1.status import ENDED_PHASES, LIVING_PHASES, RLJobStatus
 from rljob_operator import names
-from rljob_operator.actions import Actions, PodCache
-from rljob_operator.bookkeeping import tell
-from rljob_operator.children import Children, NotOurs
+from rljob_operator.acting.actions import Actions
+from rljob_operator.acting.children import Children, NotOurs
 from rljob_operator.cluster.api import Cluster
+from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.errors import ClusterError, Forbidden, QuotaExceeded, Rejected
 from rljob_operator.cluster.kinds import EVENT
-from rljob_operator.conditions import Reason
-from rljob_operator.events import Event, EventReason, Subject, between, manifest, of_deeds
-from rljob_operator.gangs import Gangs
-from rljob_operator.job import Job, Memory
-from rljob_operator.job_metrics import JobMetrics
-from rljob_operator.jobs import Jobs
-from rljob_operator.key import Key
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.observe import PodFacts
 from rljob_operator.rules import Rules
 from rljob_operator.states import Decision, Situation, decide
+from rljob_operator.states.conditions import Reason
+from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.situation import Obstacle
-from rljob_operator.surroundings import refusal_by_surroundings
-from rljob_operator.survey import ProgressSource, Surveyor
+from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.surveying.job import Job, Memory
+from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.surveying.surroundings import refusal_by_surroundings
+from rljob_operator.surveying.survey import ProgressSource, Surveyor
+from rljob_operator.telling.bookkeeping import tell
+from rljob_operator.telling.events import Event, EventReason, Subject, between, manifest, of_deeds
+from rljob_operator.telling.job_metrics import JobMetrics
+from rljob_operator.vocabulary.key import Key
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class Reconciler:
         self, job: Job, memory: Memory, context: JobContext | None, seen: tuple[PodFacts, ...], decision: Decision
     ) -> float | None:
         children = Children(self._cluster, job.key.namespace, job.key.name, job.uid)
-        actions = Actions(children, self._pods, self._gangs, job.key, job.uid, self._new_token)
+        actions = Actions(self._cluster, children, self._pods, self._gangs, job.key, job.uid, self._new_token)
         if decision.creates_pods and context is not None:
             known = names.plan_config_map_name(job.key.name, context.plan_hash)
             memory.plans = {known: context.plan}

@@ -6,7 +6,7 @@ import yaml
 from charts.values.__main__ import CHART, rendered
 from charts.values.model import ELSEWHERE, Values
 from charts.values.render import entries, image_list
-from rljob_operator.settings import Settings
+from rljob_operator.process.settings import Settings
 
 
 @pytest.mark.parametrize(("name", "text"), rendered().items())

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
-from rljob_operator.key import Key
+from rljob_operator.vocabulary.key import Key
+
+
+class PodCache(Protocol):
+    """What is seen of pods, and told of those just made."""
+
+    def of(self, key: Key) -> tuple[Object, ...]: ...
+    def departed(self, key: Key, name: str) -> Object | None: ...
+    def note(self, child: Object) -> None: ...
 
 
 class ChildCache:

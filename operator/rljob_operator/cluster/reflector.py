@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.child_cache import ChildCache
 from rljob_operator.cluster.errors import ClusterError, Gone
 from rljob_operator.cluster.kinds import Kind
-from rljob_operator.key import Key
+from rljob_operator.vocabulary.backoff import Backoff
+from rljob_operator.vocabulary.key import Key
 
 logger = logging.getLogger(__name__)
 

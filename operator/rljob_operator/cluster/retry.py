@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rljob_operator.backoff import Backoff
+from rljob_operator.vocabulary.backoff import Backoff
 
 _LONGEST_RETRY_AFTER_SECONDS = 60.0
 

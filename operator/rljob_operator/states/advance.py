@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rljob_api.v1alpha1.status import MAX_PROGRESS_METRICS, MetricStatus, ProgressStatus
-from rljob_operator.progress import ProgressAnswer
+from rljob_operator.states.progress import ProgressAnswer
 from rljob_operator.states.situation import Situation
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rljob_operator.conditions import Reason, no, yes
 from rljob_operator.states import failing, finished
+from rljob_operator.states.conditions import Reason, no, yes
 from rljob_operator.states.finished import settled_seconds
 from rljob_operator.states.situation import Decision, Situation
-from rljob_operator.timestamps import seconds_since
+from rljob_operator.vocabulary.timestamps import seconds_since
 
 STUCK_SECONDS = 900
 """How long an image may not be there, or a container not be made, before the job fails."""

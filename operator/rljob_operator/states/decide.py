@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from rljob_api.v1alpha1.status import Phase
 from rljob_operator.states import ending, finished, living, waiting
@@ -30,4 +31,12 @@ def decide(situation: Situation) -> Decision:
     counted once, with the pods that show it still there, and whoever finds the written status goes on from it.
     """
     seen = with_progress(healed(situation))
-    return reported(seen, _PHASES[seen.status.phase](seen))
+    return reported(seen, _gone_on(seen, _PHASES[seen.status.phase](seen)))
+
+
+def _gone_on(situation: Situation, decision: Decision) -> Decision:
+    """An attempt that ends, or is given up, without a pod left has ended: what follows is decided at once."""
+    if decision.status.phase not in ("Restarting", "Suspending") or situation.pods:
+        return decision
+    after = waiting.pending(replace(situation, status=decision.status).with_status(phase="Pending"))
+    return replace(after, claims={**after.claims, **decision.claims})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rljob_operator.conditions import Reason, yes
-from rljob_operator.observe import PodFacts
-from rljob_operator.states import waiting
+from rljob_operator.states.conditions import Reason, yes
+from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, Deletion, QueueAction, Situation, earliest
 
 LATE_SECONDS = 10.0
@@ -12,9 +11,10 @@ LATE_SECONDS = 10.0
 
 
 def end(situation: Situation) -> Decision:
-    """Delete what is left, the finished ones too: their names are free then, and their nodes."""
-    if not situation.pods:
-        return waiting.pending(situation.with_status(phase="Pending"))
+    """Delete what is left, the finished ones too: their names are free then, and their nodes.
+
+    Nothing to do once nothing is left: then the next attempt is waited for.
+    """
     is_orderly = situation.status.phase == "Suspending"
     grace_seconds = situation.spec.lifecycle.termination_grace_seconds if is_orderly else END_GRACE_SECONDS
     decision = Decision(

@@ -9,12 +9,12 @@ from typing import Any
 from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Because, Restart, Stop, decide
 from rljob_api.v1alpha1.status import FailureStatus
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_operator.backoff import Backoff
-from rljob_operator.conditions import Claim, Reason, yes
 from rljob_operator.states import ending, finished
+from rljob_operator.states.conditions import Claim, Reason, yes
 from rljob_operator.states.faults import Fault, cause, faults, noted
 from rljob_operator.states.situation import Decision, Situation
-from rljob_operator.timestamps import seconds_of, timestamp
+from rljob_operator.vocabulary.backoff import Backoff
+from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
 
 SETTLE_SECONDS = 2.0
 """How long after the first failure others are heard: a peer's 75 often comes before its cause."""

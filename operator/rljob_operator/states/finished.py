@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rljob_api.v1alpha1.status import RLJobStatus
-from rljob_operator.conditions import Reason, no, yes
-from rljob_operator.observe import PodFacts
 from rljob_operator.states import ending
+from rljob_operator.states.conditions import Reason, no, yes
+from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation
-from rljob_operator.timestamps import seconds_of, seconds_since
+from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 
 
 def succeed(situation: Situation) -> Decision:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rljob_api.v1alpha1.status import ConditionType, Phase, WorkerGroupStatus
-from rljob_operator.conditions import Claim, Claims, Reason, condition, merged, no, unknown, yes
-from rljob_operator.progress import Unreachable
+from rljob_operator.states.conditions import Claim, Claims, Reason, condition, merged, no, unknown, yes
 from rljob_operator.states.faults import is_going
+from rljob_operator.states.progress import Unreachable
 from rljob_operator.states.situation import Decision, Situation
 
 _NAMES_SHOWN = 5

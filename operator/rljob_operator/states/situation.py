@@ -11,11 +11,11 @@ from typing import Any
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.v1alpha1.status import ConditionType, RLJobStatus
 from rljob_operator import names
-from rljob_operator.conditions import Claim, Claims, Reason
 from rljob_operator.manifests.gang.gang import Admission, AdmissionState
-from rljob_operator.observe import PodFacts
-from rljob_operator.progress import ProgressAnswer, Unreachable
-from rljob_operator.timestamps import timestamp
+from rljob_operator.states.conditions import Claim, Claims, Reason
+from rljob_operator.states.facts import PodFacts
+from rljob_operator.states.progress import ProgressAnswer, Unreachable
+from rljob_operator.vocabulary.timestamps import timestamp
 
 END_GRACE_SECONDS = 2
 """What pods of a gang that failed have to end: it cannot checkpoint any more."""

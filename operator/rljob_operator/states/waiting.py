@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rljob_operator.conditions import Reason, no
 from rljob_operator.manifests.gang.gang import AdmissionState
 from rljob_operator.states import ending, finished
+from rljob_operator.states.conditions import Reason, no
 from rljob_operator.states.situation import Decision, QueueAction, Situation
-from rljob_operator.timestamps import seconds_of, seconds_since
+from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 
 REFUSED_LOOK_SECONDS = 15.0
 """How often a claim, a ConfigMap or a profile that was missing is looked for again."""

@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.connection import Connection
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.rate_limit import RateLimit
 from rljob_operator.cluster.retry import RetryPolicy
+from rljob_operator.vocabulary.backoff import Backoff
 
 Object = dict[str, Any]
 Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]

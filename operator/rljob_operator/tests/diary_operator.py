@@ -6,9 +6,9 @@ Of a job named `slow` it ends only when a line comes from its standard input.
 import asyncio
 import sys
 
-from rljob_operator.command import run_command
-from rljob_operator.key import Key
-from rljob_operator.leader import Reconcile, Surroundings
+from rljob_operator.process.command import run_command
+from rljob_operator.process.leader import Reconcile, Surroundings
+from rljob_operator.vocabulary.key import Key
 
 
 def make_reconcile(surroundings: Surroundings) -> Reconcile:

@@ -12,8 +12,8 @@ from typing import Any
 from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
 from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
 from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, Kind
-from rljob_operator.key import Key
-from rljob_operator.timestamps import timestamp
+from rljob_operator.vocabulary.key import Key
+from rljob_operator.vocabulary.timestamps import timestamp
 
 Name = tuple[str, str | None, str]
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_operator.cluster.kinds import POD, WORKLOAD_KUEUE
-from rljob_operator.conditions import is_true
-from rljob_operator.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.conditions import is_true
+from rljob_operator.states.progress import ProgressAnswer, Unreachable
 from rljob_operator.tests.fake_queue import FakeQueue, let_in, take_back
 from rljob_operator.tests.world import TWO_PODS, World, disrupted, ended, running
 

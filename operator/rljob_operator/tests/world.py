@@ -16,17 +16,17 @@ from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.errors import Conflict
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE
-from rljob_operator.conditions import condition
-from rljob_operator.gangs import Gangs, Select
-from rljob_operator.job_metrics import JobMetrics
-from rljob_operator.jobs import Jobs
-from rljob_operator.key import Key
 from rljob_operator.manifests.gang.none import Ungrouped
-from rljob_operator.progress import ProgressAnswer, Unreachable
 from rljob_operator.reconcile import Reconciler
-from rljob_operator.recorded import read_status
 from rljob_operator.rules import Rules
+from rljob_operator.states.conditions import condition
+from rljob_operator.states.progress import ProgressAnswer, Unreachable
+from rljob_operator.surveying.gangs import Gangs, Select
+from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.surveying.recorded import read_status
+from rljob_operator.telling.job_metrics import JobMetrics
 from rljob_operator.tests.fake_cluster import FakeCluster, LiveCache
+from rljob_operator.vocabulary.key import Key
 
 KEY = Key("team", "small")
 START = 1_800_000_000.0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_operator.cluster.child_cache import ChildCache
-from rljob_operator.key import Key
+from rljob_operator.vocabulary.key import Key
 
 JOB = Key("default", "job")
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.backoff import Backoff
 from rljob_operator.cluster import errors
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.connection import Request
@@ -31,6 +30,7 @@ from rljob_operator.tests.api_server import (
     too_old,
     watch,
 )
+from rljob_operator.vocabulary.backoff import Backoff
 
 PODS = "/api/v1/namespaces/team-a/pods"
 JOBS = "/apis/rljob.dev/v1alpha1/namespaces/team-a/rljobs"

@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
 from rljob_operator.cluster.tests.test_child_cache import names_of, pod
-from rljob_operator.key import Key
 from rljob_operator.tests.api_server import (
     ApiServer,
     api_server,
@@ -20,6 +18,8 @@ from rljob_operator.tests.api_server import (
     too_old,
     watch,
 )
+from rljob_operator.vocabulary.backoff import Backoff
+from rljob_operator.vocabulary.key import Key
 
 PODS = "/api/v1/pods"
 JOB = Key("default", "job")

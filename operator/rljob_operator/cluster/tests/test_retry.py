@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rljob_operator.backoff import Backoff
 from rljob_operator.cluster.retry import Answer, RetryPolicy
+from rljob_operator.vocabulary.backoff import Backoff
 
 POLICY = RetryPolicy(attempts=4, backoff=Backoff(0.2, 10.0))
 

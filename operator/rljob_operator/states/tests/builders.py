@@ -7,12 +7,12 @@ from typing import Any
 
 from rljob_api.tests.builders import make_job
 from rljob_api.v1alpha1.status import ConditionType, FailureStatus, RLJobStatus
-from rljob_operator.conditions import condition
 from rljob_operator.manifests.gang.gang import Admission, AdmissionState
-from rljob_operator.observe import Ended, PodFacts
 from rljob_operator.states import Decision, Situation
+from rljob_operator.states.conditions import condition
+from rljob_operator.states.facts import Ended, PodFacts
 from rljob_operator.states.situation import PlanName
-from rljob_operator.timestamps import timestamp
+from rljob_operator.vocabulary.timestamps import timestamp
 
 NOW = 1_800_000_000.0
 WAITING = Admission(AdmissionState.WAITING, "3 jobs are before it")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from rljob_api.v1alpha1.status import MAX_PROGRESS_METRICS, MetricStatus, ProgressStatus
-from rljob_operator.observe import Ended, PodFacts
-from rljob_operator.progress import ProgressAnswer
 from rljob_operator.states import decide
+from rljob_operator.states.facts import Ended, PodFacts
+from rljob_operator.states.progress import ProgressAnswer
 from rljob_operator.states.tests.builders import NOW, ago, alive, pod
-from rljob_operator.timestamps import timestamp
+from rljob_operator.vocabulary.timestamps import timestamp
 
 BEFORE = ProgressStatus(
     step=8, total_steps=20, estimated_remaining_seconds=99, reward="0.5", checkpoint_step=6, last_step_time=ago(50)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.conditions import Reason
-from rljob_operator.observe import PodFacts, Stuck
 from rljob_operator.states import Decision, Situation, decide
+from rljob_operator.states.conditions import Reason
+from rljob_operator.states.facts import PodFacts, Stuck
 from rljob_operator.states.tests.builders import TWO_PODS, ago, alive, pod, said
 
 NO_IMAGE = Stuck("worker", Reason.IMAGE_PULL_FAILED, "no such image")

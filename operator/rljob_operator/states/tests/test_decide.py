@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rljob_api.v1alpha1.status import Condition
-from rljob_operator.conditions import Reason
 from rljob_operator.states import QueueAction, Refusal, Situation, decide
+from rljob_operator.states.conditions import Reason
 from rljob_operator.states.tests.builders import (
     EVICTED,
     NOW,
@@ -23,7 +23,7 @@ from rljob_operator.states.tests.builders import (
     pod,
     said,
 )
-from rljob_operator.timestamps import timestamp
+from rljob_operator.vocabulary.timestamps import timestamp
 
 COMPLETE = Condition(type="Complete", status="True", reason="AllPodsDone", last_transition_time=ago(9))
 FAILED = Condition(type="Failed", status="True", reason="BadData", last_transition_time=ago(9))

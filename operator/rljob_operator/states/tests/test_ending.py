@@ -6,7 +6,7 @@ import pytest
 
 from rljob_operator.states import Deletion, decide
 from rljob_operator.states.tests.builders import NOW, TWO_PODS, alive, dead, pod, said
-from rljob_operator.timestamps import timestamp
+from rljob_operator.vocabulary.timestamps import timestamp
 
 QUICK = (TWO_PODS, "lifecycle={forceDeleteSeconds: 4}")
 

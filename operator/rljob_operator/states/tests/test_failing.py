@@ -9,7 +9,7 @@ import pytest
 from rljob_api.v1alpha1.status import FailureStatus
 from rljob_operator.states import decide
 from rljob_operator.states.tests.builders import NOW, TWO_PODS, ago, alive, changed, dead, failing, pod, said
-from rljob_operator.timestamps import timestamp
+from rljob_operator.vocabulary.timestamps import timestamp
 
 FOUR_PODS = "workerGroups=[{name: train, replicas: 4}]"
 STOPPED = 76

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_operator.conditions import Reason
 from rljob_operator.states import QueueAction, Refusal, Situation, decide
+from rljob_operator.states.conditions import Reason
 from rljob_operator.states.situation import Obstacle
 from rljob_operator.states.tests.builders import EVICTED, NOW, TWO_PODS, ago, alive, changed, dead, pod, said
-from rljob_operator.timestamps import timestamp
+from rljob_operator.vocabulary.timestamps import timestamp
 
 REFUSAL = Refusal(Reason.INVALID_SPEC, "no such field")
 NO_ROOM = Obstacle(Reason.QUOTA_EXCEEDED, "no room for pods")

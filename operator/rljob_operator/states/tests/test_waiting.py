@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_operator.conditions import Reason
 from rljob_operator.states import Deletion, QueueAction, Refusal, Situation, decide
+from rljob_operator.states.conditions import Reason
 from rljob_operator.states.situation import Obstacle
 from rljob_operator.states.tests.builders import (
     EVICTED,
@@ -22,7 +22,7 @@ from rljob_operator.states.tests.builders import (
     pod,
     said,
 )
-from rljob_operator.timestamps import timestamp
+from rljob_operator.vocabulary.timestamps import timestamp
 
 SUSPENDED = (TWO_PODS, "suspend=true")
 

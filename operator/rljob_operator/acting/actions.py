@@ -1,0 +1,96 @@
+"""Does what was decided about one job; every step may be repeated, and each finds what the one before has done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rljob_operator.acting.bulk import for_each
+from rljob_operator.acting.children import Children
+from rljob_operator.acting.gangs import GangActions
+from rljob_operator.cluster.api import Cluster
+from rljob_operator.cluster.child_cache import PodCache
+from rljob_operator.cluster.kinds import RLJOB
+from rljob_operator.manifests.children import static_children
+from rljob_operator.manifests.configmaps import rank_tables
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.gang.gang import Readiness
+from rljob_operator.manifests.ownership import is_child_of
+from rljob_operator.manifests.pods import pods
+from rljob_operator.manifests.secrets import token_secret
+from rljob_operator.states import Decision, QueueAction
+from rljob_operator.states.facts import PodFacts
+from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.vocabulary.key import Key
+
+
+class Actions:
+    """What may be done for one job."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        children: Children,
+        pods: PodCache,
+        gangs: Gangs,
+        key: Key,
+        uid: str,
+        new_token: Callable[[], str],
+    ) -> None:
+        self._children = children
+        self._pods = pods
+        self._gangs = gangs
+        self._queue = GangActions(cluster, gangs, children)
+        self._key = key
+        self._uid = uid
+        self._new_token = new_token
+
+    async def run(
+        self, decision: Decision, context: JobContext | None, seen: Sequence[PodFacts], *, heals: bool
+    ) -> list[str]:
+        """Do it, having `seen` these pods; names of children that were healed.  Raises NotOurs and ClusterError."""
+        await self._children.delete_pods(decision.deletions)
+        healed: list[str] = []
+        if context is not None:
+            await self._queue.act(context, decision, _readiness(decision, seen))
+            if decision.creates_pods:
+                await self._create(decision, context)
+            elif decision.keeps_children and heals:
+                healed = await self._heal(context)
+        elif decision.queue in (QueueAction.LEAVE, QueueAction.FINISH):
+            await self._queue.leave_unplanned(self._key)
+        if decision.deletes_job:
+            await self._children.delete_job(RLJOB)
+        return healed
+
+    async def _create(self, decision: Decision, context: JobContext) -> None:
+        """First all that pods need, then pods; if any is refused, no more are made."""
+        attempt = decision.status.attempt
+        for child in static_children(context):
+            await self._children.make(child)
+        for child in (token_secret(context, self._new_token()), *rank_tables(context, attempt)):
+            await self._children.make_once(child)
+        there = {pod["metadata"]["name"] for pod in self._pods.of(self._key) if is_child_of(pod, self._uid)}
+        missing = (pod for pod in await self._rendered(context, attempt) if pod["metadata"]["name"] not in there)
+        await for_each(missing, self._create_pod)
+
+    async def _rendered(self, context: JobContext, attempt: int) -> Iterable[Manifest]:
+        gang = self._gangs.of(context)
+        placements = gang.admission(await self._gangs.objects(context, gang, attempt)).placements
+        return (gang.shape(context, pod) for pod in pods(context, attempt, placements=placements))
+
+    async def _create_pod(self, pod: Manifest) -> None:
+        self._pods.note(await self._children.make_pod(pod))
+
+    async def _heal(self, context: JobContext) -> list[str]:
+        children = static_children(context)
+        return [
+            f"{child['kind']} {child['metadata']['name']}" for child in children if await self._children.heal(child)
+        ]
+
+
+def _readiness(decision: Decision, seen: Sequence[PodFacts]) -> Readiness:
+    done = [pod.group for pod in seen if pod.is_done and pod.attempt == decision.status.attempt]
+    return Readiness(
+        pods_ready=decision.status.ready_time is not None,
+        finished_pods={group: done.count(group) for group in set(done)},
+    )

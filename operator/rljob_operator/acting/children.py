@@ -1,0 +1,122 @@
+"""Makes a job's children as they should be, and refuses those that are somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rljob_operator.acting.bulk import for_each
+from rljob_operator.cluster.api import Cluster, Object
+from rljob_operator.cluster.errors import AlreadyExists
+from rljob_operator.cluster.kinds import POD, Kind, kind_of
+from rljob_operator.manifests.context import Manifest
+from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
+from rljob_operator.states.situation import Deletion
+
+
+class NotOurs(Exception):
+    """An object that another owner controls, or nobody, has the name of a child."""
+
+    def __init__(self, kind: Kind, child: Object, is_predecessors: bool) -> None:
+        name, namespace = child["metadata"]["name"], child["metadata"]["namespace"]
+        whose = "a deleted job of the same name" if is_predecessors else "somebody else"
+        super().__init__(f"{kind.kind} {name} in namespace {namespace} belongs to {whose}; delete or rename it")
+        self.is_predecessors = is_predecessors
+
+
+class Children:
+    """The children of one job."""
+
+    def __init__(self, cluster: Cluster, namespace: str, job: str, uid: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._job = job
+        self._uid = uid
+
+    async def make(self, manifest: Manifest) -> Object:
+        """Create it; one of ours that is there already is taken as it is, except that what differs is put right.
+
+        Raises NotOurs.
+        """
+        kind = kind_of(manifest)
+        try:
+            return await self._cluster.create(kind, self._namespace, manifest)
+        except AlreadyExists:
+            found = await self._cluster.get(kind, self._namespace, manifest["metadata"]["name"])
+            if found is None:
+                raise
+            self._check(kind, found)
+            return await self._put_right(kind, manifest, found)
+
+    async def heal(self, manifest: Manifest) -> bool:
+        """As `make` of a child that should be there; whether it was not, or not as it should be."""
+        kind = kind_of(manifest)
+        found = await self._cluster.get(kind, self._namespace, manifest["metadata"]["name"])
+        if found is None:
+            await self.make(manifest)
+            return True
+        self._check(kind, found)
+        return await self._put_right(kind, manifest, found) is not found
+
+    async def make_once(self, manifest: Manifest) -> None:
+        """Create it; one of ours that is there already stays as it is."""
+        kind = kind_of(manifest)
+        try:
+            await self._cluster.create(kind, self._namespace, manifest)
+        except AlreadyExists:
+            await self.existing(kind, manifest["metadata"]["name"])
+
+    async def make_pod(self, manifest: Manifest) -> Object:
+        """Create it, or find that it was created already; pods are never changed."""
+        try:
+            return await self._cluster.create(POD, self._namespace, manifest)
+        except AlreadyExists:
+            found = await self.existing(POD, manifest["metadata"]["name"])
+            if found is None:
+                raise
+            return found
+
+    async def delete_job(self, kind: Kind) -> None:
+        """Delete the job itself; garbage collection takes the children."""
+        await self._cluster.delete(kind, self._namespace, self._job, uid=self._uid)
+
+    async def delete(self, child: Object) -> None:
+        """Delete this very object, unless it is somebody else's."""
+        if is_child_of(child, self._uid):
+            name, uid = child["metadata"]["name"], child["metadata"]["uid"]
+            await self._cluster.delete(kind_of(child), self._namespace, name, uid=uid)
+
+    async def existing(self, kind: Kind, name: str) -> Object | None:
+        """The child of this name; NotOurs when it is none."""
+        found = await self._cluster.get(kind, self._namespace, name)
+        if found is not None:
+            self._check(kind, found)
+        return found
+
+    async def delete_pods(self, deletions: Iterable[Deletion]) -> None:
+        """Delete each, that very one and no namesake."""
+
+        async def delete(each: Deletion) -> None:
+            await self._cluster.delete(
+                POD, self._namespace, each.name, grace_seconds=each.grace_seconds, uid=each.uid
+            )  # fmt: skip
+
+        await for_each(deletions, delete)
+
+    async def _put_right(self, kind: Kind, manifest: Manifest, found: Object) -> Object:
+        return found if covers(found, manifest) else await self._cluster.apply(kind, self._namespace, manifest)
+
+    def _check(self, kind: Kind, found: Object) -> None:
+        if not is_child_of(found, self._uid):
+            raise NotOurs(kind, found, is_of_predecessor(found, self._job, self._uid))
+
+
+def covers(found: Any, wanted: Any) -> bool:
+    """Whether everything that is wanted is there; what the server or others added does not matter."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(covers(found.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
+        )  # fmt: skip
+    return bool(found == wanted)

@@ -1,0 +1,62 @@
+"""Does what was decided about a job's queue or gang scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rljob_operator.acting.bulk import for_each
+from rljob_operator.acting.children import Children
+from rljob_operator.cluster.api import FIELD_MANAGER, Cluster, Object
+from rljob_operator.cluster.kinds import kind_of
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.gang import Gang, Readiness
+from rljob_operator.states import Decision, QueueAction
+from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.vocabulary.key import Key
+
+
+@dataclass(frozen=True)
+class GangActions:
+    """Of one job."""
+
+    cluster: Cluster
+    gangs: Gangs
+    children: Children
+
+    async def act(self, context: JobContext, decision: Decision, readiness: Readiness) -> None:
+        """Do what was decided about the queue."""
+        gang, attempt = self.gangs.of(context), max(decision.status.attempt, 1)
+        objects = await self.gangs.objects(context, gang, attempt)
+        if decision.queue is QueueAction.LEAVE:
+            return await for_each(objects, self.children.delete)
+        if decision.creates_pods and attempt > 1:
+            await self._drop_older(context, gang, attempt)
+        if decision.queue is QueueAction.HOLD:
+            there = {each["metadata"]["name"] for each in objects}
+            missing = (each for each in gang.objects(context, attempt) if each["metadata"]["name"] not in there)
+            objects += [await self.children.make(manifest) for manifest in missing]
+        manager = gang.release_manager if decision.queue is QueueAction.RELEASE else None
+        for status in _statuses(gang, objects, decision, readiness):
+            await self.cluster.apply_status(
+                kind_of(status), context.namespace, status, manager=manager or FIELD_MANAGER
+            )
+
+    async def leave_unplanned(self, key: Key) -> None:
+        """The Workload goes of a job that queued while it could be planned, and no longer can."""
+        found = await self.gangs.unplanned(key)
+        if found is not None:
+            await self.children.delete(found)
+
+    async def _drop_older(self, context: JobContext, gang: Gang, attempt: int) -> None:
+        """A pod group of an attempt without pods would still ask its scheduler for room."""
+        current = {each["metadata"]["name"] for each in gang.objects(context, attempt)}
+        older = await self.gangs.objects(context, gang, attempt - 1)
+        await for_each((each for each in older if each["metadata"]["name"] not in current), self.children.delete)
+
+
+def _statuses(gang: Gang, objects: list[Object], decision: Decision, readiness: Readiness) -> list[Manifest]:
+    if decision.queue is QueueAction.FINISH:
+        return gang.finish(objects, f"the job has {decision.status.phase.lower()}")
+    if decision.queue is QueueAction.RELEASE:
+        return gang.release(objects)
+    return gang.report(objects, readiness) if decision.queue is QueueAction.HOLD else []

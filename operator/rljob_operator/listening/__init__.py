@@ -1,0 +1,1 @@
+"""Hears of changes, and says which job is looked at next."""

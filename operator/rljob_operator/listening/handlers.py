@@ -1,0 +1,92 @@
+"""kopf, as a thin engine: its events about RLJobs name a job to look at, and nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import kopf
+
+from rljob_api.vocabulary import keys
+from rljob_operator.cluster.login import Credentials, Login, credentials
+from rljob_operator.vocabulary.key import Key
+
+OnEvent = Callable[[Key, str, bool], None]
+"""Told of a job, its version, and whether it was deleted."""
+
+
+class _Pauses:
+    """Growing pauses between attempts, for ever: an API server that is away must not end the operator."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0), itertools.repeat(20.0))
+
+
+def kopf_registry(login: Login, on_event: OnEvent) -> kopf.OperatorRegistry:
+    """One handler, of events: any other would make kopf write finalizers or annotations."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def log_in(**_: Any) -> kopf.ConnectionInfo:
+        return _connection_info(await credentials(login))
+
+    @kopf.on.event(keys.GROUP, keys.VERSION, keys.PLURAL, registry=registry)
+    async def tell(type: str | None, body: kopf.Body, **_: Any) -> None:
+        metadata = body["metadata"]
+        on_event(Key(metadata["namespace"], metadata["name"]), metadata["resourceVersion"], type == "DELETED")
+
+    return registry
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """No state in the cluster, no silent watch, no giving up."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.watching.chunk_size = 500
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    settings.watching.inactivity_timeout = 90
+    settings.networking.request_timeout = 30
+    settings.networking.error_backoffs = _Pauses()
+    settings.process.ultimate_exiting_timeout = 20
+    # Nothing is stored, but should kopf ever store something, it is ours.
+    settings.persistence.finalizer = f"{keys.GROUP}/kopf"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{keys.GROUP}")
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"kopf.{keys.GROUP}")
+    return settings
+
+
+async def run_kopf(login: Login, namespaces: Sequence[str], on_event: OnEvent, started: Callable[[], None]) -> None:
+    """Run until cancelled; `started` is called once kopf's tasks exist and it has taken over the signals.
+
+    When kopf ends, it cancels every task that was born after it began.
+    """
+    ours = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
+        registry=kopf_registry(login, on_event),
+        settings=kopf_settings(),
+        # kopf's own is made of the user's name, which a container's number need not have
+        identity=keys.MANAGED_BY_VALUE,  # type: ignore[arg-type]
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+    )
+    started()
+    await kopf.run_tasks(tasks, ignored=ours)
+
+
+def _connection_info(found: Credentials) -> kopf.ConnectionInfo:
+    return kopf.ConnectionInfo(
+        server=found.server,
+        ca_path=found.ca_path,
+        insecure=not found.verify,
+        scheme=found.scheme,
+        token=found.token,
+        certificate_path=found.certificate_path,
+        private_key_path=found.private_key_path,
+    )

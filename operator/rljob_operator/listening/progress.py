@@ -1,0 +1,61 @@
+"""`ProgressReader`: asks a pod how far its job is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from pydantic import ValidationError
+
+from rljob_operator.states.progress import ProgressAnswer, Unreachable
+
+_MAX_ANSWER_BYTES = 1 << 20
+
+
+class ProgressReader:
+    """Reads `/progress` of pods, some at once, each within `timeout_seconds`.  Use as a context manager."""
+
+    def __init__(self, timeout_seconds: float = 2.0, concurrency: int = 32) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._slots = asyncio.Semaphore(concurrency)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            # A pod lives at one address for one attempt, and is asked rarely: connections are not worth keeping.
+            connector=aiohttp.TCPConnector(force_close=True),
+            timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def read(self, address: str) -> ProgressAnswer | Unreachable:
+        """What `address` (`host:port`) answers."""
+        assert self._session is not None, "enter the context manager first"
+        async with self._slots:
+            try:
+                async with self._session.get(f"http://{address}/progress", allow_redirects=False) as response:
+                    if response.status != 200:
+                        return Unreachable(f"http://{address}/progress answered {response.status}")
+                    return _parsed(address, await response.content.read(_MAX_ANSWER_BYTES))
+            except TimeoutError:
+                return Unreachable(f"http://{address}/progress did not answer within {self._timeout_seconds:g} s")
+            except (aiohttp.ClientError, OSError) as error:
+                return Unreachable(f"http://{address}/progress: {error}")
+
+
+def _parsed(address: str, body: bytes) -> ProgressAnswer | Unreachable:
+    try:
+        # A loss that is NaN is no reason not to believe the rest.
+        content: Any = json.loads(body, parse_constant=lambda word: None)
+        return ProgressAnswer.model_validate(content)
+    except (ValueError, ValidationError) as error:
+        return Unreachable(f"http://{address}/progress answered what is no progress: {error}")

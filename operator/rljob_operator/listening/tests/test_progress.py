@@ -1,0 +1,132 @@
+"""Reading /progress over real HTTP, also from pods that misbehave."""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from rljob_operator.listening.progress import ProgressReader
+from rljob_operator.states.progress import ProgressAnswer, Unreachable
+
+Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def pod(page: Page) -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_get("/progress", page)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def saying(text: str, status: int = 200) -> Page:
+    async def page(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, status=status)
+
+    return page
+
+
+def read(page: Page, timeout_seconds: float = 5.0) -> ProgressAnswer | Unreachable:
+    async def scene() -> ProgressAnswer | Unreachable:
+        async with pod(page) as address, ProgressReader(timeout_seconds) as reader:
+            return await reader.read(address)
+
+    return asyncio.run(scene())
+
+
+def test_what_a_worker_says() -> None:
+    said = {
+        "phase": "Running",
+        "attempt": 2,
+        "step": 41,
+        "totalSteps": 200,
+        "reward": 0.75,
+        "checkpointStep": 40,
+        "validation": 0.5,
+        "metrics": {"reward/mean": 0.75},
+    }
+    answer = read(saying(json.dumps(said)))
+    assert isinstance(answer, ProgressAnswer)
+    assert (answer.phase, answer.attempt, answer.step, answer.total_steps) == ("Running", 2, 41, 200)
+    assert (answer.reward, answer.checkpoint_step, answer.metrics) == (0.75, 40, {"reward/mean": 0.75})
+
+
+def test_what_a_launcher_says_before_its_workers_do() -> None:
+    answer = read(saying('{"phase": "Starting", "attempt": 1, "step": 0, "checkpointStep": null}'))
+    assert answer == ProgressAnswer(phase="Starting", attempt=1, step=0)
+
+
+def test_numbers_that_are_none_are_left_out_and_the_rest_believed() -> None:
+    said = {"step": 3, "reward": math.nan, "stepSeconds": math.inf, "metrics": {"loss": math.nan, "kl": 0.1}}
+    answer = read(saying(json.dumps(said)))
+    assert answer == ProgressAnswer(step=3, metrics={"kl": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        (saying("gone", status=404), "answered 404"),
+        (saying("<html>"), "answered what is no progress"),
+        (saying('{"step": "soon"}'), "answered what is no progress"),
+        (saying('{"metrics": [1]}'), "answered what is no progress"),
+        (saying("[1, 2]"), "answered what is no progress"),
+    ],
+)
+def test_a_pod_that_misbehaves_is_unreachable_and_says_why(page: Page, words: str) -> None:
+    answer = read(page)
+    assert isinstance(answer, Unreachable) and words in answer.reason
+
+
+def test_a_pod_that_is_silent_is_left_after_the_time_out() -> None:
+    async def silent(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    answer = read(silent, timeout_seconds=0.1)
+    assert isinstance(answer, Unreachable) and answer.reason.endswith("did not answer within 0.1 s")
+
+
+def test_a_pod_that_is_not_there_says_so() -> None:
+    async def scene() -> ProgressAnswer | Unreachable:
+        async with pod(saying("{}")) as address:
+            pass
+        async with ProgressReader() as reader:
+            return await reader.read(address)
+
+    answer = asyncio.run(scene())
+    assert isinstance(answer, Unreachable) and "/progress: " in answer.reason
+
+
+def test_only_so_many_are_asked_at_once() -> None:
+    async def scene() -> None:
+        arrived: asyncio.Queue[None] = asyncio.Queue()
+        slots = asyncio.Semaphore(0)
+
+        async def page(request: web.Request) -> web.StreamResponse:
+            arrived.put_nowait(None)
+            await slots.acquire()
+            return web.json_response({"step": 1})
+
+        async with pod(page) as address, ProgressReader(timeout_seconds=60, concurrency=3) as reader:
+            asking = [asyncio.create_task(reader.read(address)) for _ in range(5)]
+            for _ in range(3):
+                await arrived.get()
+            for _ in range(100):  # a fourth would be here by now
+                await asyncio.sleep(0)
+            assert arrived.empty()
+            slots.release()
+            await arrived.get()
+            for _ in asking:
+                slots.release()
+            assert await asyncio.gather(*asking) == [ProgressAnswer(step=1)] * 5
+
+    asyncio.run(scene())

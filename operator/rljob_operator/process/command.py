@@ -1,0 +1,51 @@
+"""The command line: read the settings, run one replica, say with the exit code how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rljob_operator.cluster.lease import LeaseLost
+from rljob_operator.cluster.login import Login, NoLogin
+from rljob_operator.process.leader import EndedByItself, Reconcile, Surroundings
+from rljob_operator.process.run import Operator
+from rljob_operator.process.settings import BadSettings, Settings, load_settings
+from rljob_operator.telling.logs import setup_logs
+
+logger = logging.getLogger("rljob_operator")
+
+
+def run_command(make_reconcile: Callable[[Surroundings], Reconcile], argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 after a stop that was asked for, 2 for bad input, 1 when the process must not go on."""
+    parser = argparse.ArgumentParser(prog="rljob_operator", description="Runs RLJobs on a Kubernetes cluster.")
+    parser.add_argument("--config", type=Path, help="settings, as YAML; without it, every default")
+    parser.add_argument("--kubeconfig", type=Path, help="the cluster; without it, the one this pod runs in")
+    arguments = parser.parse_args(argv)
+    try:
+        settings = load_settings(arguments.config)
+    except BadSettings as error:
+        print(error, file=sys.stderr)
+        return 2
+    setup_logs(settings.log_format, settings.log_level)
+    return asyncio.run(_run(settings, Login(arguments.kubeconfig), make_reconcile))
+
+
+async def _run(settings: Settings, login: Login, make_reconcile: Callable[[Surroundings], Reconcile]) -> int:
+    code = 0
+    try:
+        await Operator(settings, login, make_reconcile).run()
+    except* NoLogin as group:
+        code = _told(group, 2)
+    except* (LeaseLost, EndedByItself) as group:
+        code = _told(group, 1)
+    return code
+
+
+def _told(group: BaseExceptionGroup[Exception], code: int) -> int:
+    for error in group.exceptions:
+        logger.error("%s", error)
+    return code

@@ -1,0 +1,218 @@
+"""`Leader`: what the one replica that works runs, and in which order it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from rljob_api.vocabulary import keys
+from rljob_operator.cluster.client import ApiCluster
+from rljob_operator.cluster.errors import ClusterError
+from rljob_operator.cluster.kinds import POD, RLJOB, Kind
+from rljob_operator.cluster.login import Login
+from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
+from rljob_operator.cluster.served import ServedApis
+from rljob_operator.listening.handlers import run_kopf
+from rljob_operator.listening.heard import Heard
+from rljob_operator.listening.progress import ProgressReader
+from rljob_operator.listening.queue import WorkQueue
+from rljob_operator.listening.queue_watch import QueueWatch, drop_all_but_metadata
+from rljob_operator.listening.resync import Resync
+from rljob_operator.process.metrics import Metrics
+from rljob_operator.process.probes import Health, LoopLag, Vitals
+from rljob_operator.process.settings import Settings
+from rljob_operator.process.stopping import is_done_before
+from rljob_operator.vocabulary.backoff import Backoff
+from rljob_operator.vocabulary.key import Key
+
+logger = logging.getLogger(__name__)
+
+CHILD_LABELS = f"{keys.LABEL_MANAGED_BY}={keys.MANAGED_BY_VALUE},{keys.LABEL_JOB}"
+_LOOK_AGAIN_SECONDS = 5.0
+
+Reconcile = Callable[[Key], Awaitable[float | None]]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a reconciler works with."""
+
+    settings: Settings
+    cluster: ApiCluster
+    heard: Heard
+    pods: Reflector
+    progress: ProgressReader
+    metrics: Metrics
+    served: ServedApis
+
+
+class EndedByItself(Exception):
+    """A part of the operator that runs for ever has ended."""
+
+
+class Leader:
+    """Reflects pods, hears of jobs, and reconciles them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        login: Login,
+        metrics: Metrics,
+        cluster: ApiCluster,
+        direct: ApiCluster,
+        progress: ProgressReader,
+        make_reconcile: Callable[[Surroundings], Reconcile],
+    ) -> None:
+        """`direct` has no rate limit and no retries: probes use it."""
+        self._settings = settings
+        self._login = login
+        self._metrics = metrics
+        self._cluster = cluster
+        self._direct = direct
+        self._heard = Heard()
+        self._pods = Reflector(
+            cluster,
+            POD,
+            settings.namespaces,
+            CHILD_LABELS,
+            self._pods_changed,
+            pauses=Pauses(settings.api.relist_seconds),
+            on_activity=metrics.watched,
+            trim=keep_node_of_pod,
+        )
+        self._served = ServedApis(cluster.served_versions)
+        self._queue_watch = QueueWatch(self._served, self._watch_queue)
+        self._queue = WorkQueue(
+            make_reconcile(Surroundings(settings, cluster, self._heard, self._pods, progress, metrics, self._served)),
+            settings.queue.workers,
+            backoff=Backoff(settings.queue.first_retry_seconds, settings.queue.last_retry_seconds),
+            observer=metrics,
+        )
+        self._resync = Resync(
+            cluster,
+            settings.namespaces,
+            self._heard,
+            self._queue.add,
+            interval_seconds=settings.queue.resync_seconds,
+            on_done=self._resynced,
+        )
+        self._lag = LoopLag()
+        self._health = Health(self._vitals, self._read_problem, settings.probes)
+        self.unready: str | None = "jobs and pods are not listed yet"
+        """Why /readyz fails, or None."""
+        metrics.follow(lambda: self._queue.depth, lambda: self._queue.oldest_seconds, lambda: self._lag.seconds)
+
+    @property
+    def ailment(self) -> str | None:
+        """Why /healthz fails, or None."""
+        return self._health.ailment
+
+    async def run(
+        self, guards: Sequence[Callable[[], Awaitable[None]]], stop: asyncio.Event, catch_signals: Callable[[], None]
+    ) -> None:
+        """Work until `stop` is set, and then until what is under way has ended, within bounds.
+
+        Raises a group with `EndedByItself`, or with what a guard raised: then nothing is waited for.
+        """
+        around: list[asyncio.Task[None]] = []
+        async with asyncio.TaskGroup() as group:
+
+            def start(part: Callable[[], Awaitable[None]], name: str) -> None:
+                around.append(group.create_task(_for_ever(part, name), name=name))
+
+            for guard in guards:
+                start(guard, "guard")
+            start(self._pods.run, "pods")
+            start(self._lag.run, "loop lag")
+            start(self._health.run, "health")
+            if await is_done_before(stop, self._ready()):
+                work = group.create_task(self._queue.run(), name="queue")
+                start(self._resync.run, "resync")
+                start(self._served.run, "served APIs")
+                start(self._queue_watch.run, "queue watch")
+                start(lambda: self._hear(catch_signals), "kopf")
+                self.unready = None
+                logger.info("working")
+                await stop.wait()
+                await self._wind_up(work)
+            for task in around:
+                task.cancel()
+
+    async def _hear(self, catch_signals: Callable[[], None]) -> None:
+        await run_kopf(self._login, self._settings.namespaces, self._job_changed, catch_signals)
+
+    def _job_changed(self, key: Key, version: str, deleted: bool) -> None:
+        self._metrics.watched(RLJOB)
+        self._heard.take(key, int(version), deleted)
+        self._queue.add(key)
+
+    def _resynced(self, num_missed: int) -> None:
+        # kopf does not tell of bookmarks: in a quiet cluster this is what shows that jobs are listened to.
+        self._metrics.watched(RLJOB)
+        self._metrics.missed(num_missed)
+
+    async def _watch_queue(self, kind: Kind) -> None:
+        reflector = Reflector(
+            self._cluster,
+            kind,
+            self._settings.namespaces,
+            CHILD_LABELS,
+            self._queue.add,
+            pauses=Pauses(self._settings.api.relist_seconds),
+            on_activity=self._metrics.watched,
+            trim=drop_all_but_metadata,
+        )
+        await reflector.run()
+
+    def _pods_changed(self, key: Key) -> None:
+        self._queue.add_after(key, self._settings.queue.settle_seconds)
+
+    async def _ready(self) -> None:
+        """Return once jobs may be read and pods are known."""
+        while (problem := await self._problem_at_start()) is not None:
+            self.unready = f"{problem}; is the CRD installed?"
+            logger.warning("%s", self.unready)
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        await self._pods.wait_synced()
+
+    async def _problem_at_start(self) -> str | None:
+        try:
+            await self._served.refresh()
+        except ClusterError as error:
+            return str(error)
+        return await self._read_problem()
+
+    async def _read_problem(self) -> str | None:
+        """Why jobs cannot be read, or None."""
+        try:
+            for namespace in self._settings.namespaces or (None,):
+                await self._direct.list(RLJOB, namespace, limit=1)
+        except ClusterError as error:
+            return str(error)
+        return None
+
+    async def _wind_up(self, work: asyncio.Task[None]) -> None:
+        seconds = self._settings.queue.stop_seconds
+        logger.info("stopping; %d jobs wait for the next leader", self._queue.depth)
+        self.unready = "stopping"
+        self._queue.stop()
+        _, unfinished = await asyncio.wait([work], timeout=seconds)
+        if unfinished:
+            logger.warning("what was under way did not end within %g s", seconds)
+            work.cancel()
+
+    def _vitals(self) -> Vitals:
+        now = asyncio.get_running_loop().time()
+        return Vitals(
+            watch_silence_seconds=now - self._pods.last_activity if self._pods.synced else 0.0,
+            queue_oldest_seconds=self._queue.oldest_seconds,
+            loop_lag_seconds=self._lag.seconds,
+            num_deaf_resyncs=self._resync.num_deaf,
+        )
+
+
+async def _for_ever(part: Callable[[], Awaitable[None]], name: str) -> None:
+    await part()
+    raise EndedByItself(f"{name} ended")

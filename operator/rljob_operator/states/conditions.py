@@ -1,0 +1,207 @@
+"""Conditions of a job: their reasons, which are stable words that people and alerts match, and how they change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rljob_api.v1alpha1.status import Condition, ConditionType
+from rljob_operator.vocabulary.timestamps import timestamp
+from rljob_operator.vocabulary.words import Word
+
+MAX_MESSAGE_LENGTH = 4096
+
+
+class Reason(Word):
+    """Why a condition is as it is."""
+
+    # Accepted
+    VALID = "Valid", "The job can run."
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "The spec contradicts itself or leaves a step no room; the message lists every problem. Final.",
+    )
+    INVALID_DAG = (
+        "InvalidDAG",
+        "The stages do not fit together: a cycle, a missing producer, an unreachable stage. Final.",
+    )
+    PLAN_TOO_LARGE = "PlanTooLarge", "The plan does not fit into a ConfigMap of 1 MiB. Final."
+    IMAGE_UNKNOWN = "ImageUnknown", "No worker image is known for the accelerator; the message says where to name one."
+    UNKNOWN_PROFILE = (
+        "UnknownProfile",
+        "The operator has no accelerator profile of this name; the message lists those it has.",
+    )
+    STORAGE_CLAIM_MISSING = "StorageClaimMissing", "A PersistentVolumeClaim that the job names is not there."
+    STORAGE_CLAIM_NOT_BOUND = (
+        "StorageClaimNotBound",
+        "A PersistentVolumeClaim has no volume, and does not wait for a pod to get one.",
+    )
+    CODE_MISSING = (
+        "CodeMissing",
+        "The ConfigMap of spec.code is not there, or lacks a module that the job names.",
+    )
+    SECRET_MISSING = "SecretMissing", "A Secret or ConfigMap that a variable comes from is not there, or lacks the key."
+    POD_SECURITY_CONFLICT = (
+        "PodSecurityConflict",
+        "The accelerator needs more than podSecurity or the namespace's Pod Security level allows.",
+    )
+    NAMESPACE_TERMINATING = "NamespaceTerminating", "The job's namespace is being deleted, and takes nothing new."
+    SCHEDULER_MISSING = (
+        "SchedulerMissing",
+        "The cluster does not have the scheduling provider that the job names or its accelerator needs.",
+    )
+    NAME_CONFLICT = "NameConflict", "An object that is not the job's has the name of one of its children."
+
+    # Suspended
+    NOT_SUSPENDED = "NotSuspended", "spec.suspend is false."
+    SUSPENDING = "Suspending", "Pods are writing their checkpoints and going."
+    SUSPENDED = "Suspended", "spec.suspend is true and no pod is left."
+
+    # QuotaReserved
+    NO_QUEUE = "NoQueue", "The job waits in no queue."
+    QUOTA_RESERVED = "QuotaReserved", "The queue has let the job in."
+    QUOTA_PENDING = "QuotaPending", "The job waits in its queue."
+    EVICTED = "Evicted", "The queue takes the job's quota back; its pods write checkpoints and go, and it queues again."
+
+    # Scheduled
+    NOT_STARTED = "NotStarted", "No attempt has begun, or the next is about to."
+    CREATING_PODS = "CreatingPods", "Pods are being made."
+    WAITING_FOR_NODES = "WaitingForNodes", "Some pods have no node yet; the message says why."
+    ALL_PODS_PLACED = "AllPodsPlaced", "Every pod has a node."
+    GANG_TIMED_OUT = (
+        "GangTimedOut",
+        "Not all pods found a node within scheduling.timeoutSeconds, so all gave theirs back; another attempt follows.",
+    )
+    PODS_ENDING = "PodsEnding", "Pods of the last attempt must be gone before the next begins."
+    PREDECESSOR_ENDING = "PredecessorEnding", "Children of a deleted job of the same name must be gone first."
+    QUOTA_EXCEEDED = "QuotaExceeded", "A ResourceQuota of the namespace leaves no room; another attempt follows."
+    FORBIDDEN = "Forbidden", "The operator's service account lacks a right; the message says which verb on what."
+    REJECTED = "Rejected", "The API server or an admission plugin refuses a child of the job; another attempt follows."
+
+    # Ready
+    NO_PODS = "NoPods", "There are no pods."
+    PODS_STARTING = "PodsStarting", "Pods pull images, start containers or load models."
+    PODS_NOT_READY = "PodsNotReady", "All pods were ready, and some are not now."
+    ALL_PODS_READY = "AllPodsReady", "Every pod is ready."
+
+    # Progressing
+    NOT_RUNNING = "NotRunning", "No gang runs."
+    NO_STEP_YET = "NoStepYet", "The gang runs; its first step is not finished."
+    STEP_ADVANCING = "StepAdvancing", "Training goes on."
+    PROGRESS_UNREACHABLE = "ProgressUnreachable", "The lead pod does not answer /progress; that alone restarts nothing."
+
+    # Degraded
+    AS_EXPECTED = "AsExpected", "Nothing is wrong."
+    POD_TERMINATING = "PodTerminating", "A pod is being deleted by somebody; the gang writes a checkpoint."
+    POD_STUCK_TERMINATING = (
+        "PodStuckTerminating",
+        "A pod does not go; it is deleted by force after lifecycle.forceDeleteSeconds.",
+    )
+    IMAGE_PULL_FAILED = "ImagePullFailed", "A node cannot get an image. Fails the job after 15 minutes."
+    CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid", "A container cannot be made. Fails the job after 15 minutes."
+    SPEC_CHANGED = (
+        "SpecChanged",
+        "A field that may not change was changed where the API server did not refuse it; that is of no effect.",
+    )
+    POD_FAILED = "PodFailed", "A container of a pod failed."
+    OUT_OF_MEMORY = "OOMKilled", "A container used more memory than its limit."
+    POD_DISRUPTED = "PodDisrupted", "A pod was evicted, preempted or lost with its node. Not counted."
+    POD_DELETED = "PodDeleted", "Somebody deleted a pod. Not counted."
+    DATA_BUFFER_RESTARTED = (
+        "DataBufferRestarted",
+        "A data buffer ended and was started again, without its rows. Counted.",
+    )
+    STALLED = "Stalled", "The step stood still for lifecycle.stallSeconds. Counted."
+
+    # Complete and Failed
+    NOT_FINISHED = "NotFinished", "The job goes on."
+    ALL_PODS_DONE = "AllPodsDone", "Every pod of the groups of successPolicy ended with exit code 0."
+    ENDED_OTHERWISE = "EndedOtherwise", "The job ended, in the other way."
+    RESTARTS_EXHAUSTED = "RestartsExhausted", "The gang failed once more than failurePolicy.maxRestarts allows."
+    STOPPED_BY_RULE = "StoppedByRule", "A rule of failurePolicy stops the job on this failure."
+    INVALID_JOB = "InvalidJob", "A worker ended with exit code 64: the job cannot run as it is written."
+    BAD_DATA = "BadData", "A worker ended with exit code 65: the data cannot be used."
+    STORAGE_FAILED = "StorageFailed", "A worker ended with exit code 74: a disk or the storage failed."
+    INTERRUPTED = "Interrupted", "A worker ended with exit code 130: somebody interrupted it."
+    PENDING_TIMEOUT = "PendingTimeout", "The pods were not all ready within lifecycle.pendingSeconds."
+    ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded", "The job ran for lifecycle.activeSeconds."
+
+
+Status = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is said of one condition now."""
+
+    status: Status
+    reason: Reason
+    message: str = ""
+
+
+Claims = Mapping[ConditionType, Claim]
+
+
+def yes(reason: Reason, message: str = "") -> Claim:
+    return Claim("True", reason, message)
+
+
+def no(reason: Reason, message: str = "") -> Claim:
+    return Claim("False", reason, message)
+
+
+def unknown(reason: Reason, message: str = "") -> Claim:
+    return Claim("Unknown", reason, message)
+
+
+TYPES: tuple[ConditionType, ...] = (
+    "Accepted",
+    "Suspended",
+    "QuotaReserved",
+    "Scheduled",
+    "Ready",
+    "Progressing",
+    "Degraded",
+    "Complete",
+    "Failed",
+)
+
+
+def merged(before: Iterable[Condition], claims: Claims, now: float, generation: int) -> tuple[Condition, ...]:
+    """The conditions after `claims`; what nothing is claimed of stays, and a time moves only when a status does."""
+    known = {each.type: each for each in before}
+    after = (_merged(known.get(type_), type_, claims.get(type_), now, generation) for type_ in TYPES)
+    return tuple(each for each in after if each is not None)
+
+
+def condition(conditions: Iterable[Condition], type_: ConditionType) -> Condition | None:
+    """The condition of this type."""
+    return next((each for each in conditions if each.type == type_), None)
+
+
+def is_true(conditions: Iterable[Condition], type_: ConditionType) -> bool:
+    """Whether the condition is there and holds."""
+    found = condition(conditions, type_)
+    return found is not None and found.status == "True"
+
+
+def clipped(message: str) -> str:
+    """At most what the API takes; the beginning, where the cause is."""
+    return message if len(message) <= MAX_MESSAGE_LENGTH else message[: MAX_MESSAGE_LENGTH - 2] + " …"
+
+
+def _merged(
+    before: Condition | None, type_: ConditionType, claim: Claim | None, now: float, generation: int
+) -> Condition | None:
+    if claim is None:
+        return before
+    is_same = before is not None and before.status == claim.status
+    return Condition(
+        type=type_,
+        status=claim.status,
+        reason=str(claim.reason),
+        message=clipped(claim.message),
+        last_transition_time=before.last_transition_time if before is not None and is_same else timestamp(now),
+        observed_generation=generation,
+    )

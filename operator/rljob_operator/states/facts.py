@@ -1,0 +1,71 @@
+"""What a decision knows of a pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_operator.states.conditions import Reason
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A container that ended."""
+
+    container: str
+    """Empty: the pod ended without any of its containers having run."""
+    exit_code: int
+    reason: str
+    """As Kubernetes says it: OOMKilled, Error, Evicted."""
+    message: str
+    """Last words."""
+    step: int | None = None
+    """The last step it finished, where it says so."""
+    checkpoint: int | None = None
+    """The step of the last checkpoint, where it says so."""
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A container that cannot start."""
+
+    container: str
+    reason: Reason
+    """Of a condition."""
+    message: str
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """One pod of the job."""
+
+    name: str
+    uid: str
+    group: str
+    attempt: int
+    plan_hash: str = ""
+    node: str = ""
+    address: str = ""
+    """The pod's IP address."""
+    is_ready: bool = False
+    is_cut_off: bool = False
+    """Whether its node no longer speaks for it: unready though its containers were last seen ready."""
+    is_over: bool = False
+    """Whether it is Succeeded or Failed: nothing of it runs any more."""
+    ends_at: float | None = None
+    """When its grace period is over.  None: nobody deletes it."""
+    ended: Ended | None = None
+    """How its worker ended, or whatever else ended the pod."""
+    num_buffer_restarts: int = 0
+    buffer_ended: Ended | None = None
+    """How its data buffer last ended, when that was started again."""
+    stuck: Stuck | None = None
+    unschedulable: str = ""
+    """Why the scheduler has no node for it."""
+    disruption: str = ""
+    """What the cluster does to it: PreemptionByScheduler, EvictionByEvictionAPI.  Empty: nothing."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its work is done."""
+        return self.ended is not None and self.ended.exit_code == ExitCode.DONE

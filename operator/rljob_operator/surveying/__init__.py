@@ -1,0 +1,1 @@
+"""Reads everything that a decision about a job follows from."""

@@ -1,0 +1,82 @@
+"""`Job`: an RLJob as it was read, and `Memory`: what is remembered of it between two looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rljob_api.planning.plan import Plan
+from rljob_api.v1alpha1.status import LIVING_PHASES, RLJobStatus
+from rljob_api.vocabulary import keys
+from rljob_operator.cluster.api import Object
+from rljob_operator.manifests.ownership import is_child_of
+from rljob_operator.states import Refusal
+from rljob_operator.states.facts import PodFacts
+from rljob_operator.states.situation import Obstacle
+from rljob_operator.surveying.acceptance import Accepted
+from rljob_operator.surveying.observe import pod_facts
+from rljob_operator.surveying.recorded import read_status
+from rljob_operator.vocabulary.key import Key
+
+
+@dataclass(frozen=True)
+class Job:
+    """An RLJob as it was just read."""
+
+    key: Key
+    body: Object
+    status: RLJobStatus
+
+    @classmethod
+    def read(cls, key: Key, body: Object) -> Job:
+        """The job of an object."""
+        return cls(key, body, read_status(body.get("status")))
+
+    @property
+    def uid(self) -> str:
+        return str(self.body["metadata"]["uid"])
+
+    @property
+    def version(self) -> str:
+        return str(self.body["metadata"]["resourceVersion"])
+
+    @property
+    def generation(self) -> int:
+        return int(self.body["metadata"]["generation"])
+
+    @property
+    def is_to_be_reconciled(self) -> bool:
+        """Not what is being deleted, which garbage collection ends, and not what others reconcile."""
+        managed_by = self.body["spec"].get("managedBy", keys.MANAGED_BY)
+        return "deletionTimestamp" not in self.body["metadata"] and managed_by == keys.MANAGED_BY
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether pods of an attempt are meant to be there."""
+        return self.status.phase in LIVING_PHASES
+
+
+@dataclass
+class Memory:
+    """All of it may be forgotten at any time."""
+
+    plans: dict[str, Plan] = field(default_factory=dict)
+    """By name of the ConfigMap, which is immutable."""
+    accepted: tuple[tuple[int, str], Accepted | Refusal] | None = None
+    """Of a generation of the spec beside a running plan."""
+    facts: dict[str, tuple[str, PodFacts]] = field(default_factory=dict)
+    """Pod uid → its version and what was read off it."""
+    obstacle: Obstacle | None = None
+    quiet_until: float = float("-inf")
+    last_poll: float = float("-inf")
+    num_unanswered: int = 0
+    last_heal: float = float("-inf")
+
+    def read_pods(self, pods: Iterable[Object], job_uid: str) -> tuple[PodFacts, ...]:
+        """The job's pods; read off again only where a pod has changed, for a job may have a thousand."""
+        self.facts = {pod["metadata"]["uid"]: self._fact(pod) for pod in pods if is_child_of(pod, job_uid)}
+        return tuple(facts for _, facts in self.facts.values())
+
+    def _fact(self, pod: Object) -> tuple[str, PodFacts]:
+        version, known = pod["metadata"]["resourceVersion"], self.facts.get(pod["metadata"]["uid"])
+        return known if known is not None and known[0] == version else (version, pod_facts(pod))

@@ -1,0 +1,47 @@
+"""Reads what a job needs of its surroundings."""
+
+from __future__ import annotations
+
+import logging
+
+from rljob_operator.cluster.api import Cluster, Object
+from rljob_operator.cluster.errors import Forbidden
+from rljob_operator.cluster.kinds import STORAGE_CLASS, Kind
+from rljob_operator.manifests.context import JobContext
+from rljob_operator.states import Refusal
+from rljob_operator.states.conditions import Reason
+from rljob_operator.surveying.preflight import Need, image_problem, needs, size_problem, waits_for_a_pod
+
+logger = logging.getLogger(__name__)
+
+
+async def refusal_by_surroundings(cluster: Cluster, context: JobContext) -> Refusal | None:
+    """Why no pod of the job may be made; None when nothing is in the way.
+
+    What the operator may not read it cannot check: then the pods are made, and kubelets say what is missing.
+    """
+    if (found := size_problem(context)) is not None:
+        return found
+    for need in needs(context):
+        try:
+            refusal = await _refusal(cluster, context.namespace, need)
+        except Forbidden as error:
+            logger.info("not checked: %s", error)
+            continue
+        if refusal is not None:
+            return refusal
+    return image_problem(context)
+
+
+async def _refusal(cluster: Cluster, namespace: str, need: Need) -> Refusal | None:
+    found = await _get(cluster, need.kind, namespace, need.name)
+    refusal = need.problem(found)
+    if refusal is None or found is None or refusal.reason is not Reason.STORAGE_CLAIM_NOT_BOUND:
+        return refusal
+    storage_class = found["spec"].get("storageClassName")
+    waits = bool(storage_class) and waits_for_a_pod(await _get(cluster, STORAGE_CLASS, namespace, storage_class))
+    return None if waits else refusal
+
+
+async def _get(cluster: Cluster, kind: Kind, namespace: str, name: str) -> Object | None:
+    return await cluster.get(kind, namespace if kind.namespaced else None, name)

@@ -1,0 +1,142 @@
+"""`Surveyor`: reads everything that a decision about a job follows from."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary import keys
+from rljob_operator import names
+from rljob_operator.cluster.api import Cluster, pages
+from rljob_operator.cluster.child_cache import PodCache
+from rljob_operator.cluster.kinds import CONFIG_MAP, POD
+from rljob_operator.manifests.context import JobContext
+from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
+from rljob_operator.rules import Rules
+from rljob_operator.states import Refusal, Situation
+from rljob_operator.states.facts import PodFacts
+from rljob_operator.states.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation import PlanName
+from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
+from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.surveying.job import Job, Memory
+from rljob_operator.surveying.observe import pod_facts
+
+
+class ProgressSource(Protocol):
+    """What a survey needs of a ProgressReader."""
+
+    async def read(self, address: str) -> ProgressAnswer | Unreachable: ...
+
+
+@dataclass(frozen=True)
+class Surveyor:
+    """One for all jobs."""
+
+    cluster: Cluster
+    pods: PodCache
+    progress: ProgressSource
+    rules: Rules
+    gangs: Gangs
+    clock: Callable[[], float]
+
+    async def survey(self, job: Job, memory: Memory) -> tuple[Situation, JobContext | None]:
+        """The situation, and what children are rendered from, which a job that is refused does not have."""
+        running = await self._running_plan(job, memory)
+        accepted = self._accept(job, memory, running)
+        context = self._context(job, accepted, running)
+        seen = self.pods.of(job.key)
+        situation = replace(
+            _situation(job, accepted, context, self.clock()),
+            pods=memory.read_pods(seen, job.uid),
+            obstacle=memory.obstacle,
+            is_predecessor_ending=any(is_of_predecessor(pod, job.key.name, job.uid) for pod in seen),
+        )
+        if situation.missing and job.status.pods_created_time and job.is_alive:
+            # A cache may be behind; a pod is gone when the API server says so.
+            situation = replace(situation, pods=await self.list_pods(job))
+            situation = replace(situation, departed=self._departed(job, situation.missing))
+        if context is not None:
+            situation = await self.gangs.look(context, situation)
+        return replace(situation, progress=await self._ask(job, situation, memory)), context
+
+    async def list_pods(self, job: Job) -> tuple[PodFacts, ...]:
+        """The job's pods as the API server knows them now."""
+        listed = pages(self.cluster, POD, job.key.namespace, labels=f"{keys.LABEL_JOB}={job.key.name}")
+        return tuple([pod_facts(pod) async for page in listed for pod in page.items if is_child_of(pod, job.uid)])
+
+    def _departed(self, job: Job, names: Iterable[str]) -> Mapping[str, PodFacts]:
+        seen = ((name, self.pods.departed(job.key, name)) for name in names)
+        return {name: pod_facts(pod) for name, pod in seen if pod is not None and is_child_of(pod, job.uid)}
+
+    def _accept(self, job: Job, memory: Memory, running: Plan | None) -> Accepted | Refusal:
+        known = job.generation, job.status.plan_config_map or ""
+        if memory.accepted is None or memory.accepted[0] != known:
+            memory.accepted = known, accept(job.body, running, self.rules.profiles)
+        return memory.accepted[1]
+
+    async def _running_plan(self, job: Job, memory: Memory) -> Plan | None:
+        name = job.status.plan_config_map
+        if name is None:
+            return None
+        if name not in memory.plans:
+            config_map = await self.cluster.get(CONFIG_MAP, job.key.namespace, name)
+            found = read_plan(config_map) if config_map is not None and is_child_of(config_map, job.uid) else None
+            if found is None:
+                return None
+            memory.plans = {name: found}
+        return memory.plans[name]
+
+    def _context(self, job: Job, accepted: Accepted | Refusal, running: Plan | None) -> JobContext | None:
+        """What children of the attempt that runs, or of the next, are rendered from."""
+        if isinstance(accepted, Refusal):
+            return None
+        return JobContext(
+            job=accepted.job,
+            uid=job.uid,
+            namespace=job.key.namespace,
+            plan=running if job.is_alive and running is not None else accepted.plan,
+            profiles=self.rules.profiles,
+            pods=self.rules.pods,
+        )
+
+    async def _ask(self, job: Job, situation: Situation, memory: Memory) -> ProgressAnswer | Unreachable | None:
+        """The lead pod's answer; None when it is not time to ask, or there is nobody to ask."""
+        if not job.is_alive:
+            return None
+        lead = names.pod_name(situation.name, situation.lead_group, 0, situation.status.attempt)
+        pod = next((pod for pod in situation.pods if pod.name == lead), None)
+        if pod is None or not pod.address or pod.ended is not None or not pod.is_ready:
+            return None
+        if situation.now - memory.last_poll < self.rules.progress_interval_seconds:
+            return None
+        memory.last_poll = situation.now
+        host = f"[{pod.address}]" if ":" in pod.address else pod.address
+        answer = await self.progress.read(f"{host}:{keys.PORT_WORKER_METRICS}")
+        memory.num_unanswered = memory.num_unanswered + 1 if isinstance(answer, Unreachable) else 0
+        # A worker that has just ended, or is about to listen, does not answer either.
+        return None if 0 < memory.num_unanswered < self.rules.unanswered_polls else answer
+
+
+def _situation(job: Job, accepted: Accepted | Refusal, context: JobContext | None, now: float) -> Situation:
+    situation = Situation(
+        name=job.key.name,
+        spec=spec_as_far_as_it_goes(job.body["spec"]) if isinstance(accepted, Refusal) else accepted.job.spec,
+        status=job.status,
+        now=now,
+        generation=job.generation,
+        chance=zlib.crc32(f"{job.uid}/{job.status.attempt}".encode()) / 2**32,
+    )
+    if isinstance(accepted, Refusal):
+        return replace(situation, refusal=accepted)
+    assert context is not None, "an accepted job has a context"
+    plan_hash = accepted.plan.hash()
+    return replace(
+        situation,
+        lead_group=context.plan.lead_group,
+        plan=PlanName(plan_hash, names.plan_config_map_name(job.key.name, plan_hash)),
+        spec_changes=accepted.changes,
+    )

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from rljob_api.tests.builders import make_job, make_plan
+from rljob_operator.acting.children import covers
+from rljob_operator.surveying.acceptance import Accepted, in_force, read_plan
+from rljob_operator.surveying.recorded import read_status
+
+
+def test_only_fields_that_may_change_follow_the_spec() -> None:
+    old, new = make_job().spec, make_job("suspend=true", "failurePolicy={maxRestarts: 7}", "stop={steps: 99}").spec
+    found = in_force(old, new)
+    assert (found.suspend, found.failure_policy.max_restarts, found.stop.steps) == (True, 7, 10)
+
+
+def test_plan_is_read_back_as_it_was_written() -> None:
+    plan = make_plan()
+    assert read_plan({"data": {"plan.json": plan.canonical_json()}}) == plan
+    assert read_plan({"data": {"plan.json": "{}"}}) is None
+    assert read_plan({"data": {}}) is None and read_plan(None) is None
+    assert Accepted(make_job(), plan).changes == ""
+
+
+def test_status_keeps_what_can_be_kept() -> None:
+    found = read_status({"attempt": 3, "phase": "Sleeping", "colour": "red", "restarts": "many"})
+    assert (found.attempt, found.phase, found.restarts) == (3, "Pending", 0)
+
+
+def test_covers_what_is_wanted_and_minds_nothing_else() -> None:
+    wanted = {"spec": {"ports": [{"port": 1}], "on": True}}
+    assert covers({"spec": {"ports": [{"port": 1, "added": 2}], "on": True, "more": 0}}, wanted)
+    assert not covers({"spec": {"ports": [{"port": 1}], "on": False}}, wanted)
+    assert not covers({"spec": {"ports": [{"port": 1}, {"port": 2}], "on": True}}, wanted)
+    assert not covers({}, wanted)

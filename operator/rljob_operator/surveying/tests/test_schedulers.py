@@ -1,0 +1,61 @@
+import asyncio
+
+from rljob_operator.cluster.errors import Forbidden
+from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS
+from rljob_operator.manifests.gang.volcano import Volcano
+from rljob_operator.manifests.tests.builders import make_context
+from rljob_operator.surveying.schedulers import Schedulers
+from rljob_operator.tests.fake_cluster import FakeCluster, names
+from rljob_operator.tests.world import Clock, World
+
+KUEUE = "kueue.x-k8s.io/v1beta2"
+HIGH = ("scheduling={provider: Kueue, priorityClassName: high}",)
+
+
+def priority_of(cluster, *overrides, labels=None):
+    context = make_context(*overrides, labels=labels)
+    schedulers = Schedulers(cluster, lambda: {KUEUE})
+    asyncio.run(schedulers.learn(context))
+    spec = schedulers.choose(context).objects(context, 1)[0]["spec"]
+    return spec.get("priorityClassRef", {}).get("name"), spec.get("priority")
+
+
+def test_kueue_is_told_what_a_priority_class_is_worth():
+    cluster = FakeCluster(Clock())
+    cluster.put(PRIORITY_CLASS, None, {"metadata": {"name": "high"}, "value": 1000})
+    cluster.put(WORKLOAD_PRIORITY_CLASS, None, {"metadata": {"name": "urgent"}, "value": 7})
+    assert priority_of(cluster, *HIGH) == ("high", 1000)
+    assert priority_of(cluster, *HIGH, labels={"kueue.x-k8s.io/priority-class": "urgent"}) == ("urgent", 7)
+    assert priority_of(cluster, "scheduling.provider=Kueue") == (None, None)
+
+
+def test_a_job_queues_without_its_priority_where_the_operator_may_not_look():
+    cluster = FakeCluster(Clock())
+    cluster.refuse = lambda verb, kind, name: Forbidden(verb, kind, None, "no") if kind == PRIORITY_CLASS else None
+    assert priority_of(cluster, *HIGH) == (None, None)
+
+
+def test_a_job_whose_scheduler_is_missing_waits_and_says_so():
+    world = World()
+    schedulers = Schedulers(world.cluster, lambda: set())
+    world.select = schedulers.choose
+    world.restart_operator()
+    world.submit(scheduling={"provider": "Volcano"})
+    world.reconcile()
+    assert world.reason("Accepted") == ("False", "SchedulerMissing")
+    assert "install Volcano" in world.condition("Accepted").message
+
+
+def test_pod_groups_of_attempts_that_are_over_ask_for_no_room():
+    world = World(select=lambda context: Volcano())
+    world.to_running()
+    world.end_worker(0, 75)
+    world.wait(3)
+    world.run_pods()
+    world.settle()
+    assert world.status.attempt == 2
+    assert names(world.cluster.all(POD_GROUP_VOLCANO)) == ["small-a2"]
+    world.edit(suspend=True)
+    world.settle()
+    world.wait(3)
+    assert world.status.phase == "Suspended" and not world.cluster.all(POD_GROUP_VOLCANO)

@@ -1,0 +1,1 @@
+"""Tells people and Prometheus what happened to jobs."""

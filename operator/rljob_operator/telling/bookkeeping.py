@@ -1,0 +1,44 @@
+"""What the operator's metrics hear of a job, from how its status changed."""
+
+from __future__ import annotations
+
+from rljob_api.v1alpha1.status import RLJobStatus
+from rljob_operator.states.conditions import is_true
+from rljob_operator.telling.job_metrics import JobFacts, JobMetrics
+from rljob_operator.vocabulary.key import Key
+from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
+
+
+def facts_of(status: RLJobStatus) -> JobFacts:
+    """What there is to say of the job now."""
+    progress = status.progress
+    return JobFacts(
+        phase=status.phase,
+        conditions={each.type: each.status for each in status.conditions},
+        step=progress.step if progress else None,
+        total_steps=progress.total_steps if progress else None,
+        progress_timestamp_seconds=(
+            seconds_of(progress.last_step_time) if progress and progress.last_step_time else None
+        ),
+        restarts=status.restarts,
+        counted_restarts=status.counted_restarts,
+    )
+
+
+def tell(metrics: JobMetrics, key: Key, before: RLJobStatus, after: RLJobStatus, created: str, now: float) -> None:
+    """Show what the job is like, and count what happened between two writes of its status."""
+    metrics.show(key, facts_of(after))
+    if after.last_failure is not None and after.last_failure != before.last_failure:
+        metrics.failed(after.last_failure.cause)
+    if after.pods_created_time and not before.pods_created_time and after.attempt == 1:
+        metrics.queued(seconds_since(created, now))
+    if is_true(after.conditions, "Scheduled") and not is_true(before.conditions, "Scheduled"):
+        metrics.scheduled(_attempt_seconds(after, now))
+    if after.ready_time and not before.ready_time:
+        metrics.ready(_attempt_seconds(after, now))
+    if after.completion_time and not before.completion_time:
+        metrics.finished(after.phase, seconds_since(after.start_time, now))
+
+
+def _attempt_seconds(status: RLJobStatus, now: float) -> float:
+    return seconds_since(status.pods_created_time, now)

@@ -1,0 +1,138 @@
+"""Prometheus metrics of the jobs: what the reconcile last saw of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from rljob_operator.states.conditions import Reason
+from rljob_operator.vocabulary.key import Key
+
+CAUSES = (
+    Reason.POD_FAILED,
+    Reason.OUT_OF_MEMORY,
+    Reason.POD_DISRUPTED,
+    Reason.POD_DELETED,
+    Reason.DATA_BUFFER_RESTARTED,
+    Reason.STALLED,
+)
+"""What ends an attempt."""
+
+_WAIT_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 6 * 3600, 24 * 3600)
+_RUN_BUCKETS = (60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 3 * 86400, 7 * 86400, 30 * 86400)
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What there is to say about one job now."""
+
+    phase: str
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """From type to status: True, False, Unknown."""
+    step: int | None = None
+    """The last finished step. None: not known."""
+    total_steps: int | None = None
+    progress_timestamp_seconds: float | None = None
+    """When `step` last grew, since the epoch."""
+    restarts: int = 0
+    counted_restarts: int = 0
+    """Those of `restarts` that maxRestarts counts."""
+
+
+class JobMetrics:
+    """Tell it with `show` what a job is like and with `forget` that it is gone: then its series are, too."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._facts: dict[Key, JobFacts] = {}
+        self._queue = _histogram(registry, "rljob_queue_seconds", "From creation to the first pods", _WAIT_BUCKETS)
+        self._schedule = _histogram(
+            registry, "rljob_schedule_seconds", "From an attempt's pods to all of them having nodes", _WAIT_BUCKETS
+        )
+        self._ready = _histogram(
+            registry, "rljob_ready_seconds", "From an attempt's pods to all of them being ready", _WAIT_BUCKETS
+        )
+        self._duration = Histogram(
+            "rljob_duration_seconds",
+            "From the first pods to the end: Succeeded or Failed",
+            ["result"],
+            buckets=_RUN_BUCKETS,
+            registry=registry,
+        )
+        self._failures = Counter("rljob_failures", "Failed attempts by cause", ["reason"], registry=registry)
+        for reason in CAUSES:
+            self._failures.labels(reason)  # a series that begins at 1 has no first increase
+        registry.register(self)
+
+    def show(self, key: Key, facts: JobFacts) -> None:
+        """Take what a reconcile saw, in place of what it saw before."""
+        self._facts[key] = facts
+
+    def failed(self, reason: str) -> None:
+        """An attempt failed, of this cause."""
+        self._failures.labels(reason).inc()
+
+    def forget(self, key: Key) -> None:
+        """The job is gone."""
+        self._facts.pop(key, None)
+
+    def queued(self, seconds: float) -> None:
+        """The first pods of a job were created so long after it."""
+        self._queue.observe(seconds)
+
+    def scheduled(self, seconds: float) -> None:
+        """All pods of an attempt got their nodes so long after they were created."""
+        self._schedule.observe(seconds)
+
+    def ready(self, seconds: float) -> None:
+        """All pods of an attempt became ready so long after they were created."""
+        self._ready.observe(seconds)
+
+    def finished(self, result: str, seconds: float) -> None:
+        """A job ended so long after its first pods; `result` is Succeeded or Failed."""
+        self._duration.labels(result).observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of which each job has its own series."""
+        info = GaugeMetricFamily("rljob_info", "Jobs by phase", labels=["namespace", "rljob", "phase"])
+        conditions = GaugeMetricFamily(
+            "rljob_condition", "Conditions as they are now", labels=["namespace", "rljob", "type", "status"]
+        )
+        for key, facts in self._facts.items():
+            info.add_metric([*key, facts.phase], 1)
+            for type_, status in facts.conditions.items():
+                conditions.add_metric([*key, type_, status], 1)
+        yield info
+        yield conditions
+        yield from self._numbers()
+        yield self._restart_counts()
+
+    def _numbers(self) -> Iterator[Metric]:
+        step = GaugeMetricFamily("rljob_step", "The last finished step", labels=["namespace", "rljob"])
+        total = GaugeMetricFamily("rljob_total_steps", "Steps to do", labels=["namespace", "rljob"])
+        progress = GaugeMetricFamily(
+            "rljob_last_progress_timestamp_seconds", "When the step last grew", labels=["namespace", "rljob"]
+        )
+        for key, facts in self._facts.items():
+            for family, value in (
+                (step, facts.step),
+                (total, facts.total_steps),
+                (progress, facts.progress_timestamp_seconds),
+            ):
+                if value is not None:
+                    family.add_metric(key, value)
+        yield from (step, total, progress)
+
+    def _restart_counts(self) -> Metric:
+        labels = ["namespace", "rljob", "counted"]
+        family = CounterMetricFamily("rljob_restarts", "Attempts that followed a failed one", labels=labels)
+        for key, facts in self._facts.items():
+            family.add_metric([*key, "true"], facts.counted_restarts)
+            family.add_metric([*key, "false"], facts.restarts - facts.counted_restarts)
+        return family
+
+
+def _histogram(registry: CollectorRegistry, name: str, documentation: str, buckets: tuple[int, ...]) -> Histogram:
+    return Histogram(name, documentation, buckets=buckets, registry=registry)

@@ -1,0 +1,1 @@
+"""Words that every room uses: which job, what time, how long a pause."""

@@ -1,7 +1,7 @@
 """Data sets on disk as memory-mapped tables: a file, a pattern, a folder of files, or what `save_to_disk` wrote.
 
-Nothing is downloaded. Files are converted once into `cache_dir` under a file lock of the `datasets` library, so that
-all ranks of a host may open the same file at the same time. Row numbers in messages count from 0.
+Nothing is downloaded. Files are converted once into `cache_dir` by the `datasets` library, which locks before it looks:
+which tables came out is kept beside, so that only who converts takes that lock. Row numbers in messages count from 0.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import errno
 import glob
+import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rljob_worker.data.find_or_make import Beat, find_or_make
 from rljob_worker.errors import BadData, StorageError
 
 if TYPE_CHECKING:
@@ -130,14 +133,43 @@ def _read(path: str, files: Sequence[Path], cache_dir: Path) -> Dataset:
     for file in data:
         if not file.stat().st_size:
             raise BadData(f"{file} is empty")
-    if kinds == {"json"}:
+    tables = _tables(path, data, kinds == {"json"}, cache_dir)
+    return datasets.concatenate_datasets([datasets.Dataset.from_file(str(table)) for table in tables])
+
+
+def _tables(path: str, data: Sequence[Path], is_json: bool, cache_dir: Path) -> list[Path]:
+    """The Arrow files that some files were converted to: found by looking, made by one rank of the job."""
+    import datasets
+
+    identity = json.dumps([datasets.__version__, is_json, stamps(data)])
+    place = cache_dir / "tables" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.tables"
+
+    def make(beat: Beat) -> bytes:
+        made = _convert(path, data, is_json, cache_dir)
+        return json.dumps([os.path.relpath(file["filename"], cache_dir) for file in made.cache_files]).encode()
+
+    tables = [cache_dir / name for name in json.loads(find_or_make(place, make))]
+    if all(table.exists() for table in tables):
+        return tables
+    place.unlink(missing_ok=True)  # somebody tidied the cache
+    return [cache_dir / name for name in json.loads(find_or_make(place, make))]
+
+
+def _convert(path: str, data: Sequence[Path], is_json: bool, cache_dir: Path) -> Dataset:
+    import datasets
+
+    if is_json:
         return datasets.Dataset.from_json([str(file) for file in data], cache_dir=str(cache_dir))
-    filled = [
-        str(file) for file in data if pq.read_metadata(file).num_rows
-    ]  # the library stumbles over a part of no rows
+    # the library stumbles over a part of no rows
+    filled = [str(file) for file in data if pq.read_metadata(file).num_rows]
     if not filled:
         raise BadData(_no_rows(path))
     return datasets.Dataset.from_parquet(filled, cache_dir=str(cache_dir))
+
+
+def stamps(files: Sequence[Path]) -> list[list[str | int]]:
+    """Changes whenever one of the files does."""
+    return [[str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 
 def _kind(file: Path) -> str | None:

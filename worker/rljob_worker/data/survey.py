@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.data.find_or_make import Beat, find_or_make
 from rljob_worker.data.prompts import PromptEncoder, TokenIds
-from rljob_worker.data.sources import Source
+from rljob_worker.data.sources import Source, stamps
 from rljob_worker.errors import BadData
 
 VERSION = 2
@@ -67,7 +67,7 @@ def survey(
     cache_dir: Path,
 ) -> Survey:
     """Look at the prompts of a source, or read what was seen. Raises BadData naming a bad row, StorageError."""
-    identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, _files(source)]
+    identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, stamps(source.files)]
     name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
     place = cache_dir / "surveys" / f"{name}.survey"
 
@@ -121,8 +121,3 @@ def _rows(source: Source, encoder: PromptEncoder, prompt: str, columns: Sequence
         for i, tokens in enumerate(ids):
             texts = [text_of(values[name][i], name, where(i)) for name in columns]
             yield start + i, tokens, texts
-
-
-def _files(source: Source) -> list[Any]:
-    """Changes whenever a file of the source does."""
-    return [[str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns] for file in source.files]

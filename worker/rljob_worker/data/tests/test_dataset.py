@@ -1,9 +1,11 @@
 """Prompts from real files, through a real tokenizer."""
 
 import datetime
+import fcntl
 import json
 import multiprocessing
 import os
+import shutil
 from dataclasses import dataclass
 
 import datasets
@@ -168,12 +170,37 @@ def test_ranks_that_find_a_survey_take_no_lock_for_it(tmp_path, plain):
     assert not lock.exists()
 
 
+@pytest.mark.parametrize("make", [make_lines, make_parquet, make_pattern, make_saved])
+def test_ranks_that_find_everything_never_take_a_lock(tmp_path, plain, monkeypatch, make):
+    """Of thousands that start together one converts and surveys: nobody queues for the library's lock either."""
+    path = make(tmp_path, numbered(6))
+    made = open_data(tmp_path, plain, path)
+
+    def unwanted(*_):
+        raise AssertionError("a lock, though everything is there")
+
+    monkeypatch.setattr(fcntl, "flock", unwanted)
+    found = open_data(tmp_path, plain, path)
+    assert (len(found), found.fingerprint) == (len(made), made.fingerprint)
+    assert found.fetch(np.arange(6)).texts == made.fetch(np.arange(6)).texts
+
+
+def test_a_file_that_changed_is_converted_anew_and_so_is_what_somebody_removed(tmp_path, plain):
+    path = make_lines(tmp_path, numbered(6))
+    made = open_data(tmp_path, plain, path).fingerprint
+    shutil.rmtree(tmp_path / "cache" / "json")
+    assert open_data(tmp_path, plain, path).fingerprint == made
+    write_lines(tmp_path / "train.jsonl", numbered(6, start=6))
+    assert open_data(tmp_path, plain, path).fetch([0]).columns["answer"].row(0) == "answer 6"
+
+
 def test_a_long_survey_shows_life_with_every_batch(tmp_path, plain, monkeypatch):
     touched = []
     monkeypatch.setattr(survey, "BATCH_ROWS", 2)
     monkeypatch.setattr(Beat, "__call__", lambda beat: touched.append(beat))
     open_data(tmp_path, plain, make_lines(tmp_path, numbered(5)))
-    assert len(touched) == 1 + 3
+    converting, *surveying = touched
+    assert len(surveying) == 1 + 3 and set(surveying) == {surveying[0]} != {converting}
 
 
 def test_only_so_many_rows_of_each_source(tmp_path, plain):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.row_index import RowIndex
+from rljob_worker.tests.indexed import Indexed
 
 
 def make_batch(row_ids, responses, group_size=2):
@@ -34,6 +37,33 @@ def test_any_split_concatenates_back_in_row_order(responses, random):
     assert [r.tolist() for r in back["response_ids"].to_list()] == responses
     assert back["answer"].to_list() == whole["answer"].to_list()
     assert back.num_tokens.tolist() == [len(r) for r in responses]
+
+
+def long_rows(row_ids):
+    """A column by row and one by group, whose values tell when they are fetched one by one."""
+    ids = np.asarray(row_ids)
+    by_row = Column.from_lengths(np.repeat(ids, 100), [100] * len(ids))
+    groups, heads = np.unique(ids // 2, return_index=True)
+    by_group = Column.from_lengths(np.repeat(groups, 200), [200] * len(groups)).per_group_at(heads, len(ids))
+    columns = {"pixels": by_row, "prompt": by_group}
+    watched = {name: replace(column, values=column.values.view(Indexed)) for name, column in columns.items()}
+    return Batch.build(ids, ids // 2, watched)
+
+
+@pytest.mark.parametrize(
+    "gathered",
+    [
+        lambda: long_rows(range(8))["pixels"].take(np.array([6, 0, 3])),
+        lambda: long_rows(range(8)).take(np.array([0, 3, 6])),
+        lambda: Column.concat([long_rows(range(4))["pixels"], long_rows(range(4, 8))["pixels"]]),
+        lambda: Batch.concat([long_rows([0, 2, 5, 7]), long_rows([1, 3, 4, 6])]),
+    ],
+)
+def test_long_rows_are_gathered_as_slices_everywhere(gathered):
+    """There is one gather: no part of a batch indexes values by itself."""
+    Indexed.fetched = 0
+    gathered()
+    assert Indexed.fetched == 0
 
 
 def test_a_row_that_comes_twice_is_refused():

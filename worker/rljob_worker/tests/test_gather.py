@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rljob_worker import gather
 from rljob_worker.gather import Runs, copy_rows, offsets_of, take_rows
+from rljob_worker.tests.indexed import Indexed
 
 
 def numbered(lengths, tail=()):
@@ -117,20 +118,6 @@ def test_neighbours_of_a_fixed_column_reach_neighbours():
     into = np.zeros(5)
     copy_rows(into, None, np.arange(9.0), None, Runs.of(np.array([3, 4, 5]), np.array([1, 2, 3])))
     assert into.tolist() == [0, 3, 4, 5, 0]
-
-
-class Indexed(np.ndarray):
-    """Counts the values that are fetched through an index array."""
-
-    fetched = 0
-
-    def __getitem__(self, key):
-        Indexed.fetched += key.size if isinstance(key, np.ndarray) else 0
-        return super().__getitem__(key)
-
-    def take(self, indices, *args, **kwargs):
-        Indexed.fetched += indices.size
-        return super().take(indices, *args, **kwargs)
 
 
 @pytest.mark.parametrize(("length", "fetched"), [(gather.SHORT_VALUES - 1, 3), (gather.SHORT_VALUES, 0)])

@@ -1,14 +1,17 @@
 """Many hosts, many shares and little room, on real sockets: all that was put arrives, and nobody is asked twice."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.links.links import Links
-from rljob_worker.databuffer.protocol.peer_side import Envelope
+from rljob_worker.databuffer.protocol.peer_side import Down, Envelope, PeerMessage, Question, RowsTicket, Up
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server import buffer
 from rljob_worker.databuffer.server.peer_side import PeerSide
@@ -108,33 +111,101 @@ def test_reports_of_thirty_three_hosts_reach_one_lead(tmp_path: Path, fan_out: s
             assert {client.await_announcement("verdict", step) for client in everybody} == {b"go on"}
 
 
+class Heard:
+    """What all data buffers of this process hear of others: calls with their messages, streams and questions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[Host, Host, PeerMessage | None]] = []
+        """(who calls, who is called, a message or None for a call without any)."""
+        self.streams: list[RowsTicket] = []
+        self.questions: list[tuple[Host, Question]] = []
+        take, stream, answer = PeerSide.take, PeerSide.stream, PeerSide.answer
+
+        def noted_take(side: PeerSide, sender: Host, life: str, envelope: Envelope) -> str:
+            self.calls += [(sender, side.here, message) for message in envelope.messages or [None]]
+            return take(side, sender, life, envelope)
+
+        def noted_stream(side: PeerSide, ticket: RowsTicket) -> Any:
+            self.streams.append(ticket)
+            return stream(side, ticket)
+
+        def noted_answer(side: PeerSide, question: Question) -> Any:
+            self.questions.append((side.here, question))
+            return answer(side, question)
+
+        monkeypatch.setattr(PeerSide, "take", noted_take)
+        monkeypatch.setattr(PeerSide, "stream", noted_stream)
+        monkeypatch.setattr(PeerSide, "answer", noted_answer)
+
+    @property
+    def messages(self) -> list[tuple[Host, Host, PeerMessage]]:
+        return [(sender, here, message) for sender, here, message in self.calls if message is not None]
+
+    def connections(self, host: Host) -> int:
+        """Those that a host has made, and those made to it."""
+        pairs = {(sender, here) for sender, here, _ in self.calls}
+        return sum(host in pair for pair in pairs)
+
+
 def test_waiting_asks_nothing_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """While a rank waits for 12 hosts, they hear the pings of their neighbours in the tree, which carry no message."""
-    carried, streams = [], []
-    take, stream = Links.take, PeerSide.stream
-
-    def counted_take(self, sender, life, envelope: Envelope) -> str:
-        carried.extend(envelope.messages)
-        return take(self, sender, life, envelope)
-
-    def counted_stream(self, ticket):
-        streams.append(ticket)
-        return stream(self, ticket)
-
-    monkeypatch.setattr(Links, "take", counted_take)
-    monkeypatch.setattr(PeerSide, "stream", counted_stream)
+    """While a rank waits for 12 hosts, all that is heard are the pings of neighbours in the tree."""
+    heard = Heard(monkeypatch)
     plan = two_stages((12, 1), (1, 1), batch_size=12, group_size=1)
+    shape = JobTree.of(plan, 2)
     with in_process(plan, tmp_path) as gang:
         consumer = gang.client("train", 0)
         with pytest.raises(DeadlineExceeded, match="and 4 more"):
             consumer.get(1, "a->b", deadline_seconds=1.5)  # the call is renewed once
-        assert not carried and not streams
+        assert not heard.messages and not heard.streams
+        assert all(here in shape.neighbours(sender) for sender, here, _ in heard.calls)
+        # at the end, for its words, each host is asked once
+        assert Counter(host for host, _ in heard.questions) == {Host("rollout", index): 1 for index in range(12)}
         for rank in range(12):
             gang.client("rollout", rank).put(1, "a->b", part(plan, 1, rank, 12))
         assert same(consumer.get(1, "a->b"), part(plan, 1, 0, 1).select(("ids", "score")))
         # each host offers its rows once, is asked for them once, and told once that they have been taken
-        assert len(streams) == 12
+        assert len(heard.streams) == 12
         consumer.release(consumer.get(1, "a->b"))
         for rank in range(12):
             gang.client("rollout", rank).drain()
-        assert len(carried) == 24
+        assert len(heard.messages) == 24
+        assert len(heard.questions) == 12
+
+
+def test_the_lead_hears_each_thing_from_no_more_than_its_fan_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """22 hosts with a fan-out of 3, the lead at the top: reports, layouts and requests to stop climb, merged at every
+    hop; openings, verdicts and layouts come down."""
+    heard = Heard(monkeypatch)
+    plan = two_stages((20, 1), (2, 1), balance="Tokens", batch_size=20, group_size=1)
+    shape = JobTree.of(plan, 3)
+    hosts = [shape.host(position) for position in range(shape.size)]
+    with in_process(plan, tmp_path, RLJOB_BUFFER_FAN_OUT="3") as gang:
+        producers = [gang.client("rollout", rank) for rank in range(20)]
+        consumers = [gang.client("train", rank) for rank in range(2)]
+        everybody = [*producers, *consumers]
+        for step in (1, 2):
+            consumers[0].announce("opening", step, b"begin")
+            for ordinal, client in enumerate(everybody):
+                assert client.await_announcement("opening", step) == b"begin"
+                client.report(step, report_to_bytes(Report({"rows": total(1.0)}), ordinal))
+            assert report_from_bytes(consumers[0].collect(step)).metrics["rows"].sum == 22
+            consumers[0].announce("verdict", step, b"go on")
+            assert {client.await_announcement("verdict", step) for client in everybody} == {b"go on"}
+        for host in hosts:
+            assert heard.connections(host) == 2 * len(shape.neighbours(host))
+        for rank, client in enumerate(producers):
+            client.request_stop()
+            client.put(1, "a->b", part(plan, 1, rank, 20))
+        for client in consumers:
+            client.release(client.get(1, "a->b"))
+        for client in everybody:
+            client.drain()
+    assert heard.connections(shape.root) <= 2 * 3 + 2 * 20  # the hosts that it gets rows from
+    said = Counter((here, type(m), m.topic, m.step) for _, here, m in heard.messages if isinstance(m, (Up, Down)))
+    for host in hosts:
+        below, above = len(shape.children(host)), len(shape.neighbours(host)) - len(shape.children(host))
+        for step in (1, 2):
+            assert said[host, Up, "report", step] == below <= 3
+            assert said[host, Down, "opening", step] == said[host, Down, "verdict", step] == above <= 1
+        assert said[host, Up, "layout/a->b", 1] == below and said[host, Down, "layout/a->b", 1] == above
+        assert said[host, Up, "stop", 0] == below

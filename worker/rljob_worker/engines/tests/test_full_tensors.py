@@ -29,11 +29,11 @@ def whole(dtype: torch.dtype = torch.float32) -> list[Named]:
     return [(f"t{i}", torch.randn(shape, generator=generator).to(dtype)) for i, shape in enumerate(SHAPES)]
 
 
-def sharded(mesh: DeviceMesh) -> list[Named]:
+def sharded(mesh: DeviceMesh, tensors: list[Named] | None = None) -> list[Named]:
     """As FSDP does it: dim 0 in chunks of ceil(rows / ranks), of which the last ranks may have none."""
     rank, ranks = mesh.get_local_rank(), mesh.size()
     named = []
-    for name, tensor in whole():
+    for name, tensor in tensors or whole():
         chunks = tensor.chunk(ranks)
         mine = chunks[rank] if rank < len(chunks) else tensor.new_empty((0, *tensor.shape[1:]))
         shard = DTensor.from_local(
@@ -76,6 +76,11 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
             found[f"{sources} {dtype}"] = named, list(traffic.gathers)
     traffic.gathers.clear()
     found["replicated"] = copied(tensors_at(whole(), group, [2, 1], bucket_bytes=LIMIT)), list(traffic.gathers)
+    layers = [(f"layer{i}", torch.zeros(8, 16)) for i in range(64)]
+    found["bytes"] = [
+        sum(tensor.nbytes for _, tensor in tensors_at(sharded(mesh, layers), group, sources, bucket_bytes=1024))
+        for sources in SOURCES
+    ]
     found["places"] = [tensor.data_ptr() for _, tensor in tensors_at(sharded(mesh), group, [0], bucket_bytes=1)]
     pair = dist.new_group([1, 3], use_local_synchronization=True) if rank in (1, 3) else None
     if pair is not None:
@@ -136,6 +141,15 @@ def test_every_source_gets_its_share_and_no_other_rank_any(
         assert [nbytes for _, nbytes in gathers] == [
             room[i] if sources[i % len(sources)] == rank else 0 for i in range(len(BUCKETS))
         ]
+
+
+def test_n_sources_send_an_nth_of_the_bytes_each(ranks: list[dict[str, Any]]) -> None:
+    """64 tensors of 512 bytes, two to a bucket: 32,768 bytes, of which shares differ by a bucket at most."""
+    for number, sources in enumerate(SOURCES):
+        sent = [rank["bytes"][number] for rank in ranks]
+        assert sum(sent) == 64 * 512
+        assert all(sent[rank] == 0 for rank in range(4) if rank not in sources)
+        assert all(abs(sent[source] - 64 * 512 / len(sources)) < 1024 for source in sources)
 
 
 def test_what_every_rank_has_whole_is_shared_out_without_a_word(ranks: list[dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
 from rljob_worker.databuffer.rows.schema import from_arrow
 from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same, stored
+from rljob_worker.tests.indexed import Indexed
 
 
 def assembled(sources, chunk_bytes):
@@ -70,6 +71,25 @@ def test_rows_of_megabytes_arrive():
     views = segment.views(memory, 0, contents)
     got = assembled(([[(views, np.array([0, 2]))]], [(views, np.array([1]))]), stream.CHUNK_BYTES)
     assert got["image"].to_list() == images
+
+
+def test_long_rows_are_cut_and_placed_as_slices():
+    """Neither end of a stream indexes values by itself: `gather` does it all."""
+    columns = {"pixels": Column.from_lengths(np.arange(600).view(Indexed), [100] * 6)}
+    batch = Batch.build(range(6), [row // 2 for row in range(6)], columns)
+    rows, Indexed.fetched = np.array([0, 2, 5]), 0
+    views = segment.Views(batch.index, columns)
+    header = Header.of(views, rows)
+    (piece,) = stream.pieces(views, rows)
+    cut = piece.batch()
+    assert Indexed.fetched == 0
+    arrangement = arrange([header], "a->b")
+    target = segment.views(np.zeros(arrangement.contents.num_bytes, np.uint8), 0, arrangement.contents)
+    arrangement.write_index(target)
+    place(target, arrangement.targets[0], views, rows)
+    assert Indexed.fetched == 0
+    expected = [*range(100), *range(200, 300), *range(500, 600)]
+    assert cut["pixels"].values.tolist() == target.columns["pixels"].values.tolist() == expected
 
 
 def test_a_picture_of_a_group_is_sent_once_to_a_share():

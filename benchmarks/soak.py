@@ -1,9 +1,10 @@
 """A gang whose processes are killed at random, again and again: every row exact, memory flat, nothing left, no hang.
 
-    python benchmarks/soak.py MINUTES [--seed 0] [--every 15] [--memory 8Mi]
+    python benchmarks/soak.py MINUTES [--seed 0] [--every 15] [--memory 1Mi] [--spill 4Mi]
 
 Three data buffers as real processes, two of them with a worker that puts rows and one with two that get them, balanced
-over a tree of layouts; weights go the other way. Workers are light: rows and weights are real, computing is not. The
+over a tree of layouts; weights go the other way. Memory holds half of a step's rows, the rest goes to spill files (in
+shared memory here, so that no disk is measured). Workers are light: rows and weights are real, computing is not. The
 first third of the time nobody is killed, and memory is watched over the steps. Then a process, a worker or a data
 buffer, is killed (SIGKILL) about every EVERY seconds; all others must end by name, and the gang starts again after the
 last committed step. Every step's rows must have arrived once, with the values that they were made with: a sum of
@@ -40,7 +41,8 @@ def main() -> int:
     parser.add_argument("minutes", type=float)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=float, default=15.0, help="seconds between kills, on average")
-    parser.add_argument("--memory", default="8Mi", help="dataBuffer.memory")
+    parser.add_argument("--memory", default="1Mi", help="dataBuffer.memory, half of which is for weights")
+    parser.add_argument("--spill", default="4Mi", help="dataBuffer.spill.limit; empty: rows wait for memory")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         directory = Path(place)
@@ -55,7 +57,7 @@ def main() -> int:
 def soak(directory: Path, options: argparse.Namespace) -> None:
     """Raises Wrong, in the end or as soon as it is known."""
     begin_at, choice, say = time.monotonic(), random.Random(options.seed), Telling()
-    quiet = begin(directory, 1, options.memory)
+    quiet = begin(directory, 1, options.memory, options.spill)
     live(quiet, options.minutes * 20, directory, say)
     killed, ends, samples, number = Counter(), list[float](), list[Sample](), 1
     life = quiet
@@ -66,7 +68,7 @@ def soak(directory: Path, options: argparse.Namespace) -> None:
         if time.monotonic() - begin_at > options.minutes * 60:
             break
         number += 1
-        life = begin(directory, number, options.memory)
+        life = begin(directory, number, options.memory, options.spill)
         live(life, choice.uniform(0.2, 1.8) * options.every, directory, say)
         samples += life.samples
     steps, rows = check_rows(directory, to=committed(directory))

@@ -16,14 +16,14 @@ PRODUCERS, CONSUMERS = (2, 1), (1, 2)
 """(hosts, workers per host) of the groups rollout and train."""
 GROUPS, GROUP_SIZE = 32, 4
 WEIGHTS_EVERY = 10
-CHUNK_BYTES = 200_000
+CHUNK_BYTES = 60_000
 COMMIT_EVERY = 10
 
 Bytes = NDArray[np.uint8]
 
 
-def plan_for(memory: str) -> Plan:
-    """Balanced rows from two hosts to the two ranks of a third, and weights back from both."""
+def plan_for(memory: str, spill: str) -> Plan:
+    """Balanced rows from two hosts to the two ranks of a third, and weights back from both. spill: empty for none."""
     made, used = (hosts * workers for hosts, workers in (PRODUCERS, CONSUMERS))
     return plan_of(
         [group("rollout", *PRODUCERS, ["a"]), group("train", *CONSUMERS, ["b"])],
@@ -32,6 +32,7 @@ def plan_for(memory: str) -> Plan:
         batch_size=GROUPS,
         group_size=GROUP_SIZE,
         memory=memory,
+        spill={"limit": spill} if spill else None,
         deadline_seconds=60.0,
         weights=("train", "rollout"),
     )

@@ -16,11 +16,12 @@ from pathlib import Path
 from killed_gang.job import plan_for
 from killed_gang.memory import Sample, private_bytes
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.databuffer.store.shared_memory import ARENA_PREFIX
+from rljob_worker.databuffer.store.places import ARENA, SPILL
 from rljob_worker.databuffer.tests.gang import Gang, start
 
 END_SECONDS = 60.0
 """A gang that has lost a process has ended by then, all of it."""
+START_SECONDS = 300.0
 LOOK_SECONDS = 2.0
 
 
@@ -41,12 +42,15 @@ class Life:
     def processes(self) -> dict[str, subprocess.Popen]:
         return {**self.gang.processes, **self.workers}
 
-    def look(self, step: int) -> None:
-        """How much memory everybody has. Raises Wrong when somebody has ended by himself."""
-        age = time.monotonic() - self.began
+    def refuse_ended(self) -> None:
         for name, process in self.processes().items():
             if process.poll() is not None:
                 raise Wrong(f"{name} ended with {process.returncode} in life {self.number}, and nobody had killed it")
+
+    def look(self, step: int) -> None:
+        """How much memory everybody has."""
+        age = time.monotonic() - self.began
+        for name, process in self.processes().items():
             found = private_bytes(process.pid)
             if found is not None:
                 self.samples.append(Sample(self.number, name, age, step, found))
@@ -57,9 +61,9 @@ def committed(directory: Path) -> int:
     return int(path.read_text()) if path.exists() else 0
 
 
-def begin(directory: Path, number: int, memory: str) -> Life:
+def begin(directory: Path, number: int, memory: str, spill: str) -> Life:
     """Everybody starts after the last step that was committed. What killed ones left behind is gone then."""
-    gang = Gang(plan_for(memory), directory)
+    gang = Gang(plan_for(memory, spill), directory)
     gang.write_files()
     (directory / "peers.json").unlink(missing_ok=True)
     for name, host in gang.hosts():
@@ -68,9 +72,10 @@ def begin(directory: Path, number: int, memory: str) -> Life:
         assert process.stdout is not None
         gang.ready[name] = json.loads(process.stdout.readline())
     gang.write_book()
-    arenas = list(directory.glob(f"{ARENA_PREFIX}*"))
-    if len(arenas) != len(gang.processes):
-        raise Wrong(f"{len(arenas)} arenas of {len(gang.processes)} data buffers: killed ones have left theirs")
+    for kind in (ARENA, *[SPILL] * bool(spill)):
+        found = list(directory.glob(f"{kind.prefix}*"))
+        if len(found) != len(gang.processes):
+            raise Wrong(f"{len(found)} files {kind.prefix}* of {len(gang.processes)} data buffers, some of killed ones")
     first = committed(directory) + 1
     ranks = [(group.name, rank) for group in gang.plan.groups for rank in range(group.num_workers)]
     with open(directory / "errors", "ab") as errors:
@@ -80,7 +85,7 @@ def begin(directory: Path, number: int, memory: str) -> Life:
                     sys.executable,
                     "-m",
                     "killed_gang.worker",
-                    *map(str, (directory, group, rank, number, first, memory)),
+                    *map(str, (directory, group, rank, number, first, memory, spill)),
                 ],
                 env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}"},
                 stderr=errors,
@@ -91,9 +96,17 @@ def begin(directory: Path, number: int, memory: str) -> Life:
 
 
 def live(life: Life, seconds: float, directory: Path, told: Callable[[Life], None]) -> None:
-    """Undisturbed, for so long."""
+    """Undisturbed, for so long after its first commit. Raises Wrong when that does not come."""
+    before = committed(directory)
+    while committed(directory) == before:
+        if time.monotonic() - life.began > START_SECONDS:
+            raise Wrong(f"life {life.number} has committed nothing in {START_SECONDS:.0f} s")
+        life.refuse_ended()
+        time.sleep(0.1)
+    life.began = time.monotonic()
     while (left := life.began + seconds - time.monotonic()) > 0:
         time.sleep(min(left, LOOK_SECONDS))
+        life.refuse_ended()
         life.look(committed(directory))
         told(life)
 

@@ -1,4 +1,4 @@
-"""One light worker: `python worker.py DIRECTORY GROUP RANK ATTEMPT FIRST_STEP MEMORY`, until it is killed or a peer is.
+"""One light worker, until it is killed or a peer is: `python -m killed_gang.worker`, see `main` for what it is told.
 
 Rows and weights are real, computing is not. Ends with the exit code of a worker.
 """
@@ -33,9 +33,9 @@ NUM_CONSUMERS = CONSUMERS[0] * CONSUMERS[1]
 NUM_METRICS = 20
 
 
-def work(directory: Path, group: str, rank: int, attempt: int, step: int, memory: str) -> None:
+def work(directory: Path, group: str, rank: int, attempt: int, step: int, room: tuple[str, str]) -> None:
     """Steps from `step` on."""
-    client = Gang(plan_for(memory), directory).client(group, rank, attempt=attempt)
+    client = Gang(plan_for(*room), directory).client(group, rank, attempt=attempt)
     with open(directory / f"seen-{group}-{rank}", "a") as seen:
         while True:
             if group == "rollout":
@@ -86,9 +86,9 @@ def report_and_hear(client: BufferClient, directory: Path, group: str, rank: int
 
 
 def main() -> int:
-    directory, group, rank, attempt, step, memory = sys.argv[1:]
+    directory, group, rank, attempt, step, *room = sys.argv[1:]
     try:
-        work(Path(directory), group, int(rank), int(attempt), int(step), memory)
+        work(Path(directory), group, int(rank), int(attempt), int(step), (room[0], room[1]))
     except RLJobError as error:
         print(f"{group} {rank}: {error}", file=sys.stderr)
         return int(error.exit_code)

@@ -74,6 +74,16 @@ _MEMORY = Row(
             minimum=0,
         ),
         Panel(
+            "Rows on disk",
+            "Spill file in use on the fullest host, and its size.",
+            "bytes",
+            (
+                Query(f"max by (rljob, group) (rljob_buffer_spill_used_bytes{{{JOB}}})", "{{rljob}} {{group}}"),
+                Query(f"max by (rljob) (rljob_buffer_spill_limit_bytes{{{JOB}}})", "{{rljob}} size"),
+            ),
+            minimum=0,
+        ),
+        Panel(
             "Imbalance between hosts",
             "Bytes put by the busiest host over the mean of its group: 1 is even.",
             "short",

@@ -6,17 +6,19 @@ from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.room import Room, layouts_of, room_of
+from rljob_api.v1alpha1.infrastructure import DataBufferSpec
 from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes, parse_quantity
 
 
 def check_data_buffer(subject: Subject) -> Iterator[Problem]:
-    """A host has room for one step with every row at its longest."""
-    memory = subject.spec.data_buffer.memory
+    """A host has room for one step with every row at its longest, in memory or on disk."""
     layouts = layouts_of(subject.resolution, subject.placed)
     rooms = {group: room_of(subject.resolution, group, layouts) for group in subject.group_names}
     group, room = max(rooms.items(), key=lambda item: item[1].total)
-    if room.total <= parse_quantity(memory):
+    buffer = subject.spec.data_buffer
+    lacking = _lacking(buffer, room)
+    if lacking is None:
         return
     parts = [f"{format_bytes(room.puts)} of rows that it puts", f"{format_bytes(room.maps)} of rows that it gets"]
     parts += [f"{format_bytes(room.weights)} of weights"] * (room.weights > 0)
@@ -24,11 +26,28 @@ def check_data_buffer(subject: Subject) -> Iterator[Problem]:
         f"a step whose rows are all at their longest takes {format_bytes(room.total)} on a host of group {group}: "
         f"{', '.join(parts)}, and what arranging them costs"
     )
-    yield problem("spec.dataBuffer.memory", memory, message, _fix(room))
+    if buffer.spill is not None:
+        message += f"; on disk also as much as the largest part of it, {format_bytes(room.largest)}"
+    path, found, needed = lacking
+    yield problem(f"spec.{path}", found, message, _fix(path, needed, room))
 
 
-def _fix(room: Room) -> str:
-    fix = f"Set dataBuffer.memory to at least {covering_quantity(room.total)}"
+def _lacking(buffer: DataBufferSpec, room: Room) -> tuple[str, str, int] | None:
+    """(path, value, what it has to be at least) of what is too small. Weights and what controls rows stay in memory."""
+    memory = parse_quantity(buffer.memory)
+    if room.total <= memory:
+        return None
+    if buffer.spill is None:
+        return "dataBuffer.memory", buffer.memory, room.total
+    if memory < room.least_memory:
+        return "dataBuffer.memory", buffer.memory, room.least_memory
+    if parse_quantity(buffer.spill.limit) < room.least_spill(memory):
+        return "dataBuffer.spill.limit", buffer.spill.limit, room.least_spill(memory)
+    return None
+
+
+def _fix(path: str, needed: int, room: Room) -> str:
+    fix = f"Set {path} to at least {covering_quantity(needed)}"
     if room.uncounted:
         fix += f", and more for {', '.join(room.uncounted)}, whose size the job does not say"
     if room.puts + room.maps > room.weights:

@@ -28,7 +28,6 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     yield "rollout.engine", rollout.engine, rollout.engine == "Transformers", "Write Transformers."
     yield "rollout.parallelism.tensor", rollout.parallelism.tensor, rollout.parallelism.tensor == 1, "Write 1."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
-    yield "dataBuffer.spill", data_buffer.spill, data_buffer.spill is None, "Leave it out, and raise memory."
     yield "dataBuffer.tls", data_buffer.tls, not data_buffer.tls, "Write false."
     for i, tracker in enumerate(spec.monitoring.trackers):
         yield f"monitoring.trackers[{i}]", tracker, tracker in BUILT_TRACKERS, f"Write {', '.join(BUILT_TRACKERS)}."

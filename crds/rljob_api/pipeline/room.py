@@ -15,6 +15,13 @@ between stages of one group is counted at both ends. A copy takes `rows / copies
 lie where they were made may be made unevenly: a host is given room for twice its part. The eighth on top is for
 beginnings of pages and columns, the gaps that an earlier step leaves, and shares that balancing makes unequal.
 
+With `dataBuffer.spill` rows may lie on disk, each part and each share as a whole. One of s bytes finds no room only
+when memory and disk have less than s left each, so what is needed of both together is
+
+    room + the largest part or share
+
+of which weights stay in memory.
+
 Columns of unknown size, texts of the data and what users' stages write, are named and not counted.
 """
 
@@ -34,7 +41,7 @@ from rljob_api.pipeline.edges import (
 )
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.pipeline.resolution import Resolution
-from rljob_api.vocabulary.arena import CONTROL_BYTES, memory_beside_weights
+from rljob_api.vocabulary.arena import CONTROL_BYTES, WEIGHT_SLOTS_BYTES, memory_beside_weights, weights_share
 
 SCATTER = 2
 """How much more than its part a host may hold of rows that lie where they were made."""
@@ -46,14 +53,28 @@ class Room:
 
     puts: int = 0
     maps: int = 0
+    largest: int = 0
+    """Of these, what one worker puts over one edge or gets over it, where that is most."""
     has_weights: bool = False
     uncounted: tuple[str, ...] = ()
     """Columns of unknown size, in the order in which stages get them."""
 
     @property
     def total(self) -> int:
-        """What `dataBuffer.memory` has to be, at least."""
+        """What `dataBuffer.memory` has to be, at least, without a spill file."""
         return self._rest + self.weights
+
+    @property
+    def least_memory(self) -> int:
+        """What `dataBuffer.memory` has to be, at least, however large the spill file is."""
+        return CONTROL_BYTES + (WEIGHT_SLOTS_BYTES if self.has_weights else 0)
+
+    def least_spill(self, memory: int) -> int:
+        """What `dataBuffer.spill.limit` has to be, at least, beside so much memory."""
+        if memory >= self.total:
+            return 0
+        for_rows = memory - (weights_share(memory) if self.has_weights else 0)
+        return self._rest + ceil(self.largest * 9 / 8) - for_rows
 
     @property
     def weights(self) -> int:
@@ -76,20 +97,25 @@ class _Crossing:
 
 def room_of(resolution: Resolution, group: str, layouts: Mapping[str, StageLayout]) -> Room:
     """The room of a host of `group`; stages without a layout are left out."""
-    spec, puts, maps, uncounted = resolution.spec, 0, 0, list[str]()
+    spec, puts, maps, largest, uncounted = resolution.spec, 0, 0, 0, list[str]()
     hosts = next(each for each in spec.worker_groups if each.name == group)
     num_workers, lengths = hosts.accelerator.count, (spec.data.max_prompt_tokens, spec.rollout.max_response_tokens)
     for edge in _crossings(resolution, layouts):
         row = known_bytes(edge.columns, *lengths)
         if edge.producer.group == group:
-            part = ceil(spec.num_rows / edge.producer.mesh.dp) * most_leaders(edge.producer.mesh, num_workers)
-            puts += row * (min(spec.num_rows, SCATTER * part) if edge.producer.scatters_rows else part)
+            one = ceil(spec.num_rows / edge.producer.mesh.dp)
+            part = one * most_leaders(edge.producer.mesh, num_workers)
+            if edge.producer.scatters_rows:  # perhaps all of it by one worker
+                one = part = min(spec.num_rows, SCATTER * part)
+            puts, largest = puts + row * part, max(largest, row * one)
         if edge.consumer.group == group:
-            maps += row * ceil(spec.num_rows / edge.consumer.mesh.dp) * most_copies(edge.consumer.mesh, num_workers)
+            one = ceil(spec.num_rows / edge.consumer.mesh.dp)
+            maps += row * one * most_copies(edge.consumer.mesh, num_workers)
+            largest = max(largest, row * one)
         if group in (edge.producer.group, edge.consumer.group):
             uncounted += (column for column in edge.columns if not is_known(column))
     has_weights = group in _weight_groups(resolution, layouts)
-    return Room(puts, maps, has_weights, tuple(dict.fromkeys(uncounted)))
+    return Room(puts, maps, largest, has_weights, tuple(dict.fromkeys(uncounted)))
 
 
 def layouts_of(resolution: Resolution, placed: Mapping[str, str | None]) -> dict[str, StageLayout]:

@@ -162,6 +162,17 @@ class EnvVar(ApiModel):
     """Where its value comes from, as in Kubernetes. Only a cluster looks at it."""
 
 
+class SpillSpec(ApiModel):
+    """A file on local disk for rows that do not fit in memory."""
+
+    limit: Quantity
+    """Bytes of disk per host, such as `64Gi`; reserved at start, on a file system that can (ext4, XFS)."""
+
+    directory: str | None = Field(default=None, pattern=r"^/", max_length=1024)
+    """A directory that exists, such as a disk that the template mounts in both containers. Unset: a volume of the
+    pod's own, an `emptyDir` on the node's disk; locally `spill` in the run's directory."""
+
+
 class DataBufferSpec(ApiModel):
     """The sidecar that exchanges rows between pods."""
 
@@ -169,8 +180,8 @@ class DataBufferSpec(ApiModel):
     """Shared memory per host, such as `16Gi`; reserved at start. A job whose rows do not fit when they are longest is
     refused with the size they take. Default 1Gi."""
 
-    spill: str | None = None
-    """A directory for rows that do not fit in memory. Unset: they wait, up to the deadline."""
+    spill: SpillSpec | None = None
+    """Where rows go that do not fit in memory. Weights stay in memory. Unset: rows wait, up to the deadline."""
 
     tls: bool = False
     """Whether data buffers talk over mutual TLS. Default false."""

@@ -11,8 +11,18 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.paths import ARENA, CODE, PLAN_FILE, RUNS, SCRATCH, SOCKET, TOKEN_FILE, rank_table_path
-from rljob_operator.manifests.resources import threads_per_worker
+from rljob_operator.manifests.paths import (
+    ARENA,
+    CODE,
+    PLAN_FILE,
+    RUNS,
+    SCRATCH,
+    SOCKET,
+    SPILL,
+    TOKEN_FILE,
+    rank_table_path,
+)
+from rljob_operator.manifests.resources import spills_here, threads_per_worker
 
 EnvList = list[Manifest]
 
@@ -43,6 +53,7 @@ def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
         keys.ENV_METRICS_PORT: str(keys.PORT_BUFFER_METRICS),
         keys.ENV_BUFFER_PORT: str(keys.PORT_BUFFER),
         keys.ENV_ARENA_DIR: ARENA,
+        **({keys.ENV_SPILL_DIR: SPILL} if spills_here(context) else {}),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }

@@ -33,7 +33,24 @@ def buffer_resources(context: JobContext) -> Manifest:
     settings = context.pods.data_buffer
     arena = parse_quantity(context.spec.data_buffer.memory)
     memory = mebibytes(arena + parse_quantity(settings.memory_overhead))
-    return {"requests": {"cpu": settings.cpu, "memory": memory}, "limits": {"memory": memory}}
+    requests = {"cpu": settings.cpu, "memory": memory}
+    if spills_here(context):
+        requests["ephemeral-storage"] = mebibytes(spill_volume_bytes(context))
+    return {"requests": requests, "limits": {"memory": memory}}
+
+
+def spills_here(context: JobContext) -> bool:
+    """Whether rows may go to a volume of the pod's own."""
+    spill = context.spec.data_buffer.spill
+    return spill is not None and spill.directory is None
+
+
+def spill_volume_bytes(context: JobContext) -> int:
+    """The file, which is reserved whole, and what a file system needs to note where it lies: a pod whose volume has
+    grown beyond its limit is evicted."""
+    spill = context.spec.data_buffer.spill
+    assert spill is not None, "asked for a job that does not spill"
+    return parse_quantity(spill.limit) * 65 // 64 + (16 << 20)
 
 
 def threads_per_worker(context: JobContext, group: GroupPlan) -> int:

@@ -16,9 +16,11 @@ from rljob_operator.manifests.paths import (
     RUNS,
     SCRATCH,
     SOCKET_DIRECTORY,
+    SPILL,
     TOKEN_DIRECTORY,
     TOKEN_KEY,
 )
+from rljob_operator.manifests.resources import mebibytes, spill_volume_bytes, spills_here
 
 READABLE = 0o440
 """For the owner and for fsGroup."""
@@ -56,11 +58,13 @@ def _shared(context: JobContext) -> list[Mounted]:
         }
     }
     arena = {"emptyDir": {"medium": "Memory", "sizeLimit": context.spec.data_buffer.memory}}
+    spill = {"emptyDir": {"sizeLimit": mebibytes(spill_volume_bytes(context))}} if spills_here(context) else None
     return [
         _mounted("plan", plan, PLAN_DIRECTORY, buffer=True, read_only=True),
         _mounted("token", token, TOKEN_DIRECTORY, buffer=True, read_only=True),
         _mounted("socket", {"emptyDir": {}}, SOCKET_DIRECTORY, buffer=True),
         _mounted("arena", arena, ARENA, buffer=True),
+        *([_mounted("spill", spill, SPILL, buffer=True)] if spill else []),
     ]
 
 

@@ -23,7 +23,7 @@ from rljob_worker.cli.plain import PlainView
 from rljob_worker.cli.summary import summary
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.devices import check_devices
-from rljob_worker.local.environment import missing_variables
+from rljob_worker.local.environment import missing_variables, spills_here
 from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import Commands
 from rljob_worker.local.job_paths import with_absolute_paths
@@ -48,7 +48,7 @@ def run_job(
     check_devices(plan, os.environ)
     _refuse_foreign(directory)
     _warn(plan)
-    directory.prepare()
+    directory.prepare(spills_here(plan))
     with RunLock(directory.lock):
         start = decide_start(resume or job.spec.checkpoint.resume.lower(), job.spec, existing_run(directory))
         if start.say:

@@ -21,7 +21,7 @@ from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.segment import Contents, Views
 from rljob_worker.databuffer.rows.stream import MESSAGE_BYTES, row_bytes
-from rljob_worker.databuffer.store.shared_memory import mapped
+from rljob_worker.databuffer.store.places import Place, mapped
 from rljob_worker.databuffer.weights.client import ReceivedChunk, SendingStream, WeightsClient
 from rljob_worker.errors import BadData
 
@@ -53,8 +53,9 @@ class BufferClient:
         self._own.expect(hello.life)
         self._edges = hello.edges
         self._deadline_seconds = hello.deadline_seconds
-        self._write_memory = mapped(Path(hello.arena), hello.capacity, writable=True)
-        self._read_memory = mapped(Path(hello.arena), hello.capacity, writable=False)
+        places = [Place(Path(path), num_bytes) for path, num_bytes in hello.places]
+        self._write_memory = mapped(places, writable=True)
+        self._read_memory = mapped(places, writable=False)
         self._weights = WeightsClient(
             self._own,
             hello.weights,

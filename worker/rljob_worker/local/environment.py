@@ -13,6 +13,7 @@ from rljob_worker.launcher.last_words import TERMINATION_LOG
 from rljob_worker.lifeline import LIFELINE_FD
 from rljob_worker.local.devices import share_of
 from rljob_worker.local.orphans import FAMILY
+from rljob_worker.local.rundir import SPILL
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -80,12 +81,20 @@ def pod_environment(
         "PYTHONPATH": python_path(base.get("PYTHONPATH", ""), context.code_dir),
         "PYTHONUNBUFFERED": "1",
     }
+    if spills_here(context.plan):
+        own[keys.ENV_SPILL_DIR] = str(context.run_dir / SPILL)
     if context.root.socket:
         own[ROOT] = context.root.socket
     base = {**WORKER_DEFAULTS, **{name: value for name, value in base.items() if name not in keys.OWN_ENVIRONMENT}}
     users = job_variables(context.plan)
     threads = thread_variables({**base, **users}, context.plan.num_workers, cores)
     return {**base, **threads, **device_variables(base, context.plan, group, host), **users, **own}
+
+
+def spills_here(plan: Plan) -> bool:
+    """Whether rows may go to the disk of the run's directory."""
+    spill = plan.spec.data_buffer.spill
+    return spill is not None and spill.directory is None
 
 
 def termination_log(log_dir: Path, group: str, host: int) -> Path:

@@ -11,6 +11,7 @@ from rljob_worker.errors import StorageError
 from rljob_worker.local.lock import is_locked
 from rljob_worker.metrics.sink import METRICS, SAMPLES
 
+SPILL = "spill"
 RUNNING_PHASES = ("Starting", "Running", "Restarting", "Stopping")
 
 
@@ -82,6 +83,11 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def spill(self) -> Path:
+        """Where rows go that do not fit in memory, if the job names no other directory."""
+        return self.path / SPILL
+
+    @property
     def metrics(self) -> Path:
         return self.path / METRICS
 
@@ -97,10 +103,10 @@ class RunDirectory:
     def supervisor_log(self) -> Path:
         return self.path / "logs" / "supervisor.log"
 
-    def prepare(self) -> None:
-        """Create the directory; StorageError when that is impossible."""
+    def prepare(self, spills: bool = False) -> None:
+        """Create the directory; StorageError when that is impossible. spills: whether rows may go to its disk."""
         try:
-            for each in (self.path, self.checkpoints, self.supervisor_log.parent):
+            for each in (self.path, self.checkpoints, self.supervisor_log.parent, *[self.spill] * spills):
                 each.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(

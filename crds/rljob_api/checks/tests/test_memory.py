@@ -63,6 +63,25 @@ def test_columns_whose_size_nobody_knows_are_named():
     )
 
 
+def test_rows_that_fit_memory_and_disk_together_are_accepted():
+    # of the 1,184.7 MiB above 1 GiB may lie in memory; beside the rest the disk takes the largest share once more,
+    # 1,024 x 292,912 bytes and an eighth: 321.8 MiB
+    rows, share = -(-2 * 1024 * 538_736 * 9 // 8), -(-1024 * 292_912 * 9 // 8)
+    needed = rows + (1 << 20) + share - (1 << 30)
+    assert problems(*LONG, f"dataBuffer.spill={{limit: '{needed}'}}") == []
+    problem = only(*LONG, f"dataBuffer.spill={{limit: '{needed - 1}'}}")
+    assert (problem.path, problem.found) == ("spec.dataBuffer.spill.limit", f'"{needed - 1}"')
+    assert problem.message.endswith("; on disk also as much as the largest part of it, 286.0 MiB")
+    assert problem.fix.startswith("Set dataBuffer.spill.limit to at least 483Mi; or lower data.batchSize")
+
+
+def test_weights_stay_in_memory_however_large_the_disk():
+    problem = only(*TWO_GROUPS, "dataBuffer={memory: 64Mi, spill: {limit: 1Ti}}")
+    assert problem.path == "spec.dataBuffer.memory"
+    assert problem.fix == "Set dataBuffer.memory to at least 65Mi."
+    assert problems(*TWO_GROUPS, *LONG, "dataBuffer={memory: 65Mi, spill: {limit: 4Gi}}") == []
+
+
 def test_it_is_told_with_the_other_problems():
     found = [problem.path for problem in problems("dataBuffer.memory=1k", "rollout.temperature=0")]
     assert found == ["spec.rollout.temperature", "spec.dataBuffer.memory"]

@@ -83,7 +83,9 @@ def test_the_full_example_is_only_ahead_of_the_code():
         ("training.parallelism.context=2", "spec.training.parallelism.context", "not built yet"),
         ("rollout.parallelism.tensor=2", "spec.rollout.parallelism.tensor", "not built yet"),
         ("rollout.maxStaleness=1", "spec.rollout.maxStaleness", "not built yet"),
-        ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "not built yet"),
+        ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "mapping of fields"),
+        ("dataBuffer.spill={limit: 1Gi, directory: scratch}", "spec.dataBuffer.spill.directory", "^/"),
+        ("dataBuffer.spill={directory: /scratch}", "spec.dataBuffer.spill.limit", "required"),
         ("dataBuffer.tls=true", "spec.dataBuffer.tls", "not built yet"),
         ("monitoring.trackers=[TensorBoard, WandB]", "spec.monitoring.trackers[1]", "not built yet"),
         # names

@@ -7,7 +7,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.pipeline.resolution import Resolution, place
 from rljob_api.pipeline.room import Room, layouts_of, most_copies, most_leaders, room_of
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_job
-from rljob_api.vocabulary.arena import CONTROL_BYTES, WEIGHT_SLOTS_BYTES
+from rljob_api.vocabulary.arena import CONTROL_BYTES, WEIGHT_SLOTS_BYTES, weights_share
 
 MI = 1 << 20
 SAMPLE = "algorithm={name: DAPO, groupSize: 4, kl: {coefficient: 0}}"
@@ -63,13 +63,13 @@ def test_a_colocated_job_counts_its_balanced_update_at_both_ends():
     # 32 rows of 16 + 32 tokens on one worker; only the update is balanced, so only what it gets crosses:
     #   rollout->update    24 + prompt_ids 136 + response_ids 264 + response_mask 40 = 464
     #   reference->update  24 + ref_log_probs 136 = 160;  advantage->update  24 + advantages 136 = 160
-    assert rooms() == {"train": Room(puts=32 * 784, maps=32 * 784)}
+    assert rooms() == {"train": Room(puts=32 * 784, maps=32 * 784, largest=32 * 464)}
     assert rooms()["train"].total == 32 * 784 * 2 * 9 // 8 + MI
 
 
 def test_hosts_share_the_rows():
     four_hosts_of_two = f"workerGroups=[{group(replicas=4, count=2)}]"
-    assert rooms(four_hosts_of_two) == {"train": Room(puts=8 * 784, maps=8 * 784)}
+    assert rooms(four_hosts_of_two) == {"train": Room(puts=8 * 784, maps=8 * 784, largest=4 * 464)}
 
 
 def test_without_balance_a_colocated_job_needs_almost_nothing():
@@ -89,8 +89,8 @@ def test_groups_apart_hold_their_own_ends_and_the_weights():
     # (160 each) they put and map 16 rows.
     enters = 424 + 464 + 64 + 28
     assert rooms(*TWO_GROUPS) == {
-        "train": Room(puts=16 * 320, maps=16 * (enters + 320), has_weights=True),
-        "rollout": Room(puts=8 * enters, maps=0, has_weights=True),
+        "train": Room(puts=16 * 320, maps=16 * (enters + 320), largest=16 * 464, has_weights=True),
+        "rollout": Room(puts=8 * enters, maps=0, largest=8 * 464, has_weights=True),
     }
 
 
@@ -103,7 +103,7 @@ def test_a_host_without_weights_or_rows_of_others_needs_no_room_for_them():
         "{name: update, run: UpdatePolicy, after: [advantage, reference], group: train}"
     )
     found = rooms(three, f"dag={{stages: [{stages}]}}")
-    assert found["scores"] == Room(puts=32 * 160, maps=32 * 424)
+    assert found["scores"] == Room(puts=32 * 160, maps=32 * 424, largest=32 * 424)
     assert found["train"].weights == found["rollout"].weights == 64 * MI
 
 
@@ -151,6 +151,25 @@ def test_rows_are_counted_at_their_longest():
 
     assert puts(64, 4096) == 64 * (72 + 5 * 8 + 25 * 2048)
     assert puts(1024, 32768) == 1024 * (72 + 5 * 8 + 25 * 16384)
+
+
+def test_rows_that_lie_where_they_were_made_may_all_be_of_one_worker():
+    hosts = f"workerGroups=[{group(replicas=4, count=2)}]"
+    # over the edge to update: of four hosts' 32 rows one worker may have made 16, twice a host's part
+    to_update = 24 + 136 + 264 + 40
+    assert rooms(SAMPLE, hosts)["train"].largest == 16 * to_update
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6), st.booleans(), st.integers(0, 10**6))
+def test_disk_takes_the_place_of_memory_but_for_the_weights(puts, maps, largest, has_weights, more):
+    room = Room(puts, maps, min(largest, puts + maps), has_weights)
+    memory = room.least_memory + more
+    needed = room.least_spill(memory)
+    if memory >= room.total:
+        assert needed == 0
+        return
+    rows = room.total - room.weights
+    assert memory - (weights_share(memory) if has_weights else 0) + needed == rows + -(-room.largest * 9 // 8)
 
 
 def test_parts_of_a_row_are_rounded_up():

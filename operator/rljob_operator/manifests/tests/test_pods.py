@@ -98,6 +98,31 @@ def test_the_arena_is_charged_to_the_data_buffer_and_devices_to_the_worker():
     assert named(pod["spec"]["volumes"], "arena")["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
 
 
+def test_a_spill_volume_has_room_for_its_file_and_both_containers_see_it():
+    pod = only_pod("dataBuffer.spill={limit: 64Gi}")
+    # 64 GiB, a 64th of it and 16 MiB: a volume beyond its limit would have the pod evicted
+    assert named(pod["spec"]["volumes"], "spill") == {"name": "spill", "emptyDir": {"sizeLimit": "66576Mi"}}
+    for container in (worker_of(pod), buffer_of(pod)):
+        assert named(container["volumeMounts"], "spill") == {"name": "spill", "mountPath": "/spill"}
+    assert buffer_of(pod)["resources"]["requests"]["ephemeral-storage"] == "66576Mi"
+    assert env_of(buffer_of(pod))["RLJOB_SPILL_DIR"] == "/spill"
+
+
+@pytest.mark.parametrize("overrides", [(), ("dataBuffer.spill={limit: 64Gi, directory: /nvme}",)])
+def test_who_spills_elsewhere_or_not_at_all_gets_no_volume(overrides):
+    pod = only_pod(*overrides)
+    assert "spill" not in [volume["name"] for volume in pod["spec"]["volumes"]]
+    assert set(buffer_of(pod)["resources"]["requests"]) == {"cpu", "memory"}
+    assert "RLJOB_SPILL_DIR" not in env_of(buffer_of(pod))
+
+
+def test_a_template_may_put_a_volume_of_its_own_where_rows_spill():
+    claim = {"volumeClaimTemplate": {"spec": {"storageClassName": "local-nvme"}}}
+    template = {"spec": {"volumes": [{"name": "spill", "ephemeral": claim}]}}
+    pod = only_pod(one_group(template=template), "dataBuffer.spill={limit: 64Gi}")
+    assert named(pod["spec"]["volumes"], "spill") == {"name": "spill", "ephemeral": claim}
+
+
 @pytest.mark.parametrize(("cpu", "threads"), [(None, "1"), ("8", "4"), ("500m", "1"), ("7", "3")])
 def test_threads_are_the_workers_share_of_the_cpus_asked_for(cpu, threads):
     containers = [{"name": "worker", "resources": {"requests": {"cpu": cpu}}}] if cpu else []

@@ -209,8 +209,8 @@ class WeightsOfWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 class Welcome(Answer, frozen=True, kw_only=True):
     """What a client must know."""
 
-    arena: str
-    capacity: int
+    places: list[tuple[str, int]]
+    """Files and their bytes, to be mapped side by side: the arena, and the spill file if there is one."""
     life: str
     """Tells this process from one that takes its place."""
     edges: dict[str, EdgeOfWorker]
@@ -225,7 +225,7 @@ class Statuses(Answer, frozen=True, kw_only=True):
 
 
 class Room(Answer, frozen=True, kw_only=True):
-    """Where to write, in bytes from the start of the arena."""
+    """Where to write, in bytes from the start of what is mapped."""
 
     offset: int
 

@@ -244,13 +244,15 @@ class Producing:
 
     def _refuse_hopeless(self, route: StageRoute, worker: Worker, item: Item, num_bytes: int) -> None:
         """Fail at once when the room is held by what is freed only after this put."""
-        kept = sum(s.num_bytes for s in self._segments.held() if self._outlasts(route, worker, item, s))
-        needed = kept + rounded(num_bytes)
-        if needed > self._segments.capacity:
+        outlasting = [s for s in self._segments.held() if self._outlasts(route, worker, item, s)]
+        if rounded(num_bytes) > self._segments.most_beside(outlasting):
+            kept = sum(s.num_bytes for s in outlasting)
+            memory, disk = self._segments.memory.capacity, self._segments.disk.capacity
             raise DeadlineExceeded(
                 f"no room for {item}: {num_bytes:,} bytes, while {kept:,} bytes in the same data buffer are inputs of "
                 "this step or wait for stages that run later on this host, so waiting cannot help. dataBuffer.memory "
-                f"leaves {self._segments.capacity:,} bytes for rows; this step needs at least {needed:,}"
+                f"leaves {memory:,} bytes for rows{f' and dataBuffer.spill {disk:,} in one piece' if disk else ''}; "
+                f"this step needs at least {kept + rounded(num_bytes):,}"
             )
 
     def _outlasts(self, route: StageRoute, worker: Worker, item: Item, segment: Segment) -> bool:

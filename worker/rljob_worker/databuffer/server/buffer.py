@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rljob_api.planning.plan import Plan
@@ -27,7 +27,9 @@ from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.peer_side import PeerSide
 from rljob_worker.databuffer.server.posts import Posts
 from rljob_worker.databuffer.server.worker_side import OPENING, REPORT, VERDICT
+from rljob_worker.databuffer.store.arena import Allocator
 from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.store.places import Place, start_of_spill
 from rljob_worker.databuffer.store.segments import Segments
 from rljob_worker.databuffer.tree.tree import Told, Topic, Tree
 from rljob_worker.databuffer.weights.weights import Weights
@@ -46,7 +48,7 @@ class DataBuffer:
         self,
         plan: Plan,
         identity: Identity,
-        arena: Path,
+        places: Sequence[Place],
         memory: Bytes,
         book: AddressBook,
         metrics: BufferMetrics,
@@ -56,8 +58,8 @@ class DataBuffer:
         start_seconds: float,
     ) -> None:
         self.plan, self.here = plan, identity.pod
-        self.arena, self.memory, self.metrics = arena, memory, metrics
-        self.life = arena.name
+        self.places, self.memory, self.metrics = places, memory, metrics
+        self.life = places[0].path.name
         self.shape = JobTree.of(plan, fan_out)
         self.monitor, self.posts, self._timer = Monitor(), Posts(), Timer(self.break_down)
         self._work = Work("work", NUM_WORK_THREADS, self.break_down)
@@ -76,8 +78,7 @@ class DataBuffer:
         )
         self.lateness = Lateness(self.here, self.shape, self.links, self.peer_side.answer)
         self.weights_routes = WeightsRoutes.of(plan)
-        rows_bytes = len(memory) - self.weights_routes.num_bytes(self.here)
-        self.segments = Segments(rows_bytes)
+        self.segments = self._build_segments()
         self.edges = Edges(stage_routes(plan), self.here, plan.staleness + 2)
         self.consuming = self._build_consuming(retry_seconds)
         self.tree = self._build_tree()
@@ -93,9 +94,10 @@ class DataBuffer:
             later=self._timer,
             last_words=self._last_words,
             metrics=metrics,
-            first_slot=self.segments.capacity,
+            first_slot=self.segments.memory.capacity,
         )
-        metrics.watch(self._used_bytes, self.segments.capacity)
+        metrics.watch(lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
+        metrics.watch_disk(lambda: self._used_bytes(self.segments.disk), self.segments.disk.capacity)
 
     def start(self) -> None:
         """Once the servers are up: look after the neighbours in the tree."""
@@ -128,14 +130,21 @@ class DataBuffer:
         answer = self.links.ask([host], WhatTheyPosted(), 2.0)[host]
         return {} if isinstance(answer, PeerLost) else {int(rank): status for rank, status in answer.items()}
 
-    def _used_bytes(self) -> int:
+    def _used_bytes(self, place: Allocator) -> int:
         with self.monitor.look():
-            return self.segments.used_bytes
+            return place.used
 
     def _last_words(self, worker: Worker, host: Host) -> str:
         return self.lateness.last_words(host, worker.rank)
 
     # ---- putting together
+
+    def _build_segments(self) -> Segments:
+        """The arena, but for the slots of weights at its end, and the spill file if there is one."""
+        arena, *spill = (place.num_bytes for place in self.places)
+        disk = Allocator(spill[0], start_of_spill(arena)) if spill else None
+        rows_bytes = arena - self.weights_routes.num_bytes(self.here)
+        return Segments(rows_bytes, disk=disk, spilled=self.metrics.spilled)
 
     def _build_producing(self) -> Producing:
         return Producing(

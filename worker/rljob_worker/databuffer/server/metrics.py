@@ -22,8 +22,11 @@ class BufferMetrics:
         self._producer = counter("producer_wait_seconds", "Seconds in which consumers waited for producers, by edge")
         self._transfer = counter("transfer_seconds", "Seconds from the last producer's seal to rows in place, by edge")
         self._gather = counter("gather_seconds", "Seconds spent gathering rows for other data buffers, by edge")
+        self._spilled = counter("spilled_bytes", "Bytes that found no room in the arena and went to disk, by edge")
         self._resident = Gauge("rljob_buffer_resident_bytes", "Bytes of the arena in use", registry=self.registry)
         self._capacity = Gauge("rljob_buffer_capacity_bytes", "Bytes of the arena", registry=self.registry)
+        self._on_disk = Gauge("rljob_buffer_spill_used_bytes", "Bytes of the spill file in use", registry=self.registry)
+        self._limit = Gauge("rljob_buffer_spill_limit_bytes", "Bytes of the spill file", registry=self.registry)
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"rljob_buffer_{name}", text, ["edge"], registry=self.registry)
@@ -32,6 +35,14 @@ class BufferMetrics:
         """Read the arena's use whenever somebody scrapes."""
         self._resident.set_function(resident)
         self._capacity.set(capacity)
+
+    def watch_disk(self, used: Callable[[], float], limit: int) -> None:
+        """The same of the spill file."""
+        self._on_disk.set_function(used)
+        self._limit.set(limit)
+
+    def spilled(self, edge: str, num_bytes: int) -> None:
+        self._spilled.labels(edge).inc(num_bytes)
 
     def put(self, edge: str, rows: int, num_bytes: int) -> None:
         self._rows.labels(edge).inc(rows)

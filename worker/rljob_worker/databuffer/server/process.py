@@ -24,7 +24,7 @@ from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.flight import serve_peers, serve_workers
 from rljob_worker.databuffer.server.metrics import BufferMetrics, MetricsServer
 from rljob_worker.databuffer.server.worker_side import WorkerSide
-from rljob_worker.databuffer.store.shared_memory import created, mapped
+from rljob_worker.databuffer.store.places import ARENA, SPILL, created, mapped
 from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.lifeline import die_with
 from rljob_worker.ports import check_free
@@ -39,8 +39,9 @@ class Settings:
     """The environment of a data buffer, parsed once.
 
     Beside what every process of a pod gets: RLJOB_BUFFER_PORT (0: the system chooses, and only this machine connects),
-    RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm), RLJOB_READY_FILE (the ready line goes there instead of
-    standard output), RLJOB_BUFFER_RETRY_SECONDS (5), RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
+    RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm), RLJOB_SPILL_DIR (where the job spills and names no
+    directory), RLJOB_READY_FILE (the ready line goes there instead of standard output), RLJOB_BUFFER_RETRY_SECONDS (5),
+    RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
     """
 
     plan: Plan
@@ -53,6 +54,8 @@ class Settings:
     port: int
     metrics_port: int
     memory_bytes: int
+    spill: tuple[Path, int] | None
+    """Directory and bytes."""
     retry_seconds: float
     start_seconds: float
     fan_out: int
@@ -75,7 +78,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         host=int(required("RLJOB_HOST_INDEX")),
     )
     port = int(environment.get("RLJOB_BUFFER_PORT", "0"))
-    ready = environment.get("RLJOB_READY_FILE")
+    ready, spill = environment.get("RLJOB_READY_FILE"), plan.spec.data_buffer.spill
     return Settings(
         plan=plan,
         identity=identity,
@@ -87,6 +90,9 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         port=port,
         metrics_port=int(environment.get("RLJOB_METRICS_PORT", "0")),
         memory_bytes=parse_quantity(plan.spec.data_buffer.memory),
+        spill=None
+        if spill is None
+        else (Path(spill.directory or required("RLJOB_SPILL_DIR")), parse_quantity(spill.limit)),
         retry_seconds=float(environment.get("RLJOB_BUFFER_RETRY_SECONDS", "5")),
         start_seconds=float(environment.get("RLJOB_BUFFER_START_SECONDS", "300")),
         fan_out=int(environment.get("RLJOB_BUFFER_FAN_OUT", str(FAN_OUT))),
@@ -101,16 +107,18 @@ def _socket(path: str) -> Path:
 
 @contextlib.contextmanager
 def serving(settings: Settings) -> Iterator[dict[str, int]]:
-    """A data buffer with its servers up; yields the ports. Arena and socket are gone at the end."""
+    """A data buffer with its servers up; yields the ports. Its files and its socket are gone at the end."""
     plan, identity = settings.plan, settings.identity
     metrics = BufferMetrics()
     with contextlib.ExitStack() as stack:
-        path = stack.enter_context(created(settings.arena_directory, settings.memory_bytes))
+        places = [stack.enter_context(created(ARENA, settings.arena_directory, settings.memory_bytes))]
+        if settings.spill is not None:
+            places.append(stack.enter_context(created(SPILL, *settings.spill)))
         buffer = DataBuffer(
             plan,
             identity,
-            path,
-            mapped(path, settings.memory_bytes, writable=True),
+            places,
+            mapped(places, writable=True),
             AddressBook(settings.peers, plan.job),
             metrics,
             fan_out=settings.fan_out,

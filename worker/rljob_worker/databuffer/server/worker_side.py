@@ -50,8 +50,7 @@ class WorkerSide:
             for name, route in buffer.edges.routes.items()
         }
         return say.Welcome(
-            arena=str(buffer.arena),
-            capacity=len(buffer.memory),
+            places=[(str(place.path), place.num_bytes) for place in buffer.places],
             life=buffer.life,
             edges=edges,
             weights=buffer.weights_routes.of_worker(caller.worker, buffer.here),

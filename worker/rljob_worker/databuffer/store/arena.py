@@ -1,4 +1,4 @@
-"""Where segments lie in the arena: first fit over a list of free ranges, pure arithmetic without memory behind it."""
+"""Where segments lie in a place: first fit over a list of free ranges, pure arithmetic without memory behind it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ PAGE_BYTES = 4096
 
 
 class Allocator:
-    """Hands out page-aligned ranges of [0, capacity).
+    """Hands out page-aligned ranges of [start, start + capacity).
 
     The lowest free range that fits is taken, so that a step like the one before reuses pages already mapped and warm;
     what lasts a moment only comes from the top, so that it leaves no holes between the others.
     Neighbouring free ranges are joined as they are given back: fragmentation never lasts.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, start: int = 0) -> None:
+        self.start = start
         self.capacity = capacity // PAGE_BYTES * PAGE_BYTES
-        self._free: list[tuple[int, int]] = [(0, self.capacity)] if self.capacity else []  # (offset, length), ascending
+        self._free: list[tuple[int, int]] = (
+            [(start, self.capacity)] if self.capacity else []
+        )  # (offset, length), rising
         self._taken: dict[int, int] = {}
 
     @property

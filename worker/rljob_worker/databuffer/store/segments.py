@@ -1,9 +1,10 @@
-"""Leased ranges of the arena and who still reads them.
+"""Leased ranges of the arena, or of the spill file, and who still reads them.
 
     reserve ──▶ written, readers set ──release by each reader──▶ freed ──▶ whoever waits for room tries again
 
-Early rows are leases that any other reservation takes back: the rows are still where they came from. All calls are
-made under the lock of the `Monitor`.
+Early rows are leases that any other reservation takes back: the rows are still where they came from. What finds no
+room in memory then is opened on disk, if there is a spill file, and stays where it is: somebody may have it mapped.
+All calls are made under the lock of the `Monitor`.
 """
 
 from __future__ import annotations
@@ -63,25 +64,27 @@ class Segment:
 
 
 class Segments:
-    """Everything that is held in the arena, and the queue for room in it."""
+    """Everything that is held, and the queue for room."""
 
-    def __init__(self, capacity: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.allocator = Allocator(capacity)
+    def __init__(
+        self,
+        capacity: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        disk: Allocator | None = None,
+        spilled: Callable[[str, int], None] = lambda edge, num_bytes: None,
+    ) -> None:
+        """capacity: of the arena. spilled: hears the edge and the bytes of every segment that is opened on disk."""
+        self.memory = Allocator(capacity)
+        self.disk = disk or Allocator(0, start=self.memory.capacity)
         self._clock = clock
+        self._spilled = spilled
         self._held: dict[int, Segment] = {}
         self._early: dict[int, Callable[[], None]] = {}
         """Offset of early rows -> what to call when they are taken back."""
         self._queue: list[Callable[[], bool]] = []
         self._is_serving = False
         self._is_due = False
-
-    @property
-    def capacity(self) -> int:
-        return self.allocator.capacity
-
-    @property
-    def used_bytes(self) -> int:
-        return self.allocator.used
 
     def held(self) -> list[Segment]:
         """Oldest first."""
@@ -90,18 +93,29 @@ class Segments:
     # ---- room
 
     def try_reserve(self, item: Item, num_bytes: int) -> Segment | None:
-        """A fresh segment, at the cost of early rows if need be; None when there is no room now."""
-        segment = self._lease(item, self.allocator.allocate(num_bytes), num_bytes)
-        while segment is None and self._early and rounded(num_bytes) <= self.capacity:
+        """A fresh segment, at the cost of early rows if need be, else on disk; None when there is no room now."""
+        segment = self._lease(item, self.memory.allocate(num_bytes), num_bytes)
+        while segment is None and self._early and rounded(num_bytes) <= self.memory.capacity:
             self._take_back()
-            segment = self._lease(item, self.allocator.allocate(num_bytes), num_bytes)
+            segment = self._lease(item, self.memory.allocate(num_bytes), num_bytes)
+        if segment is None:
+            segment = self._lease(item, self.disk.allocate(num_bytes), num_bytes)
+            if segment is not None:
+                self._spilled(item.edge, segment.num_bytes)
         return segment
 
     def try_reserve_early(self, item: Item, num_bytes: int) -> Segment | None:
         """Room for rows that came before their share is laid out: only where half of the arena stays free."""
-        if self.used_bytes + rounded(num_bytes) > self.capacity // 2:
+        if self.memory.used + rounded(num_bytes) > self.memory.capacity // 2:
             return None
-        return self._lease(item, self.allocator.allocate_on_top(num_bytes), num_bytes)
+        return self._lease(item, self.memory.allocate_on_top(num_bytes), num_bytes)
+
+    def most_beside(self, kept: Iterable[Segment]) -> int:
+        """Bytes of the largest segment that there can be room for while others are kept where they are."""
+        left = {place.start: place.capacity for place in (self.memory, self.disk)}
+        for segment in kept:
+            left[self._place_of(segment.offset).start] -= segment.num_bytes
+        return max(left.values())
 
     def may_take_back(self, segment: Segment, taken: Callable[[], None]) -> None:
         """From now on another reservation may have the room of these early rows; `taken` hears of it."""
@@ -123,7 +137,7 @@ class Segments:
             return
         del self._held[segment.offset]
         self._early.pop(segment.offset, None)
-        self.allocator.free(segment.offset)
+        self._place_of(segment.offset).free(segment.offset)
         self._serve()
 
     # ---- readers
@@ -154,11 +168,14 @@ class Segments:
         self._held[offset] = segment
         return segment
 
+    def _place_of(self, offset: int) -> Allocator:
+        return self.memory if offset < self.disk.start else self.disk
+
     def _take_back(self) -> None:
         """The lowest first: they lie next to the others, so that no hole is left between."""
         offset = min(self._early)
         taken = self._early.pop(offset)
-        self.allocator.free(offset)
+        self.memory.free(offset)
         del self._held[offset]
         taken()
 
@@ -181,10 +198,11 @@ class Segments:
         """Message of a reservation that found no room: how much is missing, and the readers that are late."""
         held = self.held()
         late = "; ".join(explain_late(segment) for segment in held[:3])
+        on_disk = f" in memory and {_free(self.disk)} on disk" if self.disk.capacity else ""
         return (
-            f"no room for {item}: {num_bytes:,} bytes needed, largest free range {self.allocator.largest_free:,} of "
-            f"{self.capacity:,} after {seconds:.1f} s. Oldest of {len(held)} segments: {late or 'none'}. "
-            "If the reader is healthy, raise dataBuffer.memory"
+            f"no room for {item}: {num_bytes:,} bytes needed, largest free range {_free(self.memory)}{on_disk} after "
+            f"{seconds:.1f} s. Oldest of {len(held)} segments: {late or 'none'}. If the reader is healthy, raise "
+            f"{'dataBuffer.spill.limit' if self.disk.capacity else 'dataBuffer.memory'}"
         )
 
 
@@ -194,3 +212,7 @@ def explain_late(segment: Segment) -> str:
         waiting = "whose readers are not known yet" if segment.contents else "still being written"
         return f"{segment.item}, {waiting}"
     return f"{segment.item}, not yet read by {', '.join(str(reader) for reader in sorted(segment.readers))}"
+
+
+def _free(place: Allocator) -> str:
+    return f"{place.largest_free:,} of {place.capacity:,}"

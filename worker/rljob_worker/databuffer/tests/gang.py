@@ -26,15 +26,13 @@ from rljob_worker.tests.documents import job
 TOKEN = "a-secret-of-the-job"
 
 
-def spec(
-    batch_size: int, group_size: int, memory: str, deadline_seconds: float, mini_batch_rows: int | None
-) -> RLJobSpec:
+def spec(batch_size: int, group_size: int, data_buffer: dict[str, Any], mini_batch_rows: int | None) -> RLJobSpec:
     return job(
         data={"train": [{"path": "t.jsonl"}], "batchSize": batch_size},
         algorithm={"name": "GRPO", "groupSize": group_size},
         workerGroups=[{"name": "train"}],
         training={"miniBatchRows": mini_batch_rows},
-        dataBuffer={"memory": memory, "deadlineSeconds": deadline_seconds},
+        dataBuffer=data_buffer,
     ).spec
 
 
@@ -74,11 +72,13 @@ def plan_of(
     batch_size: int = 8,
     group_size: int = 2,
     memory: str = "4Mi",
+    spill: dict[str, str] | None = None,
     deadline_seconds: float = 10.0,
     mini_batch_rows: int | None = None,
     weights: tuple[str, str] | None = None,
 ) -> Plan:
     """`edges`: "a->b" to its columns. `weights`: groups of the training and of the generating engine."""
+    data_buffer = {"memory": memory, "spill": spill, "deadlineSeconds": deadline_seconds}
     engines: list[EnginePlan] = []
     weight_edges: tuple[WeightEdge, ...] = ()
     if weights:
@@ -115,7 +115,7 @@ def plan_of(
         ),
         weights=weight_edges,
         lead_group=groups[-1].name,
-        spec=spec(batch_size, group_size, memory, deadline_seconds, mini_batch_rows),
+        spec=spec(batch_size, group_size, data_buffer, mini_batch_rows),
     )
 
 
@@ -171,6 +171,7 @@ class Gang:
             "RLJOB_BUFFER": str(self.directory / f"{name}.sock"),
             "RLJOB_TOKEN_FILE": str(self.directory / "token"),
             "RLJOB_ARENA_DIR": str(self.directory),
+            "RLJOB_SPILL_DIR": str(self.directory),
             "RLJOB_BUFFER_RETRY_SECONDS": "0.5",
             "RLJOB_BUFFER_START_SECONDS": "5",
             "RLJOB_BUFFER_FAN_OUT": "2",

@@ -26,7 +26,9 @@ from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.routes.stage_route import stage_routes
 from rljob_worker.databuffer.rows import segment, stream
+from rljob_worker.databuffer.store.arena import Allocator
 from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.store.places import start_of_spill
 from rljob_worker.databuffer.store.segments import Segment, Segments
 from rljob_worker.databuffer.tree.tree import Told, Topic, Tree
 from rljob_worker.errors import PeerLost
@@ -40,6 +42,7 @@ class Job:
 
     plan: Plan
     capacity: int = 1 << 20
+    spill: int = 0
     seed: int = 0
     fan_out: int = 2
     streams_that_break: int = 0
@@ -97,8 +100,9 @@ class SimulatedHost:
 
     def __init__(self, job: Job, here: Host) -> None:
         self.job, self.here = job, here
-        self.monitor, self.segments = Monitor(), Segments(job.capacity)
-        self.memory = np.zeros(job.capacity, np.uint8)
+        disk = Allocator(job.spill, start_of_spill(job.capacity))
+        self.monitor, self.segments = Monitor(), Segments(job.capacity, disk=disk)
+        self.memory = np.zeros(disk.start + disk.capacity, np.uint8)
         self.edges = Edges(stage_routes(job.plan), here, job.plan.staleness + 2)
         self.consuming = Consuming(
             here,
@@ -231,8 +235,9 @@ class SimulatedHost:
 
 
 def held_bytes(job: Job) -> dict[str, int]:
-    """What is left in the arenas, of hosts that hold anything."""
-    return {str(host): each.segments.used_bytes for host, each in job.hosts.items() if each.segments.used_bytes}
+    """What is left in memory and on disk, of hosts that hold anything."""
+    used = {str(host): each.segments.memory.used + each.segments.disk.used for host, each in job.hosts.items()}
+    return {host: num_bytes for host, num_bytes in used.items() if num_bytes}
 
 
 def workers(group: str, ranks: Sequence[int] | range) -> list[Worker]:

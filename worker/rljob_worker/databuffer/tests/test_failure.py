@@ -13,7 +13,7 @@ import pytest
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.rows.tests.batches import same
-from rljob_worker.databuffer.store.shared_memory import ARENA_PREFIX
+from rljob_worker.databuffer.store.places import ARENA
 from rljob_worker.databuffer.tests.gang import (
     Gang,
     as_processes,
@@ -164,25 +164,25 @@ def test_an_arena_that_does_not_fit_is_exit_74_with_the_size(tmp_path: Path):
 
 def test_sigterm_and_the_end_of_the_supervisor_leave_nothing_behind(tmp_path: Path):
     with as_processes(two_stages(), tmp_path) as gang:
-        assert len(list(tmp_path.glob(f"{ARENA_PREFIX}*"))) == 2
+        assert len(list(tmp_path.glob(f"{ARENA.prefix}*"))) == 2
         gang.processes["rollout-0"].send_signal(signal.SIGTERM)
         pipe = gang.processes["train-0"].stdin
         assert pipe is not None
         pipe.close()
         assert [process.wait() for process in gang.processes.values()] == [0, 0]
-        assert not list(tmp_path.glob(f"{ARENA_PREFIX}*")) and not list(tmp_path.glob("*.sock"))
+        assert not list(tmp_path.glob(f"{ARENA.prefix}*")) and not list(tmp_path.glob("*.sock"))
 
 
 def test_what_a_killed_predecessor_left_is_removed_and_a_neighbours_is_kept(tmp_path: Path):
     (tmp_path / "not-ours").write_text("kept")
     with as_processes(two_stages(), tmp_path) as gang:
-        before = set(tmp_path.glob(f"{ARENA_PREFIX}*"))
+        before = set(tmp_path.glob(f"{ARENA.prefix}*"))
         gang.processes["rollout-0"].kill()
         gang.processes["rollout-0"].wait()
         again = start(gang, "rollout", 0)
         gang.processes["again"] = again
         assert again.stdout is not None and again.stdout.readline()
-        after = set(tmp_path.glob(f"{ARENA_PREFIX}*"))
+        after = set(tmp_path.glob(f"{ARENA.prefix}*"))
     assert len(before) == len(after) == 2 and len(before & after) == 1
     assert (tmp_path / "not-ours").exists()
 

@@ -42,6 +42,15 @@ def test_a_pod_knows_who_it_is():
     }  # fmt: skip
 
 
+def test_rows_go_to_the_runs_own_disk_unless_the_job_names_another():
+    def spill_of(**data_buffer):
+        plan = plan_of(dataBuffer=data_buffer)
+        return pod_environment({}, context(plan), plan.group("train"), 0, cores=8).get("RLJOB_SPILL_DIR")
+
+    assert spill_of(spill={"limit": "1Gi"}) == "/runs/tiny/spill"
+    assert spill_of(spill={"limit": "1Gi", "directory": "/nvme"}) is spill_of() is None
+
+
 def test_what_the_user_says_of_memory_wins():
     plan = plan_of()
     environment = pod_environment({"MALLOC_TRIM_THRESHOLD_": "131072"}, context(plan), plan.group("train"), 0, cores=8)

@@ -25,6 +25,12 @@ def directory(tmp_path):
     return directory
 
 
+def test_a_run_that_spills_has_a_directory_for_it(directory):
+    assert not directory.spill.exists()
+    directory.prepare(spills=True)
+    assert directory.spill.is_dir() and directory.spill.parent == directory.path
+
+
 def test_a_lock_is_exclusive_and_names_its_owner(directory):
     with RunLock(directory.lock):
         assert is_locked(directory.lock)

@@ -152,12 +152,12 @@ def test_a_part_that_is_a_share_is_read_where_it_lies():
     me = Worker("train", 0)
     host = job.host_of(me)
     assert job.put(me, 1, EDGE, part(job.plan, 1, 0, 1))
-    before = host.segments.used_bytes
+    before = host.segments.memory.used
     job.want(me, 1, EDGE)
     job.go_on()
     found = job.get(me, 1, EDGE)
     assert found is not None and np.shares_memory(found["ids"].values, host.memory)
-    assert host.segments.used_bytes == before
+    assert host.segments.memory.used == before
     host.release(me, 1, EDGE)
     assert held_bytes(job) == {}
 
@@ -335,6 +335,42 @@ def test_a_step_that_is_over_is_forgotten_and_says_so():
     with pytest.raises(OutOfOrder, match="step 2 of edge a->b is over: step 5 is here"):
         job.get(me, 2, EDGE)
     assert [state.step for state in job.host_of(me).edges.steps(EDGE)] == [3, 4, 5]
+
+
+# ---- on disk
+
+
+@settings(max_examples=30)
+@given(sizes, sizes, st.sampled_from(["None", "Tokens"]), st.integers(0, 40), st.integers(0, 2**32))
+def test_every_row_arrives_once_where_memory_is_short_and_the_disk_takes_the_rest(made, used, balance, pages, seed):
+    # 24 rows of 2,000 values of 8 bytes: 384,000 bytes and a little, of which the memory holds up to 160 kB
+    plan = two_stages(made, used, balance=balance, batch_size=12)
+    job = Job(plan, capacity=pages * 4096, spill=1 << 20, seed=seed)
+    for step in (1, 2):
+        lengths = dict.fromkeys(range((step - 1) * 24, step * 24), 2_000)
+        for index, worker in enumerate(producers(job)):
+            assert job.put(worker, step, EDGE, part(plan, step, index, len(producers(job)), lengths))
+        want_all(job, step)
+        job.go_on()
+        assert same(Batch.concat(take_all(job, step)), part(plan, step, 0, 1, lengths).select(COLUMNS))
+        job.go_on()
+    assert held_bytes(job) == {}
+
+
+def test_what_no_place_can_ever_hold_beside_inputs_is_refused_at_once():
+    """b reads 300,000 bytes and writes for c: into 500,000 of memory, or 400,000 of disk, or neither."""
+    stages = [stage("a", "train", Mesh()), stage("b", "train", Mesh()), stage("c", "train", Mesh(), "Tokens")]
+    edges = {EDGE: ["ids"], "b->c": ["ids"]}
+    plan = plan_of([group("train", 1, 1, ["a", "b", "c"])], stages, edges, batch_size=1, group_size=1)
+    job = Job(plan, capacity=500_000, spill=400_000)
+    me = Worker("train", 0)
+    assert job.put(me, 1, EDGE, rows([0], 1, [37_000]))
+    job.want(me, 1, EDGE)
+    job.go_on()
+    assert job.get(me, 1, EDGE) is not None
+    with pytest.raises(DeadlineExceeded, match="leaves 499,712 bytes for rows and dataBuffer.spill 397,312 in one"):
+        job.put(me, 1, "b->c", rows([0], 1, [50_000]))
+    assert job.put(me, 1, "b->c", rows([0], 1, [49_000]))
 
 
 # ---- room that cannot come free

@@ -7,7 +7,7 @@ from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
 from rljob_worker.databuffer.rows.schema import Kind, from_arrow, to_arrow
 from rljob_worker.databuffer.store.arena import Allocator
-from rljob_worker.databuffer.store.shared_memory import mapped
+from rljob_worker.databuffer.store.places import Place, mapped
 from rljob_worker.row_index import RowIndex
 
 HUGE = (1 << 31) + 5
@@ -26,7 +26,7 @@ def sparse(path, num_bytes):
     """A file that says it has so many bytes and takes none, as the memory of an arena."""
     with path.open("wb") as file:
         file.truncate(num_bytes)
-    return mapped(path, num_bytes, writable=True)
+    return mapped([Place(path, num_bytes)], writable=True)
 
 
 def produced(path):

@@ -25,6 +25,7 @@ from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.worker_side import OPENING, REPORT, VERDICT, WorkerSide
+from rljob_worker.databuffer.store.places import Place
 from rljob_worker.databuffer.tests.gang import TOKEN, part, two_stages
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost, RLJobError
 from rljob_worker.report import Report, report_from_bytes, report_to_bytes
@@ -39,14 +40,14 @@ class One:
 
     def __init__(self, plan: Plan, here: Host, directory: Path) -> None:
         self.plan, self.here = plan, here
-        arena = directory / f"{here}-life"
+        arena = Place(directory / f"{here}-life", 1 << 20)
         identity = Identity(TOKEN, 1, plan.hash(), here.group, here.index)
         book = AddressBook(str(directory / "peers.json"), plan.job)
-        self.memory = np.zeros(1 << 20, np.uint8)
+        self.memory = np.zeros(arena.num_bytes, np.uint8)
         self.buffer = DataBuffer(
             plan,
             identity,
-            arena,
+            [arena],
             self.memory,
             book,
             BufferMetrics(),
@@ -119,7 +120,8 @@ def offered(plan: Plan, share: int) -> peer.RowsOffered:
 
 def test_a_worker_is_told_where_it_is_and_what_it_does(train: One, rollout: One):
     hello = train.ask(1, say.Hello())
-    assert hello.arena.endswith("train-0-life") and hello.capacity == 1 << 20 and hello.life == "train-0-life"
+    ((path, num_bytes),) = hello.places
+    assert path.endswith("train-0-life") and num_bytes == 1 << 20 and hello.life == "train-0-life"
     assert hello.edges == {EDGE: say.EdgeOfWorker(columns=["ids", "score"], part=None, share=1)}
     assert hello.weights == {} and hello.deadline_seconds == 10.0
     assert rollout.ask(1, say.Hello()).edges[EDGE] == say.EdgeOfWorker(columns=["ids", "score"], part=1, share=None)
@@ -141,7 +143,7 @@ def test_rows_are_put_and_offered_and_drained(rollout: One):
     assert rollout.ask(1, waiting(say.Drain, seconds=1.0)) == say.Done()
     rollout.hear(TRAIN, peer.RowsTaken(EDGE, 1, (0,)))
     assert rollout.ask(0, waiting(say.Drain, seconds=1.0)) == say.Done()
-    assert rollout.buffer.segments.used_bytes == 0
+    assert rollout.buffer.segments.memory.used == 0
 
 
 def test_drain_waits_for_messages_on_their_way(rollout: One):
@@ -174,7 +176,7 @@ def test_a_share_is_waited_for_and_read_and_given_back(train: One):
     assert rows.producer_seconds > 0 and rows.transfer_seconds > 0
     wait_for(lambda: train.kinds() == ["RowsTaken"])
     assert train.ask(0, say.ReleaseRows(edge=EDGE, step=1)) == say.Done()
-    assert train.buffer.segments.used_bytes == 0
+    assert train.buffer.segments.memory.used == 0
     with pytest.raises(OutOfOrder, match="again"):
         train.ask(0, get(seconds=1.0))
 

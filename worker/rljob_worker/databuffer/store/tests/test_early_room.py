@@ -29,4 +29,4 @@ def test_the_lowest_early_rows_are_taken_back_first_for_they_lie_next_to_the_sha
         segments.may_take_back(segment, lambda number=number: taken.append(number))
     assert segments.try_reserve(item("share", 0), 8 * PAGE_BYTES) is not None
     assert taken == [3, 2]
-    assert segments.used_bytes == 10 * PAGE_BYTES
+    assert segments.memory.used == 10 * PAGE_BYTES

@@ -3,6 +3,7 @@
 import pytest
 
 from rljob_worker.databuffer.rows.segment import plan_contents
+from rljob_worker.databuffer.store.arena import Allocator
 from rljob_worker.databuffer.store.segments import Item, Reader, Segments, explain_late
 
 ITEM = Item("a->b", 1, "part", 0)
@@ -30,18 +31,18 @@ def test_a_segment_goes_when_its_last_reader_has_released_it():
     held.set_readers(segment, [Reader("train-0", 0), Reader("train-1", 1)])
     held.release(segment, Reader("train-0", 0))
     held.release(segment, Reader("train-0", 0))  # an acknowledgement that was sent again
-    assert held.used_bytes == 8192 and segment in held.held()
+    assert held.memory.used == 8192 and segment in held.held()
     held.release(segment, Reader("train-1", 1))
-    assert held.used_bytes == 0 and segment not in held.held() and held.held() == []
+    assert held.memory.used == 0 and segment not in held.held() and held.held() == []
 
 
 def test_a_segment_that_nobody_reads_goes_at_once_and_one_without_a_decision_stays():
     held = segments(4)
     segment = held.try_reserve(ITEM, 1)
     held.release(segment, HOST)
-    assert held.used_bytes == 4096 and segment.readers is None
+    assert held.memory.used == 4096 and segment.readers is None
     held.set_readers(segment, [])
-    assert held.used_bytes == 0
+    assert held.memory.used == 0
 
 
 def test_readers_may_release_before_a_later_one_is_added():
@@ -51,7 +52,7 @@ def test_readers_may_release_before_a_later_one_is_added():
     held.add_readers(segment, [Reader.rank(0), Reader.rank(1)])
     held.release(segment, HOST)
     held.release(segment, Reader.rank(0))
-    assert held.used_bytes == 4096
+    assert held.memory.used == 4096
     held.release(segment, Reader.rank(1))
     with pytest.raises(AssertionError, match="part 0 of edge a->b, step 1 has already gone"):
         held.add_readers(segment, [HOST])
@@ -64,7 +65,7 @@ def test_dropping_twice_leaves_what_has_taken_the_place():
     second = held.try_reserve(OTHER, 1)
     assert second.offset == first.offset
     held.drop(first)
-    assert second in held.held() and first not in held.held() and held.used_bytes == 4096
+    assert second in held.held() and first not in held.held() and held.memory.used == 4096
 
 
 def test_the_oldest_comes_first():
@@ -158,7 +159,7 @@ def test_any_reservation_takes_early_rows_back_and_no_more_than_it_needs():
     other = held.try_reserve(OTHER, 2 * 4096)
     assert other is not None
     assert taken == ["early rows of share 3 of edge a->b, step 1"]
-    assert held.used_bytes == 8 * 4096 and len(held.held()) == 3
+    assert held.memory.used == 8 * 4096 and len(held.held()) == 3
     held.drop(other)
     assert len(held.held()) == 2
 
@@ -210,6 +211,65 @@ def test_a_full_arena_names_size_and_late_reader():
         "part 0 of edge a->b, step 2, not yet read by rank 1 of this host, host train-0 (share 2); "
         "part 0 of edge a->b, step 3, not yet read by rank 1 of this host, host train-0 (share 2). "
         "If the reader is healthy, raise dataBuffer.memory"
+    )
+
+
+# ---- on disk
+
+
+def with_disk(num_pages: int, disk_pages: int, spilled: list[tuple[str, int]] | None = None) -> Segments:
+    """Memory at pages 0, 1, ...; the disk at pages 100, 101, ..."""
+    heard = [] if spilled is None else spilled
+    disk = Allocator(disk_pages * 4096, 100 * 4096)
+    return Segments(num_pages * 4096, Clock(), disk=disk, spilled=lambda edge, size: heard.append((edge, size)))
+
+
+def test_what_finds_no_room_in_memory_is_opened_on_disk_and_the_next_one_in_memory_again():
+    spilled: list[tuple[str, int]] = []
+    held = with_disk(2, 4, spilled)
+    first, second, third = (held.try_reserve(Item("a->b", step, "part", 0), 8192) for step in (1, 2, 3))
+    assert [segment.offset // 4096 for segment in (first, second, third)] == [0, 100, 102]
+    assert held.try_reserve(Item("a->b", 4, "part", 0), 1) is None and spilled == [("a->b", 8192)] * 2
+    held.drop(first)
+    assert held.try_reserve(Item("a->b", 4, "part", 0), 1).offset == 0
+    assert (held.memory.used, held.disk.used) == (4096, 16384)
+    held.drop(second)
+    assert held.disk.used == 8192 and [segment.item.step for segment in held.held()] == [3, 4]
+
+
+def test_whoever_waits_gets_what_comes_free_on_disk():
+    held, got = with_disk(1, 2), []
+    held.try_reserve(ITEM, 4096)
+    on_disk = held.try_reserve(OTHER, 8192)
+    held.when_room(lambda: bool(got.append(held.try_reserve(EARLY, 8192)) or got[-1]))
+    assert got == [None]
+    held.drop(on_disk)
+    assert got[-1].offset == 100 * 4096
+
+
+def test_early_rows_are_given_up_before_a_segment_goes_to_disk_and_never_go_there():
+    held = with_disk(2, 4)
+    early = held.try_reserve_early(EARLY, 4096)
+    held.may_take_back(early, lambda: None)
+    assert held.try_reserve(ITEM, 8192).offset == 0
+    assert held.try_reserve_early(EARLY, 1) is None and held.disk.used == 0
+
+
+def test_most_that_can_ever_have_room_is_what_is_left_in_one_of_both():
+    held = with_disk(3, 4)
+    in_memory, on_disk = held.try_reserve(ITEM, 8192), held.try_reserve(OTHER, 12288)
+    # one page is left in memory, one on disk
+    assert held.most_beside([]) == 4 * 4096
+    assert held.most_beside([in_memory]) == 4 * 4096 and held.most_beside([on_disk]) == 3 * 4096
+    assert held.most_beside([in_memory, on_disk]) == 4096
+    assert segments(3).most_beside([]) == 3 * 4096
+
+
+def test_a_full_disk_is_named_beside_the_memory():
+    held = with_disk(1, 2)
+    assert held.explain_full(ITEM, 9000, 1.0).endswith(
+        "9,000 bytes needed, largest free range 4,096 of 4,096 in memory and 8,192 of 8,192 on disk after 1.0 s. "
+        "Oldest of 0 segments: none. If the reader is healthy, raise dataBuffer.spill.limit"
     )
 
 

@@ -1,0 +1,173 @@
+"""The files that segments lie in, an arena in shared memory and perhaps a spill file on disk, as one range of bytes.
+
+Both are reserved for real at start and mapped by the data buffer and by its workers; an offset says which one is meant:
+
+    0                        start of the spill file
+    | rows ... | weights     | rows ...            |
+
+Where a disk is slow nobody waits for it but who fills a segment there, in the copy itself: the system writes behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.databuffer.store.arena import rounded
+from rljob_worker.errors import StorageError
+
+Bytes = NDArray[np.uint8]
+
+MAP_FIXED, MAP_NORESERVE = 0x10, 0x4000
+"""Of <sys/mman.h>, of x86-64 and Arm, as the system writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a place is called, and what helps when it cannot be had."""
+
+    prefix: str
+    what: str
+    if_unwritable: str
+    if_full: str
+
+
+ARENA = Kind(
+    "rljob-arena-",
+    "arena",
+    "mount a memory-backed volume there or set RLJOB_ARENA_DIR",
+    "lower dataBuffer.memory or enlarge the volume",
+)
+SPILL = Kind(
+    "rljob-spill-",
+    "spill file",
+    "dataBuffer.spill needs a directory on local disk that exists and can be written to",
+    "free the disk, lower dataBuffer.spill.limit or choose another directory",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file that segments lie in."""
+
+    path: Path
+    num_bytes: int
+
+
+@contextmanager
+def created(kind: Kind, directory: Path, num_bytes: int) -> Iterator[Place]:
+    """A file of `num_bytes` whose pages exist; gone at the end.
+
+    Raises StorageError when there is no room for it: found here, it can never be a SIGBUS in the middle of a step.
+    """
+    remove_leftovers(kind, directory)
+    path, descriptor = _open_locked(kind, directory)
+    try:
+        _reserve(kind, descriptor, path, num_bytes)
+        yield Place(path, num_bytes)
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def start_of_spill(arena_bytes: int) -> int:
+    """Offset of the first byte of the spill file: pages are mapped whole."""
+    return rounded(arena_bytes)
+
+
+def mapped(places: Sequence[Place], *, writable: bool) -> Bytes:
+    """All places side by side, each from a page's beginning on; lives as long as any view of it."""
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    total = sum(rounded(place.num_bytes) for place in places)
+    # addresses for all of it, each part of which a file then takes
+    whole = mmap.mmap(-1, total, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE, protection)
+    found, at = np.frombuffer(whole, np.uint8), 0
+    for place in places:
+        _map_at(found.ctypes.data + at, place, protection, os.O_RDWR if writable else os.O_RDONLY)
+        at += rounded(place.num_bytes)
+    return found
+
+
+def remove_leftovers(kind: Kind, directory: Path) -> None:
+    """Files of data buffers that were killed: those of our name that no living process holds locked."""
+    for path in directory.glob(f"{kind.prefix}*"):
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except OSError:
+            continue  # another user's, or gone in the meantime
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(descriptor)
+
+
+def _open_locked(kind: Kind, directory: Path) -> tuple[Path, int]:
+    """A new file of our name, locked for as long as this process lives."""
+    while True:
+        try:
+            descriptor, name = tempfile.mkstemp(prefix=kind.prefix, dir=directory)
+        except OSError as error:
+            raise StorageError(
+                f"the data buffer cannot create its {kind.what} in {directory}: {error.strerror}; {kind.if_unwritable}"
+            ) from error
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:  # else a starting neighbour took it for a leftover before the lock
+            return Path(name), descriptor
+        os.close(descriptor)
+
+
+def _reserve(kind: Kind, descriptor: int, path: Path, num_bytes: int) -> None:
+    _refuse_emulation(kind, descriptor, path)
+    try:
+        os.posix_fallocate(descriptor, 0, num_bytes)
+    except OSError as error:
+        space = os.statvfs(path.parent)
+        raise StorageError(
+            f"the data buffer cannot reserve {num_bytes:,} bytes for its {kind.what} in {path.parent}: "
+            f"{error.strerror}, {space.f_bavail * space.f_frsize:,} bytes are free; {kind.if_full}"
+        ) from error
+
+
+def _refuse_emulation(kind: Kind, descriptor: int, path: Path) -> None:
+    """Where a file system reserves nothing, posix_fallocate writes into every block, and what it wrote may move."""
+    if _LIBC.fallocate(descriptor, 0, 0, 1) and ctypes.get_errno() == errno.EOPNOTSUPP:
+        raise StorageError(
+            f"the file system of {path.parent} cannot reserve room for the data buffer's {kind.what}; "
+            f"{kind.if_unwritable}, as ext4, XFS and tmpfs can"
+        )
+
+
+def _map_at(address: int, place: Place, protection: int, access: int) -> None:
+    """Python's mmap has no say in the address."""
+    descriptor = os.open(place.path, access)
+    try:
+        found = _LIBC.mmap(address, place.num_bytes, protection, mmap.MAP_SHARED | MAP_FIXED, descriptor, 0)
+    finally:
+        os.close(descriptor)
+    if found != address:
+        raise StorageError(f"cannot map {place.path}: {os.strerror(ctypes.get_errno())}")
+
+
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    return libc
+
+
+_LIBC = _libc()

@@ -1,0 +1,128 @@
+"""Files of places: reserved for real, mapped side by side, and gone with who made them."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rljob_worker.databuffer.store.places import ARENA, SPILL, Kind, created, mapped, start_of_spill
+from rljob_worker.errors import StorageError
+
+MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def small_disk(at: Path, num_bytes: int, *options: str) -> Iterator[Path]:
+    """A file system of its own."""
+    at.mkdir()
+    size = ",".join((f"size={num_bytes}", *options))
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", at], capture_output=True).returncode:
+        pytest.skip("only root may mount a file system")
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", at], check=True)
+
+
+def test_places_lie_side_by_side_from_page_to_page(tmp_path: Path):
+    with created(ARENA, tmp_path, 5000) as arena, created(SPILL, tmp_path, 9000) as spill:
+        written, read = mapped([arena, spill], writable=True), mapped([arena, spill], writable=False)
+        assert start_of_spill(5000) == 8192 and len(written) == len(read) == 8192 + 12288
+        written[4990:5000], written[8192:8202] = 7, 9
+        assert read[4990:5000].tolist() == [7] * 10 and read[8192:8202].tolist() == [9] * 10
+        assert arena.path.read_bytes()[-10:] == b"\x07" * 10 and spill.path.read_bytes()[:10] == b"\x09" * 10
+        with pytest.raises(ValueError, match="read-only"):
+            read[0] = 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_view_keeps_what_is_mapped(tmp_path: Path):
+    with created(SPILL, tmp_path, 4096) as spill:
+        last = mapped([spill], writable=True)[4095:]
+        last[:] = 5
+    assert last.tolist() == [5]
+
+
+def test_room_that_was_reserved_is_there_however_full_the_disk_becomes(tmp_path: Path):
+    with small_disk(tmp_path / "disk", 4 * MIB) as disk, created(SPILL, disk, 2 * MIB) as spill:
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "others").write_bytes(bytes(3 * MIB))
+        memory = mapped([spill], writable=True)
+        memory[:] = np.arange(2 * MIB) % 251
+        assert spill.path.read_bytes() == memory.tobytes()
+        del memory
+
+
+def test_a_disk_that_is_too_small_is_told_with_the_sizes_and_left_as_it_was(tmp_path: Path):
+    with small_disk(tmp_path / "disk", 2 * MIB) as disk:
+        with (
+            pytest.raises(
+                StorageError,
+                match=r"cannot reserve 3,145,728 bytes for its spill file in .*: No space left on device, "
+                r"[12],\d{3},\d{3} bytes are free; free the disk, lower dataBuffer\.spill\.limit or choose another directory",
+            ),
+            created(SPILL, disk, 3 * MIB),
+        ):
+            pass
+        assert list(disk.iterdir()) == []
+
+
+def test_a_directory_that_is_read_only_is_named(tmp_path: Path):
+    with (
+        small_disk(tmp_path / "disk", MIB, "ro") as disk,
+        pytest.raises(
+            StorageError, match=r"cannot create its spill file in .*/disk: Read-only file system; dataBuffer"
+        ),
+        created(SPILL, disk, 4096),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (
+            SPILL,
+            r"its spill file in .*/absent: No such file or directory; dataBuffer\.spill needs a directory on local",
+        ),
+        (ARENA, r"its arena in .*/absent: No such file or directory; mount a memory-backed volume"),
+    ],
+)
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path, kind: Kind, words: str):
+    with pytest.raises(StorageError, match=words), created(kind, tmp_path / "absent", 4096):
+        pass
+
+
+def test_a_file_system_that_reserves_nothing_is_refused(tmp_path: Path):
+    """As ramfs, which has no size at all."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "ramfs", "ramfs", disk], capture_output=True).returncode:
+        pytest.skip("only root may mount a file system")
+    try:
+        with (
+            pytest.raises(
+                StorageError, match="cannot reserve room for the data buffer's spill file.* as ext4, XFS and"
+            ),
+            created(SPILL, disk, 4096),
+        ):
+            pass
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_leftovers_are_files_of_the_kind_that_nobody_holds(tmp_path: Path):
+    (tmp_path / f"{SPILL.prefix}killed").write_bytes(b"rows")
+    (tmp_path / f"{ARENA.prefix}another").write_bytes(b"rows")
+    (tmp_path / "users").write_text("kept")
+    with created(SPILL, tmp_path, 4096) as first, created(SPILL, tmp_path, 4096) as second:
+        assert {path.name for path in tmp_path.iterdir()} == {
+            first.path.name,
+            second.path.name,
+            f"{ARENA.prefix}another",
+            "users",
+        }

@@ -22,6 +22,8 @@ from rljob_worker.databuffer.tests.gang import Gang, start
 END_SECONDS = 60.0
 """A gang that has lost a process has ended by then, all of it."""
 START_SECONDS = 300.0
+PATIENCE = {"RLJOB_BUFFER_RETRY_SECONDS": "10", "RLJOB_BUFFER_START_SECONDS": "300"}
+"""About as in a job, and not as in tests; twice as much of the first where the cores are shared."""
 LOOK_SECONDS = 2.0
 
 
@@ -67,7 +69,7 @@ def begin(directory: Path, number: int, memory: str, spill: str) -> Life:
     gang.write_files()
     (directory / "peers.json").unlink(missing_ok=True)
     for name, host in gang.hosts():
-        gang.processes[f"{name}-{host}"] = start(gang, name, host, RLJOB_ATTEMPT=str(number))
+        gang.processes[f"{name}-{host}"] = start(gang, name, host, RLJOB_ATTEMPT=str(number), **PATIENCE)
     for name, process in gang.processes.items():
         assert process.stdout is not None
         gang.ready[name] = json.loads(process.stdout.readline())

@@ -47,7 +47,7 @@ class EmulatedHost:
             retry_seconds=RETRY_SECONDS,
             start_seconds=RETRY_SECONDS,
         )
-        self._server = serve_peers("grpc+tcp://127.0.0.1:0", identity, life, plan.groups, self)
+        self._server = serve_peers("127.0.0.1:0", identity, life, plan.groups, self)
         self.port: int = self._server.port
 
     def report(self, to: Host, step: int) -> None:

@@ -13,6 +13,11 @@ def token_secret_name(job: str) -> str:
     return f"{job}-token"
 
 
+def tls_secret_name(job: str, attempt: int) -> str:
+    """The Secret with the certificates of one attempt's data buffers."""
+    return f"{job}-tls-a{attempt}"
+
+
 def service_name(job: str) -> str:
     """The headless Service, which is the domain of the pods' host names; a Service's name begins with a letter."""
     return job if job[0].isalpha() else f"rljob-{job}"

@@ -111,7 +111,9 @@ class Reconciler:
         self, job: Job, memory: Memory, context: JobContext | None, seen: tuple[PodFacts, ...], decision: Decision
     ) -> float | None:
         children = Children(self._cluster, job.key.namespace, job.key.name, job.uid)
-        actions = Actions(self._cluster, children, self._pods, self._gangs, job.key, job.uid, self._new_token)
+        actions = Actions(
+            self._cluster, children, self._pods, self._gangs, job.key, job.uid, self._new_token, self._clock
+        )
         if decision.creates_pods and context is not None:
             known = names.plan_config_map_name(job.key.name, context.plan_hash)
             memory.plans = {known: context.plan}

@@ -10,7 +10,7 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 OWN_LABEL_PREFIX = f"{keys.GROUP}/"
-OWN_VOLUMES = frozenset({"plan", "token", "socket", "arena"})
+OWN_VOLUMES = frozenset({"plan", "token", "tls", "socket", "arena"})
 
 _OWN_FIELDS: Mapping[str, tuple[str, str]] = {
     "hostname": ("pods find each other by it", "Leave it out."),

@@ -21,13 +21,12 @@ def check_unbuilt(subject: Subject) -> Iterator[Problem]:
 def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     """(path, value, whether it is built, what to write) of every setting that is ahead of the code."""
     spec = subject.spec
-    training, rollout, data_buffer = spec.training, spec.rollout, spec.data_buffer
+    training, rollout = spec.training, spec.rollout
     yield "training.engine", training.engine, training.engine == "FSDP", "Write FSDP."
     yield "training.parallelism.tensor", training.parallelism.tensor, training.parallelism.tensor == 1, "Write 1."
     yield "training.parallelism.context", training.parallelism.context, training.parallelism.context == 1, "Write 1."
     yield "rollout.engine", rollout.engine, rollout.engine == "Transformers", "Write Transformers."
     yield "rollout.parallelism.tensor", rollout.parallelism.tensor, rollout.parallelism.tensor == 1, "Write 1."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
-    yield "dataBuffer.tls", data_buffer.tls, not data_buffer.tls, "Write false."
     for i, tracker in enumerate(spec.monitoring.trackers):
         yield f"monitoring.trackers[{i}]", tracker, tracker in BUILT_TRACKERS, f"Write {', '.join(BUILT_TRACKERS)}."

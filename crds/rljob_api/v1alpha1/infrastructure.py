@@ -184,7 +184,8 @@ class DataBufferSpec(ApiModel):
     """Where rows go that do not fit in memory. Weights stay in memory. Unset: rows wait, up to the deadline."""
 
     tls: bool = False
-    """Whether data buffers talk over mutual TLS. Default false."""
+    """Whether data buffers of different hosts talk over mutual TLS, with certificates that every attempt issues anew.
+    Collectives of an engine stay as they are. Default false."""
 
     deadline_seconds: float = Field(default=600, gt=0)
     """How long a worker waits for rows or for space before it names who is late and gives up, in seconds.

@@ -19,6 +19,8 @@ ENV_ATTEMPT = "RLJOB_ATTEMPT"
 ENV_PEERS = "RLJOB_PEERS"
 ENV_BUFFER = "RLJOB_BUFFER"
 ENV_TOKEN_FILE = "RLJOB_TOKEN_FILE"
+ENV_TLS_DIR = "RLJOB_TLS_DIR"
+"""Where a data buffer finds its certificate; for a job with `dataBuffer.tls`."""
 ENV_RUN_DIR = "RLJOB_RUN_DIR"
 ENV_LOCAL_RANK = "RLJOB_LOCAL_RANK"
 ENV_METRICS_PORT = "RLJOB_METRICS_PORT"
@@ -36,6 +38,11 @@ ENV_RANK_TABLE_SECONDS = "RLJOB_RANK_TABLE_SECONDS"
 
 OWN_ENVIRONMENT = frozenset(value for name, value in list(globals().items()) if name.startswith("ENV_"))
 """Variables by which a process knows who it is; a job's `env` cannot set them."""
+
+# Files of a data buffer's certificate, PEM.
+TLS_AUTHORITY = "ca.crt"
+TLS_CERTIFICATE = "tls.crt"
+TLS_KEY = "tls.key"
 
 # Ports of a pod. Locally the system chooses them.
 PORT_BUFFER = 8815

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 
+from rljob_operator import names
 from rljob_operator.acting.bulk import for_each
 from rljob_operator.acting.children import Children
 from rljob_operator.acting.gangs import GangActions
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
-from rljob_operator.cluster.kinds import RLJOB
+from rljob_operator.cluster.kinds import RLJOB, SECRET
+from rljob_operator.manifests.certificates import tls_secret
 from rljob_operator.manifests.children import static_children
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext, Manifest
@@ -35,6 +38,7 @@ class Actions:
         key: Key,
         uid: str,
         new_token: Callable[[], str],
+        clock: Callable[[], float],
     ) -> None:
         self._children = children
         self._pods = pods
@@ -43,6 +47,7 @@ class Actions:
         self._key = key
         self._uid = uid
         self._new_token = new_token
+        self._clock = clock
 
     async def run(
         self, decision: Decision, context: JobContext | None, seen: Sequence[PodFacts], *, heals: bool
@@ -69,9 +74,16 @@ class Actions:
             await self._children.make(child)
         for child in (token_secret(context, self._new_token()), *rank_tables(context, attempt)):
             await self._children.make_once(child)
+        if context.spec.data_buffer.tls:
+            await self._issue_certificates(context, attempt)
         there = {pod["metadata"]["name"] for pod in self._pods.of(self._key) if is_child_of(pod, self._uid)}
         missing = (pod for pod in await self._rendered(context, attempt) if pod["metadata"]["name"] not in there)
         await for_each(missing, self._create_pod)
+
+    async def _issue_certificates(self, context: JobContext, attempt: int) -> None:
+        if await self._children.existing(SECRET, names.tls_secret_name(context.name, attempt)) is None:
+            now = datetime.fromtimestamp(self._clock(), UTC)
+            await self._children.make_once(tls_secret(context, attempt, now))
 
     async def _rendered(self, context: JobContext, attempt: int) -> Iterable[Manifest]:
         gang = self._gangs.of(context)

@@ -1,5 +1,6 @@
 """Children of a job as plain data.  Pure: nothing here speaks to a cluster."""
 
+from rljob_operator.manifests.certificates import tls_secret
 from rljob_operator.manifests.children import child_problems, pod_security_problem, static_children
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext, Manifest, Placement, PodSettings
@@ -16,5 +17,6 @@ __all__ = [
     "pods",
     "rank_tables",
     "static_children",
+    "tls_secret",
     "token_secret",
 ]

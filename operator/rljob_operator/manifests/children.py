@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rljob_operator.manifests.certificates import tls_size_problem
 from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.monitoring import pod_monitor
@@ -25,8 +26,8 @@ def static_children(context: JobContext) -> list[Manifest]:
 
 def child_problems(context: JobContext) -> list[str]:
     """Why children of this job cannot be made, whatever the cluster looks like; empty when they can."""
-    size = plan_size_problem(context)
-    return [*([size] if size else []), *_image_problems(context)]
+    sizes = (plan_size_problem(context), tls_size_problem(context))
+    return [*(size for size in sizes if size), *_image_problems(context)]
 
 
 def pod_security_problem(context: JobContext, namespace_labels: Mapping[str, str]) -> str | None:

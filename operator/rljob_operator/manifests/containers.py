@@ -56,7 +56,7 @@ def worker(context: JobContext, group: GroupPlan, host: int, attempt: int, volum
         },
         "securityContext": container_security_context(capabilities(context, group)),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [each.mount for each in volumes],
+        "volumeMounts": [each.mount for each in volumes if each.worker],
     }
 
 

@@ -19,6 +19,7 @@ from rljob_operator.manifests.paths import (
     SCRATCH,
     SOCKET,
     SPILL,
+    TLS_DIRECTORY,
     TOKEN_FILE,
     rank_table_path,
 )
@@ -57,6 +58,8 @@ def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+    if context.spec.data_buffer.tls:
+        own[keys.ENV_TLS_DIR] = TLS_DIRECTORY
     return _as_list(own)
 
 

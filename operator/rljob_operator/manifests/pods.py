@@ -60,7 +60,7 @@ def vendor_annotations(context: JobContext, profile: AcceleratorProfile) -> dict
 
 
 def _spec(context: JobContext, group: GroupPlan, host: int, attempt: int) -> Manifest:
-    profile, volumes = context.profile(group), mounted_volumes(context, group, attempt)
+    profile, volumes = context.profile(group), mounted_volumes(context, group, host, attempt)
     optional = {
         "affinity": affinity(context, group, attempt),
         "imagePullSecrets": _pull_secrets(context),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
+from rljob_operator.manifests.certificates import tls_items
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.paths import (
     ARENA,
@@ -17,6 +18,7 @@ from rljob_operator.manifests.paths import (
     SCRATCH,
     SOCKET_DIRECTORY,
     SPILL,
+    TLS_DIRECTORY,
     TOKEN_DIRECTORY,
     TOKEN_KEY,
 )
@@ -33,13 +35,16 @@ class Mounted:
     volume: Manifest
     mount: Manifest
     buffer: bool
-    """Whether the data buffer sees it too; the workers see all."""
+    """Whether the data buffer sees it."""
+    worker: bool = True
+    """Whether the workers see it."""
 
 
-def mounted_volumes(context: JobContext, group: GroupPlan, attempt: int) -> list[Mounted]:
+def mounted_volumes(context: JobContext, group: GroupPlan, host: int, attempt: int) -> list[Mounted]:
     """Every volume of a pod of `group`."""
     return [
         *_shared(context),
+        *_certificates(context, group, host, attempt),
         *_workers_own(context),
         *_users(context),
         *_vendors(context, group, attempt),
@@ -66,6 +71,15 @@ def _shared(context: JobContext) -> list[Mounted]:
         _mounted("arena", arena, ARENA, buffer=True),
         *([_mounted("spill", spill, SPILL, buffer=True)] if spill else []),
     ]
+
+
+def _certificates(context: JobContext, group: GroupPlan, host: int, attempt: int) -> list[Mounted]:
+    """The data buffer's alone: workers speak with it through a socket of the pod."""
+    if not context.spec.data_buffer.tls:
+        return []
+    name = names.tls_secret_name(context.name, attempt)
+    secret = {"secretName": name, "defaultMode": READABLE, "items": tls_items(group, host)}
+    return [_mounted("tls", {"secret": secret}, TLS_DIRECTORY, buffer=True, worker=False, read_only=True)]
 
 
 def _workers_own(context: JobContext) -> list[Mounted]:
@@ -110,8 +124,10 @@ def rank_table_name(context: JobContext, pattern: str, attempt: int) -> str:
     return pattern.format(gang=names.pod_group_name(context.name, attempt))
 
 
-def _mounted(name: str, source: Manifest, path: str, *, buffer: bool = False, read_only: bool = False) -> Mounted:
+def _mounted(
+    name: str, source: Manifest, path: str, *, buffer: bool = False, worker: bool = True, read_only: bool = False
+) -> Mounted:
     mount: Manifest = {"name": name, "mountPath": path}
     if read_only:
         mount["readOnly"] = True
-    return Mounted({"name": name, **source}, mount, buffer)
+    return Mounted({"name": name, **source}, mount, buffer, worker)

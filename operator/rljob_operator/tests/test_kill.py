@@ -134,3 +134,29 @@ def test_operator_killed_after_any_write_ends_where_an_undisturbed_one_ends(scri
         hunted = run(script, number)
         assert hunted.num_killed == 1
         assert outcome(hunted) == expected, f"killed after write {number}: {hunted.cluster.done[number - 1]}"
+
+
+def certificates(world: HuntedWorld) -> dict[str, list[str]]:
+    """Hosts that have a certificate, by Secret; each Secret was made once."""
+    made = [name for verb, kind, name in world.cluster.done if (verb, kind) == ("create", "Secret")]
+    assert len(made) == len(set(made))
+    return {each["metadata"]["name"]: sorted(each["stringData"]) for each in world.cluster.all(SECRET)}
+
+
+def test_an_attempts_certificates_are_issued_once_however_often_the_operator_dies() -> None:
+    """They differ from one issue to the next, and hosts of two issues refuse each other."""
+
+    def restarted(world: HuntedWorld) -> None:
+        world.to_running(dataBuffer={"tls": True}, **TWO_PODS)
+        world.end_worker(0, 137)
+        world.wait(3)
+        world.wait(2)
+        world.run_pods()
+        world.settle()
+
+    undisturbed = run(restarted)
+    hosts = ["ca.crt", "train-0.crt", "train-0.key", "train-1.crt", "train-1.key"]
+    expected = certificates(undisturbed)
+    assert expected == {f"{KEY.name}-tls-a1": hosts, f"{KEY.name}-tls-a2": hosts, f"{KEY.name}-token": ["token"]}
+    for number in range(1, undisturbed.cluster.num_writes + 1):
+        assert certificates(run(restarted, number)) == expected

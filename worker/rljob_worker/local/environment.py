@@ -55,6 +55,11 @@ class RunContext:
     def address_book(self) -> Path:
         return self.scratch / f"peers-{self.attempt}.json"
 
+    @property
+    def certificates(self) -> Path:
+        """Holds a directory for each host."""
+        return self.scratch / f"tls-{self.attempt}"
+
     def socket(self, group: str, host: int) -> Path:
         return self.scratch / f"{group}-{host}-{self.attempt}.sock"
 
@@ -85,6 +90,8 @@ def pod_environment(
         own[keys.ENV_SPILL_DIR] = str(context.run_dir / SPILL)
     if context.root.socket:
         own[ROOT] = context.root.socket
+    if context.plan.spec.data_buffer.tls:
+        own[keys.ENV_TLS_DIR] = str(context.certificates / f"{group.name}-{host}")
     base = {**WORKER_DEFAULTS, **{name: value for name, value in base.items() if name not in keys.OWN_ENVIRONMENT}}
     users = job_variables(context.plan)
     threads = thread_variables({**base, **users}, context.plan.num_workers, cores)

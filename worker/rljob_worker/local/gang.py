@@ -70,6 +70,8 @@ class Gang:
     def start(self) -> None:
         """Start the data buffers; launchers follow once every buffer serves."""
         self._context.log_dir.mkdir(parents=True, exist_ok=True)
+        if self._context.plan.spec.data_buffer.tls:
+            self._issue_certificates()
         for group in self._context.plan.groups:
             for host in range(group.replicas):
                 environment = pod_environment(os.environ, self._context, group, host, usable_cores())
@@ -77,6 +79,11 @@ class Gang:
                 command = self._commands.buffer
                 buffer = self._spawn(f"databuffer-{name}", command, environment, signal.SIGTERM)
                 self._pods.append(LocalPod(name, group.name, host, environment, buffer))
+
+    def _issue_certificates(self) -> None:
+        from rljob_worker.local.certificates import issue_here  # most jobs have no use for its 50 ms
+
+        issue_here(self._context.plan, self._context.attempt, self._context.certificates)
 
     def poll(self) -> GangEnd | None:
         """Take notice of what happened since the last call; the end, once there is one."""

@@ -48,13 +48,13 @@ def examples(tiny, tmp_path_factory):
     return folder
 
 
-def run_example(folder, name):
-    overrides = ["stop.steps=2", "data.batchSize=8", *CHANGED.get(name, ())]
+def run_example(folder, name, *more, runs="runs"):
+    overrides = ["stop.steps=2", "data.batchSize=8", *CHANGED.get(name, ()), *more]
     arguments = [part for override in overrides for part in ("--set", override)]
-    arguments += ["--runs-dir", str(folder / "runs")]
+    arguments += ["--runs-dir", str(folder / runs)]
     command = [sys.executable, "-m", "rljob_worker.cli", "run", str(folder / f"{name}.yaml"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    return Run(done.returncode, done.stdout + done.stderr, folder / "runs" / name)
+    return Run(done.returncode, done.stdout + done.stderr, folder / runs / name)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -123,3 +123,17 @@ check_what_it_shows = {
     "custom-stage": branches_are_joined,
     "custom-algorithm": own_parts_are_used,
 }
+
+
+def test_a_job_learns_the_same_when_its_data_buffers_speak_tls(examples):
+    plain = run_example(examples, "arithmetic-disaggregated", runs="plain")
+    secret = run_example(examples, "arithmetic-disaggregated", "dataBuffer.tls=true", runs="secret")
+    assert (plain.code, secret.code) == (0, 0), secret.output + secret.logs
+    assert learnt(secret.metrics) == learnt(plain.metrics)
+    assert {path.name for path in secret.directory.iterdir()} == {path.name for path in plain.directory.iterdir()}
+
+
+def learnt(steps):
+    """All that is no matter of time or of bytes on the way."""
+    varies = ("time/", "throughput/", "data/", "memory/", "process/")
+    return [{name: value for name, value in step.items() if not name.startswith(varies)} for step in steps]

@@ -40,7 +40,7 @@ REFUSED = [
     ({"spec": {"initContainers": [{"name": "worker"}]}}, ".initContainers[0].name", "one of containers"),
     *(
         ({"spec": {"volumes": [{"name": name, "emptyDir": {}}]}}, ".volumes[0].name", "meet on the volume")
-        for name in ("plan", "token", "socket", "arena")
+        for name in ("plan", "token", "tls", "socket", "arena")
     ),
     ({"sepc": {}}, ".sepc", "Did you mean spec?"),
     ({"spec": "x"}, ".spec", "not a mapping"),

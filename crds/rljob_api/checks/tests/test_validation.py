@@ -86,7 +86,6 @@ def test_the_full_example_is_only_ahead_of_the_code():
         ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "mapping of fields"),
         ("dataBuffer.spill={limit: 1Gi, directory: scratch}", "spec.dataBuffer.spill.directory", "^/"),
         ("dataBuffer.spill={directory: /scratch}", "spec.dataBuffer.spill.limit", "required"),
-        ("dataBuffer.tls=true", "spec.dataBuffer.tls", "not built yet"),
         ("monitoring.trackers=[TensorBoard, WandB]", "spec.monitoring.trackers[1]", "not built yet"),
         # names
         ("metadata.name=My_Run", "metadata.name", "Write my-run."),

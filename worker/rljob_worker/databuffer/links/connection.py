@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -13,6 +15,9 @@ from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.faults import Away, Refused, errors_of
 from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of
 from rljob_worker.databuffer.routes.hosts import Host
+
+if TYPE_CHECKING:
+    from rljob_worker.databuffer.links.credentials import Credentials
 
 MAX_BYTES = 256 << 20
 """The largest body of a call that a data buffer reads."""
@@ -28,19 +33,29 @@ OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 5000),
 ]
 RENEW_SECONDS = 2.0
+HANDSHAKE_SECONDS = 2.0
+"""How long finding out why a peer does not answer may take."""
 
 
 class Connection:
     """Calls may come from several threads; what goes wrong is raised as an error of ours that names the peer."""
 
     def __init__(
-        self, host: Host, book: AddressBook, identity: Identity, life: str, clock: Callable[[], float] = time.monotonic
+        self,
+        host: Host,
+        book: AddressBook,
+        identity: Identity,
+        life: str,
+        clock: Callable[[], float] = time.monotonic,
+        credentials: Credentials | None = None,
     ) -> None:
+        """credentials: for mutual TLS; None speaks plain text."""
         self.whom = f"the data buffer of host {host}"
         self._host = host
         self._book = book
         self._identity = identity
         self._own_life = life
+        self._credentials = credentials
         self._life: str | None = None
         self._headers = headers_of(identity, life, None)
         self._lock = threading.Lock()
@@ -59,13 +74,13 @@ class Connection:
 
     def act(self, action: str, body: bytes, seconds: float) -> bytes:
         """Call an action; returns its one answer."""
-        with errors_of(self.whom):
+        with self._errors(seconds):
             answers = self._open().do_action(flight.Action(action, body), self._options(seconds))
             return b"".join(answer.body.to_pybytes() for answer in answers)
 
     def stream(self, ticket: bytes, seconds: float) -> Iterator[pa.RecordBatch]:
         """Record batches, which may take up to `seconds` to the last. Nothing is asked before the first is."""
-        with errors_of(self.whom):
+        with self._errors(seconds):
             for chunk in self._open().do_get(flight.Ticket(ticket), self._options(seconds)):
                 yield chunk.data
 
@@ -93,6 +108,26 @@ class Connection:
                 address = self._book.find(self._host)
                 if address is None:
                     raise Away(f"{self.whom} is not in the address book yet")
-                self._client = flight.FlightClient(f"grpc+tcp://{address}", generic_options=OPTIONS)
+                self._client = self._client_to(address)
                 self._made = self._clock()
             return self._client
+
+    def _client_to(self, address: str) -> flight.FlightClient:
+        if self._credentials is None:
+            return flight.FlightClient(f"grpc+tcp://{address}", generic_options=OPTIONS)
+        return flight.FlightClient(f"grpc+tls://{address}", generic_options=OPTIONS, **self._credentials.of_client())
+
+    @contextmanager
+    def _errors(self, seconds: float) -> Iterator[None]:
+        """What goes wrong in the block as an error of ours; Refused where the peer is there, but has another
+        certificate than it should or does not take ours: that does not pass."""
+        try:
+            with errors_of(self.whom):
+                yield
+        except Away as error:
+            if self._credentials is None or error.timed_out or (address := self._book.find(self._host)) is None:
+                raise
+            reason = self._credentials.disagreement(address, min(seconds, HANDSHAKE_SECONDS))
+            if reason is None:
+                raise
+            raise Refused(f"{self.whom} {reason}") from error

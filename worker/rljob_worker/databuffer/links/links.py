@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,6 +23,9 @@ from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMes
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.work import Fails, Timer
 from rljob_worker.errors import PeerLost, RLJobError
+
+if TYPE_CHECKING:
+    from rljob_worker.databuffer.links.credentials import Credentials
 
 CALL_SECONDS = 5.0
 HURRIED_SECONDS = 0.5
@@ -56,6 +60,7 @@ class Links:
     fails: told of what `hears` raises, and of everything else that is no peer's fault.
     retry_seconds: how long a peer that has answered before may be away.
     start_seconds: the same for one that never has: pods do not start together.
+    credentials: for mutual TLS; None speaks plain text.
     """
 
     def __init__(
@@ -72,8 +77,10 @@ class Links:
         start_seconds: float,
         call_seconds: float = CALL_SECONDS,
         clock: Clock = time.monotonic,
+        credentials: Credentials | None = None,
     ) -> None:
         self._book = book
+        self._credentials = credentials
         self._identity = identity
         self._life = life
         self._inbox = Inbox(hears, fails)
@@ -195,7 +202,7 @@ class Links:
     def _peer(self, host: Host) -> _Peer:
         assert host != self._identity.pod, "a data buffer does not call itself"
         if host not in self._peers:
-            connection = Connection(host, self._book, self._identity, self._life, self._clock)
+            connection = Connection(host, self._book, self._identity, self._life, self._clock, self._credentials)
             self._peers[host] = _Peer(host, connection)
         return self._peers[host]
 

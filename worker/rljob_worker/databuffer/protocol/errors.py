@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import PeerLost, RLJobError
 
 
@@ -15,3 +16,9 @@ class OutOfOrder(RLJobError):
 
 class Malformed(PeerLost):
     """Bytes that are no message: from somebody who is not one of us, or damaged."""
+
+
+class NotValidNow(RLJobError):
+    """A certificate whose time has not come or is over. The next attempt gets new ones: exit code 75."""
+
+    exit_code = ExitCode.RETRY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.book import AddressBook
@@ -37,6 +37,9 @@ from rljob_worker.databuffer.work import Timer, Work
 from rljob_worker.errors import PeerLost, RLJobError
 from rljob_worker.report import merge_reports
 
+if TYPE_CHECKING:
+    from rljob_worker.databuffer.links.credentials import Credentials
+
 NUM_WORK_THREADS = 4
 NUM_STREAM_THREADS = 32
 
@@ -56,6 +59,7 @@ class DataBuffer:
         fan_out: int,
         retry_seconds: float,
         start_seconds: float,
+        credentials: Credentials | None = None,
     ) -> None:
         self.plan, self.here = plan, identity.pod
         self.places, self.memory, self.metrics = places, memory, metrics
@@ -75,6 +79,7 @@ class DataBuffer:
             timer=self._timer,
             retry_seconds=retry_seconds,
             start_seconds=start_seconds,
+            credentials=credentials,
         )
         self.lateness = Lateness(self.here, self.shape, self.links, self.peer_side.answer)
         self.weights_routes = WeightsRoutes.of(plan)

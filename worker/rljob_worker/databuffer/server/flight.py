@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -25,6 +25,9 @@ from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, Questio
 from rljob_worker.databuffer.protocol.worker_side import WorkerAnswer, WorkerRequest
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import RLJobError
+
+if TYPE_CHECKING:
+    from rljob_worker.databuffer.links.credentials import Credentials
 
 MAX_TICKET_BYTES = 64 << 10
 SHOWN_CHARACTERS = 40
@@ -63,31 +66,54 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         actions: Mapping[str, Action],
         streams: Stream | None = None,
         max_bytes: int = MAX_BYTES,
+        credentials: Credentials | None = None,
     ) -> None:
+        """credentials: for mutual TLS, which a location of grpc+tls needs."""
         self._actions = actions
+        self._knows_certificates = credentials is not None
         self._streams = streams
         self._max_bytes = max_bytes
-        super().__init__(location, middleware={MIDDLEWARE: fence})
+        tls = {} if credentials is None else credentials.of_server()
+        super().__init__(location, middleware={MIDDLEWARE: fence}, **tls)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[pa.Buffer]:
-        name = action.type
+        name, caller = action.type, self._caller(context)
         with _by_name(name[:SHOWN_CHARACTERS]):
             if name not in self._actions:
                 raise Malformed(f"there is no action {name[:SHOWN_CHARACTERS]!r}, only {', '.join(self._actions)}")
             _check_size(name, action.body.size, self._max_bytes)
-            return [pa.py_buffer(self._actions[name](context.get_middleware(MIDDLEWARE), action.body))]
+            return [pa.py_buffer(self._actions[name](caller, action.body))]
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        caller = self._caller(context)
         with _by_name("a stream"):
             if self._streams is None:
                 raise Malformed("there are no streams for workers")
             _check_size("a ticket", len(ticket.ticket), MAX_TICKET_BYTES)
-            schema, batches = self._streams(context.get_middleware(MIDDLEWARE), ticket.ticket)
+            schema, batches = self._streams(caller, ticket.ticket)
         return flight.GeneratorStream(schema, _named(batches))
 
+    def _caller(self, context: flight.ServerCallContext) -> Caller:
+        """Who calls, as the headers say, and where there are certificates as the caller's does."""
+        caller: Caller = context.get_middleware(MIDDLEWARE)
+        if self._knows_certificates and (shown := context.peer_identity()) != str(caller.identity.pod).encode():
+            found = shown.decode(errors="replace")
+            raise flight.FlightUnauthorizedError(f"host {caller.identity.pod} shows the certificate of {found}")
+        return caller
 
-def serve_peers(location: str, ours: Identity, life: str, groups: Sequence[GroupPlan], side: PeerSide) -> FlightServer:
-    """The side for other data buffers: actions deliver and ask, streams by ticket."""
+
+def serve_peers(
+    address: str,
+    ours: Identity,
+    life: str,
+    groups: Sequence[GroupPlan],
+    side: PeerSide,
+    credentials: Credentials | None = None,
+) -> FlightServer:
+    """The side for other data buffers, at host:port: actions deliver and ask, streams by ticket.
+
+    credentials: for mutual TLS; None takes plain text.
+    """
 
     def deliver(caller: Caller, body: pa.Buffer) -> bytes:
         return side.take(caller.identity.pod, caller.life, read_envelope(body)).encode()
@@ -99,7 +125,8 @@ def serve_peers(location: str, ours: Identity, life: str, groups: Sequence[Group
         return side.stream(read_ticket(ticket))
 
     fence = Fence(ours, life, Side.PEERS, groups)
-    return FlightServer(location, fence, {"deliver": deliver, "ask": ask}, stream)
+    location = f"grpc+tcp://{address}" if credentials is None else f"grpc+tls://{address}"
+    return FlightServer(location, fence, {"deliver": deliver, "ask": ask}, stream, credentials=credentials)
 
 
 def serve_workers(

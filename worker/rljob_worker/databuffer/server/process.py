@@ -12,13 +12,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.keys import ENV_TLS_DIR
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.token import read_token
+from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.flight import serve_peers, serve_workers
@@ -29,6 +32,9 @@ from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.lifeline import die_with
 from rljob_worker.ports import check_free
 
+if TYPE_CHECKING:
+    from rljob_worker.databuffer.links.credentials import Credentials
+
 MAX_SOCKET_PATH = 107
 SWITCH_SECONDS = 0.0005
 """Many threads wait for sockets here and few compute: an answer must not wait 5 ms for another thread's turn."""
@@ -38,15 +44,17 @@ SWITCH_SECONDS = 0.0005
 class Settings:
     """The environment of a data buffer, parsed once.
 
-    Beside what every process of a pod gets: RLJOB_BUFFER_PORT (0: the system chooses, and only this machine connects),
-    RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm), RLJOB_SPILL_DIR (where the job spills and names no
-    directory), RLJOB_READY_FILE (the ready line goes there instead of standard output), RLJOB_BUFFER_RETRY_SECONDS (5),
-    RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
+    Beside what every process of a pod gets: RLJOB_TLS_DIR (where the job has dataBuffer.tls), RLJOB_BUFFER_PORT (0: the
+    system chooses, and only this machine connects), RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm),
+    RLJOB_SPILL_DIR (where the job spills and names no directory), RLJOB_READY_FILE (the ready line goes there instead
+    of standard output), RLJOB_BUFFER_RETRY_SECONDS (5), RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
     """
 
     plan: Plan
     identity: Identity
-    peers: str
+    peers: AddressBook
+    credentials: Credentials | None
+    """None: the job has no dataBuffer.tls."""
     socket: Path
     arena_directory: Path
     ready_file: Path | None
@@ -77,12 +85,15 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         group=required("RLJOB_GROUP"),
         host=int(required("RLJOB_HOST_INDEX")),
     )
+    peers = AddressBook(required("RLJOB_PEERS"), plan.job)
+    tls_directory = Path(required(ENV_TLS_DIR)) if plan.spec.data_buffer.tls else None
     port = int(environment.get("RLJOB_BUFFER_PORT", "0"))
     ready, spill = environment.get("RLJOB_READY_FILE"), plan.spec.data_buffer.spill
     return Settings(
         plan=plan,
         identity=identity,
-        peers=required("RLJOB_PEERS"),
+        peers=peers,
+        credentials=_credentials(tls_directory, peers, identity.pod) if tls_directory else None,
         socket=_socket(required("RLJOB_BUFFER")),
         arena_directory=Path(environment.get("RLJOB_ARENA_DIR", "/dev/shm")),
         ready_file=Path(ready) if ready else None,
@@ -97,6 +108,15 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         start_seconds=float(environment.get("RLJOB_BUFFER_START_SECONDS", "300")),
         fan_out=int(environment.get("RLJOB_BUFFER_FAN_OUT", str(FAN_OUT))),
     )
+
+
+def _credentials(directory: Path, peers: AddressBook, here: Host) -> Credentials:
+    """Checked against the name by which the others call this host, where that is known before they do."""
+    from rljob_worker.databuffer.links.credentials import read_credentials  # most jobs have no use for its 50 ms
+
+    address = peers.find(here)
+    called = () if address is None else (address.rpartition(":")[0],)
+    return read_credentials(directory, (str(here), *called))
 
 
 def _socket(path: str) -> Path:
@@ -119,19 +139,20 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
             identity,
             places,
             mapped(places, writable=True),
-            AddressBook(settings.peers, plan.job),
+            settings.peers,
             metrics,
             fan_out=settings.fan_out,
             retry_seconds=settings.retry_seconds,
             start_seconds=settings.start_seconds,
+            credentials=settings.credentials,
         )
         settings.socket.unlink(missing_ok=True)
         stack.callback(settings.socket.unlink, missing_ok=True)
         local = serve_workers(f"grpc+unix://{settings.socket}", identity, buffer.life, plan.groups, WorkerSide(buffer))
         stack.callback(local.shutdown)
         check_free("the data buffer", settings.listen, settings.port, "RLJOB_BUFFER_PORT")
-        location = f"grpc+tcp://{settings.listen}:{settings.port}"
-        remote = serve_peers(location, identity, buffer.life, plan.groups, buffer.peer_side)
+        address = f"{settings.listen}:{settings.port}"
+        remote = serve_peers(address, identity, buffer.life, plan.groups, buffer.peer_side, settings.credentials)
         stack.callback(remote.shutdown)
         check_free("the data buffer's metrics", settings.listen, settings.metrics_port, "RLJOB_METRICS_PORT")
         scraped = MetricsServer(metrics, settings.listen, settings.metrics_port)

@@ -21,6 +21,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.server.process import serving, settings_from
+from rljob_worker.local.certificates import issue_here
 from rljob_worker.tests.documents import job
 
 TOKEN = "a-secret-of-the-job"
@@ -76,9 +77,10 @@ def plan_of(
     deadline_seconds: float = 10.0,
     mini_batch_rows: int | None = None,
     weights: tuple[str, str] | None = None,
+    tls: bool = False,
 ) -> Plan:
     """`edges`: "a->b" to its columns. `weights`: groups of the training and of the generating engine."""
-    data_buffer = {"memory": memory, "spill": spill, "deadlineSeconds": deadline_seconds}
+    data_buffer = {"memory": memory, "spill": spill, "deadlineSeconds": deadline_seconds, "tls": tls}
     engines: list[EnginePlan] = []
     weight_edges: tuple[WeightEdge, ...] = ()
     if weights:
@@ -170,6 +172,7 @@ class Gang:
             "RLJOB_PEERS": str(self.directory / "peers.json"),
             "RLJOB_BUFFER": str(self.directory / f"{name}.sock"),
             "RLJOB_TOKEN_FILE": str(self.directory / "token"),
+            "RLJOB_TLS_DIR": str(self.directory / "tls" / name),
             "RLJOB_ARENA_DIR": str(self.directory),
             "RLJOB_SPILL_DIR": str(self.directory),
             "RLJOB_BUFFER_RETRY_SECONDS": "0.5",
@@ -183,6 +186,8 @@ class Gang:
     def write_files(self) -> None:
         (self.directory / "plan.json").write_text(json.dumps(self.plan.to_json()))
         (self.directory / "token").write_text(TOKEN + "\n")
+        if self.plan.spec.data_buffer.tls:
+            issue_here(self.plan, 1, self.directory / "tls")
 
     def write_book(self) -> None:
         book = {

@@ -86,7 +86,7 @@ def lying(plan: Plan, directory: Path, name: str, index: int) -> Iterator[tuple[
             start_seconds=5.0,
         )
         liar = Liar(links)
-        with serve_peers("grpc+tcp://127.0.0.1:0", here, "liar", plan.groups, liar) as server:
+        with serve_peers("127.0.0.1:0", here, "liar", plan.groups, liar) as server:
             gang.ready[f"{name}-{index}"] = {"port": server.port}
             gang.write_book()
             yield gang, liar

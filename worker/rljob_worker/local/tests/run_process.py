@@ -3,6 +3,7 @@
 script       what the workers do (see fake_worker.py)
 groups       [[name, replicas, workers per pod], ...]
 maxRestarts  restarts on exit code 75 or death by signal
+tls          whether data buffers get certificates
 resume       what the first attempt starts from
 bufferCode   data buffers exit with this at once
 """
@@ -36,7 +37,12 @@ def main(run_dir, options_text):
     directory = RunDirectory(Path(run_dir))
     directory.prepare()
     policy = {"maxRestarts": options.get("maxRestarts", 0)}
-    plan = plan_of(directory.name, groups=options.get("groups", ()), failurePolicy=policy)
+    plan = plan_of(
+        directory.name,
+        groups=options.get("groups", ()),
+        failurePolicy=policy,
+        dataBuffer={"tls": options.get("tls", False)},
+    )
     directory.write(directory.plan, plan.canonical_json())
     launch = Launch(
         directory=directory,

@@ -51,6 +51,12 @@ def test_rows_go_to_the_runs_own_disk_unless_the_job_names_another():
     assert spill_of(spill={"limit": "1Gi", "directory": "/nvme"}) is spill_of() is None
 
 
+def test_a_pod_of_a_job_with_tls_knows_where_its_certificate_is():
+    plan = plan_of(groups=[("train", 2, 2)], dataBuffer={"tls": True})
+    environment = pod_environment({}, context(plan), plan.group("train"), 1, cores=8)
+    assert environment["RLJOB_TLS_DIR"] == "/tmp/x/tls-3/train-1"
+
+
 def test_what_the_user_says_of_memory_wins():
     plan = plan_of()
     environment = pod_environment({"MALLOC_TRIM_THRESHOLD_": "131072"}, context(plan), plan.group("train"), 0, cores=8)

@@ -63,6 +63,20 @@ def test_a_job_of_two_groups_runs_to_its_end(run_dir):
     assert (run_dir / "token").stat().st_mode & 0o777 == 0o600
 
 
+def test_every_attempt_gets_certificates_of_its_own(run_dir):
+    script = {"*": [["say_environment", "RLJOB_TLS_DIR"], ["exit", 75]]}
+    code, output = run(run_dir, groups=[["train", 2, 1]], script=script, tls=True, maxRestarts=1)
+    assert code == 75, output
+    places = [
+        (run_dir / "logs" / f"attempt-{attempt}" / f"worker-train-{host}-{host}.log").read_text()
+        for attempt in (1, 2)
+        for host in (0, 1)
+    ]
+    for place, end in zip(places, ["tls-1/train-0", "tls-1/train-1", "tls-2/train-0", "tls-2/train-1"], strict=True):
+        path = Path(place.partition("=")[2].strip())
+        assert str(path).endswith(end) and not path.exists()  # keys do not outlive a run
+
+
 def test_a_named_cause_ends_the_run(run_dir):
     words = {"code": 65, "step": 3, "cause": "BadData: no column answer in data/train.parquet"}
     script = {"train-1": [["words", words], ["exit", 65]], "*": [["hang"]]}

@@ -80,7 +80,7 @@ class Speaker:
         self.hears(sender, message)
 
     def serve(self, port: int) -> None:
-        self.server = serve_peers(f"grpc+tcp://127.0.0.1:{port}", identity(self.host), self.life, groups(), self)
+        self.server = serve_peers(f"127.0.0.1:{port}", identity(self.host), self.life, groups(), self)
 
     @property
     def address(self) -> str:

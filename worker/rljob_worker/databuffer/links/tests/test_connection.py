@@ -61,7 +61,7 @@ class Clock:
 @pytest.fixture
 def peer() -> Iterator[tuple[Side, str]]:
     side = Side()
-    with serve_peers("grpc+tcp://127.0.0.1:0", identity(PEER), "theirs", groups(), side) as server:
+    with serve_peers("127.0.0.1:0", identity(PEER), "theirs", groups(), side) as server:
         yield side, f"127.0.0.1:{server.port}"
 
 

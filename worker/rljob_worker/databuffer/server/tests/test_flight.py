@@ -76,7 +76,7 @@ class Here:
 @pytest.fixture(scope="module")
 def peers() -> Iterator[tuple[Here, str]]:
     here = Here()
-    with serve_peers("grpc+tcp://127.0.0.1:0", identity(HERE), LIFE, groups(), here) as server:
+    with serve_peers("127.0.0.1:0", identity(HERE), LIFE, groups(), here) as server:
         yield here, f"grpc+tcp://127.0.0.1:{server.port}"
 
 

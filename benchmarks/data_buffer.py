@@ -1,12 +1,13 @@
 """Rows from two producers to two consumers, put + repartition + get, between processes on one machine.
 
-    python benchmarks/data_buffer.py [--iterations 10] [--sizes 1 18 288]
+    python benchmarks/data_buffer.py [--iterations 10] [--sizes 1 18 288] [--tls]
 
 Nine ragged float32 columns, row lengths between half and one and a half times the mean. Every worker and every data
-buffer is a process. `mapped` and `one host` share a data buffer; `two hosts` cross a TCP socket. Seconds are medians
-from the start of all puts to the end of the slowest, then the same for the gets; `read` sums every value once more, as
-an engine's first pass would. GB/s counts the batch once over put + get. The ceilings move the same bytes without any
-of our code: one copy; a copy into shared memory and one out of it; the same with a TCP socket between them.
+buffer is a process. `mapped` and `one host` share a data buffer; `two hosts` cross a TCP socket, and --tls adds the
+same with dataBuffer.tls. Seconds are medians from the start of all puts to the end of the slowest, then the same for
+the gets; `read` sums every value once more, as an engine's first pass would. GB/s counts the batch once over put +
+get. The ceilings move the same bytes without any of our code: one copy; a copy into shared memory and one out of it;
+the same with a TCP socket between them.
 """
 
 from __future__ import annotations
@@ -45,14 +46,16 @@ class Case:
     name: str
     hosts: int
     balance: str
+    tls: bool = False
 
 
 CASES = (Case("mapped", 1, "None"), Case("one host", 1, "Tokens"), Case("two hosts", 2, "Tokens"))
+ENCRYPTED = Case("two hosts, TLS", 2, "Tokens", tls=True)
 
 
 def plan_for(case: Case, num_rows: int, num_bytes: int) -> Plan:
     balance, options = case.balance, {"batch_size": num_rows, "group_size": 1, "deadline_seconds": 120.0}
-    options["memory"] = f"{max(16, 3 * num_bytes >> 20)}Mi"
+    options |= {"memory": f"{max(16, 3 * num_bytes >> 20)}Mi", "tls": case.tls}
     pair, edges = Mesh(dp=2), {"a->b": COLUMNS}
     if case.hosts == 1:
         stages = [stage("a", "train", pair), stage("b", "train", pair, balance)]
@@ -193,12 +196,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--tls", action="store_true", help="two hosts once more, with dataBuffer.tls")
     options = parser.parse_args()
+    cases = (*CASES, ENCRYPTED) if options.tls else CASES
     print(
         f"{'path':<22}{'MB':>8}{'put ms':>9}{'get ms':>9}{'read ms':>9}{'GB/s':>8}{'of memcpy':>11}{'private MB':>12}"
     )
     for size in options.sizes:
-        measured = {case.name: measure(case, SHAPES[size], options.iterations) for case in CASES}
+        measured = {case.name: measure(case, SHAPES[size], options.iterations) for case in cases}
         num_bytes = int(measured["mapped"]["bytes"])
         limits = ceilings(num_bytes, options.iterations)
         for name, seconds in limits.items():

@@ -9,14 +9,30 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 BURST_BYTES = 256 << 10
 QUEUE_MILLISECONDS = 50
 
 
+class Place(NamedTuple):
+    """A namespace, its address, and the end of its link that is outside."""
+
+    name: str
+    address: str
+    device: str
+
+    def passed(self) -> tuple[int, int]:
+        """Bytes sent and received so far, headers included."""
+        figures = Path("/sys/class/net", self.device, "statistics")
+        sent, received = (int((figures / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
+        return sent, received
+
+
 @contextlib.contextmanager
-def namespaces(megabits: Sequence[float]) -> Iterator[list[tuple[str, str]]]:
-    """(name, address) of a namespace for each speed, in Mbit/s in both directions."""
+def namespaces(megabits: Sequence[float]) -> Iterator[list[Place]]:
+    """One for each speed, in Mbit/s in both directions."""
     tag = f"rl{os.getpid() % 10_000}"
     bridge, made = f"{tag}b", list[str]()
     try:
@@ -35,7 +51,7 @@ def namespaces(megabits: Sequence[float]) -> Iterator[list[tuple[str, str]]]:
             ip(f"-n {name} link set lo up")
             shape(outside, speed)
             shape("eth0", speed, name)
-            found.append((name, address))
+            found.append(Place(name, address, outside))
         yield found
     finally:
         for name in made:

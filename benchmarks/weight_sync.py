@@ -264,20 +264,20 @@ def linked(plan: Plan, directory: Path, megabits: float) -> Iterator[Gang]:
     with namespaces(speeds) as places:
         book: dict[str, list[str]] = {}
         try:
-            for (name, host), (namespace, address) in zip(gang.hosts(), places, strict=True):
+            for (name, host), place in zip(gang.hosts(), places, strict=True):
                 environment = gang.environment(name, host) | {
                     "RLJOB_PARENT_PIPE": "1",
                     "RLJOB_BUFFER_PORT": str(PORT),
                     "RLJOB_METRICS_PORT": str(SCRAPED),
                 }
                 gang.processes[f"{name}-{host}"] = subprocess.Popen(
-                    [*inside(namespace), sys.executable, "-m", "rljob_worker.databuffer"],
+                    [*inside(place.name), sys.executable, "-m", "rljob_worker.databuffer"],
                     env=os.environ | environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
                 )
-                book.setdefault(name, []).append(f"{address}:{PORT}")
+                book.setdefault(name, []).append(f"{place.address}:{PORT}")
             for process in gang.processes.values():
                 assert process.stdout is not None
                 process.stdout.readline()

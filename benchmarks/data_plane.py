@@ -1,0 +1,197 @@
+"""Our data buffers beside the field's data planes and the machine's ceilings: the same rows, put and got.
+
+    python benchmarks/data_plane.py [--sizes 1 18 288 2048] [--places one two] [--shapes padded ragged]
+                                    [--systems rljob ...] [--seconds 10] [--ranks 1 1] [--markdown FILE]
+
+Nine float32 columns; every writer and reader is a process. A round trip ends when the reader has all rows in ascending
+order, every column contiguous, in arrays of its own: `put` and then `get`, each from the first begin to the last end,
+and where `get` leaves rows in shared memory that the reader maps, `copy`; a worker of ours need not wait for that. Then
+the reader adds up every value (`read`), and the sums are compared with those of what was written; in the first turn
+every byte is.
+
+`one pod`: writer and reader on one host, one data buffer. `two pods`: two data buffers over loopback TCP, two nodes of
+Ray. TransferQueue and verl take the same way in both. The systems take turns, after one or two to warm up, until a
+system has had `--seconds` or ten turns; from 1 GB on one system after the other, for their memory. Milliseconds are
+medians, and the 95th percentile; CPU is that of all processes of a system in put, get and copy; `MB sent` is what went
+over the loopback device. Memory is the most that each kind of process had resident, pages that it shares with others
+included: those of a writer hold the rows that were made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from planes import ceilings, peers, rows
+from planes.ours import Ours
+from planes.rows import SHAPES, Case
+from planes.systems import ONE_POD, TWO_PODS, System, Turn, peaks, reset_peaks, take_turn
+
+PLACES = {"one": ONE_POD, "two": TWO_PODS}
+TURNS = 10
+WARM_UP_SECONDS = 4.0
+"""A second turn warms up where the first took less."""
+LARGE = 10**9
+"""Bytes of a case whose systems run one after the other."""
+
+
+class Course:
+    """The turns of one system on one case."""
+
+    def __init__(self, system: System, case: Case, expected: rows.Expected, budget: float) -> None:
+        self.system, self.case = system, case
+        self.turns: list[Turn] = []
+        self.peaks: dict[str, int] = {}
+        self._expected, self._budget = expected, budget
+        self._step = 0
+        self._spent = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.turns) >= TURNS or self._spent >= self._budget
+
+    def warm_up(self) -> None:
+        """Until nothing is new any more; what arrives in the first turn is compared byte by byte."""
+        for number in range(2):
+            begin = time.monotonic()
+            self._take()
+            if number == 0:
+                self._expected.check_prints([answer["found"] for answer in self.system.tell("verify", self._step)])
+            self.system.tell("release", self._step)
+            if time.monotonic() - begin > WARM_UP_SECONDS:
+                break
+        reset_peaks(self.system)
+
+    def go_on(self) -> None:
+        """One turn that counts."""
+        turn = self._take()
+        self.system.tell("release", self._step)
+        self._spent += turn.round_trip
+        self.turns.append(turn)
+        if self.is_over:
+            self.peaks = peaks(self.system)
+
+    def _take(self) -> Turn:
+        self._step += 1
+        turn, found = take_turn(self.system, self._step)
+        self._expected.check_sums(found)
+        return turn
+
+
+class Cases:
+    """What runs in one place."""
+
+    def __init__(self, names: Sequence[str], place: str, peers_process: Any, budget: float) -> None:
+        self._names, self._place, self._peers, self._budget = names, place, peers_process, budget
+
+    def measure(self, case: Case) -> list[Course]:
+        """All systems in turn; when their memory would not do for all at once, one after the other."""
+        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rljob-") as directory:
+            source = Path(directory) / "rows.npy"
+            rows.make(case, source)
+            expected = rows.Expected(case, source)
+            names = [name for name in self._names if self._is_here(name, case)]
+            together = [names] if case.num_bytes < LARGE else [[name] for name in names]
+            return [course for some in together for course in self._in_turn(some, case, source, expected)]
+
+    def _in_turn(self, names: Sequence[str], case: Case, source: Path, expected: rows.Expected) -> list[Course]:
+        with contextlib.ExitStack() as stack:
+            courses = []
+            for name in names:
+                system = self._start(name, case, source)
+                stack.callback(system.close)
+                courses.append(Course(system, case, expected, self._budget))
+            for course in courses:
+                course.warm_up()
+            while unfinished := [course for course in courses if not course.is_over]:
+                for course in unfinished:
+                    course.go_on()
+        return courses
+
+    def _is_here(self, name: str, case: Case) -> bool:
+        if name in ceilings.WAYS:
+            return ceilings.WAYS[name][0] == self._place and case.num_writers == case.num_readers
+        return True
+
+    def _start(self, name: str, case: Case, source: Path) -> System:
+        if name in ceilings.WAYS:
+            return ceilings.Ceiling(name, case, source)
+        return Ours(case, self._place, source) if name == Ours.name else peers.Peer(name, case, source, self._peers)
+
+
+HEADS = ("system", "put", "get", "copy", "round trip", "p95", "GB/s", "÷ rljob", "read", "CPU s", "MB sent", "turns")
+
+
+def table(courses: Sequence[Course]) -> list[str]:
+    """Markdown; the first system is the unit. Below it the memory."""
+    unit = middle(courses[0], "round_trip")
+    lines = ["| " + " | ".join(HEADS) + " |", "|---" + "|--:" * (len(HEADS) - 1) + "|"]
+    lines += ["| " + " | ".join(row(course, unit)) + " |" for course in courses]
+    memory = (
+        f"{course.system.name}: " + ", ".join(f"{name} {size / 1e6:.0f}" for name, size in course.peaks.items())
+        for course in courses
+    )
+    return [*lines, "", "Most resident MB: " + "; ".join(memory) + "."]
+
+
+def middle(course: Course, name: str) -> float:
+    return float(statistics.median(getattr(turn, name) for turn in course.turns))
+
+
+def row(course: Course, unit: float) -> list[str]:
+    whole = middle(course, "round_trip")
+    p95 = float(np.percentile([turn.round_trip for turn in course.turns], 95))
+    seconds = [*(middle(course, name) for name in ("put", "get", "copy")), whole, p95]
+    return [
+        course.system.name,
+        *(f"{each * 1e3:,.1f}" for each in seconds),
+        f"{course.case.num_bytes / whole / 1e9:.3f}",
+        f"{whole / unit:.2f}",
+        f"{middle(course, 'read') * 1e3:,.1f}",
+        f"{middle(course, 'cpu'):.3f}",
+        f"{middle(course, 'wire') / 1e6:,.1f}",
+        str(len(course.turns)),
+    ]
+
+
+def main() -> None:
+    everything = [Ours.name, *ceilings.WAYS, *peers.NAMES]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SHAPES), choices=list(SHAPES), help="megabytes")
+    parser.add_argument("--places", nargs="+", default=list(PLACES), choices=list(PLACES), help="number of pods")
+    parser.add_argument("--shapes", nargs="+", default=["padded", "ragged"], choices=["padded", "ragged"])
+    parser.add_argument("--systems", nargs="+", default=everything, choices=everything)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each system in each case")
+    parser.add_argument("--ranks", type=int, nargs=2, default=[1, 1], help="writers and readers")
+    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all that was started is ended
+    begin = time.monotonic()
+    cases = [Case(size, shape == "padded", *options.ranks) for size in options.sizes for shape in options.shapes]
+    text = [f"Load {os.getloadavg()[0]:.1f} at the start."]
+    print(text[0])
+    for place in map(PLACES.__getitem__, options.places):
+        theirs = [name for name in options.systems if name in peers.NAMES]
+        with peers.running(theirs, options.ranks, place, max(case.num_bytes for case in cases)) as process:
+            here = Cases(options.systems, place, process, options.seconds)
+            for case in cases:
+                lines = ["", f"### {place}, {case}", "", *table(here.measure(case))]
+                print("\n".join(lines), flush=True)
+                text += lines
+    print(f"\n{time.monotonic() - begin:.0f} s in all")
+    if options.markdown:
+        options.markdown.write_text("\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()

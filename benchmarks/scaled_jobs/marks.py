@@ -1,0 +1,59 @@
+"""Where a job stood whenever its last pod had ended a step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from emulated_job.processes import cpu_seconds
+from shaped_links import Place
+
+from scaled_jobs.load import Load, Measured
+
+
+@dataclass(frozen=True)
+class Mark:
+    """At one moment: the clock, processor seconds so far, (sent, received) of every link."""
+
+    when: float
+    cpu: float
+    links: list[tuple[int, int]]
+
+    @staticmethod
+    def now(processes: Sequence[int], places: Sequence[Place]) -> Mark:
+        return Mark(time.monotonic(), sum(map(cpu_seconds, processes)), [place.passed() for place in places])
+
+
+class Marks:
+    """Of every step."""
+
+    def __init__(self, pods: int, look: Callable[[], Mark]) -> None:
+        self._pods, self._look = pods, look
+        self._lock = threading.Lock()
+        self._counts: dict[int, int] = {}
+        self._marks: list[Mark] = []
+
+    def passed(self, step: int) -> None:
+        """A pod has ended a step."""
+        with self._lock:
+            self._counts[step] = self._counts.get(step, 0) + 1
+            if self._counts[step] == self._pods:
+                self._marks.append(self._look())
+
+    def measured(self, load: Load, way: str, memory: int) -> Measured:
+        """From the first mark to the last. The link is the busiest."""
+        begin, end = self._marks[0], self._marks[-1]
+        seconds, steps = end.when - begin.when, len(self._marks) - 1
+        passed = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(begin.links, end.links, strict=True)]
+        return Measured(
+            load=load,
+            way=way,
+            step_seconds=seconds / steps,
+            steps=steps,
+            cores=(end.cpu - begin.cpu) / seconds,
+            sent=max(sent for sent, _ in passed) / steps,
+            received=max(received for _, received in passed) / steps,
+            memory=memory,
+        )

@@ -39,6 +39,7 @@ ENVIRONMENT = {
     "PYTHONPATH": str(Path(__file__).parent),  # workers of Ray have it from their node
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",  # 15 by default: it would have to wait for everybody else
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
     "VERL_DATAPROTO_SERIALIZATION_METHOD": "numpy",  # the faster of its two

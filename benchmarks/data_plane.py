@@ -1,7 +1,7 @@
 """Our data buffers beside the field's data planes and the machine's ceilings: the same rows, put and got.
 
     python benchmarks/data_plane.py [--sizes 1 18 288 2048] [--places one two] [--shapes padded ragged]
-                                    [--systems rljob ...] [--seconds 10] [--ranks 1 1] [--markdown FILE]
+                                    [--systems rljob ...] [--seconds 10] [--ranks 1 1] [--write]
 
 Nine float32 columns; every writer and reader is a process. A round trip ends when the reader has all rows in ascending
 order, every column contiguous, in arrays of its own: `put` and then `get`, each from the first begin to the last end,
@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import docs_section
 import numpy as np
 from planes import ceilings, peers, rows
 from planes.ours import Ours
@@ -173,12 +174,12 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", default=everything, choices=everything)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each system in each case")
     parser.add_argument("--ranks", type=int, nargs=2, default=[1, 1], help="writers and readers")
-    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all that was started is ended
     begin = time.monotonic()
     cases = [Case(size, shape == "padded", *options.ranks) for size in options.sizes for shape in options.shapes]
-    text = [f"Load {os.getloadavg()[0]:.1f} at the start."]
+    text = [f"Load {os.getloadavg()[0]:.1f} at the start; {' '.join(sys.argv[1:]) or 'no arguments'}."]
     print(text[0])
     for place in map(PLACES.__getitem__, options.places):
         theirs = [name for name in options.systems if name in peers.NAMES]
@@ -189,8 +190,8 @@ def main() -> None:
                 print("\n".join(lines), flush=True)
                 text += lines
     print(f"\n{time.monotonic() - begin:.0f} s in all")
-    if options.markdown:
-        options.markdown.write_text("\n".join(text) + "\n")
+    if options.write:
+        docs_section.write("data plane", text)
 
 
 if __name__ == "__main__":

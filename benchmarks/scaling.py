@@ -1,6 +1,6 @@
 """One job on 2 to 64 pods: its rows over our data buffers, and the classic way through one controller. As root.
 
-    python benchmarks/scaling.py [--pods 2 4 8 16 32 64] [--steps 3] [--rows 16] [--tokens 8192] [--megabits 40]
+    python benchmarks/scaling.py [--pods 2 4 8 16 32 64] [--steps 3] [--rows 16] [--tokens 8192] [--write]
     python benchmarks/scaling.py --context [--pods 8]       rows of 8k to 64k tokens
 
 Real: the data buffers, a process each, every value of every row, the routes, the reports and the verdicts. Emulated:
@@ -13,7 +13,7 @@ rows out with the same function as our data buffers, and sends views of that mem
 A step lasts from the end of the last pod's to the end of the next, after one to warm up; the classic way takes fewer of
 them. `efficiency`: tokens per second and pod, against 2 pods. `link`: what the busiest link sent and received; in the
 classic way it is the controller's. Afterwards a cost model is fitted and projected to 1,024 hosts, beside what
-DistFlow publishes. Plots go to docs/.
+DistFlow publishes. --write puts tables and plots into docs/.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
+import docs_section
 from plots import Axis, Line, plot
 from scaled_jobs import classic, ours
 from scaled_jobs.load import Load, Measured
 from scaled_jobs.model import Model
 
-DOCS = Path(__file__).parents[1] / "docs"
 CONTEXTS = (8192, 16384, 32768, 65536)
 CONTEXT_ROWS = 4
 """Of a pod, so that the longest take no longer than sixteen of the shortest."""
@@ -141,8 +140,7 @@ def main() -> None:
     parser.add_argument("--megabits", type=float, default=40.0, help="of every link, in both directions")
     parser.add_argument("--speed", type=float, default=32768.0, help="tokens that a pod computes in a second")
     parser.add_argument("--context", action="store_true")
-    parser.add_argument("--markdown", type=Path, help="also write what is printed to this file")
-    parser.add_argument("--plots", type=Path, default=DOCS, help="where the pictures go")
+    parser.add_argument("--write", action="store_true", help="put tables and pictures into docs/")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that namespaces are taken down
     if os.geteuid() or sys.platform != "linux":
@@ -159,10 +157,16 @@ def main() -> None:
         text += lines
         pictures = plots(measured, models)
     print("\n".join(["", *text, "", f"{time.monotonic() - begin:.0f} s in all"]))
+    if options.write:
+        write("context" if options.context else "scaling", text, pictures)
+
+
+def write(section: str, text: Sequence[str], pictures: dict[str, str]) -> None:
+    """Tables and pictures into the docs."""
     for name, picture in pictures.items():
-        (options.plots / name).write_text(picture)
-    if options.markdown:
-        options.markdown.write_text("\n".join(text) + "\n")
+        (docs_section.DOCS / name).write_text(picture)
+    links = [f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})" for name in pictures]
+    docs_section.write(section, [*text, "", *links])
 
 
 def loads(options: argparse.Namespace) -> list[Load]:

@@ -28,20 +28,25 @@ _RESPONSE_WIDTHS = {
 _ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8, "baseline_rewards": 8, "row_weights": 8}
 
 
-def known_bytes(columns: Iterable[str], prompt_tokens: int, response_tokens: int) -> int:
-    """Bytes of one row of these lengths: its index and those columns whose size follows from the lengths.
+def known_bytes(columns: Iterable[str], response_tokens: int) -> int:
+    """Bytes of one row beside its prompt: its index and those columns whose size follows from the length.
 
     int64 ids take 8 bytes a token, masks 1, float32 numbers 4, and every ragged column one offset more.
     """
     total = INDEX_BYTES
     for column in columns:
         if column in _PROMPT_WIDTHS:
-            total += OFFSET_BYTES + _PROMPT_WIDTHS[column] * prompt_tokens
+            total += OFFSET_BYTES
         elif column in _RESPONSE_WIDTHS:
             total += OFFSET_BYTES + _RESPONSE_WIDTHS[column] * response_tokens
         else:
             total += _ROW_WIDTHS.get(column, 0)
     return total
+
+
+def prompt_bytes(columns: Iterable[str], prompt_tokens: int) -> int:
+    """Bytes of what the rows of a group have together, and which is stored once: 8 a token of its prompt."""
+    return sum(_PROMPT_WIDTHS.get(column, 0) * prompt_tokens for column in columns)
 
 
 def is_known(column: str) -> bool:

@@ -32,13 +32,20 @@ class StageLayout:
     mesh: Mesh
     balance: Balance
     scatters_rows: bool
+    needs_groups: bool = False
+
+    @property
+    def keeps_groups_whole(self) -> bool:
+        """Whether all rows of a group come to one copy."""
+        return self.balance == "None" or self.needs_groups
 
 
 def layout_of(resolution: Resolution, stage: ResolvedStage, group: str) -> StageLayout:
     """A stage's layout in `group`: its engine's mesh, or data parallelism over the whole group."""
     mesh = mesh_of(resolution.spec, group, _kind(resolution, stage))
     scatters_rows = stage.built_in is not None and stage.built_in.scatters_rows
-    return StageLayout(group, mesh, stage.spec.balance, scatters_rows)
+    needs_groups = stage.built_in is not None and stage.built_in.needs_groups
+    return StageLayout(group, mesh, stage.spec.balance, scatters_rows, needs_groups)
 
 
 def divides_workers(resolution: Resolution, stage: ResolvedStage, group: str) -> bool:

@@ -2,10 +2,11 @@
 
     room = 9/8 x (rows it puts + rows it maps) + control + weights
 
-    rows it puts    over the edges that leave the group through data buffers: rows of the host's row leaders x bytes
-    rows it maps    over the edges that enter it likewise: rows of the copies that have ranks on the host x bytes
+    rows it puts    over the edges that leave the group through data buffers: those of the host's row leaders
+    rows it maps    over the edges that enter it likewise: those of the copies that have ranks on the host
     bytes           of a row at its longest: 24 of index; per token 8 for ids, 1 for masks, 4 for float32; for each
-                    ragged column 8 of offset; fixed columns (`catalogue.widths`)
+                    ragged column 8 of offset; fixed columns (`catalogue.widths`); and of a prompt, once for each
+                    group: balanced one by one, every row of a copy may be of another
     control         CONTROL_BYTES
     weights         their share of the arena (`arena.weights_share`) where weights enter or leave the group
                     through data buffers
@@ -31,7 +32,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from rljob_api.catalogue.widths import is_known, known_bytes
+from rljob_api.catalogue.widths import is_known, known_bytes, prompt_bytes
 from rljob_api.pipeline.edges import (
     StageLayout,
     columns_by_producer,
@@ -41,6 +42,7 @@ from rljob_api.pipeline.edges import (
 )
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.pipeline.resolution import Resolution
+from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.arena import CONTROL_BYTES, WEIGHT_SLOTS_BYTES, memory_beside_weights, weights_share
 
 SCATTER = 2
@@ -99,23 +101,37 @@ def room_of(resolution: Resolution, group: str, layouts: Mapping[str, StageLayou
     """The room of a host of `group`; stages without a layout are left out."""
     spec, puts, maps, largest, uncounted = resolution.spec, 0, 0, 0, list[str]()
     hosts = next(each for each in spec.worker_groups if each.name == group)
-    num_workers, lengths = hosts.accelerator.count, (spec.data.max_prompt_tokens, spec.rollout.max_response_tokens)
+    num_workers = hosts.accelerator.count
     for edge in _crossings(resolution, layouts):
-        row = known_bytes(edge.columns, *lengths)
         if edge.producer.group == group:
-            one = ceil(spec.num_rows / edge.producer.mesh.dp)
+            one = _part_of(spec, edge, edge.producer)
             part = one * most_leaders(edge.producer.mesh, num_workers)
             if edge.producer.scatters_rows:  # perhaps all of it by one worker
-                one = part = min(spec.num_rows, SCATTER * part)
-            puts, largest = puts + row * part, max(largest, row * one)
+                one = part = min(_bytes(spec, edge, spec.num_rows), SCATTER * part)
+            puts, largest = puts + part, max(largest, one)
         if edge.consumer.group == group:
-            one = ceil(spec.num_rows / edge.consumer.mesh.dp)
-            maps += row * one * most_copies(edge.consumer.mesh, num_workers)
-            largest = max(largest, row * one)
+            one = _part_of(spec, edge, edge.consumer)
+            maps += one * most_copies(edge.consumer.mesh, num_workers)
+            largest = max(largest, one)
         if group in (edge.producer.group, edge.consumer.group):
             uncounted += (column for column in edge.columns if not is_known(column))
     has_weights = group in _weight_groups(resolution, layouts)
     return Room(puts, maps, largest, has_weights, tuple(dict.fromkeys(uncounted)))
+
+
+def _part_of(spec: RLJobSpec, edge: _Crossing, layout: StageLayout) -> int:
+    """Bytes of what one copy of either end has of an edge."""
+    num_rows = ceil(spec.num_rows / layout.mesh.dp)
+    if layout.keeps_groups_whole:
+        return _bytes(spec, edge, num_rows)
+    return _bytes(spec, edge, num_rows, num_groups=min(num_rows, spec.data.batch_size))
+
+
+def _bytes(spec: RLJobSpec, edge: _Crossing, num_rows: int, num_groups: int | None = None) -> int:
+    """Bytes of some rows with the prompts of their groups, by default of whole ones."""
+    groups = ceil(num_rows / spec.algorithm.group_size) if num_groups is None else num_groups
+    rows = num_rows * known_bytes(edge.columns, spec.rollout.max_response_tokens)
+    return rows + groups * prompt_bytes(edge.columns, spec.data.max_prompt_tokens)
 
 
 def layouts_of(resolution: Resolution, placed: Mapping[str, str | None]) -> dict[str, StageLayout]:

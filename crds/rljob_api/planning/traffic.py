@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from rljob_api.catalogue.widths import OFFSET_BYTES, is_known, known_bytes
+from rljob_api.catalogue.widths import OFFSET_BYTES, is_known, known_bytes, prompt_bytes
 from rljob_api.planning.plan import EdgePlan, Plan
 
 TEXT_BYTES = 256
@@ -50,13 +50,13 @@ def row_bytes(columns: tuple[str, ...], response_tokens: int, text_columns: froz
     """Bytes of one row beside what is stored once for its group; a column of the user's own counts as one number."""
     unknown = [column for column in columns if not is_known(column)]
     guessed = sum(OFFSET_BYTES if column in text_columns else _USER_ROW_WIDTH for column in unknown)
-    return known_bytes(columns, 0, response_tokens) + guessed
+    return known_bytes(columns, response_tokens) + guessed
 
 
 def group_bytes(columns: tuple[str, ...], prompt_tokens: int, text_columns: frozenset[str] = frozenset()) -> int:
     """Bytes of what the rows of a group have together: its prompt, and text of the data."""
     texts = sum(TEXT_BYTES for column in columns if column in text_columns)
-    return texts + known_bytes(columns, prompt_tokens, 0) - known_bytes(columns, 0, 0)
+    return texts + prompt_bytes(columns, prompt_tokens)
 
 
 def _text_columns(plan: Plan) -> frozenset[str]:

@@ -14,22 +14,22 @@ def only(*overrides):
 
 def test_a_step_that_does_not_fit_is_refused_with_the_size_that_it_takes():
     # 1,024 rows of 2,048 + 30,720 tokens on one host. A row crosses as
-    #   rollout->update 24 + 8 + 8 x 2,048 + 8 + 8 x 30,720 + 8 + 30,720 = 292,912
+    #   rollout->update 24 + 8 + 8 + 8 x 30,720 + 8 + 30,720 = 276,528, and 256 prompts of 8 x 2,048 = 16,384
     #   reference->update and advantage->update 24 + 8 + 4 x 30,720 = 122,912 each
-    # so 1,024 x 538,736 = 526.1 MiB are put and as many got; with an eighth and 1 MiB: 1,184.7 MiB
+    # so 1,024 x 522,352 + 256 x 16,384 = 514.1 MiB are put and as many got; with an eighth and 1 MiB: 1,157.7 MiB
     problem = only(*LONG)
     assert (problem.path, problem.found) == ("spec.dataBuffer.memory", '"1Gi"')
     assert problem.message == (
-        "a step whose rows are all at their longest takes 1.2 GiB on a host of group train: 526.1 MiB of rows that it "
-        "puts, 526.1 MiB of rows that it gets, and what arranging them costs"
+        "a step whose rows are all at their longest takes 1.1 GiB on a host of group train: 514.1 MiB of rows that it "
+        "puts, 514.1 MiB of rows that it gets, and what arranging them costs"
     )
     assert problem.fix == "Set dataBuffer.memory to at least 2Gi; or lower data.batchSize, or add replicas."
     assert problems(*LONG, "dataBuffer.memory=2Gi") == []
 
 
 def test_the_limit_is_exact():
-    # 32 x 784 bytes at both ends, an eighth on top: 56,448
-    needed = 56_448 + (1 << 20)
+    # 32 x 656 + 8 x 128 bytes at both ends, an eighth on top: 49,536
+    needed = 49_536 + (1 << 20)
     assert problems(f"dataBuffer.memory='{needed}'") == []
     assert only(f"dataBuffer.memory='{needed - 1}'").fix.startswith("Set dataBuffer.memory to at least 2Mi; or lower")
 
@@ -64,15 +64,15 @@ def test_columns_whose_size_nobody_knows_are_named():
 
 
 def test_rows_that_fit_memory_and_disk_together_are_accepted():
-    # of the 1,184.7 MiB above 1 GiB may lie in memory; beside the rest the disk takes the largest share once more,
-    # 1,024 x 292,912 bytes and an eighth: 321.8 MiB
-    rows, share = -(-2 * 1024 * 538_736 * 9 // 8), -(-1024 * 292_912 * 9 // 8)
+    # of the 1,157.7 MiB above 1 GiB may lie in memory; beside the rest the disk takes the largest share once more,
+    # 1,024 x 276,528 bytes, 256 prompts and an eighth: 308.3 MiB
+    rows, share = -(-2 * (1024 * 522_352 + 256 * 16_384) * 9 // 8), -(-(1024 * 276_528 + 256 * 16_384) * 9 // 8)
     needed = rows + (1 << 20) + share - (1 << 30)
     assert problems(*LONG, f"dataBuffer.spill={{limit: '{needed}'}}") == []
     problem = only(*LONG, f"dataBuffer.spill={{limit: '{needed - 1}'}}")
     assert (problem.path, problem.found) == ("spec.dataBuffer.spill.limit", f'"{needed - 1}"')
-    assert problem.message.endswith("; on disk also as much as the largest part of it, 286.0 MiB")
-    assert problem.fix.startswith("Set dataBuffer.spill.limit to at least 483Mi; or lower data.batchSize")
+    assert problem.message.endswith("; on disk also as much as the largest part of it, 274.0 MiB")
+    assert problem.fix.startswith("Set dataBuffer.spill.limit to at least 443Mi; or lower data.batchSize")
 
 
 def test_weights_stay_in_memory_however_large_the_disk():

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.catalogue.widths import INDEX_BYTES, is_known, known_bytes
+from rljob_api.catalogue.widths import INDEX_BYTES, is_known, known_bytes, prompt_bytes
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.pipeline.resolution import Resolution, place
 from rljob_api.pipeline.room import Room, layouts_of, most_copies, most_leaders, room_of
@@ -28,17 +28,19 @@ def test_the_sizes_that_data_buffers_count_on():
 
 
 def test_bytes_of_a_row_of_known_columns():
-    # index 24 + prompt (8 of offset + 16 x 8) + response (8 + 32 x 8) + mask (8 + 32 x 1) + reward 4
-    assert known_bytes(("prompt_ids", "response_ids", "response_mask", "rewards"), 16, 32) == 24 + 136 + 264 + 40 + 4
-    assert known_bytes((), 16, 32) == known_bytes(("answer", "style"), 16, 32) == INDEX_BYTES == 24
+    # index 24 + offset of the prompt 8 + response (8 + 32 x 8) + mask (8 + 32 x 1) + reward 4; a prompt has 16 x 8
+    columns = ("prompt_ids", "response_ids", "response_mask", "rewards")
+    assert known_bytes(columns, 32) == 24 + 8 + 264 + 40 + 4
+    assert prompt_bytes(columns, 16) == PROMPT and prompt_bytes(columns[1:], 16) == 0
+    assert known_bytes((), 32) == known_bytes(("answer", "style"), 32) == INDEX_BYTES == 24
     # every column alone, 32 tokens: ids 8 a token, masks 1, float32 4; then the fixed ones
-    sizes = {name: known_bytes((name,), 16, 32) - 24 for name in COLUMNS}
+    sizes = {name: known_bytes((name,), 32) - 24 for name in COLUMNS}
     assert sizes == COLUMNS
     assert all(map(is_known, COLUMNS)) and not is_known("answer") and not is_known("source")
 
 
 COLUMNS = {
-    "prompt_ids": 8 + 16 * 8,
+    "prompt_ids": 8,
     "response_ids": 8 + 32 * 8,
     "agent_ids": 8 + 32 * 8,
     "turn_ids": 8 + 32 * 8,
@@ -59,17 +61,25 @@ COLUMNS = {
 }
 
 
+PROMPT = 16 * 8
+"""Bytes of a prompt, stored once for the rows of its group."""
+
+
 def test_a_colocated_job_counts_its_balanced_update_at_both_ends():
-    # 32 rows of 16 + 32 tokens on one worker; only the update is balanced, so only what it gets crosses:
-    #   rollout->update    24 + prompt_ids 136 + response_ids 264 + response_mask 40 = 464
+    # 32 rows of 16 + 32 tokens with 8 prompts on one worker; only the update is balanced, so only what it gets crosses:
+    #   rollout->update    24 + prompt_ids 8 + response_ids 264 + response_mask 40 = 336
     #   reference->update  24 + ref_log_probs 136 = 160;  advantage->update  24 + advantages 136 = 160
-    assert rooms() == {"train": Room(puts=32 * 784, maps=32 * 784, largest=32 * 464)}
-    assert rooms()["train"].total == 32 * 784 * 2 * 9 // 8 + MI
+    everything, update = 32 * 656 + 8 * PROMPT, 32 * 336 + 8 * PROMPT
+    assert rooms() == {"train": Room(puts=everything, maps=everything, largest=update)}
+    assert rooms()["train"].total == everything * 2 * 9 // 8 + MI
 
 
 def test_hosts_share_the_rows():
     four_hosts_of_two = f"workerGroups=[{group(replicas=4, count=2)}]"
-    assert rooms(four_hosts_of_two) == {"train": Room(puts=8 * 784, maps=8 * 784, largest=4 * 464)}
+    # a worker makes the 4 rows of one prompt; balanced one by one, the 4 that it gets may be of 4
+    assert rooms(four_hosts_of_two) == {
+        "train": Room(puts=8 * 656 + 2 * PROMPT, maps=8 * 656 + 8 * PROMPT, largest=4 * 336 + 4 * PROMPT)
+    }
 
 
 def test_without_balance_a_colocated_job_needs_almost_nothing():
@@ -84,13 +94,18 @@ def test_without_balance_a_colocated_job_needs_almost_nothing():
 
 
 def test_groups_apart_hold_their_own_ends_and_the_weights():
-    # 4 rollout hosts put 8 rows each: to reference and update 24 + 136 + 264 (+ 40), to advantage 24 + 40 of the mask
-    # and 24 + 4 of the rewards. 2 training hosts map 16 rows of that, and of the update's two edges within the group
-    # (160 each) they put and map 16 rows.
-    enters = 424 + 464 + 64 + 28
+    # 4 rollout hosts put 8 rows each: to reference and update 24 + 8 + 264 (+ 40) with 2 prompts, to advantage 24 + 40
+    # of the mask and 24 + 4 of the rewards. 2 training hosts map 16 rows of that, of 4 prompts in the reference and of
+    # 8 in the update, and of the update's two edges within the group (160 each) they put and map 16 rows.
+    enters = 296 + 336 + 64 + 28
     assert rooms(*TWO_GROUPS) == {
-        "train": Room(puts=16 * 320, maps=16 * (enters + 320), largest=16 * 464, has_weights=True),
-        "rollout": Room(puts=8 * enters, maps=0, largest=8 * 464, has_weights=True),
+        "train": Room(
+            puts=16 * 320,
+            maps=16 * (enters + 320) + (4 + 8) * PROMPT,
+            largest=16 * 336 + 8 * PROMPT,
+            has_weights=True,
+        ),
+        "rollout": Room(puts=8 * enters + (2 + 2) * PROMPT, maps=0, largest=8 * 336 + 2 * PROMPT, has_weights=True),
     }
 
 
@@ -103,7 +118,7 @@ def test_a_host_without_weights_or_rows_of_others_needs_no_room_for_them():
         "{name: update, run: UpdatePolicy, after: [advantage, reference], group: train}"
     )
     found = rooms(three, f"dag={{stages: [{stages}]}}")
-    assert found["scores"] == Room(puts=32 * 160, maps=32 * 424, largest=32 * 424)
+    assert found["scores"] == Room(puts=32 * 160, maps=32 * 296 + 8 * PROMPT, largest=32 * 296 + 8 * PROMPT)
     assert found["train"].weights == found["rollout"].weights == 64 * MI
 
 
@@ -113,13 +128,15 @@ def test_a_critic_stays_where_it_is_trained():
 
 def test_rows_that_lie_where_they_were_made_get_twice_their_part():
     # 8 workers on 4 hosts: a host's part of 32 rows is 8. Two edges leave Sample: to advantage with rewards, mask and
-    # truncated (DAPO reads it for masking), to update with ids and mask
+    # truncated (DAPO reads it for masking), to update with ids and mask. A host has made 2 prompts, and may get
+    # 8 with its 8 balanced rows; alone it has the 8 that there are, and each of its two workers may get all
     hosts = f"workerGroups=[{group(replicas=4, count=2)}]"
     alone = f"workerGroups=[{group(replicas=1, count=2)}]"
     uneven, all_here = rooms(SAMPLE, hosts)["train"], rooms(SAMPLE, alone)["train"]
-    enters = uneven.maps - 8 * ADVANTAGES
+    enters = uneven.maps - 8 * ADVANTAGES - (8 - 2) * PROMPT
     assert uneven.puts - 8 * ADVANTAGES == 2 * enters > 0
-    assert all_here.puts == all_here.maps == 4 * uneven.maps, "never more than all rows"
+    rows = 4 * (uneven.maps - 8 * PROMPT)
+    assert (all_here.puts, all_here.maps) == (rows + 8 * PROMPT, rows + 16 * PROMPT), "never more than all rows"
 
 
 ADVANTAGES = 24 + 8 + 4 * 32
@@ -135,29 +152,30 @@ def test_columns_of_unknown_size_are_named_once_and_not_counted():
         "{name: update, run: UpdatePolicy, after: [advantage], group: train}]}")  # fmt: skip
     found = rooms("algorithm.kl.coefficient=0", *TWO_GROUPS, apart)
     assert found["rollout"].uncounted == found["train"].uncounted == ("source", "answer", "x")
-    # the part of reward: 24 + prompt 136 + response 264; of mine: 24; to advantage a mask; to update ids and mask
-    assert found["rollout"].puts == 8 * (424 + 24 + 64 + 464)
+    # the part of reward: 24 + prompt 8 + response 264; of mine: 24; to advantage a mask; to update ids and mask
+    assert found["rollout"].puts == 8 * (296 + 24 + 64 + 336) + (2 + 2) * PROMPT
     assert found["rollout"].maps == 8 * 24
 
 
 def test_rows_are_counted_at_their_longest():
     # 64 rows of 4,096 tokens and 1,024 of 32,768 on one host of eight, half prompt and half response:
-    # per row 24 x 3 of index, prompt 8 + 8 n, response 8 + 8 n, mask 8 + n, two float32 columns 2 x (8 + 4 n)
+    # per row 24 x 3 of index, prompt 8, response 8 + 8 n, mask 8 + n, two float32 columns 2 x (8 + 4 n); 8 n for each
+    # prompt, one of four rows
     host = f"workerGroups=[{group(count=8)}]"
 
     def puts(rows, tokens):
         lengths = (f"data.maxPromptTokens={tokens // 2}", f"rollout.maxResponseTokens={tokens // 2}")
         return rooms(host, f"data.batchSize={rows // 4}", *lengths)["train"].puts
 
-    assert puts(64, 4096) == 64 * (72 + 5 * 8 + 25 * 2048)
-    assert puts(1024, 32768) == 1024 * (72 + 5 * 8 + 25 * 16384)
+    assert puts(64, 4096) == 64 * (72 + 5 * 8 + 17 * 2048) + 16 * 8 * 2048
+    assert puts(1024, 32768) == 1024 * (72 + 5 * 8 + 17 * 16384) + 256 * 8 * 16384
 
 
 def test_rows_that_lie_where_they_were_made_may_all_be_of_one_worker():
     hosts = f"workerGroups=[{group(replicas=4, count=2)}]"
     # over the edge to update: of four hosts' 32 rows one worker may have made 16, twice a host's part
-    to_update = 24 + 136 + 264 + 40
-    assert rooms(SAMPLE, hosts)["train"].largest == 16 * to_update
+    to_update = 24 + 8 + 264 + 40
+    assert rooms(SAMPLE, hosts)["train"].largest == 16 * to_update + 4 * PROMPT
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6), st.booleans(), st.integers(0, 10**6))
@@ -173,7 +191,7 @@ def test_disk_takes_the_place_of_memory_but_for_the_weights(puts, maps, largest,
 
 
 def test_parts_of_a_row_are_rounded_up():
-    # 2 prompts x 3 answers on 4 workers cannot be shared, which another check says; here it is 2 rows each
+    # 2 prompts x 3 answers on 4 workers cannot be shared, which another check says; here it is 4 rows, 2 prompts each
     resolution = Resolution(
         make_job().spec.model_copy(
             update={"worker_groups": make_job(f"workerGroups=[{group(count=4)}]").spec.worker_groups}
@@ -182,7 +200,7 @@ def test_parts_of_a_row_are_rounded_up():
     spec = resolution.spec
     odd = spec.model_copy(update={"data": spec.data.model_copy(update={"batch_size": 5})})
     resolution = Resolution(odd.model_copy(update={"algorithm": spec.algorithm.model_copy(update={"group_size": 3})}))
-    assert room_of(resolution, "train", layouts_of(resolution, place(resolution))).puts == 4 * 4 * 784
+    assert room_of(resolution, "train", layouts_of(resolution, place(resolution))).puts == 4 * (4 * 656 + 2 * PROMPT)
     assert Room(puts=1).total == MI + 2 and Room(maps=8).total == MI + 9
     # 64 MiB beside little; beside 7 GiB less 1 MiB of control, 8/9 of which is rows, one part in eight of the whole
     assert Room(has_weights=True).total == 65 * MI
@@ -258,4 +276,5 @@ def test_more_hosts_never_need_more_room_each(prompts, doublings, workers):
     few, many = room(2**doublings // 2 or 1), room(2**doublings)
     assert many.total <= few.total
     if doublings:
-        assert (many.puts * 2, many.maps * 2) == (few.puts, few.maps)
+        assert many.puts * 2 == few.puts
+        assert few.maps <= many.maps * 2 < 2 * few.maps, "prompts of the same group may lie on both"

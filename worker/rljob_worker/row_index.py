@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.gather import Runs
-
-if TYPE_CHECKING:
-    from pyarrow import Buffer
-
-    from rljob_worker.arrow_table import Compression
 
 Int64 = NDArray[np.int64]
 
@@ -49,17 +43,9 @@ class RowIndex:
         """The rows at positions `rows`, copied."""
         return RowIndex(self.row_ids[rows], self.group_ids[rows], self.num_tokens[rows])
 
-    def copy(self) -> RowIndex:
-        """The same in private memory, to outlive a segment."""
-        return RowIndex(self.row_ids.copy(), self.group_ids.copy(), self.num_tokens.copy())
-
     def order(self) -> Int64:
         """Positions of the rows in ascending row_id; rows that come twice stay in their order."""
         return np.argsort(self.row_ids, kind="stable")
-
-    def ordered(self) -> RowIndex:
-        """The rows by ascending row_id."""
-        return self.take(self.order())
 
     @staticmethod
     def targets_of(order: Int64, sizes: Sequence[int]) -> list[Int64]:
@@ -111,19 +97,6 @@ class RowIndex:
     def of_columns(columns: dict[str, Int64]) -> RowIndex:
         """The other way round; what else there is stays out."""
         return RowIndex(*(columns[name] for name in INDEX_COLUMNS))
-
-    def to_bytes(self, compression: Compression | None = None) -> bytes:
-        """Arrow IPC stream of one record batch."""
-        from rljob_worker.arrow_table import table_to_bytes  # who only reads batches never loads Arrow
-
-        return table_to_bytes(self.columns(), compression)
-
-    @staticmethod
-    def from_bytes(data: bytes | Buffer) -> RowIndex:
-        """The other way round, over the same memory when it is not compressed."""
-        from rljob_worker.arrow_table import table_from_bytes
-
-        return RowIndex.of_columns(table_from_bytes(data))
 
 
 def _first_of_each(ids: Int64) -> Int64:

@@ -80,7 +80,7 @@ ALERTS = (
     ),
     Alert(
         "RLJobDataBufferNearlyFull",
-        "max by (namespace, rljob) (rljob_buffer_resident_bytes / rljob_buffer_capacity_bytes) > 0.9",
+        "max by (namespace, rljob) (rljob_buffer_resident_bytes{of='rows'} / rljob_buffer_capacity_bytes) > 0.9",
         "10m",
         "warning",
         "A data buffer of {{ $labels.namespace }}/{{ $labels.rljob }} is nine tenths full",

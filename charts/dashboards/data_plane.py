@@ -64,12 +64,12 @@ _MEMORY = Row(
     "Memory and balance",
     (
         Panel(
-            "Resident rows",
-            "Arena in use on the fullest host, and its size.",
+            "Resident rows and weights",
+            "Arena in use on the fullest host, and its size, by what it is kept for.",
             "bytes",
             (
-                Query(f"max by (rljob, group) ({_RESIDENT})", "{{rljob}} {{group}}"),
-                Query(f"max by (rljob) (rljob_buffer_capacity_bytes{{{JOB}}})", "{{rljob}} size"),
+                Query(f"max by (rljob, group, of) ({_RESIDENT})", "{{rljob}} {{group}} {{of}}"),
+                Query(f"max by (rljob, of) (rljob_buffer_capacity_bytes{{{JOB}}})", "{{rljob}} {{of}} size"),
             ),
             minimum=0,
         ),

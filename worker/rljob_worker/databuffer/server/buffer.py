@@ -101,7 +101,9 @@ class DataBuffer:
             metrics=metrics,
             first_slot=self.segments.memory.capacity,
         )
-        metrics.watch(lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
+        metrics.watch("rows", lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
+        if self.weights_routes.num_bytes(self.here):
+            metrics.watch("weights", self._weights_bytes, self.weights_routes.num_bytes(self.here))
         metrics.watch_disk(lambda: self._used_bytes(self.segments.disk), self.segments.disk.capacity)
 
     def start(self) -> None:
@@ -138,6 +140,10 @@ class DataBuffer:
     def _used_bytes(self, place: Allocator) -> int:
         with self.monitor.look():
             return place.used
+
+    def _weights_bytes(self) -> int:
+        with self.monitor.look():
+            return self.weights.used_bytes
 
     def _last_words(self, worker: Worker, host: Host) -> str:
         return self.lateness.last_words(host, worker.rank)

@@ -23,18 +23,21 @@ class BufferMetrics:
         self._transfer = counter("transfer_seconds", "Seconds from the last producer's seal to rows in place, by edge")
         self._gather = counter("gather_seconds", "Seconds spent gathering rows for other data buffers, by edge")
         self._spilled = counter("spilled_bytes", "Bytes that found no room in the arena and went to disk, by edge")
-        self._resident = Gauge("rljob_buffer_resident_bytes", "Bytes of the arena in use", registry=self.registry)
-        self._capacity = Gauge("rljob_buffer_capacity_bytes", "Bytes of the arena", registry=self.registry)
+        self._resident = self._gauge("resident_bytes", "Bytes of the arena in use, by what they are kept for")
+        self._capacity = self._gauge("capacity_bytes", "Bytes of the arena, by what they are kept for")
         self._on_disk = Gauge("rljob_buffer_spill_used_bytes", "Bytes of the spill file in use", registry=self.registry)
         self._limit = Gauge("rljob_buffer_spill_limit_bytes", "Bytes of the spill file", registry=self.registry)
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"rljob_buffer_{name}", text, ["edge"], registry=self.registry)
 
-    def watch(self, resident: Callable[[], float], capacity: int) -> None:
-        """Read the arena's use whenever somebody scrapes."""
-        self._resident.set_function(resident)
-        self._capacity.set(capacity)
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"rljob_buffer_{name}", text, ["of"], registry=self.registry)
+
+    def watch(self, of: str, resident: Callable[[], float], capacity: int) -> None:
+        """Read the use of the arena's part for `of`, rows or weights, whenever somebody scrapes."""
+        self._resident.labels(of).set_function(resident)
+        self._capacity.labels(of).set(capacity)
 
     def watch_disk(self, used: Callable[[], float], limit: int) -> None:
         """The same of the spill file."""

@@ -201,7 +201,7 @@ def test_metrics_and_health_over_http(tmp_path: Path):
             used = answer.read().decode()
     assert 'rljob_buffer_rows_total{edge="a->b"} 16.0' in made
     assert 'rljob_buffer_received_bytes_total{edge="a->b"}' in used
-    assert f"rljob_buffer_resident_bytes {4096.0 * -(-got.nbytes // 4096)}" in used
+    assert f'rljob_buffer_resident_bytes{{of="rows"}} {4096.0 * -(-got.nbytes // 4096)}' in used
 
 
 def test_statistics_split_waiting_from_transfer_and_start_again(tmp_path: Path):

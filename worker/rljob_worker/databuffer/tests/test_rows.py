@@ -152,10 +152,11 @@ def test_an_early_producer_is_fetched_while_the_late_one_still_works(tmp_path: P
         assert resident_bytes(gang, "train-0") == 4096  # scratch space has been given back
 
 
-def resident_bytes(gang: Gang, host: str) -> float:
+def resident_bytes(gang: Gang, host: str, of: str = "rows") -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{gang.ready[host]['metrics_port']}/metrics") as answer:
         lines = answer.read().decode().splitlines()
-    return float(next(line for line in lines if line.startswith("rljob_buffer_resident_bytes")).split()[1])
+    name = f'rljob_buffer_resident_bytes{{of="{of}"}} '
+    return float(next(line for line in lines if line.startswith(name)).removeprefix(name))
 
 
 def test_two_producer_and_three_consumer_hosts_as_processes(tmp_path: Path):

@@ -32,6 +32,9 @@ def part(step: int) -> Batch:
     return rows(row_ids, 1, dict.fromkeys(row_ids, 75_000)).select(["ids"])
 
 
+RESIDENT = 'rljob_buffer_resident_bytes{of="rows"}'
+
+
 def metrics(gang: Gang, host: str) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{gang.ready[host]['metrics_port']}/metrics") as answer:
         lines = answer.read().decode().splitlines()
@@ -47,11 +50,11 @@ def test_rows_are_written_on_disk_streamed_from_there_and_mapped_there(tmp_path:
         assert (
             made["rljob_buffer_spill_used_bytes"] == made['rljob_buffer_spilled_bytes_total{edge="a->b"}'] == 2 * PART
         )
-        assert made["rljob_buffer_spill_limit_bytes"] == 3 << 20 and made["rljob_buffer_resident_bytes"] == 0
+        assert made["rljob_buffer_spill_limit_bytes"] == 3 << 20 and made[RESIDENT] == 0
         for step in (1, 2):
             got = [consumer.get(step, EDGE) for consumer in consumers]
             used = metrics(gang, "train-0")
-            assert used["rljob_buffer_resident_bytes"] == used["rljob_buffer_spill_used_bytes"] == SHARE
+            assert used[RESIDENT] == used["rljob_buffer_spill_used_bytes"] == SHARE
             assert same(Batch.concat(got), part(step))
             for consumer, batch in zip(consumers, got, strict=True):
                 consumer.release(batch)

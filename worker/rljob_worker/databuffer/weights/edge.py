@@ -42,6 +42,11 @@ class Edge:
             raise PeerLost(f"source {source} of {self.route.name} has no business with this host")
         return self._trees[source]
 
+    @property
+    def used_bytes(self) -> int:
+        """Of slots that are not free."""
+        return self.route.slot_bytes * sum(tree.num_held for tree in self._trees.values())
+
     # ---- sources of this host
 
     def seal(self, source: int, offset: int, num_bytes: int, table: bytes, checksum: int) -> list[Effect]:

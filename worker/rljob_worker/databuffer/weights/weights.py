@@ -138,6 +138,11 @@ class Weights:
         sent = [(edge, edge.route.source_of(worker)) for edge in self._edges.values()]
         return all(source is None or not edge.tree(source.number).chunks for edge, source in sent)
 
+    @property
+    def used_bytes(self) -> int:
+        """Of slots that are not free; under the lock."""
+        return sum(edge.used_bytes for edge in self._edges.values())
+
     # ---- workers that receive
 
     def next(self, worker: Worker, request: NextChunk) -> Answer:

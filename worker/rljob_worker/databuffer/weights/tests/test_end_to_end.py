@@ -10,9 +10,11 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, in_process, plan_of, stage
+from rljob_worker.databuffer.tests.test_rows import resident_bytes
 from rljob_worker.databuffer.weights import client as weights_client
 from rljob_worker.databuffer.weights.chunk_bytes import checksum_of
 from rljob_worker.errors import DeadlineExceeded, PeerLost
+from rljob_worker.tests.waiting import wait_for
 
 EDGE = "weights/actor"
 
@@ -60,6 +62,16 @@ def test_every_rank_gets_all_chunks_of_all_sources_through_fewer_slots_than_chun
             for sender in senders:
                 sender.result()
         gang.client("train", 0).drain(5.0)
+
+
+def test_slots_that_are_not_free_count_as_resident_until_they_are_read(tmp_path: Path):
+    with in_process(weights_plan((1, 1), (1, 1)), tmp_path) as gang:
+        send(gang, 0, 1, 2)
+        # one source: four slots in half of the 4 MiB of the arena
+        assert wait_for(lambda: resident_bytes(gang, "rollout-0", of="weights") == 2 * (512 << 10))
+        assert resident_bytes(gang, "rollout-0") == 0
+        assert read(gang, 0, 1) == [(0, 0), (0, 1)]
+        assert wait_for(lambda: resident_bytes(gang, "rollout-0", of="weights") == 0)
 
 
 def test_a_version_that_is_not_newer_is_refused_by_name(tmp_path: Path):

@@ -41,6 +41,13 @@ class Work:
         except RuntimeError:  # shut down: nobody waits for this any more; or no new thread: an older one will run it
             return
 
+    def do(self, what: str, job: Job, *, is_small: bool) -> None:
+        """Run a small `job` here and now: handing it over takes longer. Others when a thread is free."""
+        if is_small:
+            run(what, job, self._fails)
+        else:
+            self.submit(what, job)
+
     def close(self) -> None:
         """Start no more work."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -101,13 +101,17 @@ class Links:
 
     # ---- messages
 
-    def send(self, host: Host, message: PeerMessage) -> None:
-        """Queue a message; never blocks. What is sent to a peer that is lost is forgotten."""
-        if size_of(message) > MAX_BYTES:
-            raise Bug(f"{type(message).__name__} to host {host} has {size_of(message):,} bytes, at most {MAX_BYTES:,}")
+    def send(self, host: Host, *messages: PeerMessage) -> None:
+        """Queue messages, to leave together where they fit; never blocks. A peer that is lost gets none."""
+        for message in messages:
+            if size_of(message) > MAX_BYTES:
+                raise Bug(
+                    f"{type(message).__name__} to host {host} has {size_of(message):,} bytes, at most {MAX_BYTES:,}"
+                )
         with self._changed:
             peer = self._peer(host)
-            self._do(peer, peer.link.send(message))
+            for message in messages:
+                self._do(peer, peer.link.send(message))
 
     def watch(self, hosts: Iterable[Host]) -> None:
         """Call these whenever they have been silent, until they leave."""

@@ -24,6 +24,8 @@ class RowsOffered(Message, frozen=True):
     header: bytes
     kinds: dict[str, list[Any]]
     """What each column is made of, `Kind.to_json`."""
+    rows: bytes = b""
+    """The rows themselves where they are few, `stream.packed`; empty: to be fetched."""
 
 
 class RowsTaken(Message, frozen=True):

@@ -25,11 +25,14 @@ from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments
 from rljob_worker.databuffer.work import Work
 
+FEW_BYTES = 1 << 20
+"""A share of so few bytes is laid out by whoever brings the last offer, or asks for it last."""
+
 
 class Links(Streams, Protocol):
     """The part of the links that rows use."""
 
-    def send(self, host: Host, message: PeerMessage) -> None: ...
+    def send(self, host: Host, *messages: PeerMessage) -> None: ...
 
 
 class Here(Protocol):
@@ -84,15 +87,21 @@ class Consuming:
     # ---- events
 
     def want(self, state: EdgeStep, number: int) -> Share:
-        """A worker asks for a share, perhaps not for the first time; under the lock."""
-        share = state.share(number)
-        if not share.is_wanted:
-            share.is_wanted, share.wanted_at = True, self._clock()
-            self._look(state, share)
+        """A worker asks for a share, perhaps not for the first time."""
+        with self._monitor.change():
+            share = state.share(number)
+            if not share.is_wanted:
+                share.is_wanted, share.wanted_at = True, self._clock()
+            is_due = self._is_due(state, share)
+        if is_due:
+            self._begin(state, share)
         return share
 
-    def offered(self, state: EdgeStep, number: int, host: Host, header: Header | None) -> None:
-        """A host has rows of a share; this one says so without a header, for its parts can be looked at."""
+    def offered(self, state: EdgeStep, number: int, host: Host, header: Header | None, rows: bytes = b"") -> None:
+        """A host has rows of a share, and has sent them along where they are few.
+
+        This one says so without a header, for its parts can be looked at.
+        """
         with self._monitor.change():
             route = state.route
             assert number in route.shares_on(self._here), f"nobody of host {self._here} reads share {number}"
@@ -100,13 +109,18 @@ class Consuming:
             share = state.share(number)
             assert host not in share.offers, f"{host} offered share {number} of {state.name} twice"
             share.offers[host], share.offered_at = header, self._clock()
-            self._look(state, share)
+            if rows:
+                share.brought[host] = rows
+            is_due = self._is_due(state, share)
+        if is_due:
+            self._begin(state, share)
 
     def assigned(self, state: EdgeStep) -> None:
         """It is known which hosts will offer."""
         with self._monitor.change():
-            for share in state.shares.values():
-                self._look(state, share)
+            due = [share for share in state.shares.values() if self._is_due(state, share)]
+        for share in due:
+            self._begin(state, share)
 
     def readable(self, state: EdgeStep, share: Share, rank: int) -> Segment | None:
         """The share's segment once it can be read; under the lock. OutOfOrder for a rank that has released it."""
@@ -129,20 +143,27 @@ class Consuming:
 
     # ---- offers
 
-    def _look(self, state: EdgeStep, share: Share) -> None:
-        """Go on if all offers are there; under the lock."""
+    def _is_due(self, state: EdgeStep, share: Share) -> bool:
+        """Whether all offers have come just now; under the lock."""
         expected = state.expected(share.number)
         if share.phase is not Phase.OFFERS or not share.is_wanted or expected is None:
-            return
+            return False
         if not expected.keys() <= share.offers.keys():
             self._transfer.begin_early(state, share)
-            return
+            return False
         strays = sorted(map(str, share.offers.keys() - expected.keys()))
         assert not strays, f"{strays} offered rows of share {share.number} of {state.name}, and have none"
         share.phase = Phase.LAY_OUT
-        self._work.submit(f"lay-out of {state.name}", lambda: self._lay_out(state, share))
+        return True
 
     # ---- lay-out
+
+    def _begin(self, state: EdgeStep, share: Share) -> None:
+        offered = sum(header.num_bytes for header in share.offers.values() if header is not None)
+        with self._monitor.look():
+            own = sum(part.segment.num_bytes for part in state.feeding(share.number))
+        is_small = offered + own <= FEW_BYTES
+        self._work.do(f"lay-out of {state.name}", lambda: self._lay_out(state, share), is_small=is_small)
 
     def _lay_out(self, state: EdgeStep, share: Share) -> None:
         if list(share.offers) == [self._here] and self._map_whole(state, share):
@@ -215,7 +236,8 @@ class Consuming:
             else:
                 self._links.send(host, RowsTaken(state.route.name, state.step, (share.number,)))
         share.offers = {}
-        share.arrangement, share.places, share.early, share.own = None, {}, {}, []
+        share.arrangement, share.target = None, None
+        share.places, share.early, share.brought, share.own = {}, {}, {}, []
         self._received(state.route.name, share)
 
 

@@ -14,6 +14,7 @@ from rljob_worker.databuffer.routes.assignment import Assignment
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.stage_route import StageRoute, by_host
 from rljob_worker.databuffer.rows.arrangement import Arrangement, Header
+from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.rows.stream import Selection
 from rljob_worker.databuffer.store.segments import Segment
 
@@ -39,13 +40,13 @@ class Part:
     """What one producer of this host has put."""
 
     segment: Segment
+    views: Views
     rows_of: Mapping[int, Int64] | None = None
     """Share -> positions of its rows, once it is known who gets them."""
 
     def is_wholly(self, share: int) -> bool:
         """Whether all its rows are of one share."""
-        contents = self.segment.contents
-        return contents is not None and self.rows_of is not None and len(self.rows_of[share]) == contents.num_rows
+        return self.rows_of is not None and len(self.rows_of[share]) == len(self.views.index)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +66,8 @@ class Share:
     is_wanted: bool = False
     offers: dict[Host, Header | None] = field(default_factory=dict)
     """What each host has of it; None for this host, whose parts can be looked at."""
+    brought: dict[Host, bytes] = field(default_factory=dict)
+    """Rows that came with their offer."""
     early: dict[Host, Early] = field(default_factory=dict)
     arrangement: Arrangement | None = None
     places: dict[Host, Int64] = field(default_factory=dict)
@@ -72,6 +75,8 @@ class Share:
     own: list[Selection] = field(default_factory=list)
     """Its rows in the parts of this host."""
     segment: Segment | None = None
+    target: Views | None = None
+    """The segment as arrays, from when it is laid out until it can be read."""
     left: set[Host] = field(default_factory=set)
     """Hosts whose rows are not in place yet."""
     is_laid_out: bool = False

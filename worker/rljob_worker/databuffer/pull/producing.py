@@ -14,9 +14,8 @@ from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Part
 from rljob_worker.databuffer.routes.assignment import Assignment, Layout
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.stage_route import StageRoute
-from rljob_worker.databuffer.rows.arrangement import Header
-from rljob_worker.databuffer.rows.segment import Bytes, Contents, Views, views
-from rljob_worker.databuffer.rows.stream import Selection, header_of
+from rljob_worker.databuffer.rows.segment import Bytes, Contents, views
+from rljob_worker.databuffer.rows.stream import FEW_BYTES, Selection, few_bytes_for, header_of, packed
 from rljob_worker.databuffer.store.arena import rounded
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments, explain_late
@@ -32,7 +31,7 @@ Gathers = Callable[[str, int, int, bytes], None]
 class Sends(Protocol):
     """The part of the links that rows use."""
 
-    def send(self, host: Host, message: PeerMessage) -> None: ...
+    def send(self, host: Host, *messages: PeerMessage) -> None: ...
 
 
 class Counts(Protocol):
@@ -63,6 +62,7 @@ class Producing:
         offers_here: Callable[[EdgeStep, int], None],
         metrics: Counts,
         staleness: int,
+        few_bytes: int = FEW_BYTES,
     ) -> None:
         self._here = here
         self._edges = edges
@@ -75,6 +75,7 @@ class Producing:
         self._offers_here = offers_here
         self._metrics = metrics
         self._staleness = staleness
+        self._few_bytes = few_bytes
 
     # ---- putting
 
@@ -108,15 +109,17 @@ class Producing:
             state = self._edges.at(edge, step)
             assert number not in state.sealed, f"{segment.item} was put twice"
             segment.contents = contents
-            part = Part(segment)
-            state.parts[number] = part
+            state.parts[number] = Part(segment, rows)
             state.sealed.add(number)
         if route.needs_layouts:
-            self._gathers(layout_topic(edge), step, number, layout.to_bytes())
+            self._work.submit(f"layout of {segment.item}", lambda: self._tell_layout(state, number, layout))
         else:
             fed = self._hand_out(state, {number: route.assign(step, layout)})
             if fed:
                 self._work.submit(f"offers of {state.name}", lambda: self._offer(state, fed))
+
+    def _tell_layout(self, state: EdgeStep, part: int, layout: Layout) -> None:
+        self._gathers(layout_topic(state.route.name), state.step, part, layout.to_bytes())
 
     def assigned(self, edge: str, step: int, payload: bytes) -> None:
         """The layout of a step is complete: every host works out alike who gets which row."""
@@ -202,20 +205,28 @@ class Producing:
         return all(part in state.parts and state.parts[part].rows_of is not None for part in here)
 
     def _offer(self, state: EdgeStep, shares: Sequence[int]) -> None:
-        """Tell the other hosts that read them."""
+        """Tell the other hosts that read them, each in one go."""
+        offers: dict[Host, list[RowsOffered]] = {}
         for share in shares:
-            message = _message(state, share, header_of(self.selections(state.route.name, state.step, share)))
+            message = self._offer_of(state, share)
             for host in state.route.consumer_hosts(share):
                 if host != self._here:
-                    self._links.send(host, message)
+                    offers.setdefault(host, []).append(message)
+        for host, messages in offers.items():
+            self._links.send(host, *messages)
 
-    def _selection(self, part: Part, share: int) -> Selection:
+    def _offer_of(self, state: EdgeStep, share: int) -> RowsOffered:
+        selections = self.selections(state.route.name, state.step, share)
+        header = header_of(selections)
+        kinds = {name: kind.to_json() for name, kind in header.kinds.items()}
+        are_few = header.num_bytes <= few_bytes_for(len(state.route.producer_hosts), self._few_bytes)
+        rows = packed(selections) if are_few else b""
+        return RowsOffered(state.route.name, state.step, share, header.to_bytes(), kinds, rows)
+
+    @staticmethod
+    def _selection(part: Part, share: int) -> Selection:
         assert part.rows_of is not None
-        return self.views_of(part), part.rows_of[share]
-
-    def views_of(self, part: Part) -> Views:
-        assert part.segment.contents is not None
-        return views(self._memory, part.segment.offset, part.segment.contents)
+        return part.views, part.rows_of[share]
 
     # ---- room
 
@@ -278,8 +289,3 @@ def split_by(keys: Int64) -> dict[int, Int64]:
     order = np.argsort(keys, kind="stable")
     unique, first = np.unique(keys[order], return_index=True)
     return dict(zip(unique.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
-
-
-def _message(state: EdgeStep, share: int, header: Header) -> RowsOffered:
-    kinds = {name: kind.to_json() for name, kind in header.kinds.items()}
-    return RowsOffered(state.route.name, state.step, share, header.to_bytes(), kinds)

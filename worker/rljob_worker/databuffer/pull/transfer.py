@@ -7,7 +7,7 @@ fetched once more. No stream waits, for what it asks has been offered.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol.peer_side import RowsTicket
 from rljob_worker.databuffer.pull.edges import Early, EdgeStep, Share
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
 from rljob_worker.databuffer.rows.schema import from_arrow
 from rljob_worker.databuffer.rows.segment import Bytes, Views, views
-from rljob_worker.databuffer.rows.stream import chunk_bytes_for
+from rljob_worker.databuffer.rows.stream import chunk_bytes_for, unpacked
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Segments
 from rljob_worker.databuffer.work import Work
@@ -77,28 +76,27 @@ class Transfer:
 
     def begin(self, state: EdgeStep, share: Share) -> None:
         """Everything known before the values arrive is written; then every host's rows come to their places."""
-        assert share.arrangement is not None
-        share.arrangement.write_index(self._target(share))
+        assert share.arrangement is not None and share.segment is not None and share.segment.contents is not None
+        share.target = views(self._memory, share.segment.offset, share.segment.contents)
+        share.arrangement.write_index(share.target)
         with self._monitor.change():
             share.is_laid_out = True
             remote = [host for host in share.offers if host != self._here]
             landed = [host for host in remote if host in share.early and share.early[host].has_landed]
             for host in landed:
                 self._segments.keep(share.early[host].segment)
-            absent = [host for host in remote if host not in share.early]
+            absent = [host for host in remote if host not in share.early and host not in share.brought]
         for host in absent:
             self._fetch(state, share, host)
+        for host in list(share.brought):
+            self._place_brought(state, share, host)
         for host in landed:
             self._place_early(state, share, host)
         if self._here in share.offers:
             self._place_own(state, share)
 
-    def _target(self, share: Share) -> Views:
-        assert share.segment is not None and share.segment.contents is not None
-        return views(self._memory, share.segment.offset, share.segment.contents)
-
     def _place_own(self, state: EdgeStep, share: Share) -> None:
-        target, done, places = self._target(share), 0, share.places[self._here]
+        target, done, places = _target(share), 0, share.places[self._here]
         for part, rows in share.own:
             place(target, places[done : done + len(rows)], part, rows)
             done += len(rows)
@@ -109,7 +107,7 @@ class Transfer:
 
         def run() -> None:
             try:
-                self._receive(state, share, host, self._target(share), share.places[host])
+                self._receive(state, share, host, _target(share), share.places[host])
             except PeerLost as error:
                 self._again(error, since, lambda first: self._fetch(state, share, host, first))
                 return
@@ -129,16 +127,15 @@ class Transfer:
         """All rows of a host, in the order of its offer, to rows `places` of `target`."""
         chunk_bytes = chunk_bytes_for(len(share.offers))
         ticket = RowsTicket(state.route.name, state.step, share.number, chunk_bytes)
-        done = 0
-        for batch, num_bytes in _batches(self._links.stream(host, ticket, self._patience.stream_seconds)):
-            rows = batch.row_ids
-            if done + len(rows) > len(places):
-                raise PeerLost(f"host {host} sent more than the {len(places)} rows that it offered of {state.name}")
-            place(target, places[done : done + len(rows)], batch, np.arange(len(rows)))
-            done += len(rows)
-            share.remote_bytes += num_bytes
-        if done != len(places):
-            raise PeerLost(f"the stream of {state.name} from host {host} ended after {done} of {len(places)} rows")
+        records = self._links.stream(host, ticket, self._patience.stream_seconds)
+        share.remote_bytes += _place_all(target, places, records, f"{state.name} from host {host}")
+
+    def _place_brought(self, state: EdgeStep, share: Share, host: Host) -> None:
+        """Rows that came with the offer."""
+        records = unpacked(share.brought.pop(host))
+        what = f"{state.name} from host {host}"
+        share.remote_bytes += _place_all(_target(share), share.places[host], records, what)
+        self._in_place(state, share, host)
 
     # ---- early rows
 
@@ -150,7 +147,7 @@ class Transfer:
         if state.route.needs_layouts:
             return
         for host, header in share.offers.items():
-            if header is None or host in share.early:
+            if header is None or host in share.early or host in share.brought:
                 continue
             contents = arrange([header], state.route.name).contents
             item = Item(state.route.name, state.step, "early rows of share", share.number)
@@ -207,13 +204,31 @@ class Transfer:
         landed = views(self._memory, segment.offset, segment.contents)
         # early rows lie in row_id order, the offer tells them in the order of its parts
         order = arrange([header], state.route.name).targets[0]
-        place(self._target(share), share.places[host], landed, order)
+        place(_target(share), share.places[host], landed, order)
         with self._monitor.change():
             self._segments.drop(segment)
         self._in_place(state, share, host)
 
 
-def _batches(records: Iterable[pa.RecordBatch]) -> Iterator[tuple[Batch, int]]:
-    """The batches of a stream and their bytes. Errors of the stream are the links' to name."""
+def _target(share: Share) -> Views:
+    assert share.target is not None, "it has been laid out"
+    return share.target
+
+
+def _place_all(target: Views, places: Int64, records: Iterable[pa.RecordBatch], what: str) -> int:
+    """Rows in the order of their offer to rows `places` of `target`; returns their bytes.
+
+    Raises PeerLost when they are not as many as were offered. Errors of the stream are the links' to name.
+    """
+    done = num_bytes = 0
     for record in records:
-        yield from_arrow(record), record.nbytes
+        batch = from_arrow(record)
+        num_rows = len(batch.row_ids)
+        if done + num_rows > len(places):
+            raise PeerLost(f"more rows came of {what} than the {len(places)} that were offered")
+        place(target, places[done : done + num_rows], batch, np.arange(num_rows))
+        done += num_rows
+        num_bytes += record.nbytes
+    if done != len(places):
+        raise PeerLost(f"the rows of {what} ended after {done} of {len(places)}")
+    return num_bytes

@@ -54,6 +54,19 @@ class Header:
             first.kinds,
         )
 
+    @property
+    def row_bytes(self) -> Int64:
+        """Bytes of each row with its place in the index and in the offsets, [rows]."""
+        total = np.full(len(self.index), 8 * len(INDEX_COLUMNS), np.int64)
+        for name, kind in self.kinds.items():
+            total += kind.item_bytes * self.lengths[name] + 8 if kind.ragged else kind.item_bytes
+        return total
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all its rows."""
+        return int(self.row_bytes.sum())
+
     def to_bytes(self) -> bytes:
         """Arrow IPC stream, without the kinds."""
         return table_to_bytes(self.index.columns() | self.lengths)

@@ -37,7 +37,7 @@ class Kind:
 
     @property
     def item_bytes(self) -> int:
-        return np.dtype(self.storage).itemsize * math.prod(self.tail)
+        return _item_bytes(self.storage, self.tail)
 
     def to_json(self) -> list[Any]:
         return [self.dtype, self.storage, list(self.tail), self.ragged, self.per_group]
@@ -59,6 +59,12 @@ def kind_of(column: Column) -> Kind:
 
 
 _BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
+
+
+@functools.cache
+def _item_bytes(storage: str, tail: tuple[int, ...]) -> int:
+    return np.dtype(storage).itemsize * math.prod(tail)
+
 
 _name_of = functools.cache(lambda dtype: str(dtype.name))  # numpy works the name out anew every time
 

@@ -16,7 +16,6 @@ from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.schema import to_arrow
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.gather import Runs
-from rljob_worker.row_index import INDEX_COLUMNS
 
 Int64 = NDArray[np.int64]
 
@@ -25,6 +24,10 @@ SMALLEST_CHUNK_BYTES = 1 << 19
 ALL_CHUNKS_BYTES = 64 << 20
 """What the chunks of all sources of one share may take in private memory."""
 MESSAGE_BYTES = 64 << 20
+FEW_BYTES = 1 << 16
+"""So few bytes of rows travel with their offer: a stream of their own would take longer."""
+ALL_FEW_BYTES = 8 << 20
+"""What the rows in the offers of all sources of one share may take in private memory."""
 
 Selection = tuple[Views, Int64]
 """A part and the positions of the rows that are wanted."""
@@ -33,6 +36,11 @@ Selection = tuple[Views, Int64]
 def chunk_bytes_for(num_sources: int) -> int:
     """Size of the chunks when so many sources send at once."""
     return max(SMALLEST_CHUNK_BYTES, min(CHUNK_BYTES, ALL_CHUNKS_BYTES // max(1, num_sources)))
+
+
+def few_bytes_for(num_sources: int, few_bytes: int = FEW_BYTES) -> int:
+    """What rows may have to travel with their offer when there are so many sources."""
+    return min(few_bytes, ALL_FEW_BYTES // max(1, num_sources))
 
 
 def header_of(selections: Sequence[Selection]) -> Header:
@@ -47,6 +55,21 @@ def stream(
     """Schema and record batches of the rows, in the order of their header."""
     typed = next((views for views, rows in selections if len(rows)), selections[0][0])
     return to_arrow(typed.as_batch().take([])).schema, _batches(selections, gathered, chunk_bytes)
+
+
+def packed(selections: Sequence[Selection]) -> bytes:
+    """The same stream as bytes, Arrow IPC: for few rows."""
+    schema, records = stream(selections, lambda seconds: None)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(use_threads=False)) as writer:
+        for record in records:
+            writer.write_batch(record)
+    return bytes(sink.getvalue())
+
+
+def unpacked(data: bytes) -> Iterator[pa.RecordBatch]:
+    """The other way round, over the same memory."""
+    yield from pa.ipc.open_stream(data)
 
 
 def _batches(
@@ -105,8 +128,4 @@ def _cuts(sizes: Int64, chunk_bytes: int) -> list[tuple[int, int]]:
 
 def row_bytes(views: Views, rows: Int64 | None = None) -> Int64:
     """Bytes of each of the rows at `rows` (None: of all) when these are sent together, [rows]."""
-    header = Header.of(views, np.arange(len(views.index)) if rows is None else rows)
-    total = np.full(len(header.index), 8 * len(INDEX_COLUMNS), np.int64)
-    for name, kind in header.kinds.items():
-        total += kind.item_bytes * header.lengths[name] + 8 if kind.ragged else kind.item_bytes
-    return total
+    return Header.of(views, np.arange(len(views.index)) if rows is None else rows).row_bytes

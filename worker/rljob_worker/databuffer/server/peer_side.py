@@ -62,7 +62,7 @@ class PeerSide:
     def _rows_offered(self, sender: Host, message: say.RowsOffered) -> None:
         with self._buffer.monitor.look():
             state = self._buffer.edges.at(message.edge, message.step)
-        self._buffer.consuming.offered(state, message.share, sender, header_from(message))
+        self._buffer.consuming.offered(state, message.share, sender, header_from(message), message.rows)
 
     def _rows_taken(self, sender: Host, message: say.RowsTaken) -> None:
         self._buffer.producing.taken(sender, message)

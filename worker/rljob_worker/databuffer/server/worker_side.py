@@ -80,9 +80,9 @@ class WorkerSide:
         buffer, consuming = self._buffer, self._buffer.consuming
         number = buffer.edges.routes[request.edge].share_of(caller.worker)
         assert number is not None, f"{caller.worker} reads nothing from edge {request.edge}"
-        with buffer.monitor.change():
+        with buffer.monitor.look():
             state = buffer.edges.at(request.edge, request.step)
-            share = consuming.want(state, number)
+        share = consuming.want(state, number)
         segment = buffer.monitor.wait(lambda: consuming.readable(state, share, caller.rank), _held(request))
         if segment is not None:
             assert segment.contents is not None

@@ -47,6 +47,8 @@ class Job:
     fan_out: int = 2
     streams_that_break: int = 0
     """So many streams end before their last batch, whichever are asked for first."""
+    few_bytes: int = 0
+    """So few travel with their offer."""
     events: list[Event] = field(default_factory=list)
     post: dict[tuple[Host, Host], deque[PeerMessage]] = field(default_factory=dict)
     delivered: list[tuple[Host, Host, PeerMessage]] = field(default_factory=list)
@@ -129,6 +131,7 @@ class SimulatedHost:
             offers_here=lambda state, share: self.consuming.offered(state, share, here, None),
             metrics=NoFigures(),
             staleness=job.plan.staleness,
+            few_bytes=job.few_bytes,
         )
         self.consuming.own = self.producing
 
@@ -149,9 +152,8 @@ class SimulatedHost:
     def want(self, worker: Worker, step: int, edge: str) -> tuple[EdgeStep, Share]:
         number = self.edges.routes[edge].share_of(worker)
         assert number is not None
-        with self.monitor.change():
-            state = self.edges.at(edge, step)
-            return state, self.consuming.want(state, number)
+        state = self.edges.at(edge, step)
+        return state, self.consuming.want(state, number)
 
     def get(self, worker: Worker, step: int, edge: str) -> Batch | None:
         state, share = self.want(worker, step, edge)
@@ -168,8 +170,8 @@ class SimulatedHost:
 
     # ---- links, pools, metrics
 
-    def send(self, host: Host, message: PeerMessage) -> None:
-        self.job.post.setdefault((self.here, host), deque()).append(message)
+    def send(self, host: Host, *messages: PeerMessage) -> None:
+        self.job.post.setdefault((self.here, host), deque()).extend(messages)
 
     def stream(self, host: Host, ticket: RowsTicket, seconds: float) -> Iterator[pa.RecordBatch]:
         self.job.streamed.append((self.here, host))
@@ -184,10 +186,17 @@ class SimulatedHost:
     def submit(self, what: str, work: Event) -> None:
         self.job.events.append(work)
 
+    def do(self, what: str, work: Event, *, is_small: bool) -> None:
+        """At once or later, as it comes."""
+        if self.job.random.random() < 0.5:
+            work()
+        else:
+            self.submit(what, work)
+
     def hear(self, sender: Host, message: PeerMessage) -> None:
         if isinstance(message, RowsOffered):
             state = self.edges.at(message.edge, message.step)
-            self.consuming.offered(state, message.share, sender, header_from(message))
+            self.consuming.offered(state, message.share, sender, header_from(message), message.rows)
         elif isinstance(message, RowsTaken):
             self.producing.taken(sender, message)
         elif isinstance(message, Up):

@@ -118,3 +118,16 @@ def test_a_timer_ends_with_calls_still_due():
     timer.after(3600.0, lambda: None)
     timer.close()
     wait_for(lambda: threading.active_count() <= before)
+
+
+def test_small_jobs_are_done_at_once_and_what_they_raise_is_told():
+    fails, done = Fails(), list[str]()
+    work = Work("work", 1, fails)
+    work.do("small", lambda: done.append(threading.current_thread().name), is_small=True)
+    assert done == [threading.current_thread().name]
+    work.do("offers", lambda: raising(KeyError("score")), is_small=True)
+    assert [str(each) for each in fails] == ["offers: KeyError('score')"]
+    work.do("large", lambda: done.append(threading.current_thread().name), is_small=False)
+    wait_for(lambda: len(done) == 2)
+    assert done[1].startswith("work")
+    work.close()

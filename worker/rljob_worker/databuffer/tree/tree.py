@@ -21,6 +21,8 @@ from rljob_worker.databuffer.tree.gathering import Gathering
 from rljob_worker.databuffer.work import Work
 
 STOP = "stop"
+FEW_BYTES = 1 << 16
+"""Of a topic's payloads: so few are merged, or acted on, by whoever brings them."""
 MAX_OPEN_STEPS = 64
 """Steps of a topic that are being gathered: who is further ahead than that is wrong."""
 
@@ -55,7 +57,7 @@ class Told:
     audience: tuple[int, ...]
     """Positions of the hosts that hear it."""
     heard: Callable[[int, bytes], None] | None = None
-    """On every host of the audience; None: kept until a worker asks. Runs in the background."""
+    """On every host of the audience; None: kept until a worker asks. Runs in the background when it hears much."""
 
 
 class Tree:
@@ -130,7 +132,10 @@ class Tree:
         if payloads is not None and len(payloads) == 1:  # nothing to merge
             self._pass_on(topic, step, payloads[0])
         elif payloads is not None:
-            self._work.submit(f"merging {topic} of step {step}", lambda: self._merge(topic, step, payloads))
+            is_small = sum(map(len, payloads)) <= FEW_BYTES
+            self._work.do(
+                f"merging {topic} of step {step}", lambda: self._merge(topic, step, payloads), is_small=is_small
+            )
 
     def _merge(self, name: str, step: int, payloads: list[bytes]) -> None:
         self._pass_on(name, step, self._topics[name].merge(payloads))
@@ -192,7 +197,7 @@ class Tree:
             self.keep(told.name, step, payload)
             return
         heard = told.heard
-        self._work.submit(f"{told.name} of step {step}", lambda: heard(step, payload))
+        self._work.do(f"{told.name} of step {step}", lambda: heard(step, payload), is_small=len(payload) <= FEW_BYTES)
 
 
 def _forget(table: dict[tuple[str, int], T], name: str, before: int) -> None:

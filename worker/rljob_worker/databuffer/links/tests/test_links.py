@@ -73,6 +73,13 @@ def test_messages_arrive_in_order_and_the_sender_knows_when(tmp_path: Path):
         assert (a.lost, b.lost, a.failed, b.failed) == ([], [], [], [])
 
 
+def test_messages_that_are_sent_together_leave_together(tmp_path: Path):
+    with two(tmp_path) as (a, b):
+        a.links.send(B, *map(message, range(400)))
+        assert a.links.flush(30.0)
+        assert b.messages == [message(number) for number in range(400)] and b.num_taken == 1
+
+
 def test_messages_of_many_threads_both_ways_are_each_heard_once(tmp_path: Path):
     with two(tmp_path) as (a, b):
 

@@ -6,6 +6,7 @@ from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.pull.edges import MAX_OPEN_STEPS, Edges, EdgeStep, Part, Phase, Share
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.stage_route import stage_routes
+from rljob_worker.databuffer.rows.tests.batches import batch_of, stored
 from rljob_worker.databuffer.store.segments import Item, Segments
 from rljob_worker.databuffer.tests.gang import two_stages
 
@@ -26,7 +27,7 @@ def read(state: EdgeStep, *shares: int) -> None:
 def part() -> Part:
     segment = Segments(4096).try_reserve(Item(EDGE, 1, "part", 0), 1)
     assert segment is not None
-    return Part(segment)
+    return Part(segment, stored(batch_of([0])))
 
 
 def test_steps_are_forgotten_once_they_are_over_and_far_enough_behind():

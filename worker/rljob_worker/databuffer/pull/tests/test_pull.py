@@ -67,12 +67,13 @@ sizes = st.tuples(st.integers(1, 4), st.integers(1, 3))
     st.integers(0, 2**32),
     st.booleans(),
     st.integers(0, 3),
+    st.sampled_from([0, 300, 1 << 16]),
 )
 def test_every_row_arrives_once_in_any_order_of_events(
-    made, used, balance, groups, batch_size, seed, consumers_first, breaks
+    made, used, balance, groups, batch_size, seed, consumers_first, breaks, few_bytes
 ):
     plan = two_stages(made, used, balance=balance, needs_groups=groups, batch_size=batch_size)
-    job = Job(plan, seed=seed, streams_that_break=breaks)
+    job = Job(plan, seed=seed, streams_that_break=breaks, few_bytes=few_bytes)
     for step in (1, 2, 3):
         if consumers_first:
             want_all(job, step)
@@ -219,6 +220,37 @@ def test_early_streams_that_break_are_as_if_they_had_not_been_tried(seed, breaks
     assert same(Batch.concat(take_all(job, 1)), part(job.plan, 1, 0, 1).select(COLUMNS))
     job.go_on()
     assert held_bytes(job) == {}
+
+
+# ---- few rows
+
+
+@pytest.mark.parametrize("balance", ["None", "Tokens"])
+@pytest.mark.parametrize("spare, streams", [(0, 0), (-1, 2)])
+def test_few_rows_come_with_their_offer_and_one_byte_more_is_fetched(balance, spare, streams):
+    plan = two_stages((2, 1), (1, 1), balance=balance, batch_size=4, group_size=1)
+    # two rows of a host: 2 * (24 of the index + 8 of an offset + 3 * 8 of ids + 4 of score) = 120
+    job = Job(plan, few_bytes=120 + spare)
+    put_all_of_three(job)
+    want_all(job, 1)
+    job.go_on()
+    assert len(job.streamed) == streams
+    assert same(take_all(job, 1)[0], part(plan, 1, 0, 1, [3] * 4).select(COLUMNS))
+    job.go_on()
+    assert held_bytes(job) == {}
+
+
+def put_all_of_three(job):
+    for index, worker in enumerate(producers(job)):
+        assert job.put(worker, 1, EDGE, part(job.plan, 1, index, 2, [3] * 4))
+
+
+def test_rows_that_came_with_their_offer_are_not_fetched_early():
+    job = Job(two_stages((2, 1), (1, 1), batch_size=4), few_bytes=1 << 16)
+    want_all(job, 1)
+    job.put(Worker("rollout", 0), 1, EDGE, part(job.plan, 1, 0, 2))
+    job.go_on()
+    assert job.streamed == [] and sorted(held_bytes(job)) == ["rollout-0"]
 
 
 # ---- wide, and under pressure

@@ -9,7 +9,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.rows import stream
 from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.schema import from_arrow
-from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, stored
+from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, same, stored
 
 ROW_BYTES = 24
 
@@ -128,3 +128,24 @@ def test_a_row_takes_its_index_its_values_and_its_offsets():
     common = ROW_BYTES + 3 * 8 + 4 + 12
     assert stream.row_bytes(views).tolist() == [common + 12 + 16, common + 16]
     assert stream.row_bytes(views, np.array([1])).tolist() == [common + 16 + 16]
+
+
+@given(row_lists.filter(bool), st.data())
+def test_packed_rows_are_the_rows_of_the_stream(row_ids, data):
+    views = stored(batch_of(row_ids))
+    picks = [np.array(sorted(data.draw(st.sets(st.integers(0, len(row_ids) - 1)))), np.int64) for _ in range(2)]
+    selections = [(views, rows) for rows in picks]
+    came = [from_arrow(record) for record in stream.unpacked(stream.packed(selections))]
+    sent = [from_arrow(record) for record in stream.stream(selections, lambda seconds: None)[1]]
+    assert len(came) == len(sent) and all(same(a, b) for a, b in zip(came, sent, strict=True))
+    assert [row for batch in came for row in batch.row_ids] == [row_ids[at] for rows in picks for at in rows]
+
+
+def test_rows_of_all_sources_that_come_with_offers_are_bounded_together():
+    assert [stream.few_bytes_for(n) for n in (0, 1, 128, 129, 1024)] == [65536, 65536, 65536, 65027, 8192]
+    assert stream.few_bytes_for(1, 100) == 100
+
+
+def test_a_header_tells_the_bytes_of_its_rows():
+    views = sized([10, 20, 30, 40])
+    assert Header.of(views, np.array([1, 3])).num_bytes == 52 + 72

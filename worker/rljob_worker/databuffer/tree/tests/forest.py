@@ -39,6 +39,8 @@ class Forest:
     work: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     """Background work by name."""
+    small: list[str] = field(default_factory=list)
+    """What might have been done at once."""
     post: dict[tuple[Host, Host], deque[PeerMessage]] = field(default_factory=dict)
     delivered: list[tuple[Host, Host, PeerMessage]] = field(default_factory=list)
     """Sender, receiver, message."""
@@ -88,6 +90,11 @@ class Forest:
     def submit(self, what: str, job: Callable[[], None]) -> None:
         """The background work of all hosts."""
         self.work.append((what, job))
+
+    def do(self, what: str, job: Callable[[], None], *, is_small: bool) -> None:
+        """Later in any case: nothing may rely on small work being done at once."""
+        self.small += [what] if is_small else []
+        self.submit(what, job)
 
     def go_on(self, limit: int | None = None) -> None:
         """Until nothing is left to happen, or for so many events; messages of a pair of hosts stay in order."""

@@ -14,6 +14,7 @@ from rljob_worker.databuffer.protocol.peer_side import Down, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.tree.tests.forest import COUNT, NOTE, ORDER, Forest
+from rljob_worker.databuffer.tree.tree import FEW_BYTES
 
 STOP = Up("stop", 0, b"")
 
@@ -124,6 +125,21 @@ def test_a_host_waits_for_its_members_and_those_below_and_merges_in_the_backgrou
         (one, nought, Up(COUNT, 1, b"11 12 30 40")),
     ]
     assert job.merges == [[b"11", b"12", b"30", b"40"]] and len(job.done) == 1
+
+
+@pytest.mark.parametrize("size, small", [(FEW_BYTES // 2, ["merging count of step 1"]), (FEW_BYTES // 2 + 1, [])])
+def test_few_bytes_may_be_merged_by_whoever_brings_the_last(size, small):
+    job = forest(1, members={0: [1, 2]})
+    job.root.contribute(COUNT, 1, 1, bytes(FEW_BYTES // 2))
+    job.root.contribute(COUNT, 1, 2, bytes(size))
+    assert job.small == small
+
+
+@pytest.mark.parametrize("size, small", [(FEW_BYTES, ["order of step 3"]), (FEW_BYTES + 1, [])])
+def test_few_bytes_may_be_acted_on_by_whoever_hears_them(size, small):
+    job = forest(1, audience=(0,))
+    job.root.tell(ORDER, 3, bytes(size))
+    assert job.small == small
 
 
 def test_steps_do_not_wait_for_each_other():

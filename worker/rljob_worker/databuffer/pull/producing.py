@@ -112,14 +112,11 @@ class Producing:
             state.parts[number] = Part(segment, rows)
             state.sealed.add(number)
         if route.needs_layouts:
-            self._work.submit(f"layout of {segment.item}", lambda: self._tell_layout(state, number, layout))
+            self._gathers(layout_topic(edge), step, number, layout.to_bytes())
         else:
             fed = self._hand_out(state, {number: route.assign(step, layout)})
             if fed:
                 self._work.submit(f"offers of {state.name}", lambda: self._offer(state, fed))
-
-    def _tell_layout(self, state: EdgeStep, part: int, layout: Layout) -> None:
-        self._gathers(layout_topic(state.route.name), state.step, part, layout.to_bytes())
 
     def assigned(self, edge: str, step: int, payload: bytes) -> None:
         """The layout of a step is complete: every host works out alike who gets which row."""

@@ -86,6 +86,7 @@ def test_a_bug_in_background_work_ends_all_waits_of_all_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, error: Exception, words: str
 ):
     monkeypatch.setattr(place, name, once(error, getattr(place, name)))
+    monkeypatch.setattr(producing, "few_bytes_for", lambda *sizes: -1)  # rows are streamed
     plan = two_stages((3, 1), (2, 1), balance="Tokens", deadline_seconds=60.0)
     with in_process(plan, tmp_path) as gang:
         train, rollout = ([gang.client(g, r) for r in range(n)] for g, n in (("train", 2), ("rollout", 3)))

@@ -22,7 +22,7 @@ from rljob_worker.databuffer.work import Work
 
 STOP = "stop"
 FEW_BYTES = 1 << 16
-"""Of a topic's payloads: so few are merged, or acted on, by whoever brings them."""
+"""Of a topic's payloads: so few are merged, or acted on, by the message that brings them."""
 MAX_OPEN_STEPS = 64
 """Steps of a topic that are being gathered: who is further ahead than that is wrong."""
 
@@ -89,10 +89,10 @@ class Tree:
     # ---- up
 
     def contribute(self, topic: str, step: int, member: int, payload: bytes) -> None:
-        """A member of this host has its say; returns at once."""
+        """A member of this host has its say; returns at once, for a worker waits."""
         with self._monitor.change():
             complete = self._gathering(topic, step).say(member, payload)
-        self._go_on(topic, step, complete)
+        self._go_on(topic, step, complete, may_merge=False)
 
     def hear_up(self, sender: Host, message: Up) -> None:
         """From a child."""
@@ -102,7 +102,7 @@ class Tree:
             return
         with self._monitor.change():
             complete = self._gathering(message.topic, message.step).hear(sender, message.payload)
-        self._go_on(message.topic, message.step, complete)
+        self._go_on(message.topic, message.step, complete, may_merge=True)
 
     def request_stop(self) -> None:
         """Climbs without waiting for anything; said once."""
@@ -128,11 +128,11 @@ class Tree:
         lock."""
         return sorted(key for key, each in self._gatherings.items() if each.has_begun and not each.is_over)
 
-    def _go_on(self, topic: str, step: int, payloads: list[bytes] | None) -> None:
+    def _go_on(self, topic: str, step: int, payloads: list[bytes] | None, *, may_merge: bool) -> None:
         if payloads is not None and len(payloads) == 1:  # nothing to merge
             self._pass_on(topic, step, payloads[0])
         elif payloads is not None:
-            is_small = sum(map(len, payloads)) <= FEW_BYTES
+            is_small = may_merge and sum(map(len, payloads)) <= FEW_BYTES
             self._work.do(
                 f"merging {topic} of step {step}", lambda: self._merge(topic, step, payloads), is_small=is_small
             )

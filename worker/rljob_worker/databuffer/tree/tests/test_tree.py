@@ -128,15 +128,23 @@ def test_a_host_waits_for_its_members_and_those_below_and_merges_in_the_backgrou
 
 
 @pytest.mark.parametrize("size, small", [(FEW_BYTES // 2, ["merging count of step 1"]), (FEW_BYTES // 2 + 1, [])])
-def test_few_bytes_may_be_merged_by_whoever_brings_the_last(size, small):
-    job = forest(1, members={0: [1, 2]})
+def test_few_bytes_may_be_merged_by_the_message_that_brings_the_last(size, small):
+    job = forest(2, members={0: [1], 1: [2]})
     job.root.contribute(COUNT, 1, 1, bytes(FEW_BYTES // 2))
-    job.root.contribute(COUNT, 1, 2, bytes(size))
-    assert job.small == small
+    job.at(1).contribute(COUNT, 1, 2, bytes(size))
+    job.go_on()
+    assert job.small == small and job.done == ["merging count of step 1"]
+
+
+def test_a_worker_does_not_wait_for_what_its_word_completes():
+    job = forest(1, members={0: [1, 2]})
+    job.contribute(1)
+    job.contribute(2)
+    assert job.small == [] and [what for what, _ in job.work] == ["merging count of step 1"]
 
 
 @pytest.mark.parametrize("size, small", [(FEW_BYTES, ["order of step 3"]), (FEW_BYTES + 1, [])])
-def test_few_bytes_may_be_acted_on_by_whoever_hears_them(size, small):
+def test_few_bytes_may_be_acted_on_by_the_message_that_brings_them(size, small):
     job = forest(1, audience=(0,))
     job.root.tell(ORDER, 3, bytes(size))
     assert job.small == small

@@ -80,11 +80,13 @@ ALERTS = (
     ),
     Alert(
         "RLJobDataBufferNearlyFull",
-        "max by (namespace, rljob) (rljob_buffer_resident_bytes{of='rows'} / rljob_buffer_capacity_bytes) > 0.9",
+        "max by (namespace, rljob) ("
+        "(rljob_buffer_resident_bytes{of='rows'} + ignoring(of) rljob_buffer_spill_used_bytes) / "
+        "(rljob_buffer_capacity_bytes{of='rows'} + ignoring(of) rljob_buffer_spill_limit_bytes)) > 0.9",
         "10m",
         "warning",
         "A data buffer of {{ $labels.namespace }}/{{ $labels.rljob }} is nine tenths full",
-        "Producers wait once it is full: raise dataBuffer.memory.",
+        "Producers wait once it is full: raise dataBuffer.memory, or dataBuffer.spill.limit.",
     ),
 )
 

@@ -15,11 +15,16 @@ def check_data_buffer(subject: Subject) -> Iterator[Problem]:
     """A host has room for one step with every row at its longest, in memory or on disk."""
     layouts = layouts_of(subject.resolution, subject.placed)
     rooms = {group: room_of(subject.resolution, group, layouts) for group in subject.group_names}
-    group, room = max(rooms.items(), key=lambda item: item[1].total)
     buffer = subject.spec.data_buffer
-    lacking = _lacking(buffer, room)
-    if lacking is None:
+    if buffer.spill is not None and parse_quantity(buffer.spill.limit) == 0:
+        fix = "Set it to what may go to disk, or leave dataBuffer.spill out."
+        yield problem("spec.dataBuffer.spill.limit", buffer.spill.limit, "a file without bytes has no room", fix)
         return
+    lacking = {group: lack for group, room in rooms.items() if (lack := _lacking(buffer, room)) is not None}
+    if not lacking:
+        return
+    group, (path, found, needed) = max(lacking.items(), key=lambda item: item[1][2])
+    room = rooms[group]
     parts = [f"{format_bytes(room.puts)} of rows that it puts", f"{format_bytes(room.maps)} of rows that it gets"]
     parts += [f"{format_bytes(room.weights)} of weights"] * (room.weights > 0)
     message = (
@@ -28,7 +33,6 @@ def check_data_buffer(subject: Subject) -> Iterator[Problem]:
     )
     if buffer.spill is not None:
         message += f"; on disk also as much as the largest part of it, {format_bytes(room.largest)}"
-    path, found, needed = lacking
     yield problem(f"spec.{path}", found, message, _fix(path, needed, room))
 
 

@@ -75,6 +75,20 @@ def test_rows_that_fit_memory_and_disk_together_are_accepted():
     assert problem.fix.startswith("Set dataBuffer.spill.limit to at least 443Mi; or lower data.batchSize")
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_disk_that_is_asked_for_is_enough_for_every_group(replicas):
+    groups = f"workerGroups=[{{name: train, replicas: {replicas}}}, {{name: rollout, replicas: 2}}]"
+    asked = (*LONG, groups, "dataBuffer.memory=512Mi")
+    wanted = only(*asked, "dataBuffer.spill={limit: 1}").fix.partition(";")[0]
+    limit = wanted.removeprefix("Set dataBuffer.spill.limit to at least ")
+    assert problems(*asked, f"dataBuffer.spill={{limit: {limit}}}") == []
+
+
+def test_a_spill_file_without_room_is_refused_where_memory_is_enough():
+    problem = only("dataBuffer.spill={limit: 0}")
+    assert problem.path == "spec.dataBuffer.spill.limit" and problem.fix.endswith("or leave dataBuffer.spill out.")
+
+
 def test_weights_stay_in_memory_however_large_the_disk():
     problem = only(*TWO_GROUPS, "dataBuffer={memory: 64Mi, spill: {limit: 1Ti}}")
     assert problem.path == "spec.dataBuffer.memory"

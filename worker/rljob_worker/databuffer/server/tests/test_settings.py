@@ -19,6 +19,19 @@ def test_the_token_is_read_from_its_file(tmp_path: Path):
     assert settings_from(environment(tmp_path)).identity.token == TOKEN
 
 
+def test_a_job_that_spills_says_where_or_whoever_starts_it_does(tmp_path: Path):
+    def spill_of(spill: dict[str, str] | None, **lack: str) -> object:
+        gang = Gang(two_stages(spill=spill), tmp_path)
+        gang.write_files()
+        return settings_from({**gang.environment("train", 0), **lack}).spill
+
+    assert spill_of(None) is None
+    assert spill_of({"limit": "1Mi"}) == (tmp_path, 1 << 20)
+    assert spill_of({"limit": "1Mi", "directory": "/nvme"}, RLJOB_SPILL_DIR="") == (Path("/nvme"), 1 << 20)
+    with pytest.raises(InvalidJob, match="RLJOB_SPILL_DIR is not set"):
+        spill_of({"limit": "1Mi"}, RLJOB_SPILL_DIR="")
+
+
 @pytest.mark.parametrize("lack", ["not set", "no file", "empty"])
 def test_a_data_buffer_without_a_token_does_not_start_and_names_the_variable(tmp_path: Path, lack: str):
     given = environment(tmp_path)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
+
 
 def plan_config_map_name(job: str, plan_hash: str) -> str:
     """The ConfigMap of one plan: another plan is another object."""
@@ -19,8 +22,11 @@ def tls_secret_name(job: str, attempt: int) -> str:
 
 
 def service_name(job: str) -> str:
-    """The headless Service, which is the domain of the pods' host names; a Service's name begins with a letter."""
-    return job if job[0].isalpha() else f"rljob-{job}"
+    """The headless Service, which is the domain of the pods' host names; a Service's name begins with a letter.
+
+    A name that begins as ours would gets our beginning too, so that no other job's becomes the same.
+    """
+    return job if job[0].isalpha() and not job.startswith("rljob-") else f"rljob-{job}"
 
 
 def host_name(job: str, group: str, host: int) -> str:
@@ -31,6 +37,22 @@ def host_name(job: str, group: str, host: int) -> str:
 def pod_name(job: str, group: str, host: int, attempt: int) -> str:
     """What a pod is called in the cluster: another one in every attempt."""
     return f"{host_name(job, group, host)}-a{attempt}"
+
+
+class PodName(NamedTuple):
+    """What a pod's name says, which nobody can edit."""
+
+    host_name: str
+    attempt: int
+
+
+_POD_NAME = re.compile(r"(.+)-a(\d+)")
+
+
+def parse_pod_name(name: str) -> PodName | None:
+    """The reverse of `pod_name`; None for what is no pod's name of ours."""
+    found = _POD_NAME.fullmatch(name)
+    return None if found is None else PodName(found[1], int(found[2]))
 
 
 def pod_group_name(job: str, attempt: int) -> str:

@@ -29,9 +29,12 @@ from rljob_operator.surveying.survey import ProgressSource, Surveyor
 from rljob_operator.telling.bookkeeping import tell
 from rljob_operator.telling.events import Event, EventReason, Subject, between, manifest, of_deeds
 from rljob_operator.telling.job_metrics import JobMetrics
+from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
 
 logger = logging.getLogger(__name__)
+
+_IDLE = Backoff(0.5, 60.0)
 
 
 class Reconciler:
@@ -77,6 +80,7 @@ class Reconciler:
         await self._tell(job, [*between(job.status, decision.status), *of_deeds(decision)])
         await self._write(job, decision.status)
         again = await self._act(job, memory, context, situation.pods, decision)
+        again = self._paced(memory, again, is_news=decision.status != job.status)
         if decision.status.phase == "Starting" and again != 0.0:
             memory.quiet_until = self._clock() + self._rules.quiet_seconds
         if decision.status.phase in ENDED_PHASES and memory.obstacle is None:
@@ -127,6 +131,14 @@ class Reconciler:
         if healed:
             await self._tell(job, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])
         return self._look_again(decision)
+
+    def _paced(self, memory: Memory, again: float | None, *, is_news: bool) -> float | None:
+        """A look that changed nothing and wants another at once gets it after a pause that grows."""
+        if again != 0.0 or is_news:
+            memory.num_idle = 0
+            return again
+        memory.num_idle += 1
+        return _IDLE.seconds(memory.num_idle, chance=0.0)
 
     def _is_healing_due(self, memory: Memory, decision: Decision) -> bool:
         if not decision.keeps_children or self._clock() - memory.last_heal < self._rules.heal_interval_seconds:

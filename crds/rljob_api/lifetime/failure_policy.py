@@ -13,7 +13,7 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition that Kubernetes sets on a pod before it takes its node away."""
 
-Because = Literal["ExitCode", "Rule", "Restarts"]
+Because = Literal["ExitCode", "Rule", "Restarts", "Repetition"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Stop:
     code: ExitCode
     reason: str
     because: Because = "ExitCode"
-    """What ends the job: the exit code alone, a rule of the policy, or that all restarts are used up."""
+    """What ends the job: the exit code alone, a rule of the policy, that all restarts are used up, or that a restart
+    would only meet the same bug again."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,18 @@ _FINAL = (*_NEVER_RETRIED, ExitCode.STORAGE, ExitCode.STOPPED, ExitCode.INTERRUP
 
 
 def decide(
-    exit_codes: Collection[int], restarts: int, policy: FailurePolicySpec, pod_conditions: Iterable[str] = ()
+    exit_codes: Collection[int],
+    restarts: int,
+    policy: FailurePolicySpec,
+    pod_conditions: Iterable[str] = (),
+    *,
+    is_repeated: bool = False,
 ) -> Decision:
     """What follows from the exit codes of a gang's pods.
 
     exit_codes: of all pods that ended; -N or 128 + N is death by signal N.  restarts: counted ones so far.
-    pod_conditions: conditions that are set on the pods that failed, such as DisruptionTarget.
+    pod_conditions: conditions that are set on the pods that failed, such as DisruptionTarget.  is_repeated: the last
+    attempt ended at the same step, with no checkpoint in between.
     """
     code = gang_code(exit_codes)
     if code == ExitCode.DONE:
@@ -78,6 +85,8 @@ def decide(
         return Restart(f"{cause}; not counted, as failurePolicy says", counted=False)
     if rule is None and code in _FINAL:
         return Stop(as_exit_code(code), cause)
+    if rule is None and code == ExitCode.BUG and is_repeated:
+        return Stop(ExitCode.BUG, f"{cause}, twice at the same step with no checkpoint in between", "Repetition")
     if restarts >= policy.max_restarts:
         used_up = f"all {policy.max_restarts} restarts of failurePolicy are used up"
         return Stop(as_exit_code(code), f"{cause}; {used_up}", "Restarts")

@@ -239,7 +239,8 @@ class LifecycleSpec(ApiModel):
     Unset: for ever."""
 
     stall_seconds: int = Field(default=3600, ge=1)
-    """How long the step may stand still before the gang restarts. Default 3600."""
+    """How long the step may stand still before the gang restarts; while an attempt loads, up to its first step,
+    pendingSeconds where that is longer. Default 3600."""
 
     force_delete_seconds: int = Field(default=120, ge=1)
     """How long after its grace period a pod on a dead node may go on terminating before it is deleted by force.

@@ -145,6 +145,19 @@ class FailureStatus(ApiModel):
     the pod failed by itself."""
 
 
+class BugStatus(ApiModel):
+    """A failure with exit code 70 that was answered by a restart."""
+
+    attempt: int
+    """Which attempt."""
+
+    step: int = 0
+    """The last step it had finished."""
+
+    checkpoint_step: int | None = None
+    """Step of the last committed checkpoint then."""
+
+
 class RLJobStatus(ApiModel):
     """What the operator reports of a job."""
 
@@ -208,3 +221,6 @@ class RLJobStatus(ApiModel):
 
     last_failure: FailureStatus | None = None
     """Why the last attempt that failed did."""
+
+    last_bug: BugStatus | None = None
+    """Where the last attempt ended, if with exit code 70: met there again, the job stops."""

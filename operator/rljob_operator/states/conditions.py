@@ -120,6 +120,10 @@ class Reason(Word):
     ENDED_OTHERWISE = "EndedOtherwise", "The job ended, in the other way."
     RESTARTS_EXHAUSTED = "RestartsExhausted", "The gang failed once more than failurePolicy.maxRestarts allows."
     STOPPED_BY_RULE = "StoppedByRule", "A rule of failurePolicy stops the job on this failure."
+    SAME_BUG_TWICE = (
+        "SameBugTwice",
+        "A worker ended with exit code 70 twice at the same step, with no checkpoint in between.",
+    )
     INVALID_JOB = "InvalidJob", "A worker ended with exit code 64: the job cannot run as it is written."
     BAD_DATA = "BadData", "A worker ended with exit code 65: the data cannot be used."
     STORAGE_FAILED = "StorageFailed", "A worker ended with exit code 74: a disk or the storage failed."

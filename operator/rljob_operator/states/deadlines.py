@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rljob_operator.states import failing, finished
-from rljob_operator.states.conditions import Reason, no, yes
+from rljob_operator.states.conditions import Reason, condition, no, yes
+from rljob_operator.states.facts import PodFacts, Stuck
 from rljob_operator.states.finished import settled_seconds
 from rljob_operator.states.situation import Decision, Situation
 from rljob_operator.vocabulary.timestamps import seconds_since
@@ -27,6 +28,8 @@ def next_deadline_seconds(situation: Situation) -> float:
     if status.ready_time is None:
         lefts.append(spec.lifecycle.pending_seconds - seconds_since(status.pending_time, situation.now))
         lefts.append(spec.scheduling.timeout_seconds - seconds_since(status.pods_created_time, situation.now))
+    if (stuck := _first_stuck(situation)) is not None:
+        lefts.append(STUCK_SECONDS - _stuck_seconds(situation, stuck))
     # A deadline that has passed without consequence is not waited for.
     return min((left for left in lefts if left > 0), default=float("inf"))
 
@@ -40,14 +43,24 @@ def _active(situation: Situation) -> Decision | None:
 
 
 def _stuck(situation: Situation) -> Decision | None:
-    pod = next((pod for pod in situation.current if pod.stuck is not None), None)
-    waited = seconds_since(situation.status.pods_created_time, situation.now)
-    if pod is None or pod.stuck is None or waited < STUCK_SECONDS:
+    if (found := _first_stuck(situation)) is None or (waited := _stuck_seconds(situation, found)) < STUCK_SECONDS:
         return None
-    message = (
-        f"pod {pod.name}, container {pod.stuck.container}, cannot start since {int(waited)} s: {pod.stuck.message}"
-    )
-    return finished.fail(situation, pod.stuck.reason, message)
+    pod, stuck = found
+    message = f"pod {pod.name}, container {stuck.container}, cannot start since {int(waited)} s: {stuck.message}"
+    return finished.fail(situation, stuck.reason, message)
+
+
+def _first_stuck(situation: Situation) -> tuple[PodFacts, Stuck] | None:
+    return next(((pod, pod.stuck) for pod in situation.current if pod.stuck is not None), None)
+
+
+def _stuck_seconds(situation: Situation, found: tuple[PodFacts, Stuck]) -> float:
+    """Since it is told: a pod may have waited for hours before its image was wanted."""
+    told = condition(situation.status.conditions, "Degraded")
+    if told is None or (told.status, told.reason) != ("True", found[1].reason):
+        return 0.0
+    since_told = seconds_since(told.last_transition_time, situation.now)
+    return min(since_told, seconds_since(situation.status.pods_created_time, situation.now))
 
 
 def _pending(situation: Situation) -> Decision | None:

@@ -11,6 +11,7 @@ from rljob_operator.states.advance import with_progress
 from rljob_operator.states.healing import healed
 from rljob_operator.states.report import reported
 from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.states.strays import without_strays
 
 _PHASES: Mapping[Phase, Callable[[Situation], Decision]] = {
     "Pending": waiting.pending,
@@ -31,7 +32,7 @@ def decide(situation: Situation) -> Decision:
     counted once, with the pods that show it still there, and whoever finds the written status goes on from it.
     """
     seen = with_progress(healed(situation))
-    return reported(seen, _gone_on(seen, _PHASES[seen.status.phase](seen)))
+    return reported(seen, without_strays(seen, _gone_on(seen, _PHASES[seen.status.phase](seen))))
 
 
 def _gone_on(situation: Situation, decision: Decision) -> Decision:

@@ -22,7 +22,7 @@ def end(situation: Situation) -> Decision:
         deletions=deletions(situation, situation.pods, grace_seconds),
         queue=QueueAction.NONE if is_orderly else QueueAction.HOLD,
     )
-    return with_stuck_pods(situation, decision)
+    return with_stuck_pods(situation, situation.pods, decision)
 
 
 def leftovers(situation: Situation) -> bool:
@@ -36,28 +36,29 @@ def deletions(situation: Situation, pods: tuple[PodFacts, ...], grace_seconds: i
     return tuple(Deletion(pod.name, pod.uid, grace) for pod, grace in chosen if grace is not None)
 
 
-def with_stuck_pods(situation: Situation, decision: Decision) -> Decision:
-    """`decision`, looking again when the next pod is to be deleted by force, and saying which do not go."""
-    ends = [pod.ends_at for pod in situation.pods if pod.ends_at is not None]
+def with_stuck_pods(situation: Situation, pods: tuple[PodFacts, ...], decision: Decision) -> Decision:
+    """`decision`, looking again when the next of `pods` is to be deleted by force, and saying which do not go."""
     force_after = situation.spec.lifecycle.force_delete_seconds
-    first = earliest(at + force_after for at in ends)
-    # Answers of deletions change when pods end, so a pod just deleted is looked at again with its own event.
-    decision = decision.again_within(None if first is None else first - situation.now)
+    # One that was deleted by force already goes when its finalizers do, which is an event and needs no look.
+    first = earliest(pod.ends_at for pod in pods if pod.ends_at is not None and pod.grace_seconds)
+    decision = decision.again_within(None if first is None else first + force_after - situation.now)
     late = situation.now - min(LATE_SECONDS, force_after / 2)
-    overdue = sorted(pod.name for pod in situation.pods if pod.ends_at is not None and pod.ends_at < late)
+    overdue = [pod for pod in pods if pod.ends_at is not None and pod.ends_at < late]
     if not overdue:
         return decision
-    message = f"{', '.join(overdue[:5])} should be gone; deleted by force after {force_after} s"
-    return decision.claiming("Degraded", yes(Reason.POD_STUCK_TERMINATING, message))
+    return decision.claiming("Degraded", yes(Reason.POD_STUCK_TERMINATING, _words(overdue, force_after)))
+
+
+def _words(overdue: list[PodFacts], force_after: int) -> str:
+    names = ", ".join(sorted(pod.name for pod in overdue)[:5])
+    held = sorted({each for pod in overdue if not pod.grace_seconds for each in pod.finalizers})
+    if held:
+        return f"{names} should be gone; whoever put finalizer {', '.join(held)} on must take it off"
+    return f"{names} should be gone; deleted by force after {force_after} s"
 
 
 def _grace(situation: Situation, pod: PodFacts, grace_seconds: int) -> int | None:
-    """Seconds of grace for a deletion; None where none is due.
-
-    Whole seconds are the API's unit, so a grace that ends within a second of ours is ours.
-    """
-    if pod.ends_at is None:
-        return grace_seconds
-    if situation.now >= pod.ends_at + situation.spec.lifecycle.force_delete_seconds:
-        return 0
-    return grace_seconds if pod.ends_at > situation.now + grace_seconds + 1 else None
+    """Seconds of grace for a deletion; None where one would change nothing: a grace only ever becomes shorter."""
+    is_late = pod.ends_at is not None and situation.now >= pod.ends_at + situation.spec.lifecycle.force_delete_seconds
+    wanted = 0 if is_late else grace_seconds
+    return wanted if pod.grace_seconds is None or wanted < pod.grace_seconds else None

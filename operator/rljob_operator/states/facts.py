@@ -23,6 +23,8 @@ class Ended:
     """The last step it finished, where it says so."""
     checkpoint: int | None = None
     """The step of the last checkpoint, where it says so."""
+    at: float | None = None
+    """When, where its kubelet says so."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class PodFacts:
     """Whether it is Succeeded or Failed: nothing of it runs any more."""
     ends_at: float | None = None
     """When its grace period is over.  None: nobody deletes it."""
+    grace_seconds: int | None = None
+    """How long that period is: a deletion may make it shorter, and nothing else."""
+    finalizers: tuple[str, ...] = ()
+    """What must be taken off before it goes, by whoever put it on."""
     ended: Ended | None = None
     """How its worker ended, or whatever else ended the pod."""
     num_buffer_restarts: int = 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Because, Restart, Stop, decide
-from rljob_api.v1alpha1.status import FailureStatus
+from rljob_api.v1alpha1.status import BugStatus, FailureStatus, ProgressStatus
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.states import ending, finished
 from rljob_operator.states.conditions import Claim, Reason, yes
@@ -32,6 +32,7 @@ _REASON_OF_CODE: Mapping[ExitCode, Reason] = {
 _REASON_OF_LIMIT: Mapping[Because, Reason] = {
     "Restarts": Reason.RESTARTS_EXHAUSTED,
     "Rule": Reason.STOPPED_BY_RULE,
+    "Repetition": Reason.SAME_BUG_TWICE,
 }
 
 
@@ -80,7 +81,14 @@ def _after_a_pause(situation: Situation, num_futile: int) -> str:
 def _decided(situation: Situation, found: Sequence[Fault], worst: Fault) -> Decision:
     status, policy = situation.status, situation.spec.failure_policy
     conditions = [DISRUPTION_TARGET] if any(fault.disruption for fault in found) else []
-    decision = decide([fault.weight for fault in found], status.counted_restarts, policy, conditions)
+    bug = _bug(situation, worst)
+    decision = decide(
+        [fault.weight for fault in found],
+        status.counted_restarts,
+        policy,
+        conditions,
+        is_repeated=bug is not None and _is_same(status.last_bug, bug),
+    )
     if isinstance(decision, Stop):
         reason = _REASON_OF_LIMIT.get(decision.because) or _REASON_OF_CODE.get(decision.code, Reason.POD_FAILED)
         return finished.fail(situation, reason, f"{_place(worst)}: {worst.message} ({decision.reason})")
@@ -90,7 +98,24 @@ def _decided(situation: Situation, found: Sequence[Fault], worst: Fault) -> Deci
         _claim(worst),
         restarts=status.restarts + 1,
         counted_restarts=status.counted_restarts + decision.counted,
+        last_bug=bug,
     )
+
+
+def _bug(situation: Situation, worst: Fault) -> BugStatus | None:
+    if worst.weight != ExitCode.BUG:
+        return None
+    progress = situation.status.progress or ProgressStatus()
+    words = next((pod.ended for pod in situation.current if pod.name == worst.pod), None)
+    return BugStatus(
+        attempt=situation.status.attempt,
+        step=words.step if words is not None and words.step is not None else progress.step,
+        checkpoint_step=progress.checkpoint_step,
+    )
+
+
+def _is_same(before: BugStatus | None, bug: BugStatus) -> bool:
+    return before is not None and (before.step, before.checkpoint_step) == (bug.step, bug.checkpoint_step)
 
 
 def _claim(fault: Fault) -> Claim:

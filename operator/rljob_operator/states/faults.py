@@ -140,9 +140,13 @@ def _stalled(situation: Situation) -> Iterator[Fault]:
     if not isinstance(answer, ProgressAnswer) or status.progress is None or status.ready_time is None:
         return
     grew = max(seconds_of(time) for time in (status.progress.last_step_time, status.ready_time) if time)
-    limit = situation.spec.lifecycle.stall_seconds
+    lifecycle = situation.spec.lifecycle
+    field, limit = "stallSeconds", lifecycle.stall_seconds
+    if answer.phase == "Starting" and lifecycle.pending_seconds > limit:
+        # It loads: that is not a step which stands still.
+        field, limit = "pendingSeconds", lifecycle.pending_seconds
     if situation.now - grew >= limit:
-        message = f"step {status.progress.step} stood still for lifecycle.stallSeconds, {limit} s"
+        message = f"step {status.progress.step} stood still for lifecycle.{field}, {limit} s"
         yield Fault(Reason.STALLED, lead_pod(situation), keys.CONTAINER_WORKER, int(ExitCode.RETRY), message)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_operator.states import ending
 from rljob_operator.states.conditions import Reason, no, yes
-from rljob_operator.states.facts import PodFacts
-from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation
+from rljob_operator.states.facts import Ended, PodFacts
+from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest
 from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 
 
@@ -27,10 +27,14 @@ def fail(situation: Situation, reason: Reason, message: str) -> Decision:
 
 def finished(situation: Situation) -> Decision:
     """Give quota and pods back, as often as it takes; delete the job when its time has come."""
-    deletions = ending.deletions(situation, _unwanted(situation), END_GRACE_SECONDS)
+    unwanted = _unwanted(situation)
+    deletions = ending.deletions(situation, unwanted, END_GRACE_SECONDS)
     decision = Decision(situation.status, deletions=deletions, queue=QueueAction.FINISH)
-    if deletions or any(pod.ends_at is not None for pod in situation.pods):
-        decision = ending.with_stuck_pods(situation, decision)
+    decision = ending.with_stuck_pods(situation, unwanted, decision)
+    if situation.spec.lifecycle.clean_pod_policy != "None":
+        rests = [pod.ended for pod in situation.pods if pod.ended is not None and not pod.is_over]
+        lefts = (_linger_seconds(situation, each) for each in rests)
+        decision = decision.again_within(earliest(left for left in lefts if left > 0))
     return _expiring(situation, decision)
 
 
@@ -54,8 +58,19 @@ def _unwanted(situation: Situation) -> tuple[PodFacts, ...]:
     policy = situation.spec.lifecycle.clean_pod_policy
     if policy == "None":
         return ()
-    # A pod whose worker has ended is on its way out with its logs; its data buffer follows.
-    return tuple(pod for pod in situation.pods if policy == "All" or (not pod.is_over and pod.ended is None))
+    return tuple(pod for pod in situation.pods if policy == "All" or not (pod.is_over or _leaves(situation, pod)))
+
+
+def _leaves(situation: Situation, pod: PodFacts) -> bool:
+    """A pod whose worker has ended is on its way out with its logs; its data buffer follows, and whatever else does not
+    would keep its accelerators."""
+    return pod.ended is not None and _linger_seconds(situation, pod.ended) > 0
+
+
+def _linger_seconds(situation: Situation, ended: Ended) -> float:
+    """How long the rest of a pod may still take."""
+    since = ended.at if ended.at is not None else seconds_of(situation.status.completion_time or situation.timestamp)
+    return since + situation.spec.lifecycle.termination_grace_seconds - situation.now
 
 
 def _expiring(situation: Situation, decision: Decision) -> Decision:

@@ -68,6 +68,7 @@ def _obstruct(situation: Situation) -> Decision | None:
 
 
 def _go_on(situation: Situation) -> Decision:
+    situation = _clocked(situation)
     status = situation.status
     if status.pods_created_time is None:
         if situation.missing:
@@ -81,6 +82,15 @@ def _go_on(situation: Situation) -> Decision:
         situation = situation.with_status(phase="Running")
     decision = Decision(situation.status, keeps_children=True, queue=QueueAction.HOLD)
     return decision.again_within(deadlines.next_deadline_seconds(situation))
+
+
+def _clocked(situation: Situation) -> Situation:
+    """Where the scheduler waits for all, pods without a place are a queue: the clock of pendingSeconds stands."""
+    if situation.status.ready_time is not None or not situation.waits_for_all:
+        return situation
+    if not any(pod.node for pod in situation.current):
+        return situation.with_status(pending_time=None)
+    return situation.with_status(pending_time=situation.status.pending_time or situation.timestamp)
 
 
 def _are_all_ready(situation: Situation) -> bool:

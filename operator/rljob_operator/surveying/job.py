@@ -68,6 +68,8 @@ class Memory:
     """Pod uid → its version and what was read off it."""
     obstacle: Obstacle | None = None
     quiet_until: float = float("-inf")
+    num_idle: int = 0
+    """Looks in a row that changed nothing and wanted another at once."""
     last_poll: float = float("-inf")
     num_unanswered: int = 0
     last_heal: float = float("-inf")

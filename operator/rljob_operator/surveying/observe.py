@@ -9,6 +9,7 @@ from typing import Any
 from rljob_api.lifetime.failure_policy import describe
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_operator.names import parse_pod_name
 from rljob_operator.states.conditions import Reason
 from rljob_operator.states.facts import Ended, PodFacts, Stuck
 from rljob_operator.vocabulary.timestamps import seconds_of
@@ -39,7 +40,7 @@ STUCK = {
 def pod_facts(pod: Object) -> PodFacts:
     """The facts of one pod of ours."""
     metadata, status = pod["metadata"], pod.get("status") or {}
-    labels = metadata.get("labels") or {}
+    labels, known = metadata.get("labels") or {}, parse_pod_name(metadata["name"])
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     ends_at = metadata.get("deletionTimestamp")
     buffer = _named(status.get("initContainerStatuses"), keys.CONTAINER_BUFFER)
@@ -47,7 +48,7 @@ def pod_facts(pod: Object) -> PodFacts:
         name=metadata["name"],
         uid=metadata["uid"],
         group=labels.get(keys.LABEL_GROUP, ""),
-        attempt=_number(labels.get(keys.LABEL_ATTEMPT)),
+        attempt=known.attempt if known is not None else 0,
         plan_hash=(metadata.get("annotations") or {}).get(keys.ANNOTATION_PLAN_HASH, ""),
         node=(pod.get("spec") or {}).get("nodeName") or "",
         address=status.get("podIP") or "",
@@ -55,6 +56,8 @@ def pod_facts(pod: Object) -> PodFacts:
         is_cut_off=_holds(conditions, "ContainersReady") and not _holds(conditions, "Ready"),
         is_over=status.get("phase") in ("Succeeded", "Failed"),
         ends_at=seconds_of(ends_at) if ends_at else None,
+        grace_seconds=int(metadata.get("deletionGracePeriodSeconds") or 0) if ends_at else None,
+        finalizers=tuple(metadata.get("finalizers") or ()),
         ended=_ended(status),
         num_buffer_restarts=buffer.get("restartCount", 0),
         buffer_ended=_terminated(buffer, "lastState"),
@@ -91,8 +94,9 @@ def _terminated(container: Object, state: str) -> Ended | None:
         exit_code=code,
         reason=found.get("reason") or "",
         message=_cause(words) or (describe(code) if code else ""),
-        step=words.get("step"),
-        checkpoint=words.get("checkpoint"),
+        step=_whole(words.get("step")),
+        checkpoint=_whole(words.get("checkpoint")),
+        at=seconds_of(found["finishedAt"]) if found.get("finishedAt") else None,
     )
 
 
@@ -140,5 +144,6 @@ def _named(containers: Iterable[Object] | None, name: str) -> Object:
     return next((each for each in containers or () if each.get("name") == name), {})
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
+def _whole(number: Any) -> int | None:
+    """A step, as user code may have written it."""
+    return number if isinstance(number, int) and not isinstance(number, bool) else None

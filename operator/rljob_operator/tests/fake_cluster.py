@@ -13,7 +13,7 @@ from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
 from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
 from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, Kind
 from rljob_operator.vocabulary.key import Key
-from rljob_operator.vocabulary.timestamps import timestamp
+from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
 
 Name = tuple[str, str | None, str]
 
@@ -143,18 +143,15 @@ class FakeCluster:
         found = self._objects[_name(kind, found["metadata"].get("namespace"), found["metadata"]["name"])]
         if kind == POD and grace_seconds != 0 and _is_bound(found):
             grace = found["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
-            ends = timestamp(self._clock() + grace)
-            before = found["metadata"].get("deletionTimestamp")
-            metadata = {**found["metadata"], "deletionTimestamp": min(ends, before or ends)}
-            self._change(kind, found, {**found, "metadata": metadata})
+            self._end_in(kind, found, grace)
             return
-        self._drop(kind, found)
+        self._drop_unless_held(kind, found)
 
     def end_pods(self) -> None:
         """Kubelets that live let go of pods whose deletion was asked for."""
         for pod in self.all(POD):
             if "deletionTimestamp" in pod["metadata"] and not self.node_is_dead(pod):
-                self._drop(POD, pod)
+                self._drop_unless_held(POD, pod)
 
     def peek_job(self) -> Object | None:
         """The only job, if it is still there."""
@@ -208,6 +205,23 @@ class FakeCluster:
         after["metadata"]["resourceVersion"] = str(self._version)
         self._objects[_name(kind, found["metadata"]["namespace"], found["metadata"]["name"])] = after
         return after
+
+    def _end_in(self, kind: Kind, found: Object, grace: int) -> None:
+        """A grace only ever becomes shorter, and is counted from the first deletion."""
+        metadata = found["metadata"]
+        before, begun = metadata.get("deletionGracePeriodSeconds"), self._clock()
+        if before is not None:
+            if grace >= before:
+                return
+            begun = seconds_of(metadata["deletionTimestamp"]) - before
+        marks = {"deletionTimestamp": timestamp(begun + grace), "deletionGracePeriodSeconds": grace}
+        self._change(kind, found, {**found, "metadata": {**metadata, **marks}})
+
+    def _drop_unless_held(self, kind: Kind, found: Object) -> None:
+        if found["metadata"].get("finalizers"):
+            self._end_in(kind, found, 0)
+        else:
+            self._drop(kind, found)
 
     def _drop(self, kind: Kind, found: Object) -> None:
         metadata = found["metadata"]

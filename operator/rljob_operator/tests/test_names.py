@@ -31,6 +31,23 @@ def test_a_services_name_begins_with_a_letter(job):
     assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", names.service_name(job))
 
 
+@given(JOBS, JOBS)
+def test_no_two_jobs_share_a_service(job, other):
+    """`1abc` and `rljob-1abc` live in one namespace."""
+    for one in (job, f"rljob-{job}", f"rljob-rljob-{job}"):
+        assert (names.service_name(one) == names.service_name(other)) == (one == other)
+
+
+@given(PODS)
+def test_what_a_pods_name_says_is_read_back(pod):
+    job, group, host, attempt = pod
+    assert names.parse_pod_name(names.pod_name(*pod)) == (names.host_name(job, group, host), attempt)
+
+
+def test_other_names_say_nothing():
+    assert names.parse_pod_name("small-train-0") is None
+
+
 @pytest.mark.parametrize(
     ("job", "address"),
     [("grpo", "grpo-train-3.grpo.team.svc:8815"), ("7b", "7b-train-3.rljob-7b.team.svc:8815")],

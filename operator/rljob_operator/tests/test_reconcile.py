@@ -171,7 +171,7 @@ def test_answer_of_an_earlier_attempt_is_not_ours(world: World) -> None:
 
 def test_step_that_stands_still_restarts_the_gang(world: World) -> None:
     world.to_running(lifecycle={"stallSeconds": 100})
-    world.progress.answer = ProgressAnswer(attempt=1, step=4, total_steps=10)
+    world.progress.answer = ProgressAnswer(phase="Running", attempt=1, step=4, total_steps=10)
     world.wait(10)
     world.wait(99)
     assert world.status.phase == "Running"
@@ -180,6 +180,17 @@ def test_step_that_stands_still_restarts_the_gang(world: World) -> None:
     world.wait(3)
     world.wait(3)
     assert (world.status.attempt, world.status.counted_restarts) == (2, 1)
+
+
+def test_loading_is_no_step_that_stands_still(world: World) -> None:
+    """Until the first step is done, what counts is how long a job may be pending."""
+    world.to_running(lifecycle={"stallSeconds": 100, "pendingSeconds": 500})
+    world.progress.answer = ProgressAnswer(attempt=1)
+    world.wait(10)
+    world.wait(489)
+    assert world.status.phase == "Running" and world.reason("Degraded")[0] == "False"
+    world.wait(11)
+    assert world.reason("Degraded") == ("True", "Stalled")
 
 
 def test_silence_is_a_condition_and_no_stall(world: World) -> None:

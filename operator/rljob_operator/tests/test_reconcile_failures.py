@@ -7,7 +7,7 @@ import pytest
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.tests.fake_cluster import names
-from rljob_operator.tests.world import TWO_PODS, World, disrupted, ended, running
+from rljob_operator.tests.world import KEY, TWO_PODS, World, disrupted, ended, running
 
 
 @pytest.fixture
@@ -172,11 +172,75 @@ def test_silent_node_is_not_waited_for_longer_than_told(world: World) -> None:
     world.wait(3)
     assert world.status.phase == "Restarting" and world.status.counted_restarts == 0
     assert world.reason("Degraded") == ("True", "PodDisrupted")
-    world.wait(6)
+    world.wait(3)
     assert names(world.pods) == ["small-train-0-a1"] and world.reason("Degraded")[1] == "PodStuckTerminating"
-    world.wait(2)
-    assert names(world.pods) == ["small-train-0-a2"], "2 s of grace and 5 s more"
+    world.wait(1)
+    assert names(world.pods) == ["small-train-0-a2"], "2 s of grace and 5 s more, since it was evicted"
     assert [each["note"] for each in world.cluster.events("PodForceDeleted")] == ["small-train-0-a1"]
+
+
+def test_pod_that_a_finalizer_holds_costs_nothing_while_it_is_waited_for(world: World) -> None:
+    world.to_running(lifecycle={"forceDeleteSeconds": 5}, **TWO_PODS)
+    held = world.pods[0]
+    marks = {**held["metadata"], "finalizers": ["example.com/held"]}
+    world.cluster.edit(POD, KEY.namespace, held["metadata"]["name"], metadata=marks)
+    world.end_worker(1, 137)
+    for _ in range(4):
+        world.wait(5)
+    assert "example.com/held" in world.condition("Degraded").message
+    before = len(world.cluster.requests)
+    for _ in range(10):
+        world.wait(60)
+    asked = world.cluster.requests[before:]
+    assert {verb for verb, _, _ in asked} == {"get"}, "it is looked at, and nothing is asked of it"
+    assert world.reconcile() is None, "that it goes is an event"
+    world.cluster.edit(
+        POD, KEY.namespace, held["metadata"]["name"], metadata={**world.pods[0]["metadata"], "finalizers": []}
+    )
+    world.wait(1)
+    assert world.status.attempt == 2
+
+
+def test_extra_container_that_outlives_the_worker_does_not_keep_the_accelerators(world: World) -> None:
+    world.to_running(lifecycle={"terminationGraceSeconds": 60})
+    status = ended(0)
+    extra = {"name": "logger", "restartCount": 0, "state": {"running": {}}}
+    status |= {"phase": "Running", "containerStatuses": [*status["containerStatuses"], extra]}
+    world.set_pod(world.pods[0], status)
+    world.settle()
+    assert world.status.phase == "Succeeded" and world.reconcile() == 60.0
+    world.wait(59)
+    assert len(world.pods) == 1, "its data buffer has the time that it may take"
+    world.wait(1)
+    world.wait(2)
+    assert not world.pods
+
+
+def test_stray_pod_of_an_old_attempt_goes_at_once(world: World) -> None:
+    """A leader that was paused, or a webhook that was slow, makes it late."""
+    world.to_running()
+    stray = world.pods[0]
+    world.end_worker(0, 137)
+    world.wait(3)
+    world.run_pods()
+    world.settle()
+    assert (world.status.phase, world.status.attempt) == ("Running", 2)
+    world.cluster.put(POD, KEY.namespace, {**stray, "status": running()})
+    world.settle()
+    assert world.attempts_alive == {"1", "2"}
+    world.wait(3)
+    assert names(world.pods) == ["small-train-0-a2"] and world.status.phase == "Running"
+
+
+def test_same_bug_at_the_same_step_does_not_use_up_the_restarts(world: World) -> None:
+    world.to_running(failurePolicy={"maxRestarts": 9})
+    for _ in range(2):
+        world.run_pods()
+        world.settle()
+        world.end_worker(0, 70, "ValueError: no", step=4)
+        world.wait(3)
+        world.wait(3)
+    assert world.reason("Failed") == ("True", "SameBugTwice") and world.status.attempt == 2
 
 
 # ---- deadlines -----------------------------------------------------------------------------------

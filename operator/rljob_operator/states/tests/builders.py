@@ -29,12 +29,16 @@ def pod(host: int = 0, attempt: int = 1, **facts: Any) -> PodFacts:
     """A ready pod."""
     name = f"small-train-{host}-a{attempt}"
     known = {"node": "node1", "address": "10.0.0.1", "is_ready": True, **facts}
+    if "ends_at" in facts:
+        known = {"grace_seconds": 30, **known}
     return PodFacts(name=name, uid=f"uid-{name}", group="train", attempt=attempt, **known)
 
 
-def dead(code: int, host: int = 0, message: str = "", reason: str = "Error", **facts: Any) -> PodFacts:
+def dead(
+    code: int, host: int = 0, message: str = "", reason: str = "Error", step: int | None = None, **facts: Any
+) -> PodFacts:
     """A pod whose worker has ended."""
-    ended = Ended("worker", code, reason, message)
+    ended = Ended("worker", code, reason, message, step)
     return pod(host, is_ready=False, is_over=True, ended=ended, **facts)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rljob_api.v1alpha1.status import Condition
 from rljob_operator.states import Decision, Situation, decide
 from rljob_operator.states.conditions import Reason
 from rljob_operator.states.facts import PodFacts, Stuck
@@ -26,6 +27,12 @@ def starting(*pods: PodFacts, created: int, pending: int = 0, overrides: tuple[s
     """Pods made `created` seconds ago for a job that waits since `pending` seconds, and never all ready."""
     known = {"pods_created_time": ago(created), "pending_time": ago(pending), "ready_time": None}
     return alive(*pods, phase="Starting", overrides=(TWO_PODS, *overrides), **known)
+
+
+def told(situation: Situation, seconds: float, reason: Reason = Reason.IMAGE_PULL_FAILED) -> Situation:
+    """As if Degraded said so since so many seconds."""
+    degraded = Condition(type="Degraded", status="True", reason=str(reason), last_transition_time=ago(seconds))
+    return situation.with_status(conditions=(degraded,))
 
 
 def gang(*pods: PodFacts, created: int = 100) -> Situation:
@@ -49,11 +56,39 @@ def test_a_job_is_looked_at_when_its_active_seconds_are_over() -> None:
 
 def test_a_container_that_cannot_start_fails_the_job_in_the_end() -> None:
     stuck = pod(1, is_ready=False, stuck=NO_IMAGE)
-    decision = decide(starting(pod(0), stuck, created=900))
+    decision = decide(told(starting(pod(0), stuck, created=4000), 900))
     message = "pod small-train-1-a1, container worker, cannot start since 900 s: no such image"
     assert said(decision, "Failed") == ("True", "ImagePullFailed", message)
-    assert decide(starting(pod(0), stuck, created=899)).status.phase == "Starting"
-    assert decide(starting(pod(0), pod(1, is_ready=False), created=900)).status.phase == "Starting"
+    early = decide(told(starting(pod(0), stuck, created=4000), 899))
+    assert (early.status.phase, early.look_again_seconds) == ("Starting", 1.0)
+    assert decide(told(starting(pod(0), pod(1, is_ready=False), created=4000), 900)).status.phase == "Starting"
+
+
+@pytest.mark.parametrize("reason", [Reason.POD_TERMINATING, None])
+def test_what_was_said_of_something_else_is_not_how_long_a_container_cannot_start(reason: Reason | None) -> None:
+    """After an hour in a queue one transient error of a registry is no reason to fail."""
+    situation = starting(pod(0), pod(1, is_ready=False, stuck=NO_IMAGE), created=4000)
+    decision = decide(situation if reason is None else told(situation, 4000, reason))
+    assert decision.status.phase == "Starting" and said(decision, "Degraded")[1] == "ImagePullFailed"
+
+
+def test_a_container_cannot_have_been_stuck_before_its_pod_was_made() -> None:
+    stuck = pod(1, is_ready=False, stuck=NO_IMAGE)
+    assert decide(told(starting(pod(0), stuck, created=899), 4000)).status.phase == "Starting"
+
+
+@pytest.mark.parametrize(("nodes", "counted"), [(0, False), (1, True)])
+def test_the_queue_of_a_scheduler_that_waits_for_all_does_not_count(nodes: int, counted: bool) -> None:
+    pods = [pod(host, is_ready=False) if host < nodes else pod(host, **UNPLACED) for host in (0, 1)]
+    waiting = starting(*pods, created=100, pending=5000, overrides=("lifecycle={pendingSeconds: 6000}",))
+    status = decide(replace(waiting, waits_for_all=True)).status
+    assert (status.pending_time is not None) is counted
+
+
+def test_the_clock_of_pending_seconds_starts_with_the_first_place() -> None:
+    situation = starting(pod(0, is_ready=False), pod(1, **UNPLACED), created=100)
+    placed = replace(situation, waits_for_all=True).with_status(pending_time=None)
+    assert decide(placed).status.pending_time == ago(0)
 
 
 def test_pods_that_are_not_ready_in_time_fail_the_job() -> None:

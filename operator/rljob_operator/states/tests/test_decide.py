@@ -85,12 +85,15 @@ def test_grace_of_what_is_deleted(phase: Any, grace_seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds_left", "deleted"),
-    [(500.0, [2]), (2.5, []), (-1.0, []), (-119.0, []), (-120.0, [0]), (-500.0, [0])],
+    ("seconds_left", "grace", "deleted"),
+    [
+        *((500.0, 600, [2]), (2.5, 3, [2]), (2.5, 2, []), (-119.0, 2, [])),
+        *((-120.0, 2, [0]), (-500.0, 600, [0]), (-120.0, 0, []), (-5000.0, 0, [])),
+    ],
 )
-def test_pods_that_go_too_slowly(seconds_left: float, deleted: list[int]) -> None:
-    """A long grace is cut short, one about to end is left, and 120 s after its end a pod is deleted by force."""
-    decision = decide(alive(pod(0, ends_at=NOW + seconds_left), phase="Restarting"))
+def test_pods_that_go_too_slowly(seconds_left: float, grace: int, deleted: list[int]) -> None:
+    """A longer grace is cut short, and 120 s after its end a pod is deleted by force, once."""
+    decision = decide(alive(pod(0, ends_at=NOW + seconds_left, grace_seconds=grace), phase="Restarting"))
     assert [each.grace_seconds for each in decision.deletions] == deleted
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rljob_operator.states import Deletion, decide
@@ -31,10 +33,32 @@ def test_when_the_last_pod_is_gone_the_pause_before_the_next_attempt_is_kept() -
     assert (decision.status.phase, decision.look_again_seconds) == ("Pending", 5.0)
 
 
-@pytest.mark.parametrize(("seconds_left", "deleted"), [(3.0, []), (3.5, [2])])
-def test_a_grace_that_ends_within_a_second_of_ours_is_ours(seconds_left: float, deleted: list[int]) -> None:
-    decision = decide(alive(pod(0, ends_at=NOW + seconds_left), phase="Restarting"))
-    assert [each.grace_seconds for each in decision.deletions] == deleted
+def test_a_pod_that_only_a_finalizer_holds_needs_no_look_and_no_deletion() -> None:
+    """120 s after its end it was deleted by force; that whoever holds it lets go is an event."""
+    held = pod(0, ends_at=NOW - 500, grace_seconds=0, finalizers=("example.com/held",))
+    decision = decide(alive(held, phase="Restarting"))
+    assert (decision.deletions, decision.look_again_seconds) == ((), None)
+    message = "small-train-0-a1 should be gone; whoever put finalizer example.com/held on must take it off"
+    assert said(decision, "Degraded") == ("True", "PodStuckTerminating", message)
+
+
+@pytest.mark.parametrize("phase", ["Starting", "Running", "Suspending", "Succeeded"])
+def test_a_pod_of_another_attempt_goes_wherever_it_turns_up(phase: Any) -> None:
+    situation = alive(pod(0, 2), pod(1, 2), pod(0), attempt=2, phase=phase)
+    assert "uid-small-train-0-a1" in {each.uid for each in decide(situation).deletions}
+
+
+def test_no_pod_is_made_beside_one_of_another_attempt_that_may_run() -> None:
+    creating: dict[str, Any] = {"attempt": 2, "phase": "Starting", "pods_created_time": None, "ready_time": None}
+    decision = decide(alive(pod(0), **creating))
+    assert not decision.creates_pods and [each.grace_seconds for each in decision.deletions] == [2]
+    assert said(decision, "Scheduled") == (
+        "False",
+        "PodsEnding",
+        "small-train-0-a1 of another attempt must be gone first",
+    )
+    over = decide(alive(dead(75), **creating))
+    assert over.creates_pods and [each.name for each in over.deletions] == ["small-train-0-a1"]
 
 
 def test_the_next_look_is_when_the_first_pod_is_to_be_deleted_by_force() -> None:

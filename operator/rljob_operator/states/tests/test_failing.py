@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rljob_api.v1alpha1.status import FailureStatus
-from rljob_operator.states import decide
+from rljob_api.v1alpha1.status import BugStatus, FailureStatus, ProgressStatus
+from rljob_operator.states import Decision, decide
 from rljob_operator.states.tests.builders import NOW, TWO_PODS, ago, alive, changed, dead, failing, pod, said
 from rljob_operator.vocabulary.timestamps import timestamp
 
@@ -119,3 +119,36 @@ def test_of_a_pod_that_is_gone_no_container_is_told() -> None:
     decision = decide(alive(pod(0)))
     message = "pod small-train-1-a1: the pod is gone; somebody deleted it"
     assert said(decision, "Degraded") == ("True", "PodDeleted", message)
+
+
+def bug(step: int, checkpoint: int | None, before: BugStatus | None, *overrides: str) -> Decision:
+    """A worker ends with 70 after `step`; of the attempt before, `before` is remembered."""
+    known = {"progress": ProgressStatus(step=3, checkpoint_step=checkpoint), "last_bug": before}
+    pods = (dead(70, step=step), dead(75, 1))
+    return decide(alive(*pods, overrides=(TWO_PODS, *overrides), last_failure=failing(70), **known))
+
+
+def test_a_bug_is_remembered_with_its_step() -> None:
+    assert bug(4, 2, None).status.last_bug == BugStatus(attempt=1, step=4, checkpoint_step=2)
+
+
+def test_the_same_bug_at_the_same_step_stops_the_job() -> None:
+    decision = bug(4, 2, BugStatus(attempt=0, step=4, checkpoint_step=2))
+    assert decision.status.phase == "Failed" and said(decision, "Failed")[1] == "SameBugTwice"
+    assert "twice at the same step" in said(decision, "Failed")[2]
+
+
+@pytest.mark.parametrize("before", [BugStatus(attempt=0, step=3, checkpoint_step=2), BugStatus(attempt=0, step=4)])
+def test_a_bug_at_another_step_or_after_a_checkpoint_is_another(before: BugStatus) -> None:
+    decision = bug(4, 2, before)
+    assert (decision.status.phase, decision.status.counted_restarts) == ("Restarting", 1)
+
+
+def test_a_rule_of_the_user_goes_before() -> None:
+    rule = "failurePolicy={maxRestarts: 3, rules: [{onExitCodes: [70], action: Restart}]}"
+    assert bug(4, 2, BugStatus(attempt=0, step=4, checkpoint_step=2), rule).status.phase == "Restarting"
+
+
+def test_any_other_end_makes_the_bug_forgotten() -> None:
+    known = {"last_bug": BugStatus(attempt=0, step=4)}
+    assert decide(alive(dead(75), dead(75, 1), last_failure=failing(75), **known)).status.last_bug is None

@@ -35,6 +35,7 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
         rules=rules,
         metrics=surroundings.metrics.jobs,
         gangs=Gangs(surroundings.cluster, schedulers.choose, schedulers.learn, lambda: served.workloads),
+        teller=surroundings.teller,
         clock=time.time,
         new_token=lambda: secrets.token_urlsafe(32),
     ).reconcile

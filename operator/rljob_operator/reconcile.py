@@ -1,9 +1,8 @@
-"""`Reconciler`: surveys one job, decides, tells, writes its status, and acts, in this order."""
+"""`Reconciler`: surveys one job, decides, writes its status, tells, and acts, in this order."""
 
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -13,13 +12,13 @@ from rljob_operator.acting.actions import Actions
 from rljob_operator.acting.children import Children, NotOurs
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
-from rljob_operator.cluster.errors import ClusterError, Forbidden, QuotaExceeded, Rejected
-from rljob_operator.cluster.kinds import EVENT
+from rljob_operator.cluster.errors import ClusterError, Conflict, Forbidden, NotFound, QuotaExceeded, Rejected
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.rules import Rules
 from rljob_operator.states import Decision, Situation, decide
 from rljob_operator.states.conditions import Reason
 from rljob_operator.states.facts import PodFacts
+from rljob_operator.states.report import obstructed
 from rljob_operator.states.situation import Obstacle
 from rljob_operator.surveying.gangs import Gangs
 from rljob_operator.surveying.job import Job, Memory
@@ -27,8 +26,9 @@ from rljob_operator.surveying.jobs import Jobs
 from rljob_operator.surveying.surroundings import refusal_by_surroundings
 from rljob_operator.surveying.survey import ProgressSource, Surveyor
 from rljob_operator.telling.bookkeeping import tell
-from rljob_operator.telling.events import Event, EventReason, Subject, between, manifest, of_deeds
+from rljob_operator.telling.events import Event, EventReason, between, of_deeds
 from rljob_operator.telling.job_metrics import JobMetrics
+from rljob_operator.telling.teller import Teller
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
 
@@ -49,6 +49,7 @@ class Reconciler:
         rules: Rules,
         metrics: JobMetrics,
         gangs: Gangs,
+        teller: Teller,
         clock: Callable[[], float],
         new_token: Callable[[], str],
     ) -> None:
@@ -58,6 +59,7 @@ class Reconciler:
         self._rules = rules
         self._metrics = metrics
         self._gangs = gangs
+        self._teller = teller
         self._clock = clock
         self._new_token = new_token
         self._surveyor = Surveyor(cluster, pods, progress, rules, gangs, clock)
@@ -75,10 +77,20 @@ class Reconciler:
             return None
         if not job.is_to_be_reconciled:
             return None
+        try:
+            return await self._look(job, memory)
+        except Conflict:  # a watch is late: what was looked at is no longer so
+            raise
+        except Exception as error:
+            await self._own_up(key, memory, error)
+            raise
+
+    async def _look(self, job: Job, memory: Memory) -> float | None:
+        key = job.key
         situation, context = await self._surveyor.survey(job, memory)
         decision = await self._decide(job, situation, context)
-        await self._tell(job, [*between(job.status, decision.status), *of_deeds(decision)])
         await self._write(job, decision.status)
+        self._teller.tell(job.subject, of_deeds(decision))
         again = await self._act(job, memory, context, situation.pods, decision)
         again = self._paced(memory, again, is_news=decision.status != job.status)
         if decision.status.phase == "Starting" and again != 0.0:
@@ -99,17 +111,17 @@ class Reconciler:
     async def _write(self, job: Job, status: RLJobStatus) -> None:
         tell(self._metrics, job.key, job.status, status, job.body["metadata"]["creationTimestamp"], self._clock())
         await self._jobs.write(job, status)
+        self._teller.tell(job.subject, between(job.status, status))
 
-    async def _tell(self, job: Job, events: list[Event]) -> None:
-        """Events help people; that one cannot be written is no reason to leave a job alone."""
-        subject = Subject(job.key.namespace, job.key.name, job.uid, job.version)
-        for event in events:
-            logger.info("%s: %s", event.reason, event.note)
-            try:
-                body = manifest(event, subject, self._clock(), socket.gethostname())
-                await self._cluster.create(EVENT, job.key.namespace, body)
-            except ClusterError as error:
-                logger.debug("no event: %s", error)
+    async def _own_up(self, key: Key, memory: Memory, error: Exception) -> None:
+        """Whatever a look ended with is said of the job, as far as that can be written; the queue tries again."""
+        memory.obstacle = obstacle_of(error)
+        try:
+            job = await self._jobs.read(key)
+            if job is not None and job.is_to_be_reconciled:
+                await self._write(job, obstructed(job.status, memory.obstacle, self._clock()))
+        except ClusterError as worse:
+            logger.info("%s", worse)
 
     async def _act(
         self, job: Job, memory: Memory, context: JobContext | None, seen: tuple[PodFacts, ...], decision: Decision
@@ -123,14 +135,14 @@ class Reconciler:
             memory.plans = {known: context.plan}
         try:
             healed = await actions.run(decision, context, seen, heals=self._is_healing_due(memory, decision))
-        except (NotOurs, Forbidden, QuotaExceeded, Rejected) as error:
+        except (NotOurs, Forbidden, NotFound, QuotaExceeded, Rejected) as error:
             memory.obstacle = obstacle_of(error)
             logger.warning("%s", error)
             return self._look_again(decision, after_obstacle=True)
-        memory.obstacle = None
+        was_obstructed, memory.obstacle = memory.obstacle is not None, None
         if healed:
-            await self._tell(job, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])
-        return self._look_again(decision)
+            self._teller.tell(job.subject, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])
+        return 0.0 if was_obstructed else self._look_again(decision)
 
     def _paced(self, memory: Memory, again: float | None, *, is_news: bool) -> float | None:
         """A look that changed nothing and wants another at once gets it after a pause that grows."""
@@ -157,16 +169,21 @@ class Reconciler:
 
 
 def obstacle_of(error: Exception) -> Obstacle:
-    """The cluster's refusal as a condition says it."""
+    """What a look met, as a condition says it."""
     if isinstance(error, NotOurs):
-        reason = Reason.PREDECESSOR_ENDING if error.is_predecessors else Reason.NAME_CONFLICT
-    else:
-        reason = next(reason for kind, reason in _REASONS.items() if isinstance(error, kind))
-    return Obstacle(reason, str(error))
+        return Obstacle(Reason.PREDECESSOR_ENDING if error.is_predecessors else Reason.NAME_CONFLICT, str(error))
+    if not isinstance(error, ClusterError):
+        return Obstacle(Reason.OPERATOR_ERROR, f"{type(error).__name__}: {error}", is_refusal=False)
+    refused = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), None)
+    if refused is None:
+        return Obstacle(Reason.CLUSTER_FAILS, str(error), is_refusal=False)
+    return Obstacle(refused, str(error))
 
 
 _REASONS: Mapping[type[Exception], Reason] = {
     QuotaExceeded: Reason.QUOTA_EXCEEDED,
     Forbidden: Reason.FORBIDDEN,
+    NotFound: Reason.KIND_MISSING,
     Rejected: Reason.REJECTED,
 }
+"""Answers that stay the same when asked again at once."""

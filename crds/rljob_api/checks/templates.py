@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rljob_api.checks.shapes import shape_problems
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.problem import Problem, suggestion
@@ -51,6 +52,7 @@ def template_problems(template: Mapping[str, Any], path: str) -> Iterator[Proble
     for name, found in (("metadata", metadata), ("spec", spec)):
         if not isinstance(found, Mapping):
             yield problem(f"{path}.{name}", found, "this is not a mapping", "Write it as in a Pod.")
+    yield from shape_problems(template, path)
     if isinstance(metadata, Mapping):
         yield from _metadata(metadata, f"{path}.metadata")
     if isinstance(spec, Mapping):

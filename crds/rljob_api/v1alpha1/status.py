@@ -3,9 +3,10 @@ attempt, the counters, the clocks and the plan from here, and the rest from what
 
 from __future__ import annotations
 
-from typing import Literal
+from datetime import datetime
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rljob_api.vocabulary.model import ApiModel, Items
 
@@ -31,6 +32,16 @@ ConditionType = Literal[
 MAX_PROGRESS_METRICS = 32
 
 
+def _a_time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError(f"{text} has no time zone; write it as 2026-01-31T12:00:00Z")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_a_time)]
+"""As the API writes it: `2026-01-31T12:00:00Z`."""
+
+
 class Condition(ApiModel):
     """One thing that is true, false or unknown of a job, as in every Kubernetes object."""
 
@@ -46,7 +57,7 @@ class Condition(ApiModel):
     message: str = Field(default="", max_length=4096)
     """Why, in a sentence."""
 
-    last_transition_time: str
+    last_transition_time: Time
     """When `status` last changed."""
 
     observed_generation: int = 0
@@ -109,7 +120,7 @@ class ProgressStatus(ApiModel):
     checkpoint_step: int | None = None
     """Step of the last committed checkpoint."""
 
-    last_step_time: str | None = None
+    last_step_time: Time | None = None
     """When `step` last grew."""
 
 
@@ -137,7 +148,7 @@ class FailureStatus(ApiModel):
     message: str = Field(default="", max_length=4096)
     """Last words of the worker."""
 
-    time: str = ""
+    time: Time
     """When it was noticed. While the attempt is the current one, its pods are given a moment to say more."""
 
     disruption: str = ""
@@ -185,26 +196,26 @@ class RLJobStatus(ApiModel):
     ready: str = "0/0"
     """Ready pods, of all."""
 
-    start_time: str | None = None
+    start_time: Time | None = None
     """When pods were first created."""
 
-    completion_time: str | None = None
+    completion_time: Time | None = None
     """When the job ended."""
 
     active_seconds: int = 0
     """Seconds with all pods ready, over all attempts; the stretch that began at readyTime is added when it ends."""
 
-    pods_created_time: str | None = None
+    pods_created_time: Time | None = None
     """When every pod of the attempt had been made. Unset: they are being made, or there is no attempt."""
 
-    pending_time: str | None = None
+    pending_time: Time | None = None
     """Since when the job waits for all its pods to be ready, which lifecycle.pendingSeconds limits. Unset: it does
     not wait, or it waits in a queue."""
 
-    ready_time: str | None = None
+    ready_time: Time | None = None
     """Since when all pods of the attempt are ready. Unset: they have not been yet."""
 
-    next_attempt_time: str | None = None
+    next_attempt_time: Time | None = None
     """Before then no attempt begins. Unset: one may begin at once."""
 
     futile_attempts: int = Field(default=0, ge=0)

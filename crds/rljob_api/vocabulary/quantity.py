@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 
@@ -26,6 +27,23 @@ def parse_quantity(text: str) -> int:
         raise ValueError(f"{text!r} is no quantity of bytes; write it as 16Gi or 500M")
     number = text.rstrip("kKMGTi")
     return int(float(number) * _FACTORS[text[len(number) :]])
+
+
+_AMOUNT = re.compile(r"([+-]?[0-9]*\.?[0-9]+)(?:([eE][+-]?[0-9]+)|(n|u|m|k|Ki|[MGTPE]i?)?)")
+_SUFFIXES = {
+    **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), start=-3)},
+    **{f"{letter}i": Decimal(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
+}
+
+
+def amount(quantity: str | int | float) -> Decimal:
+    """Any Kubernetes quantity as a number: `500m` is 0.5, `100u` 0.0001, `2Gi` 2147483648.  ValueError for anything
+    else."""
+    found = _AMOUNT.fullmatch(str(quantity))
+    if found is None:
+        raise ValueError(f"{quantity!r} is no quantity; write it as 500m, 2 or 16Gi")
+    number, exponent, suffix = found.groups()
+    return Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
 
 
 def covering_quantity(count: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from rljob_operator.manifests.certificates import tls_size_problem
 from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
 from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.merge import without_nulls
 from rljob_operator.manifests.monitoring import pod_monitor
 from rljob_operator.manifests.network_policy import network_policy
 from rljob_operator.manifests.pods import pod
@@ -58,7 +59,7 @@ def _level_for(rendered: Manifest) -> str:
 def _image_problems(context: JobContext) -> Iterator[str]:
     """Images of ours run on CPUs and under CUDA; for other devices the site names one."""
     for index, group in enumerate(context.plan.groups):
-        template = context.group(group.name).template
+        template = without_nulls(context.group(group.name).template)
         containers = template.get("spec", {}).get("containers", ())
         named = any(each.get("name") == "worker" and each.get("image") for each in containers)
         if context.profile(group).image is None and group.device not in ("cpu", "cuda") and not named:

@@ -34,7 +34,16 @@ def merge(ours: Any, theirs: Any, field: str = "") -> Any:
         return _merge_mappings(ours, theirs)
     if isinstance(ours, list) and isinstance(theirs, list) and field in MERGE_KEYS:
         return _merge_entries(ours, theirs, field)
-    return deepcopy(theirs)
+    return without_nulls(theirs)
+
+
+def without_nulls(value: Any) -> Any:
+    """A copy in which nothing is null: a field that is written and left empty is one that is not there."""
+    if isinstance(value, dict):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [without_nulls(each) for each in value if each is not None]
+    return deepcopy(value)
 
 
 def _merge_mappings(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +59,7 @@ def _merge_entries(ours: list[Any], theirs: list[Any], field: str) -> list[Any]:
     for entry in theirs:
         key = _key(entry, field)
         if key not in merged:
-            merged[key] = deepcopy(entry)
+            merged[key] = without_nulls(entry)
         else:
             merged[key] = merge(_kept(merged[key], entry, field), entry)
     return list(merged.values())

@@ -7,8 +7,9 @@ from typing import Any
 
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
-from rljob_api.vocabulary.quantity import parse_quantity
+from rljob_api.vocabulary.quantity import amount, parse_quantity
 from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.merge import without_nulls
 
 
 def worker_resources(context: JobContext, group: GroupPlan) -> Manifest:
@@ -57,14 +58,14 @@ def threads_per_worker(context: JobContext, group: GroupPlan) -> int:
     """The workers' share of the CPUs that their container asks for, in the template or by default; at least one."""
     requested = template_cpu(context.group(group.name).template)
     cores_per_worker = (
-        cores(context.pods.worker.cpu) if requested is None else cores(requested) / group.workers_per_host
+        amount(context.pods.worker.cpu) if requested is None else amount(requested) / group.workers_per_host
     )
     return max(1, math.floor(cores_per_worker))
 
 
 def template_cpu(template: dict[str, Any]) -> str | None:
     """The CPU request of the worker's container in a user's template."""
-    for container in template.get("spec", {}).get("containers", ()):
+    for container in without_nulls(template).get("spec", {}).get("containers", ()):
         if container.get("name") == keys.CONTAINER_WORKER:
             resources = container.get("resources", {})
             found = resources.get("requests", {}).get("cpu", resources.get("limits", {}).get("cpu"))
@@ -72,14 +73,9 @@ def template_cpu(template: dict[str, Any]) -> str | None:
     return None
 
 
-def cores(quantity: str) -> float:
-    """`500m` is 0.5."""
-    return int(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
-
-
 def times(quantity: str, factor: int) -> str:
     """A CPU quantity for several workers: `500m` times 3 is `1500m`."""
-    return f"{round(cores(quantity) * 1000) * factor}m"
+    return f"{round(amount(quantity) * 1000) * factor}m"
 
 
 def mebibytes(num_bytes: int) -> str:

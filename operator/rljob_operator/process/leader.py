@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.probes import Health, LoopLag, Vitals
 from rljob_operator.process.settings import Settings
 from rljob_operator.process.stopping import is_done_before
+from rljob_operator.telling.teller import Teller
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
 
@@ -46,6 +48,7 @@ class Surroundings:
     progress: ProgressReader
     metrics: Metrics
     served: ServedApis
+    teller: Teller
 
 
 class EndedByItself(Exception):
@@ -84,8 +87,12 @@ class Leader:
         )
         self._served = ServedApis(cluster.served_versions)
         self._queue_watch = QueueWatch(self._served, self._watch_queue)
+        self._teller = Teller(cluster, time.time)
+        surroundings = Surroundings(
+            settings, cluster, self._heard, self._pods, progress, metrics, self._served, self._teller
+        )
         self._queue = WorkQueue(
-            make_reconcile(Surroundings(settings, cluster, self._heard, self._pods, progress, metrics, self._served)),
+            make_reconcile(surroundings),
             settings.queue.workers,
             backoff=Backoff(settings.queue.first_retry_seconds, settings.queue.last_retry_seconds),
             observer=metrics,
@@ -129,6 +136,7 @@ class Leader:
             start(self._health.run, "health")
             if await is_done_before(stop, self._ready()):
                 work = group.create_task(self._queue.run(), name="queue")
+                start(self._teller.run, "events")
                 start(self._resync.run, "resync")
                 start(self._served.run, "served APIs")
                 start(self._queue_watch.run, "queue watch")

@@ -79,6 +79,11 @@ class Reason(Word):
     FORBIDDEN = "Forbidden", "The operator's service account lacks a right; the message says which verb on what."
     REJECTED = "Rejected", "The API server or an admission plugin refuses a child of the job; another attempt follows."
 
+    KIND_MISSING = (
+        "KindMissing",
+        "The cluster lacks a kind or a namespace that a child of the job needs, such as the CRD of PodMonitors.",
+    )
+
     # Ready
     NO_PODS = "NoPods", "There are no pods."
     PODS_STARTING = "PodsStarting", "Pods pull images, start containers or load models."
@@ -93,6 +98,14 @@ class Reason(Word):
 
     # Degraded
     AS_EXPECTED = "AsExpected", "Nothing is wrong."
+    CLUSTER_FAILS = (
+        "ClusterFails",
+        "The API server, or a webhook behind it, fails; the message names the request. Tried again after pauses.",
+    )
+    OPERATOR_ERROR = (
+        "OperatorError",
+        "A bug of the operator's, met at this job; its log has the trace. Tried again after growing pauses.",
+    )
     POD_TERMINATING = "PodTerminating", "A pod is being deleted by somebody; the gang writes a checkpoint."
     POD_STUCK_TERMINATING = (
         "PodStuckTerminating",
@@ -142,6 +155,11 @@ class Claim:
     status: Status
     reason: Reason
     message: str = ""
+
+
+def known_reason(word: str, otherwise: Reason) -> Reason:
+    """The reason of this word; a version of the operator that was rolled back may have written one of its own."""
+    return Reason(word) if word in set(Reason) else otherwise
 
 
 Claims = Mapping[ConditionType, Claim]

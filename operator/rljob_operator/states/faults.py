@@ -9,7 +9,7 @@ from rljob_api.lifetime.failure_policy import gang_code
 from rljob_api.v1alpha1.status import FailureStatus
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_operator.states.conditions import Reason
+from rljob_operator.states.conditions import Reason, known_reason
 from rljob_operator.states.facts import Ended, PodFacts
 from rljob_operator.states.progress import ProgressAnswer
 from rljob_operator.states.situation import Situation
@@ -161,5 +161,5 @@ def _noted(situation: Situation) -> Iterator[Fault]:
     if failure is None or failure.attempt != situation.status.attempt or not failure.cause:
         return
     code = int(ExitCode.RETRY) if failure.exit_code is None else failure.exit_code
-    reason = Reason(failure.cause)
+    reason = known_reason(failure.cause, Reason.POD_FAILED)
     yield Fault(reason, failure.pod, failure.container, code, failure.message, failure.reason, failure.disruption)

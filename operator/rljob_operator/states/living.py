@@ -59,7 +59,7 @@ def _checkpointing(situation: Situation) -> Decision:
 def _obstruct(situation: Situation) -> Decision | None:
     """A gang that cannot be made whole is given up; the children of one that is are only healed later."""
     obstacle = situation.obstacle
-    if obstacle is None:
+    if obstacle is None or not obstacle.is_refusal:
         return None
     claim = no(obstacle.reason, obstacle.message)
     if situation.status.pods_created_time is not None:

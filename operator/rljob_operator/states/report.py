@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rljob_api.v1alpha1.status import ConditionType, Phase, WorkerGroupStatus
+from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus, WorkerGroupStatus
 from rljob_operator.states.conditions import Claim, Claims, Reason, condition, merged, no, unknown, yes
 from rljob_operator.states.faults import is_going
 from rljob_operator.states.progress import Unreachable
-from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.states.situation import Decision, Obstacle, Situation
 
 _NAMES_SHOWN = 5
 
@@ -18,6 +18,8 @@ def reported(situation: Situation, decision: Decision) -> Decision:
     """`decision` with a status that says all there is to say."""
     after = replace(situation, status=decision.status)
     claims = {**_USUAL[after.status.phase](after), **decision.claims}
+    if situation.obstacle is not None and claims.get("Degraded") == _WELL:
+        claims["Degraded"] = _obstacle(situation.obstacle)
     if situation.spec_changes and claims.get("Degraded", _WELL) == _WELL:
         claims["Degraded"] = yes(Reason.SPEC_CHANGED, situation.spec_changes)
     status = after.with_status(
@@ -27,6 +29,17 @@ def reported(situation: Situation, decision: Decision) -> Decision:
         ready=f"{sum(pod.is_ready for pod in after.current)}/{len(after.expected)}",
     ).status
     return replace(decision, status=status, claims=claims)
+
+
+def obstructed(status: RLJobStatus, obstacle: Obstacle, now: float) -> RLJobStatus:
+    """`status`, saying what kept a look from any decision."""
+    claims: Claims = {"Degraded": _obstacle(obstacle)}
+    conditions = merged(status.conditions, claims, now, status.observed_generation)
+    return status.model_copy(update={"conditions": conditions})
+
+
+def _obstacle(obstacle: Obstacle) -> Claim:
+    return yes(obstacle.reason, obstacle.message)
 
 
 def _groups(situation: Situation) -> tuple[WorkerGroupStatus, ...]:
@@ -164,7 +177,7 @@ def _progressing(situation: Situation) -> Claim:
 
 def _degraded(situation: Situation) -> Claim:
     if situation.obstacle is not None:
-        return yes(situation.obstacle.reason, situation.obstacle.message)
+        return _obstacle(situation.obstacle)
     for pod in situation.current:
         if pod.stuck is not None:
             return yes(pod.stuck.reason, f"pod {pod.name}, container {pod.stuck.container}: {pod.stuck.message}")

@@ -33,10 +33,13 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What the cluster answered when it was last asked for this job's children."""
+    """What the last look at the job met."""
 
     reason: Reason
     message: str
+    is_refusal: bool = True
+    """Whether the cluster said no, and will again: an attempt that cannot be made for it is given up.  What merely
+    failed is tried again."""
 
 
 @dataclass(frozen=True)

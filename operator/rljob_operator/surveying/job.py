@@ -16,7 +16,7 @@ from rljob_operator.states.situation import Obstacle
 from rljob_operator.surveying.acceptance import Accepted
 from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.surveying.recorded import read_status
-from rljob_operator.vocabulary.key import Key
+from rljob_operator.vocabulary.key import Key, Subject
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Job:
     @property
     def version(self) -> str:
         return str(self.body["metadata"]["resourceVersion"])
+
+    @property
+    def subject(self) -> Subject:
+        """What events are about."""
+        return Subject(self.key.namespace, self.key.name, self.uid, self.version)
 
     @property
     def generation(self) -> int:

@@ -11,6 +11,7 @@ from rljob_api.v1alpha1.status import ENDED_PHASES, ConditionType, Phase, RLJobS
 from rljob_api.vocabulary import keys
 from rljob_operator.states import Decision
 from rljob_operator.states.conditions import Reason, condition
+from rljob_operator.vocabulary.key import Subject
 from rljob_operator.vocabulary.timestamps import micro_timestamp
 from rljob_operator.vocabulary.words import Word
 
@@ -48,16 +49,6 @@ class Event:
     reason: str
     note: str
     type: Literal["Normal", "Warning"] = "Normal"
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The job that events are about, as it was when they happened."""
-
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
 
 
 def between(before: RLJobStatus, after: RLJobStatus) -> list[Event]:
@@ -128,7 +119,7 @@ def _troubles(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
             continue
         if was is None or (was.status, was.reason) != (now.status, now.reason):
             told.add(now.reason)
-            yield Event(now.reason, now.message or Reason(now.reason).meaning, "Warning")
+            yield Event(now.reason, now.message or now.reason, "Warning")
 
 
 def _phases(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rljob_operator.cluster.errors import ClusterError, Forbidden, QuotaExceeded, Rejected, Unavailable
+from rljob_operator.cluster.errors import (
+    ClusterError,
+    Forbidden,
+    Gone,
+    NotFound,
+    QuotaExceeded,
+    Rejected,
+    Unavailable,
+)
 from rljob_operator.cluster.kinds import (
     CONFIG_MAP,
     NAMESPACE,
@@ -15,10 +25,14 @@ from rljob_operator.cluster.kinds import (
     POD,
     RLJOB,
     SECRET,
+    SERVICE,
     STORAGE_CLASS,
     WORKLOAD_KUEUE,
     Kind,
 )
+from rljob_operator.manifests.context import JobContext
+from rljob_operator.manifests.gang import Gang
+from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue
 from rljob_operator.tests.world import KEY, SPEC, TWO_PODS, World
@@ -204,6 +218,129 @@ def test_outage_is_for_the_queue_to_retry(world: World) -> None:
     world.cluster.refuse = lambda verb, kind, name: None
     world.settle()
     assert names(world.pods) == ["small-train-0-a1", "small-train-1-a1"]
+
+
+ERRORS = [Forbidden, NotFound, Rejected, QuotaExceeded, Unavailable, Gone]
+REQUESTS = [
+    ("create", POD),
+    ("create", SERVICE),
+    ("create", SECRET),
+    ("get", NAMESPACE),
+    ("get", CONFIG_MAP),
+    ("list", POD),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+@pytest.mark.parametrize(("verb", "kind"), REQUESTS, ids=str)
+def test_whatever_the_cluster_answers_is_said_and_got_over(
+    world: World, verb: str, kind: Kind, error: type[ClusterError]
+) -> None:
+    """A missing CRD, a webhook that fails, a right that is not there."""
+    world.cluster.refuse = refusing(error, verb, kind, "the server's own words")
+    world.submit(code={"configMap": "mine"})
+    world.cluster.put(CONFIG_MAP, KEY.namespace, {"metadata": {"name": "mine"}, "data": {"my_rewards.py": ""}})
+    for _ in range(12):
+        with contextlib.suppress(error):
+            world.reconcile()
+        world.clock.now += 1
+    if not world.pods:
+        said = {each.message for each in world.status.conditions}
+        assert any("the server's own words" in message for message in said), said
+    world.cluster.refuse = lambda verb, kind, name: None
+    for _ in range(3):
+        world.wait(200)
+    assert len(world.pods) == 1 and world.reason("Degraded") == ("False", "AsExpected")
+    assert world.status.restarts == 0
+
+
+def test_what_merely_fails_gives_no_attempt_up(world: World) -> None:
+    world.cluster.refuse = refusing(Unavailable, "create", POD, "a webhook does not answer")
+    world.submit(**TWO_PODS)
+    for _ in range(5):
+        with pytest.raises(Unavailable):
+            world.reconcile()
+    assert world.status.attempt == 1 and world.reason("Degraded") == ("True", "ClusterFails")
+    assert "create pods in namespace team: a webhook does not answer" in world.condition("Degraded").message
+    world.cluster.refuse = lambda verb, kind, name: None
+    world.settle()
+    assert world.reason("Degraded") == ("False", "AsExpected") and world.status.attempt == 1
+
+
+def test_bug_of_ours_is_said_of_the_job_it_was_met_at() -> None:
+    def select(context: JobContext) -> Gang:
+        raise KeyError("worker")
+
+    world = World(select=select)
+    world.submit()
+    for _ in range(3):
+        with pytest.raises(KeyError):
+            world.reconcile()
+    assert world.reason("Degraded") == ("True", "OperatorError")
+    assert world.condition("Degraded").message == "KeyError: 'worker'"
+    assert len(world.cluster.events("OperatorError")) == 1
+    world.select = lambda context: Ungrouped()
+    world.restart_operator()
+    world.settle()
+    assert len(world.pods) == 1 and world.reason("Degraded")[0] == "False"
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"name": "worker", "resources": None},
+        {"name": "worker", "resources": {"requests": None}},
+        {"name": "worker", "resources": {"requests": {"cpu": "100u"}}},
+    ],
+)
+def test_template_with_what_is_empty_or_odd_runs(world: World, container: dict[str, Any]) -> None:
+    group = {"name": "train", "template": {"metadata": None, "spec": {"containers": [container], "volumes": None}}}
+    world.submit(workerGroups=[group])
+    world.settle()
+    assert len(world.pods) == 1 and "null" not in json.dumps(world.pods[0]["spec"])
+
+
+@pytest.mark.parametrize("name", ["worker", "logger"])
+def test_capabilities_that_are_taken_off_a_template_are_a_matter_of_pod_security(world: World, name: str) -> None:
+    container = {"name": name, "image": "busybox", "resources": None, "securityContext": {"capabilities": None}}
+    world.submit(workerGroups=[{"name": "train", "template": {"spec": {"containers": [container]}}}])
+    world.settle()
+    assert world.reason("Accepted") == ("False", "PodSecurityConflict")
+    assert f"container {name} does not drop ALL capabilities" in world.condition("Accepted").message
+
+
+def test_template_that_is_no_pod_is_refused(world: World) -> None:
+    template = {"spec": {"containers": [{"name": "worker", "resources": 5}]}}
+    world.submit(workerGroups=[{"name": "train", "template": template}])
+    world.settle()
+    assert world.reason("Failed") == ("True", "InvalidSpec")
+    assert "template.spec.containers[0].resources" in world.condition("Failed").message
+
+
+def test_status_of_another_version_is_read_as_far_as_it_goes(world: World) -> None:
+    """After a roll-back: a reason that nobody knows here, a time that is none, a field that is new."""
+    world.to_running()
+    world.end_worker(0, 75)
+    status = world.job["status"]
+    status["lastFailure"]["cause"] = "SomethingNew"
+    status["startTime"] = "yesterday"
+    status["somethingNew"] = 1
+    status["conditions"][0]["lastTransitionTime"] = "2027-01-15 08:00"
+    world.cluster.edit(RLJOB, KEY.namespace, KEY.name, status=status)
+    world.wait(3)
+    world.wait(3)
+    assert (world.status.attempt, world.status.counted_restarts) == (2, 1)
+
+
+def test_end_is_not_forgotten_for_the_sake_of_a_time(world: World) -> None:
+    world.to_running()
+    world.end_worker(0, 0)
+    status = world.job["status"]
+    for each in status["conditions"]:
+        each["lastTransitionTime"] = "never"
+    world.cluster.edit(RLJOB, KEY.namespace, KEY.name, status={**status, "phase": "Strange"})
+    world.wait(3)
+    assert world.status.phase == "Succeeded" and world.status.attempt == 1
 
 
 def test_queued_job_whose_profile_is_taken_away_gives_its_place_up() -> None:

@@ -25,6 +25,7 @@ from rljob_operator.surveying.gangs import Gangs, Select
 from rljob_operator.surveying.jobs import Jobs
 from rljob_operator.surveying.recorded import read_status
 from rljob_operator.telling.job_metrics import JobMetrics
+from rljob_operator.telling.teller import Teller
 from rljob_operator.tests.fake_cluster import FakeCluster, LiveCache
 from rljob_operator.vocabulary.key import Key
 
@@ -72,6 +73,7 @@ class World:
     def restart_operator(self) -> None:
         """A fresh one, which remembers nothing."""
         tokens = (f"token-{number}" for number in itertools.count())
+        self.teller = Teller(self.cluster, self.clock)
         self.operator = Reconciler(
             self.cluster,
             Jobs(self.cluster, self.heard, self.clock),
@@ -80,6 +82,7 @@ class World:
             self.rules,
             self.metrics,
             Gangs(self.cluster, self.select, workloads=lambda: WORKLOAD_KUEUE),
+            self.teller,
             self.clock,
             lambda: next(tokens),
         )
@@ -104,10 +107,16 @@ class World:
     def reconcile(self) -> float | None:
         """One look, or the try of one, which the queue makes again."""
         try:
-            return asyncio.run(self.operator.reconcile(KEY))
+            return asyncio.run(self._look())
         except Conflict:
             assert self.late_since is not None, "only a late watch shows what is no longer so"
             return 0.0
+
+    async def _look(self) -> float | None:
+        try:
+            return await self.operator.reconcile(KEY)
+        finally:
+            await self.teller.flush()
 
     def settle(self, limit: int = 20) -> None:
         """Look until nothing changes any more, without time passing."""

@@ -1,7 +1,8 @@
-"""`Key`: which job."""
+"""`Key`: which job; `Subject`: which state of it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -13,3 +14,13 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The job that events are about, as it was when they happened."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str

@@ -5,16 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 
 from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.quantity import amount
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pods import pod
-
-_SUFFIXES = {
-    "m": Decimal("0.001"),
-    **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
-    **{f"{letter}i": Decimal(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
-}
 
 
 def num_pods(context: JobContext) -> int:
@@ -50,13 +45,6 @@ def total_requests(context: JobContext) -> dict[str, str]:
             for name, quantity in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
                 totals[name] = totals.get(name, Decimal(0)) + group.replicas * amount(quantity)
     return {name: _written(total) for name, total in sorted(totals.items())}
-
-
-def amount(quantity: str | int | float) -> Decimal:
-    """`500m` is 0.5, `2Gi` is 2147483648."""
-    text = str(quantity)
-    number = text.rstrip("mkKMGTPEi")
-    return Decimal(number) * _SUFFIXES.get(text[len(number) :], Decimal(1))
 
 
 def _written(total: Decimal) -> str:

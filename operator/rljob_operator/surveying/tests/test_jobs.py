@@ -35,7 +35,7 @@ def test_a_job_that_runs_is_not_read_at_every_look(world: World) -> None:
 
 def test_a_job_of_which_nothing_was_heard_is_read_now_and_then(world: World) -> None:
     """A watch may be deaf, and say neither of an edit nor of the deletion."""
-    world.late_since = world.cluster.version
+    world.late_since = int(world.job["metadata"]["resourceVersion"])
     world.edit(suspend=True)
     world.reconcile()
     assert world.status.phase == "Running" and num_reads(world) == 0

@@ -1,0 +1,80 @@
+"""Has a pod template, where the operator reads it, the shape of one?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rljob_api.checks.subject import problem
+from rljob_api.vocabulary.problem import Problem
+from rljob_api.vocabulary.quantity import amount
+
+Shape = Mapping[str, Any] | Sequence[Any] | str
+"""Fields that matter, or a list's entries, or one of the words below; `*` stands for every other field."""
+
+_TEXTS: Shape = {"*": "text"}
+_QUANTITIES: Shape = {"*": "quantity"}
+_SECURITY: Shape = {"capabilities": {"add": ["text"], "drop": ["text"]}, "seccompProfile": {}}
+_CONTAINER: Shape = {
+    "env": [{"name": "text"}],
+    "ports": [{}],
+    "volumeMounts": [{"mountPath": "text"}],
+    "volumeDevices": [{}],
+    "resources": {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": [{}]},
+    "securityContext": _SECURITY,
+}
+_POD: Shape = {
+    "metadata": {"labels": _TEXTS, "annotations": _TEXTS},
+    "spec": {
+        "containers": [_CONTAINER],
+        "initContainers": [_CONTAINER],
+        "volumes": [{}],
+        "tolerations": [{}],
+        "topologySpreadConstraints": [{}],
+        "imagePullSecrets": [{}],
+        "resourceClaims": [{}],
+        "hostAliases": [{}],
+        "schedulingGates": [{}],
+        "nodeSelector": _TEXTS,
+        "securityContext": _SECURITY,
+    },
+}
+
+
+def shape_problems(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """What is no mapping, list, text or quantity where a pod has one; an empty field is one that is not there."""
+    yield from _problems(template, _POD, path)
+
+
+def _problems(found: Any, shape: Shape, path: str) -> Iterator[Problem]:
+    if isinstance(shape, str):
+        yield from _value_problems(found, shape, path)
+    elif isinstance(shape, Mapping):
+        yield from _mapping_problems(found, shape, path)
+    elif not isinstance(found, list):
+        yield problem(path, found, "this is not a list", "Write it as in a Pod.")
+    else:
+        for i, each in enumerate(found):
+            yield from _problems(each, shape[0], f"{path}[{i}]")
+
+
+def _mapping_problems(found: Any, shape: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    if not isinstance(found, Mapping):
+        yield problem(path, found, "this is not a mapping", "Write it as in a Pod.")
+        return
+    for name, value in found.items():
+        inner = shape.get(name, shape.get("*"))
+        if inner is not None and value is not None:
+            yield from _problems(value, inner, f"{path}.{name}")
+
+
+def _value_problems(found: Any, kind: str, path: str) -> Iterator[Problem]:
+    if kind == "text" and not isinstance(found, str):
+        yield problem(path, found, "this is not a text", "Write it in quotes.")
+    if kind == "quantity":
+        try:
+            if isinstance(found, bool):
+                raise ValueError
+            amount(found)
+        except ValueError:
+            yield problem(path, found, "this is no quantity", "Write it as 500m, 2 or 16Gi.")

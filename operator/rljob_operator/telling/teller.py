@@ -1,0 +1,53 @@
+"""`Teller`: writes events, one after the other and beside the work: they help people, and nothing waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from rljob_operator.cluster.api import Cluster, Object
+from rljob_operator.cluster.errors import ClusterError
+from rljob_operator.cluster.kinds import EVENT
+from rljob_operator.telling.events import Event, manifest
+from rljob_operator.vocabulary.key import Subject
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING = 1000
+"""The oldest are dropped: an API server that takes none must not fill our memory."""
+
+
+class Teller:
+    """Call `run` as a task."""
+
+    def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._waiting: deque[tuple[str, Object]] = deque(maxlen=MAX_WAITING)
+        self._arrival = asyncio.Event()
+
+    def tell(self, subject: Subject, events: Iterable[Event]) -> None:
+        """What just happened."""
+        for event in events:
+            logger.info("%s: %s", event.reason, event.note)
+            self._waiting.append((subject.namespace, manifest(event, subject, self._clock(), socket.gethostname())))
+        self._arrival.set()
+
+    async def flush(self) -> None:
+        """Write what waits.  That one cannot be written is no reason to stop."""
+        while self._waiting:
+            namespace, body = self._waiting.popleft()
+            try:
+                await self._cluster.create(EVENT, namespace, body)
+            except ClusterError as error:
+                logger.debug("no event: %s", error)
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            await self._arrival.wait()
+            self._arrival.clear()
+            await self.flush()

@@ -22,7 +22,6 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
     rules = Rules(
         profiles=profiles_from(settings.profiles),
         pods=settings.pods,
-        progress_interval_seconds=settings.progress.interval_seconds,
         heal_interval_seconds=settings.queue.heal_seconds,
     )
     served = surroundings.served

@@ -60,6 +60,7 @@ class Reconciler:
         self._metrics = metrics
         self._gangs = gangs
         self._teller = teller
+        self._progress = progress
         self._clock = clock
         self._new_token = new_token
         self._surveyor = Surveyor(cluster, pods, progress, rules, gangs, clock)
@@ -72,10 +73,10 @@ class Reconciler:
             return left
         job = await self._jobs.read(key)
         if job is None:
-            self._memories.pop(key, None)
-            self._metrics.forget(key)
+            self._forget(key)
             return None
         if not job.is_to_be_reconciled:
+            self._progress.leave(key)
             return None
         try:
             return await self._look(job, memory)
@@ -84,6 +85,11 @@ class Reconciler:
         except Exception as error:
             await self._own_up(key, memory, error)
             raise
+
+    def _forget(self, key: Key) -> None:
+        self._memories.pop(key, None)
+        self._metrics.forget(key)
+        self._progress.leave(key)
 
     async def _look(self, job: Job, memory: Memory) -> float | None:
         key = job.key
@@ -164,7 +170,7 @@ class Reconciler:
             # An attempt that could not be made is given up at once; what else failed can wait.
             return 0.0 if decision.status.pods_created_time is None and alive else self._rules.heal_interval_seconds
         if alive:
-            return decision.again_within(self._rules.progress_interval_seconds).look_again_seconds
+            return decision.again_within(self._rules.look_again_seconds).look_again_seconds
         return decision.look_again_seconds
 
 

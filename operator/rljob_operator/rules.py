@@ -15,9 +15,8 @@ class Rules:
 
     profiles: Mapping[str, AcceleratorProfile]
     pods: PodSettings = PodSettings()
-    progress_interval_seconds: float = 10.0
-    unanswered_polls: int = 3
-    """How often in a row the lead pod may not answer before that is said."""
+    look_again_seconds: float = 30.0
+    """How often a job that runs is looked at although nothing changes."""
     quiet_seconds: float = 1.0
     """How long after a look the next one waits while pods come up: their changes are many, and one look sees all."""
     heal_interval_seconds: float = 30.0

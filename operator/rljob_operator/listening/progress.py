@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from types import TracebackType
 from typing import Any, Self
@@ -16,11 +15,10 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 class ProgressReader:
-    """Reads `/progress` of pods, some at once, each within `timeout_seconds`.  Use as a context manager."""
+    """Reads `/progress` of pods, each within `timeout_seconds`.  Use as a context manager."""
 
-    def __init__(self, timeout_seconds: float = 2.0, concurrency: int = 32) -> None:
+    def __init__(self, timeout_seconds: float = 2.0) -> None:
         self._timeout_seconds = timeout_seconds
-        self._slots = asyncio.Semaphore(concurrency)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -40,16 +38,28 @@ class ProgressReader:
     async def read(self, address: str) -> ProgressAnswer | Unreachable:
         """What `address` (`host:port`) answers."""
         assert self._session is not None, "enter the context manager first"
-        async with self._slots:
-            try:
-                async with self._session.get(f"http://{address}/progress", allow_redirects=False) as response:
-                    if response.status != 200:
-                        return Unreachable(f"http://{address}/progress answered {response.status}")
-                    return _parsed(address, await response.content.read(_MAX_ANSWER_BYTES))
-            except TimeoutError:
-                return Unreachable(f"http://{address}/progress did not answer within {self._timeout_seconds:g} s")
-            except (aiohttp.ClientError, OSError) as error:
-                return Unreachable(f"http://{address}/progress: {error}")
+        try:
+            async with self._session.get(f"http://{address}/progress", allow_redirects=False) as response:
+                if response.status != 200:
+                    return Unreachable(f"http://{address}/progress answered {response.status}")
+                body = await _whole(response)
+        except TimeoutError:
+            return Unreachable(f"http://{address}/progress did not answer within {self._timeout_seconds:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            return Unreachable(f"http://{address}/progress: {error}")
+        if body is None:
+            return Unreachable(f"http://{address}/progress answered more than {_MAX_ANSWER_BYTES} bytes")
+        return _parsed(address, body)
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes | None:
+    """All segments of an answer; None for one that is too long."""
+    body = bytearray()
+    async for segment in response.content.iter_any():
+        body += segment
+        if len(body) > _MAX_ANSWER_BYTES:
+            return None
+    return bytes(body)
 
 
 def _parsed(address: str, body: bytes) -> ProgressAnswer | Unreachable:

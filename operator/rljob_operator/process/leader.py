@@ -18,6 +18,7 @@ from rljob_operator.cluster.served import ServedApis
 from rljob_operator.listening.handlers import run_kopf
 from rljob_operator.listening.heard import Heard
 from rljob_operator.listening.progress import ProgressReader
+from rljob_operator.listening.progress_polls import ProgressPolls
 from rljob_operator.listening.queue import WorkQueue
 from rljob_operator.listening.queue_watch import QueueWatch, drop_all_but_metadata
 from rljob_operator.listening.resync import Resync
@@ -45,7 +46,7 @@ class Surroundings:
     cluster: ApiCluster
     heard: Heard
     pods: Reflector
-    progress: ProgressReader
+    progress: ProgressPolls
     metrics: Metrics
     served: ServedApis
     teller: Teller
@@ -88,8 +89,14 @@ class Leader:
         self._served = ServedApis(cluster.served_versions)
         self._queue_watch = QueueWatch(self._served, self._watch_queue)
         self._teller = Teller(cluster, time.time)
+        self._polls = ProgressPolls(
+            progress.read,
+            lambda key: self._queue.add(key),
+            interval_seconds=settings.progress.interval_seconds,
+            concurrency=settings.progress.concurrency,
+        )
         surroundings = Surroundings(
-            settings, cluster, self._heard, self._pods, progress, metrics, self._served, self._teller
+            settings, cluster, self._heard, self._pods, self._polls, metrics, self._served, self._teller
         )
         self._queue = WorkQueue(
             make_reconcile(surroundings),
@@ -137,6 +144,7 @@ class Leader:
             if await is_done_before(stop, self._ready()):
                 work = group.create_task(self._queue.run(), name="queue")
                 start(self._teller.run, "events")
+                start(self._polls.run, "progress")
                 start(self._resync.run, "resync")
                 start(self._served.run, "served APIs")
                 start(self._queue_watch.run, "queue watch")

@@ -63,14 +63,14 @@ class Operator:
                 await _release(elector)
 
     async def _lead(self, connection: Connection, direct: ApiCluster, elector: Elector | None) -> None:
-        api, progress = self._settings.api, self._settings.progress
+        api = self._settings.api
         cluster = ApiCluster(
             connection,
             RateLimit(TokenBucket(api.requests_per_second, api.burst)),
             RetryPolicy(api.attempts, Backoff(0.2, 10.0)),
             api.watch_silence_seconds,
         )
-        async with ProgressReader(progress.timeout_seconds, progress.concurrency) as reader:
+        async with ProgressReader(self._settings.progress.timeout_seconds) as reader:
             self._leader = Leader(
                 self._settings, self._login, self._metrics, cluster, direct, reader, self._make_reconcile
             )

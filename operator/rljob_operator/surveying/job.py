@@ -75,8 +75,6 @@ class Memory:
     quiet_until: float = float("-inf")
     num_idle: int = 0
     """Looks in a row that changed nothing and wanted another at once."""
-    last_poll: float = float("-inf")
-    num_unanswered: int = 0
     last_heal: float = float("-inf")
 
     def read_pods(self, pods: Iterable[Object], job_uid: str) -> tuple[PodFacts, ...]:

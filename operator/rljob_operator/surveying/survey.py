@@ -24,12 +24,19 @@ from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spe
 from rljob_operator.surveying.gangs import Gangs
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.observe import pod_facts
+from rljob_operator.vocabulary.key import Key
 
 
 class ProgressSource(Protocol):
-    """What a survey needs of a ProgressReader."""
+    """Who asks lead pods how far they are."""
 
-    async def read(self, address: str) -> ProgressAnswer | Unreachable: ...
+    def follow(self, key: Key, address: str) -> ProgressAnswer | Unreachable | None:
+        """Ask there from now on; the answer that came since this was last called, if one did."""
+        ...
+
+    def leave(self, key: Key) -> None:
+        """Ask no more."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Surveyor:
             situation = replace(situation, departed=self._departed(job, situation.missing))
         if context is not None:
             situation = await self.gangs.look(context, situation)
-        return replace(situation, progress=await self._ask(job, situation, memory)), context
+        return replace(situation, progress=self._progress(job, situation)), context
 
     async def list_pods(self, job: Job) -> tuple[PodFacts, ...]:
         """The job's pods as the API server knows them now."""
@@ -103,22 +110,15 @@ class Surveyor:
             pods=self.rules.pods,
         )
 
-    async def _ask(self, job: Job, situation: Situation, memory: Memory) -> ProgressAnswer | Unreachable | None:
-        """The lead pod's answer; None when it is not time to ask, or there is nobody to ask."""
-        if not job.is_alive:
-            return None
+    def _progress(self, job: Job, situation: Situation) -> ProgressAnswer | Unreachable | None:
+        """What the lead pod has answered since the last look; None where nothing came, or nobody is to be asked."""
         lead = names.pod_name(situation.name, situation.lead_group, 0, situation.status.attempt)
         pod = next((pod for pod in situation.pods if pod.name == lead), None)
-        if pod is None or not pod.address or pod.ended is not None or not pod.is_ready:
+        if not job.is_alive or pod is None or not pod.address or pod.ended is not None or not pod.is_ready:
+            self.progress.leave(job.key)
             return None
-        if situation.now - memory.last_poll < self.rules.progress_interval_seconds:
-            return None
-        memory.last_poll = situation.now
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        answer = await self.progress.read(f"{host}:{keys.PORT_WORKER_METRICS}")
-        memory.num_unanswered = memory.num_unanswered + 1 if isinstance(answer, Unreachable) else 0
-        # A worker that has just ended, or is about to listen, does not answer either.
-        return None if 0 < memory.num_unanswered < self.rules.unanswered_polls else answer
+        return self.progress.follow(job.key, f"{host}:{keys.PORT_WORKER_METRICS}")
 
 
 def _situation(job: Job, accepted: Accepted | Refusal, context: JobContext | None, now: float) -> Situation:

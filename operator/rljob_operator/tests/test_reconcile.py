@@ -162,6 +162,14 @@ def test_progress_is_shown(world: World) -> None:
     assert world.reason("Progressing") == ("True", "StepAdvancing")
 
 
+def test_nobody_is_asked_who_is_not_there(world: World) -> None:
+    world.to_running()
+    assert world.progress.followed == {KEY}
+    world.edit(suspend=True)
+    world.settle()
+    assert world.progress.followed == set()
+
+
 def test_answer_of_an_earlier_attempt_is_not_ours(world: World) -> None:
     world.to_running()
     world.progress.answer = ProgressAnswer(attempt=7, step=4)

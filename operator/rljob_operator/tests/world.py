@@ -45,24 +45,49 @@ class Clock:
 
 
 class Progress:
-    """What the lead pod answers."""
+    """What the lead pod answers, asked at every look that comes an interval after the one before."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, interval_seconds: float, unanswered_polls: int) -> None:
         self.answer: ProgressAnswer | Unreachable = Unreachable("nobody listens")
         self.asked: list[str] = []
+        self.followed: set[Key] = set()
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._unanswered_polls = unanswered_polls
+        self.forget()
 
-    async def read(self, address: str) -> ProgressAnswer | Unreachable:
+    def forget(self) -> None:
+        """As an operator does that begins."""
+        self._asked_at = float("-inf")
+        self._num_unanswered = 0
+        self.followed.clear()
+
+    def follow(self, key: Key, address: str) -> ProgressAnswer | Unreachable | None:
+        self.followed.add(key)
+        if self._clock() - self._asked_at < self._interval_seconds:
+            return None
+        self._asked_at = self._clock()
         self.asked.append(address)
-        return self.answer
+        self._num_unanswered = self._num_unanswered + 1 if isinstance(self.answer, Unreachable) else 0
+        return None if 0 < self._num_unanswered < self._unanswered_polls else self.answer
+
+    def leave(self, key: Key) -> None:
+        self.followed.discard(key)
 
 
 class World:
     """One cluster, one job `team/small`, and operators that come and go."""
 
-    def __init__(self, select: Select = lambda context: Ungrouped(), **rules: Any) -> None:
+    def __init__(
+        self,
+        select: Select = lambda context: Ungrouped(),
+        progress_interval_seconds: float = 10.0,
+        unanswered_polls: int = 3,
+        **rules: Any,
+    ) -> None:
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
-        self.progress = Progress()
+        self.progress = Progress(self.clock, progress_interval_seconds, unanswered_polls)
         self.select = select
         self.rules = Rules(profiles=DEFAULT, heal_interval_seconds=0.0, quiet_seconds=0.0, **rules)
         self.late_since: int | None = None
@@ -72,6 +97,7 @@ class World:
 
     def restart_operator(self) -> None:
         """A fresh one, which remembers nothing."""
+        self.progress.forget()
         tokens = (f"token-{number}" for number in itertools.count())
         self.teller = Teller(self.cluster, self.clock)
         self.operator = Reconciler(

@@ -106,27 +106,27 @@ def test_a_pod_that_is_not_there_says_so() -> None:
     assert isinstance(answer, Unreachable) and "/progress: " in answer.reason
 
 
-def test_only_so_many_are_asked_at_once() -> None:
-    async def scene() -> None:
-        arrived: asyncio.Queue[None] = asyncio.Queue()
-        slots = asyncio.Semaphore(0)
+def test_an_answer_in_segments_is_read_to_its_end() -> None:
+    text = json.dumps({"step": 3, "metrics": {f"metric/{number}": 0.5 for number in range(32)}})
 
-        async def page(request: web.Request) -> web.StreamResponse:
-            arrived.put_nowait(None)
-            await slots.acquire()
-            return web.json_response({"step": 1})
+    async def page(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for at in range(0, len(text), 100):
+            await response.write(text[at : at + 100].encode())
+            await asyncio.sleep(0)
+        return response
 
-        async with pod(page) as address, ProgressReader(timeout_seconds=60, concurrency=3) as reader:
-            asking = [asyncio.create_task(reader.read(address)) for _ in range(5)]
-            for _ in range(3):
-                await arrived.get()
-            for _ in range(100):  # a fourth would be here by now
-                await asyncio.sleep(0)
-            assert arrived.empty()
-            slots.release()
-            await arrived.get()
-            for _ in asking:
-                slots.release()
-            assert await asyncio.gather(*asking) == [ProgressAnswer(step=1)] * 5
+    answer = read(page)
+    assert isinstance(answer, ProgressAnswer) and len(answer.metrics) == 32
 
-    asyncio.run(scene())
+
+def test_an_answer_without_end_is_not_kept() -> None:
+    async def page(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 65536)
+
+    answer = read(page)
+    assert isinstance(answer, Unreachable) and "more than 1048576 bytes" in answer.reason

@@ -6,6 +6,7 @@ stretches go through one index array, which costs more for each value and nothin
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,14 +74,45 @@ def copy_rows(
         else:
             target[runs.target] = source[runs.source]
         return
-    to = target_offsets[runs.target[runs.firsts]]
-    begin = source_offsets[runs.source[runs.firsts]]
-    lengths = source_offsets[runs.source[runs.lasts] + 1] - begin
-    if lengths.sum() < SHORT_VALUES * len(lengths):
-        _copy_short(target, to, source, begin, lengths)
-        return
-    for at, first, length in zip(to.tolist(), begin.tolist(), lengths.tolist(), strict=True):
-        target[at : at + length] = source[first : first + length]
+    Stretches.of(target_offsets, source_offsets, runs).copy(target, source)
+
+
+class Stretches:
+    """Where runs of values lie and where they go, int64 [stretches]: the same for all columns of rows as long."""
+
+    def __init__(self, begin: Int64, to: Int64, lengths: Int64) -> None:
+        self._begin, self._to, self._lengths = begin, to, lengths
+        self._are_short = bool(lengths.sum() < SHORT_VALUES * len(lengths))
+
+    @staticmethod
+    def of(target_offsets: Int64, source_offsets: Int64, runs: Runs) -> Stretches:
+        begin = source_offsets[runs.source[runs.firsts]]
+        lengths = source_offsets[runs.source[runs.lasts] + 1] - begin
+        return Stretches(begin, target_offsets[runs.target[runs.firsts]], lengths)
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Write the values of `source` to their places in `target`, both [values, ...]."""
+        if self._are_short:
+            self._copy_short(target, source)
+            return
+        for at, first, length in zip(self._to.tolist(), self._begin.tolist(), self._lengths.tolist(), strict=True):
+            target[at : at + length] = source[first : first + length]
+
+    def _copy_short(self, target: Array, source: Array) -> None:
+        """Stretches by index, on whichever side they do not follow each other anyway."""
+        begin, to = self._from, self._into
+        if isinstance(to, slice) and not isinstance(begin, slice):
+            np.take(source, begin, axis=0, out=target[to], mode="clip")  # "raise" would copy once more
+        else:
+            target[to] = source[begin]
+
+    @functools.cached_property
+    def _from(self) -> Int64 | slice:
+        return _places(self._begin, self._lengths)
+
+    @functools.cached_property
+    def _into(self) -> Int64 | slice:
+        return _places(self._to, self._lengths)
 
 
 def take_rows(
@@ -122,15 +154,11 @@ def offsets_of(lengths: ArrayLike) -> Int64:
     return offsets
 
 
-def _copy_short(target: Array, to: Int64, source: Array, begin: Int64, lengths: Int64) -> None:
-    """Stretches by index, on whichever side they do not follow each other anyway."""
-    if _follow(to, lengths):
-        into = target[to[0] : to[0] + lengths.sum()]
-        np.take(source, _positions(begin, lengths), axis=0, out=into, mode="clip")  # "raise" would copy once more
-    elif _follow(begin, lengths):
-        target[_positions(to, lengths)] = source[begin[0] : begin[0] + lengths.sum()]
-    else:
-        target[_positions(to, lengths)] = source[_positions(begin, lengths)]
+def _places(starts: Int64, lengths: Int64) -> Int64 | slice:
+    """Of all values of some runs: as a slice where each run starts where the one before ends."""
+    if _follow(starts, lengths):
+        return slice(int(starts[0]), int(starts[0] + lengths.sum()))
+    return _positions(starts, lengths)
 
 
 def _follow(starts: Int64, lengths: Int64) -> bool:

@@ -14,7 +14,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.rows.schema import Kind, kind_of
 from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
-from rljob_worker.gather import Runs, copy_rows, offsets_of
+from rljob_worker.gather import Runs, Stretches, copy_rows, offsets_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 Int64 = NDArray[np.int64]
@@ -134,10 +134,26 @@ def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64)
     if any(into.per_group for into in target.columns.values()):
         of_source = source.index.group_runs(source_rows)
         groups = Runs.of(of_source.source, target.index.head_of(rows[of_source.target]))
+    known: list[tuple[Column, Column, Stretches]] = []
     for name, into in target.columns.items():
         column, moved = source.columns[name], groups if into.per_group else runs
-        _check_lengths(name, target, into, column, moved)
-        copy_rows(into.values, into.offsets, column.values, column.offsets, moved)
+        if into.offsets is None or column.offsets is None:
+            copy_rows(into.values, into.offsets, column.values, column.offsets, moved)
+            continue
+        # most columns of a batch have rows as long as another's: what is worked out for one is right for both
+        stretches = next((each for to, of, each in known if _are_alike(to, into) and _are_alike(of, column)), None)
+        if stretches is None:
+            _check_lengths(name, target, into, column, moved)
+            stretches = Stretches.of(into.offsets, column.offsets, moved)
+            known.append((into, column, stretches))
+        stretches.copy(into.values, column.values)
+
+
+def _are_alike(one: Column, other: Column) -> bool:
+    """Whether rows are as long in both, in columns of as many rows."""
+    if one.offsets is None or other.offsets is None or one.per_group != other.per_group:
+        return False
+    return one.offsets is other.offsets or bool((one.offsets == other.offsets).all())
 
 
 def _check_lengths(name: str, target: Views, into: Column, column: Column, runs: Runs) -> None:

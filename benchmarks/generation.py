@@ -20,7 +20,7 @@ import torch
 from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList, Qwen3Config
 
 from rljob_worker.engines import transformers_rollout
-from rljob_worker.engines.models import load_policy
+from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.protocols import Sampling
 from rljob_worker.engines.sampling import sample
 from rljob_worker.engines.transformers_rollout import TransformersRollout
@@ -44,7 +44,7 @@ def build_models() -> tuple[torch.nn.Module, torch.nn.Module]:
     )
     with tempfile.TemporaryDirectory() as directory:
         config.save_pretrained(directory)
-        ours = load_policy(directory, torch.float32, seed=0)
+        ours = random_policy(directory, torch.float32, seed=0)
     stock = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
     stock.load_state_dict(ours.state_dict())
     return ours, stock

@@ -48,6 +48,8 @@ class EnginePlan(ApiModel):
     model: str
     path: str
     """Where the model's weights are, as written in the job."""
+    initialise: Literal["Weights", "Random"] = "Weights"
+    """Whether its weights are read from there, or only its configuration."""
     group: str
     mesh: Mesh
     trainable: bool

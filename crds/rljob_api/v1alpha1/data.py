@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -23,7 +23,11 @@ class ModelSpec(ApiModel):
 
     path: str = Field(min_length=1)
     """Where the weights are: a Hugging Face name, or a directory. A relative directory is looked up in the
-    storage in a pod, beside the YAML file locally."""
+    storage in a pod, beside the YAML file locally. Weights are read from safetensors files."""
+
+    initialise: Literal["Weights", "Random"] = "Weights"
+    """`Random` reads nothing but the configuration at `path` and draws the weights from the job's seed: a model that
+    is trained from nothing. With `Weights` a tensor that no file has ends the job."""
 
 
 class DatasetSpec(ApiModel):

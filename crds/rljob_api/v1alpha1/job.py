@@ -110,15 +110,15 @@ class RLJobSpec(ApiModel):
     managed_by: str = MANAGED_BY
     """Who reconciles the job. Default rljob.dev/operator; the operator leaves jobs of others alone."""
 
-    def path_of(self, model: str) -> str:
-        """Where the weights of `model` are; `reference` and `critic` fall back on `actor`.
+    def source_of(self, model: str) -> ModelSpec:
+        """What `model` starts from; `reference` and `critic` fall back on `actor`.
 
         Raises KeyError for a model that the job does not have.
         """
-        paths = {each.name: each.path for each in self.models}
-        if model in (REFERENCE, CRITIC) and model not in paths:
-            return paths[ACTOR]
-        return paths[model]
+        listed = {each.name: each for each in self.models}
+        if model in (REFERENCE, CRITIC) and model not in listed:
+            return listed[ACTOR]
+        return listed[model]
 
     @property
     def num_rows(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from rljob_worker.checkpoint.manifest import Committed, committed, damage
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError
 from rljob_worker.runtime.environment import read_plan
+
+GENERATION_CONFIG = "generation_config.json"
 
 
 def export(run_dir: Path, out: Path, step: int) -> None:
@@ -27,11 +30,13 @@ def export(run_dir: Path, out: Path, step: int) -> None:
     plan = read_plan(run_dir / "plan.json")
     checkpoint = checkpoint_of(run_dir, step)
     engine_plan = actor_engine(plan)
-    engine = build_train_engine(plan, engine_plan, torch.device("cpu"))
+    frozen = engine_plan.model_copy(update={"trainable": False})  # without an optimizer, in the precision of the job
+    engine = build_train_engine(plan, frozen, torch.device("cpu"), is_loaded_next=True)
     engine.load(checkpoint.path / "engines" / engine_folder(engine_plan.name), weights_only=True)
     try:
         out.mkdir(parents=True, exist_ok=True)
         engine.export(out)
+        copy_generation_config(engine_plan.path, out)
         copy_tokenizer(engine_plan.path, out)
     except OSError as error:
         raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
@@ -57,6 +62,15 @@ def copy_tokenizer(model_path: str, out: Path) -> None:
     from transformers import AutoTokenizer
 
     AutoTokenizer.from_pretrained(model_path).save_pretrained(out)
+
+
+def copy_generation_config(model_path: str, out: Path) -> None:
+    """As it is: what people give theirs, transformers may read and would refuse to write."""
+    from transformers.utils import cached_file
+
+    found = cached_file(model_path, GENERATION_CONFIG, _raise_exceptions_for_missing_entries=False)
+    if found is not None:
+        shutil.copyfile(found, out / GENERATION_CONFIG)
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from transformers.cache_utils import Cache
 
 from rljob_worker.batch import Indices
+from rljob_worker.engines.varlen_attention import Formula, softmax
 
 _FIRST_COLUMNS = 256
 """Columns reserved for responses at first; the number doubles when they are full."""
@@ -177,13 +178,11 @@ class DecodeCache(Cache):
         values[:rows, :, column : column + 1] = value_states
         return keys[:rows, :, self._first : column + 1], values[:rows, :, self._first : column + 1]
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
         """One query per row, [rows, heads, 1, head_dim], over its columns: the heads that share keys are queries of
         one product."""
         width = key.shape[2]
-        skipped = max(0, width - window) if window is not None else 0
+        skipped = max(0, width - formula.window) if formula.window is not None else 0
         mask = None
         if self._mask is not None:
             mask = self._mask[:, :, :, self._first + skipped : self._first + width]
@@ -191,7 +190,7 @@ class DecodeCache(Cache):
             key, value = key[:, :, skipped:], value[:, :, skipped:]
         rows, heads, _, head_dim = query.shape
         shared = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
-        out = single_step_attention(shared, key, value, mask, scale)
+        out = single_step_attention(shared, key, value, mask, formula)
         return out.reshape(rows, 1, heads, -1)
 
     def advance(self) -> None:
@@ -232,12 +231,13 @@ class DecodeCache(Cache):
 
 
 def single_step_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float | None
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, formula: Formula
 ) -> torch.Tensor:
-    """softmax(QK' * scale + mask) V for few queries per row: on a CPU two batched products beat the flash kernel."""
-    if query.device.type != "cpu" or query.dtype in (torch.bfloat16, torch.float16):
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-    scores = torch.matmul(query * (query.shape[-1] ** -0.5 if scale is None else scale), key.transpose(-1, -2))
+    """Attention with a mask to add, for few queries per row: on a CPU two batched products beat the flash kernel."""
+    is_wide_on_cpu = query.device.type == "cpu" and query.dtype not in (torch.bfloat16, torch.float16)
+    if formula.cap is None and not is_wide_on_cpu:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=formula.scale)
+    scores = formula.scores(query, key)
     if mask is not None:
         scores += mask
-    return torch.matmul(torch.softmax(scores, dim=-1), value)
+    return torch.matmul(softmax(scores).to(value.dtype), value)

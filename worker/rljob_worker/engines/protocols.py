@@ -151,7 +151,8 @@ class TrainEngine(Protocol):
         ...
 
     def export(self, directory: Path) -> None:
-        """Write a Hugging Face model directory: config.json and safetensors. The tokenizer is the caller's to copy."""
+        """Write a Hugging Face model directory: config.json and safetensors, in the precision of the job. The tokenizer
+        and generation_config.json are the caller's to copy."""
         ...
 
 

@@ -19,14 +19,19 @@ _VALUE_STAGES = ("Values", "UpdateCritic")
 
 
 def build_train_engine(
-    plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None = None
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    mesh: ProcessMesh | None = None,
+    *,
+    is_loaded_next: bool = False,
 ) -> TrainEngine:
     """Load the model and make it ready to score and, when `engine.trainable`, to update. Collective over its mesh;
-    without one the process is on its own.
+    without one the process is on its own. is_loaded_next: `load` follows, so that no weights need to be read.
 
     Raises InvalidJob for a path without a usable model and for parallelism that the library does not have.
     """
-    return _builder(TRAIN_ENGINES, engine)(plan, engine, device, mesh)
+    return _builder(TRAIN_ENGINES, engine)(plan, engine, device, mesh, is_loaded_next)
 
 
 def build_rollout_engine(
@@ -65,15 +70,21 @@ def has_value_head(plan: Plan, engine: EnginePlan) -> bool:
     return any(stage.run in _VALUE_STAGES and engine.name in stage.engines for stage in plan.stages)
 
 
-def _fsdp(plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None) -> TrainEngine:
+def _fsdp(
+    plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
+) -> TrainEngine:
+    from rljob_worker.engines import models
     from rljob_worker.engines.fsdp import FSDPEngine
-    from rljob_worker.engines.models import load_policy, load_value_model
 
     _refuse_unbuilt_parallelism(engine)
-    settings = train_settings(plan, engine)
-    load = load_value_model if has_value_head(plan, engine) else load_policy
-    model = load(engine.path, settings.master_dtype, plan.spec.seed)
-    return FSDPEngine(model, settings, device, mesh)
+    settings, is_critic = train_settings(plan, engine), has_value_head(plan, engine)
+    dtype = settings.master_dtype
+    if engine.initialise == "Random" and not is_loaded_next:
+        draw = models.random_value_model if is_critic else models.random_policy
+        return FSDPEngine(draw(engine.path, dtype, plan.spec.seed), settings, device, mesh)
+    build = models.empty_value_model if is_critic else models.empty_policy
+    files = None if is_loaded_next else models.WeightFiles.find(engine.path)
+    return FSDPEngine(build(engine.path, dtype), settings, device, mesh, files)
 
 
 def _transformers(
@@ -81,7 +92,7 @@ def _transformers(
 ) -> RolloutEngine:
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.fsdp.settings import DTYPES
-    from rljob_worker.engines.models import end_token_ids, load_policy, model_config
+    from rljob_worker.engines.models import end_token_ids, load_policy, model_config, random_policy
     from rljob_worker.engines.transformers_rollout import TransformersRollout
 
     _refuse_unbuilt_parallelism(engine)
@@ -89,7 +100,11 @@ def _transformers(
         model = trained_by.model
     else:
         dtype = DTYPES[plan.spec.training.precision]
-        model = load_policy(engine.path, dtype, plan.spec.seed).requires_grad_(False)
+        is_random = engine.initialise == "Random"
+        model = (
+            random_policy(engine.path, dtype, plan.spec.seed) if is_random else load_policy(engine.path, dtype, device)
+        )
+        model.requires_grad_(False)
     ends = end_token_ids(engine.path, model_config(engine.path))
     return TransformersRollout(model, device, ends, plan.spec.rollout.max_batch_rows)
 
@@ -103,7 +118,7 @@ def _refuse_unbuilt_parallelism(engine: EnginePlan) -> None:
         )
 
 
-TrainBuilder = Callable[[Plan, EnginePlan, "torch.device", "ProcessMesh | None"], TrainEngine]
+TrainBuilder = Callable[[Plan, EnginePlan, "torch.device", "ProcessMesh | None", bool], TrainEngine]
 RolloutBuilder = Callable[[Plan, EnginePlan, "torch.device", TrainEngine | None], RolloutEngine]
 
 TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}

@@ -6,7 +6,8 @@ Autograd's backward of the composed formula takes more than twice as long on a C
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -38,27 +39,46 @@ def normalize(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def replace_rms_norms(model: torch.nn.Module) -> None:
-    """Where a float32 or float64 model has norms of this formula. Transformers computes them in float32 whatever they
-    are given; here a float64 model stays in float64, so that its sums do not depend on how rows are grouped."""
+    """Where a model has norms of this formula, with or without 1 added to the weight.
+
+    They are ours for what comes in float32 or float64: transformers computes norms in float32 whatever it is given;
+    here a float64 model stays in float64, so that its sums do not depend on how rows are grouped. What comes in fewer
+    bits has one arithmetic too, transformers' own, whatever dtype the weights are kept in.
+    """
     for module in model.modules():
-        if _is_rms_norm(module):
-            module.forward = partial(_forward, module)
+        offset = _offset(type(module))
+        if offset is not None:
+            module.forward = partial(_forward, module, module.forward, offset)
 
 
-def _forward(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+def _forward(
+    module: torch.nn.Module, stock: Callable[[torch.Tensor], torch.Tensor], offset: float, hidden: torch.Tensor
+) -> torch.Tensor:
+    if hidden.dtype not in (torch.float32, torch.float64):
+        return stock(hidden)
+    weight = module.weight + offset if offset else module.weight
     if torch.is_grad_enabled():
-        return RMSNorm.apply(hidden, module.weight, module.variance_epsilon)
+        return RMSNorm.apply(hidden, weight, _epsilon(module))
     # the same numbers without the cost of a Function, which in decoding is more than that of the norm
-    return normalize(hidden, module.variance_epsilon)[0] * module.weight
+    return normalize(hidden, _epsilon(module))[0] * weight
 
 
-def _is_rms_norm(module: torch.nn.Module) -> bool:
-    """By name, by what it has, and by what it computes: some models add 1 to the weight, or norm only a part."""
-    if not type(module).__name__.endswith("RMSNorm") or not hasattr(module, "variance_epsilon"):
-        return False
-    weight = module.weight
-    if weight.dtype not in (torch.float32, torch.float64):
-        return False
-    probe = torch.linspace(-1, 1, weight.numel(), dtype=weight.dtype, device=weight.device).expand(2, -1)
-    with torch.no_grad():
-        return torch.allclose(module(probe), _forward(module, probe), atol=1e-5)
+@cache
+def _offset(kind: type[torch.nn.Module]) -> float | None:
+    """What a class adds to the weight, by what a small one computes; None where it has another formula, such as one
+    that norms only a part."""
+    if not kind.__name__.endswith("RMSNorm"):
+        return None
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        small, hidden = kind(8), torch.randn(2, 8)
+        small.weight.normal_()
+        stock = small(hidden)
+        for offset in (0.0, 1.0):
+            if torch.allclose(_forward(small, kind.forward, offset, hidden), stock, atol=1e-5):
+                return offset
+    return None
+
+
+def _epsilon(module: torch.nn.Module) -> float:
+    return float(module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps)

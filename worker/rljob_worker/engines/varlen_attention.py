@@ -32,16 +32,30 @@ ATTENTION = "rljob"
 _WASTE_PER_RECTANGLE = 4000
 """Padded query-key pairs worth one more attention call; a call costs about 50 microseconds on a CPU."""
 
-_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+_UNSUPPORTED = ("s_aux", "position_bias")
 """Arguments by which a model asks for another formula than softmax(QK)V."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """What a layer computes: softmax(cap(QK' * scale)) V, each query over the last `window` keys."""
+
+    scale: float | None = None
+    """None: one over the root of the heads' size."""
+    window: int | None = None
+    cap: float | None = None
+    """Scores are bounded by c tanh(score / c)."""
+
+    def scores(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        """[..., queries, keys], before the mask and the softmax."""
+        found = torch.matmul(query * (query.shape[-1] ** -0.5 if self.scale is None else self.scale), key.mT)
+        return found if self.cap is None else torch.tanh(found / self.cap) * self.cap
 
 
 class AttentionLayout(Protocol):
     """How the queries of one forward meet their keys."""
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
         """query, key, value: [batch, heads, tokens, head_dim]; returns [batch, tokens, heads, head_dim]."""
         ...
 
@@ -69,15 +83,13 @@ class PackedLayout:
             rectangles,
         )
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
         num_tokens, heads = query.shape[2], query.shape[1]
         padded = [self._slots(x) for x in (query, key, value)]
         outputs, start = [], 0
         for rows, length in self.rectangles:
             parts = (x[start : start + rows * length].unflatten(0, (rows, length)).transpose(1, 2) for x in padded)
-            out = causal_attention(*parts, scale=scale, window=window)
+            out = causal_attention(*parts, formula)
             outputs.append(out.transpose(1, 2).reshape(rows * length, -1))
             start += rows * length
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -129,26 +141,34 @@ def _similar_lengths(order: Indices, lengths: Indices) -> list[Indices]:
     return np.split(order, cuts)
 
 
-def causal_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, scale: float | None, window: int | None
-) -> torch.Tensor:
+def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
     """Causal attention of [rows, heads, length, head_dim], with fewer key heads than query heads where the model has
-    them."""
-    length = query.shape[2]
+    them. Bounded scores are made whole, [rows, heads, length, length]: no kernel of torch bounds them."""
+    length, window = query.shape[2], formula.window
     mask = None
-    if window is not None and length > window:
+    if formula.cap is not None or (window is not None and length > window):
         steps = torch.arange(length, device=query.device)
         age = steps[:, None] - steps[None, :]
-        mask = (age >= 0) & (age < window)
+        mask = (age >= 0) & (age < (window or length))
+    if formula.cap is not None:
+        groups = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+        scores = formula.scores(query, key).masked_fill(~mask, -torch.inf)
+        return torch.matmul(softmax(scores).to(value.dtype), value)
     return F.scaled_dot_product_attention(
         query,
         key,
         value,
         attn_mask=mask,
         is_causal=mask is None,
-        scale=scale,
+        scale=formula.scale,
         enable_gqa=query.shape[1] != key.shape[1],
     )
+
+
+def softmax(scores: torch.Tensor) -> torch.Tensor:
+    """Over the keys, in at least float32."""
+    return torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
 
 
 def attention(
@@ -159,6 +179,7 @@ def attention(
     attention_mask: torch.Tensor | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     attention_layout: AttentionLayout | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -170,7 +191,7 @@ def attention(
             "engines do not compute; use another model"
         )
     assert attention_layout is not None, f"{type(module).__name__} did not hand `attention_layout` through"
-    return attention_layout.attend(query, key, value, scaling, sliding_window), None
+    return attention_layout.attend(query, key, value, Formula(scaling, sliding_window, softcap)), None
 
 
 AttentionInterface.register(ATTENTION, attention)

@@ -85,9 +85,9 @@ def test_python_spelling_is_for_python_only():
 
 def test_reference_and_critic_derive_from_actor():
     spec = make_job().spec
-    assert spec.path_of("reference") == spec.path_of("critic") == spec.path_of("actor") == "models/tiny"
+    assert spec.source_of("reference") is spec.source_of("critic") is spec.source_of("actor")
     with pytest.raises(KeyError):
-        spec.path_of("judge")
+        spec.source_of("judge")
 
 
 def test_a_plan_survives_json_and_equal_plans_have_equal_hashes():

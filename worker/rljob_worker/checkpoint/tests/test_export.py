@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rljob_worker.checkpoint.export import actor_engine, main
@@ -25,7 +26,9 @@ def run(tmp_path_factory):
     """A run whose actor is 0.2 everywhere at step 2 and 0.4 at step 4, and its critic 9."""
     directory = tmp_path_factory.mktemp("run")
     words_tokenizer().save_pretrained(directory / "model")
-    plan = plan_of(models=[{"name": "actor", "path": write_config(directory / "model")}], algorithm=PPO)
+    plan = plan_of(
+        models=[{"name": "actor", "path": write_config(directory / "model"), "initialise": "Random"}], algorithm=PPO
+    )
     (directory / "plan.json").write_text(plan.canonical_json())
     engines = {e.name: build_train_engine(plan, e, torch.device("cpu")) for e in plan.engines if e.trainable}
     claim_run(directory, Owner(1))
@@ -61,6 +64,29 @@ def test_the_actor_of_the_step_is_what_transformers_loads(monkeypatch, capsys, r
 def test_an_empty_directory_is_filled(monkeypatch, run, tmp_path):
     assert export(monkeypatch, run, tmp_path, 4) == 0
     assert (tmp_path / "model.safetensors").exists()
+
+
+def test_weights_are_in_the_precision_of_the_job_and_nothing_is_allocated_to_train(monkeypatch, run, tmp_path):
+    built = []
+
+    def building(*arguments, **options):
+        built.append(build_train_engine(*arguments, **options))
+        return built[0]
+
+    monkeypatch.setattr("rljob_worker.engines.registry.build_train_engine", building)
+    assert export(monkeypatch, run, tmp_path, 4) == 0
+    assert built[0].optimizer is None
+    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).dtype == torch.bfloat16
+
+
+def test_a_generation_config_is_copied_as_it_is_also_one_that_transformers_would_not_write(monkeypatch, run, tmp_path):
+    words = '{"temperature": 0.6, "eos_token_id": [1, 2]}'
+    there = run / "model" / "generation_config.json"
+    there.write_text(words)
+    assert export(monkeypatch, run, tmp_path, 4) == 0
+    there.unlink()
+    assert (tmp_path / "generation_config.json").read_text() == words
 
 
 def test_every_failure_is_one_line_with_its_exit_code(monkeypatch, capsys, run, tmp_path):

@@ -1,4 +1,4 @@
-"""Sharded checkpoints that another number of ranks can read, and export to a Hugging Face directory.
+"""Sharded checkpoints that another number of ranks can read.
 
 torch's own coordination would send pickled plans between the ranks. Here every rank writes its shards with an index of
 them, and rank 0 merges the indexes through the file system; a reader needs nobody.
@@ -14,15 +14,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from safetensors import SafetensorError
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
 
-from rljob_worker.engines.fsdp.full_tensors import full_tensors
 from rljob_worker.engines.fsdp.shard_index import OwnShards, ShardWriter, merge_indexes
 from rljob_worker.engines.fsdp.sharding import world_size
-from rljob_worker.engines.models import ValueModel, save_value_head
 from rljob_worker.errors import StorageError
 
 State = dict[str, dict[str, torch.Tensor]]
@@ -33,11 +29,11 @@ def write(state: State, directory: Path, group: dist.ProcessGroup | None) -> Non
     rank = 0 if group is None else group.rank()
     with _storage_errors(directory):
         dcp.save(own(state, rank), storage_writer=ShardWriter(directory, rank), planner=OwnShards(), no_dist=True)
-    _wait_for_all(group)
+    wait_for_all(group)
     if rank == 0:
         with _storage_errors(directory):
             merge_indexes(directory, world_size(group))
-    _wait_for_all(group)
+    wait_for_all(group)
 
 
 def own(state: State, rank: int) -> State:
@@ -63,22 +59,7 @@ def read(state: State, directory: Path) -> None:
         ) from error
 
 
-def export(model: torch.nn.Module, directory: Path, group: dist.ProcessGroup | None) -> None:
-    """Rank 0 writes config.json and safetensors; a critic's head goes beside its backbone. Collective."""
-    is_writer = group is None or group.rank() == 0
-    tensors: dict[str, torch.Tensor] = {}
-    for name, tensor in full_tensors(model.named_parameters(), group):
-        if is_writer:
-            tensors[name] = tensor.to("cpu", copy=True)
-    if not is_writer:
-        return
-    try:
-        _write_pretrained(model, tensors, directory)
-    except (OSError, SafetensorError) as error:  # a disk that fills up while weights are written
-        raise StorageError(f"export to {directory}: cannot be written: {error}") from error
-
-
-def _wait_for_all(group: dist.ProcessGroup | None) -> None:
+def wait_for_all(group: dist.ProcessGroup | None) -> None:
     if world_size(group) > 1:
         dist.barrier(group)
 
@@ -100,16 +81,3 @@ def _single_process_is_fine() -> Iterator[None]:
         for message in ("torch.distributed is disabled", "Detected an existing checkpoint"):
             warnings.filterwarnings("ignore", message=message, category=UserWarning)
         yield
-
-
-def _write_pretrained(model: torch.nn.Module, tensors: dict[str, torch.Tensor], directory: Path) -> None:
-    if not isinstance(model, ValueModel):
-        model.save_pretrained(directory, state_dict=tensors)
-        return
-    backbone: PreTrainedModel = model.backbone
-    backbone.save_pretrained(directory, state_dict=_without_prefix(tensors, "backbone."))
-    save_value_head(directory, _without_prefix(tensors, "value_head."))
-
-
-def _without_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

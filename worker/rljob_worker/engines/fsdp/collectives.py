@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from rljob_worker.engines.fsdp.sharding import local_part, world_size
+from rljob_worker.engines.fsdp.sharding import world_size
 from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.mesh_ranks import SHARDS
+from rljob_worker.engines.shards import local_part
 
 
 class Agreement:

@@ -12,6 +12,7 @@ import torch
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
+from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.fsdp.full_tensors import BUCKET_BYTES, full_tensors, tensors_at
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
@@ -20,7 +21,7 @@ from rljob_worker.engines.full_kl import full_kl
 from rljob_worker.engines.mesh import ProcessMesh, alone
 from rljob_worker.engines.mesh_ranks import SHARDS
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs, response_logits
-from rljob_worker.engines.models import ValueModel
+from rljob_worker.engines.models import ValueModel, WeightFiles
 from rljob_worker.engines.packing import micro_batches, placeholder
 from rljob_worker.engines.protocols import Objective, TokenBatch, TrainEngine
 from rljob_worker.engines.token_log_probs import token_log_probs
@@ -58,12 +59,16 @@ class FSDPEngine:
         settings: TrainSettings,
         device: torch.device,
         mesh: ProcessMesh | None = None,
+        files: WeightFiles | None = None,
     ) -> None:
+        """files: what a model without memory is filled with; None where `load` comes next, or the model has weights."""
         self.settings = settings
         self.device = device
         self.mesh = mesh or alone(device)
         self.group = self.mesh.group(*SHARDS)
         self.model = shard(model.eval().requires_grad_(settings.trainable), settings, device, self.group)
+        if files is not None:
+            files.fill(self.model)
         self.agreement = Agreement(self.mesh)
         self.optimizer = ShardedAdamW(dict(model.named_parameters()), settings) if settings.trainable else None
 
@@ -140,7 +145,7 @@ class FSDPEngine:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 
     def export(self, directory: Path) -> None:
-        checkpoint.export(self.model, Path(directory), self.group)
+        export(self.model, Path(directory), self.group, DTYPES[self.settings.precision])
 
     def _state(self) -> checkpoint.State:
         model = {name: parameter.detach() for name, parameter in self.model.named_parameters()}

@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from rljob_worker.engines.fsdp.sharding import local_part, world_size
+from rljob_worker.engines.fsdp.sharding import world_size
+from rljob_worker.engines.shards import local_part
 
 BUCKET_BYTES = 64 << 20
 

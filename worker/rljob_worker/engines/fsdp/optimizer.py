@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
-from rljob_worker.engines.fsdp.sharding import local_part
+from rljob_worker.engines.shards import local_part
 
 _EPSILON = 1e-8
 

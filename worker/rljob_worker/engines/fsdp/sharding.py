@@ -6,23 +6,24 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.mesh import single_rank_group
+from rljob_worker.engines.models import give_memory
 
 
 def shard(
     model: torch.nn.Module, settings: TrainSettings, device: torch.device, group: dist.ProcessGroup | None
 ) -> torch.nn.Module:
-    """Shard the model onto its device, a layer at a time: it is never whole there. On a single rank that computes in
-    its weights' dtype it is only moved."""
+    """Shard the model onto its device, where it is never whole: a layer at a time, or with memory for shards only where
+    its parameters have none yet. On a single rank that computes in its weights' dtype it is only moved."""
     layers = decoder_layers(model)
     if settings.activation_checkpointing and settings.trainable:
         recompute_in_backward(layers)
     if world_size(group) == 1 and not settings.is_mixed:
-        return model.to(device)
+        give_memory(model, device)
+        return model
     policy = MixedPrecisionPolicy(
         param_dtype=DTYPES[settings.precision] if settings.is_mixed else None,
         reduce_dtype=settings.master_dtype if settings.is_mixed else None,
@@ -36,6 +37,7 @@ def shard(
     for unit in fsdp_units(model):
         unit.set_gradient_divide_factor(1.0)  # losses carry global denominators: gradients are sums, not means
         unit.set_force_sum_reduction_for_comms(True)
+    give_memory(model, device)
     return model
 
 
@@ -99,11 +101,6 @@ def free_gathered_weights(model: torch.nn.Module) -> None:
     """After a forward without backward: back to shards."""
     for unit in fsdp_units(model):
         unit.reshard()
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's shard, sharing memory with `tensor`."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
 def world_size(group: dist.ProcessGroup | None) -> int:

@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    Phi3Config,
+    PhiConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch, Column
@@ -23,9 +35,23 @@ from rljob_worker.scalars import Scalar, mean
 VOCABULARY = 48
 END = 1
 
+WINDOW = 6
+"""Tokens that sliding layers see."""
+
 CONFIGS: dict[str, Callable[..., PretrainedConfig]] = {
+    "qwen2": lambda **more: Qwen2Config(**_llama_like(), **more),
     "qwen3": lambda **more: Qwen3Config(**_llama_like(), head_dim=8, **more),
     "llama": lambda **more: LlamaConfig(**_llama_like(), **more),
+    "mistral": lambda **more: MistralConfig(**_llama_like(), sliding_window=WINDOW, **more),
+    # caps low enough for tiny models to come near them; the first layer slides, the second does not
+    "gemma2": lambda **more: Gemma2Config(
+        **_llama_like(),
+        **_gemma_like(),
+        **{"attn_logit_softcapping": 0.05, "final_logit_softcapping": 0.1, **more},
+    ),
+    "gemma3_text": lambda **more: Gemma3TextConfig(**_llama_like(), **_gemma_like(), **more),
+    "phi": lambda **more: PhiConfig(**_llama_like(), partial_rotary_factor=0.5, **more),
+    "phi3": lambda **more: Phi3Config(**_llama_like(), pad_token_id=0, sliding_window=WINDOW, **more),
     "gpt2": lambda **more: GPT2Config(
         n_embd=32, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=128, bos_token_id=0, eos_token_id=END, **more
     ),
@@ -46,11 +72,21 @@ def _llama_like() -> dict[str, Any]:
     }
 
 
+def _gemma_like() -> dict[str, Any]:
+    layers = ["sliding_attention", "full_attention"]
+    return {"head_dim": 8, "query_pre_attn_scalar": 16, "sliding_window": WINDOW, "layer_types": layers}
+
+
 def write_config(directory: Path, kind: str = "qwen3", **more: Any) -> str:
-    """A model directory without weights: every load draws the same random ones."""
-    config = CONFIGS[kind](**more)
-    config.architectures = [{"qwen3": "Qwen3", "llama": "Llama", "gpt2": "GPT2LMHead"}[kind] + "ForCausalLM"]
-    config.save_pretrained(directory)
+    """A model directory without weights, for random models."""
+    CONFIGS[kind](**more).save_pretrained(directory)
+    return str(directory)
+
+
+def write_model(directory: Path, kind: str = "qwen3", seed: int = 0, **more: Any) -> str:
+    """A model directory with random weights, as transformers writes it."""
+    torch.manual_seed(seed)
+    AutoModelForCausalLM.from_config(CONFIGS[kind](**more), dtype=torch.float32).save_pretrained(directory)
     return str(directory)
 
 

@@ -14,7 +14,13 @@ import torch
 from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.sharding import decoder_layers, layer_units
-from rljob_worker.engines.models import load_policy, load_value_model
+from rljob_worker.engines.models import (
+    WeightFiles,
+    empty_value_model,
+    load_policy,
+    random_policy,
+    random_value_model,
+)
 from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, write_config
 from rljob_worker.errors import BadData, StorageError
 
@@ -24,16 +30,21 @@ SETTINGS = TrainSettings(temperature=0.8, precision="Float64", learning_rate=1e-
 
 def policy(directory: Path, **changes: object) -> FSDPEngine:
     settings = TrainSettings(**{**_fields(SETTINGS), **changes})
-    return FSDPEngine(load_policy(write_config(directory), settings.master_dtype, 0), settings, CPU)
+    return FSDPEngine(random_policy(write_config(directory), settings.master_dtype, 0), settings, CPU)
 
 
 def critic(directory: Path, **changes: object) -> FSDPEngine:
     settings = TrainSettings(**{**_fields(SETTINGS), **changes})
-    return FSDPEngine(load_value_model(write_config(directory), settings.master_dtype, 0), settings, CPU)
+    return FSDPEngine(random_value_model(write_config(directory), settings.master_dtype, 0), settings, CPU)
 
 
 def _fields(settings: TrainSettings) -> dict[str, object]:
     return {name: getattr(settings, name) for name in settings.__slots__}
+
+
+def exported_critic(directory: Path) -> FSDPEngine:
+    model = empty_value_model(str(directory), torch.float64)
+    return FSDPEngine(model, SETTINGS, CPU, files=WeightFiles.find(str(directory)))
 
 
 def weights_of(engine: FSDPEngine) -> dict[str, torch.Tensor]:
@@ -166,7 +177,7 @@ def test_load_of_what_is_not_there_or_of_another_model_is_a_storage_error(tmp_pa
     with pytest.raises(StorageError, match="no .metadata"):
         engine.load(tmp_path / "nowhere")
     engine.save(tmp_path / "checkpoint")
-    other = FSDPEngine(load_policy(write_config(tmp_path / "gpt2", "gpt2"), torch.float64, 0), SETTINGS, CPU)
+    other = FSDPEngine(random_policy(write_config(tmp_path / "gpt2", "gpt2"), torch.float64, 0), SETTINGS, CPU)
     with pytest.raises(StorageError, match="another model"):
         other.load(tmp_path / "checkpoint")
 
@@ -199,10 +210,10 @@ def test_a_disk_that_fills_up_is_a_storage_error_with_the_place(tmp_path: Path) 
 def test_an_export_is_a_model_directory_with_the_same_policy(tmp_path: Path, tied: bool) -> None:
     batch = a_batch([5, 1, 9, 3])
     path = write_config(tmp_path / "model", tie_word_embeddings=tied)
-    engine = FSDPEngine(load_policy(path, torch.float64, 0), SETTINGS, CPU)
+    engine = FSDPEngine(random_policy(path, torch.float64, 0), SETTINGS, CPU)
     engine.update(batch, PolicyGradient())
     engine.export(tmp_path / "exported")
-    again = FSDPEngine(load_policy(str(tmp_path / "exported"), torch.float64, seed=99), SETTINGS, CPU)
+    again = FSDPEngine(load_policy(str(tmp_path / "exported"), torch.float64, CPU), SETTINGS, CPU)
     assert np.array_equal(engine.log_probs(batch).values, again.log_probs(batch).values)
     names = [name for name, _ in engine.weights()]
     assert ("lm_head.weight" in names) != tied
@@ -213,7 +224,7 @@ def test_an_exported_critic_keeps_its_head(tmp_path: Path) -> None:
     engine = critic(tmp_path / "model")
     engine.update(batch, ValueRegression())
     engine.export(tmp_path / "exported")
-    again = FSDPEngine(load_value_model(str(tmp_path / "exported"), torch.float64, seed=99), SETTINGS, CPU)
+    again = exported_critic(tmp_path / "exported")
     assert np.array_equal(engine.values(batch).values, again.values(batch).values)
 
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.models import load_policy, load_value_model
+from rljob_worker.engines.fsdp.export import export
+from rljob_worker.engines.models import load_policy, random_policy, random_value_model
 from rljob_worker.engines.tests.builders import (
     Distillation,
     PolicyGradient,
@@ -68,10 +70,10 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
     """Three updates of a policy, one of a critic; what every rank saw."""
     world_size = dist.get_world_size() if dist.is_initialized() else 1
     mesh = mesh_of_all()
-    engine = FSDPEngine(load_policy(path, settings.master_dtype, 0), settings, CPU, mesh)
-    critic = FSDPEngine(load_value_model(path, settings.master_dtype, 0), settings, CPU, mesh)
+    engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, mesh)
+    critic = FSDPEngine(random_value_model(path, settings.master_dtype, 0), settings, CPU, mesh)
     frozen = replace(settings, trainable=False)
-    reference = FSDPEngine(load_policy(path, settings.master_dtype, 7), frozen, CPU, mesh)
+    reference = FSDPEngine(random_policy(path, settings.master_dtype, 7), frozen, CPU, mesh)
     batches = [share(a_batch(lengths), index, rank, world_size) for index, lengths in enumerate(LENGTHS)]
     metrics = [engine.update(batch, PolicyGradient()) for batch in batches]
     metrics.append(critic.update(batches[0], ValueRegression()))
@@ -79,6 +81,7 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
     if checkpoint is not None:
         engine.save(checkpoint / "policy")
         engine.export(checkpoint / "exported")
+        export(engine.model, checkpoint / "files", engine.group, torch.float64, file_bytes=20_000)
     broken = a_batch([3, 2])
     if rank == 0:
         values = np.full(5, np.nan)
@@ -99,11 +102,11 @@ def resume(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
     """One more update from a checkpoint; a critic is saved, whose head has one row."""
     mesh = mesh_of_all()
     world_size = dist.get_world_size() if dist.is_initialized() else 1
-    engine = FSDPEngine(load_policy(path, torch.float64, seed=99), EXACT, CPU, mesh)
+    engine = FSDPEngine(random_policy(path, torch.float64, seed=99), EXACT, CPU, mesh)
     engine.load(checkpoint / "policy")
     loaded = snapshot(engine)
     engine.update(share(a_batch(LENGTHS[0]), 0, rank, world_size), PolicyGradient())
-    critic = FSDPEngine(load_value_model(path, torch.float64, seed=5), EXACT, CPU, mesh)
+    critic = FSDPEngine(random_value_model(path, torch.float64, seed=5), EXACT, CPU, mesh)
     critic.save(checkpoint / f"critic-{world_size}")
     return {"loaded": loaded, "after": snapshot(engine), "critic": snapshot(critic)}
 
@@ -161,7 +164,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_on_one_and_on_four(workplace: dict[st
     for rank in four:
         assert_close(rank["loaded"], one["loaded"], 0.0)
         assert_close(rank["after"], one["after"], 1e-10)
-    critic = FSDPEngine(load_value_model(path, torch.float64, seed=99), EXACT, CPU, None)
+    critic = FSDPEngine(random_value_model(path, torch.float64, seed=99), EXACT, CPU, None)
     critic.load(checkpoint / "critic-4")
     assert_close(snapshot(critic), four[0]["critic"], 0.0)
     assert {path.name for path in (checkpoint / "critic-4").iterdir()} == {
@@ -170,8 +173,17 @@ def test_a_checkpoint_of_two_ranks_goes_on_on_one_and_on_four(workplace: dict[st
 
 
 def test_two_ranks_export_one_model(workplace: dict[str, Any]) -> None:
-    model = load_policy(str(workplace["directory"] / "checkpoint" / "exported"), torch.float64, seed=99)
+    model = load_policy(str(workplace["directory"] / "checkpoint" / "exported"), torch.float64, CPU)
     assert_close(dict(model.named_parameters()), workplace["two"][0]["weights"], 0.0)
+    assert model.config.architectures == ["Qwen3ForCausalLM"]
+
+
+def test_ranks_write_files_side_by_side(workplace: dict[str, Any]) -> None:
+    directory = workplace["directory"] / "checkpoint" / "files"
+    files = sorted(path.name for path in directory.glob("*.safetensors"))
+    assert len(files) > 3 and files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    stock = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64)
+    assert_close(dict(stock.named_parameters()), workplace["two"][0]["weights"], 0.0)
 
 
 def test_recomputing_and_mixed_precision_run_on_two_ranks(workplace: dict[str, Any]) -> None:

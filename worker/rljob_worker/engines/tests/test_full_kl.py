@@ -12,7 +12,7 @@ from rljob_worker.algorithms import KL_ESTIMATORS
 from rljob_worker.engines import token_log_probs as module
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.full_kl import full_kl
-from rljob_worker.engines.models import load_policy
+from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import Distillation, a_batch, write_config
 
 SETTINGS = TrainSettings(temperature=0.8, precision="Float64", learning_rate=1e-2, total_steps=50)
@@ -42,24 +42,24 @@ def test_value_and_gradient_are_those_of_the_formula_for_any_chunk(monkeypatch: 
 def test_updates_bring_a_policy_to_its_reference(tmp_path: Path) -> None:
     path, batch = write_config(tmp_path), a_batch([5, 1, 9, 3, 0, 7])
     reference = FSDPEngine(
-        load_policy(path, torch.float64, 7),
+        random_policy(path, torch.float64, 7),
         TrainSettings(temperature=0.8, precision="Float64", trainable=False),
         torch.device("cpu"),
     )
-    engine = FSDPEngine(load_policy(path, torch.float64, 0), SETTINGS, torch.device("cpu"))
+    engine = FSDPEngine(random_policy(path, torch.float64, 0), SETTINGS, torch.device("cpu"))
     losses = [engine.update(batch, Distillation(), reference=reference)["update/loss"].value for _ in range(30)]
     assert losses[-1] < 0.1 * losses[0]
 
 
 def test_a_policy_does_not_diverge_from_itself(tmp_path: Path) -> None:
     path, batch = write_config(tmp_path), a_batch([5, 1, 9])
-    engine, same = (FSDPEngine(load_policy(path, torch.float64, 0), SETTINGS, torch.device("cpu")) for _ in range(2))
+    engine, same = (FSDPEngine(random_policy(path, torch.float64, 0), SETTINGS, torch.device("cpu")) for _ in range(2))
     found = engine.update(batch, Distillation(), reference=same)
     assert found["update/loss"].value == pytest.approx(0.0, abs=1e-14)
     assert found["update/gradient_norm"].value == pytest.approx(0.0, abs=1e-12)
 
 
 def test_without_a_reference_the_divergence_is_refused(tmp_path: Path) -> None:
-    engine = FSDPEngine(load_policy(write_config(tmp_path), torch.float64, 0), SETTINGS, torch.device("cpu"))
+    engine = FSDPEngine(random_policy(write_config(tmp_path), torch.float64, 0), SETTINGS, torch.device("cpu"))
     with pytest.raises(AssertionError, match="without a reference"):
         engine.update(a_batch([3]), Distillation())

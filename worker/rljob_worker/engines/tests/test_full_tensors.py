@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.full_tensors import Named, buckets, full_tensors, tensors_at
-from rljob_worker.engines.models import load_policy
+from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import mesh_of_all, run_ranks, write_config
 
 CPU = torch.device("cpu")
@@ -86,7 +86,7 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
     if pair is not None:
         two = DeviceMesh.from_group(pair, "cpu")
         found["pair"] = copied(full_tensors(sharded(two), pair)), copied(tensors_at(sharded(two), pair, [1]))
-    engine = FSDPEngine(load_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU, mesh_of_all())
+    engine = FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU, mesh_of_all())
     found["engine"] = copied(engine.weights([1, 2], bucket_bytes=4096))
     found["default"] = copied(engine.weights())
     found["masters"] = copied(engine.weights([0], torch.float32))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.engines.kv_cache import DecodeCache, PromptCapture, Survivors
+from rljob_worker.engines.varlen_attention import Formula
 
 
 def test_the_last_rows_fill_the_gaps() -> None:
@@ -50,7 +51,7 @@ def test_prompts_end_where_responses_begin() -> None:
     # the third row's first column is a pad, which the mask hides
     assert keys_after(cache, 9.0) == [[1, 2, 9], [1, 2, 9], [3, 3, 9]]
     out = cache.attend(
-        torch.zeros(3, 1, 1, 1), *[torch.tensor([[1.0, 2, 9], [1, 2, 9], [7, 3, 9]]).view(3, 1, 3, 1)] * 2, 1.0, None
+        torch.zeros(3, 1, 1, 1), *[torch.tensor([[1.0, 2, 9], [1, 2, 9], [7, 3, 9]]).view(3, 1, 3, 1)] * 2, Formula(1.0)
     )
     # a query of zero weighs all keys alike: means of 1 2 9 and of 3 9
     assert out.view(-1).tolist() == [4, 4, 6]

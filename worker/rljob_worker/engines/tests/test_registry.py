@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import T5Config
+from transformers import AutoModelForCausalLM, T5Config
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine, train_settings
-from rljob_worker.engines.tests.builders import write_config
+from rljob_worker.engines.tests.builders import write_config, write_model
 from rljob_worker.engines.transformers_rollout import TransformersRollout
-from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.errors import InvalidJob
 from rljob_worker.tests.documents import plan_of
 
 CPU = torch.device("cpu")
@@ -23,7 +23,9 @@ CPU = torch.device("cpu")
 
 def planned(model: str, **spec: Any) -> Plan:
     training = {"precision": "Float32", "learningRate": 0.5}
-    return plan_of(**{"models": [{"name": "actor", "path": model}], "training": training, **spec})
+    return plan_of(
+        **{"models": [{"name": "actor", "path": model, "initialise": "Random"}], "training": training, **spec}
+    )
 
 
 def test_every_engine_of_a_ppo_job_is_built(tmp_path: Path) -> None:
@@ -112,11 +114,19 @@ def test_what_a_library_does_not_do_is_refused(tmp_path: Path) -> None:
         build_train_engine(made, engine.model_copy(update={"mesh": engine.mesh.model_copy(update={"tp": 2})}), CPU)
 
 
-def test_weights_that_were_fetched_half_are_bad_data(tmp_path: Path) -> None:
-    made = planned(write_config(tmp_path))
-    engine = next(engine for engine in made.engines if engine.kind == "Train")
-    build_train_engine(made, engine, CPU).export(tmp_path)
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    with pytest.raises(BadData, match="cannot read its weights: .*; fetch the model again"):
-        build_train_engine(made, engine, CPU)
+def test_only_a_job_that_says_so_trains_random_weights(tmp_path: Path) -> None:
+    made = planned(write_config(tmp_path), models=[{"name": "actor", "path": str(tmp_path)}])
+    for name, build in (("train/actor", build_train_engine), ("rollout/actor", build_rollout_engine)):
+        with pytest.raises(InvalidJob, match=r"no weights in it .* set models\[\].initialise: Random"):
+            build(made, made.engine(name), CPU)
+
+
+def test_engines_read_the_weights_of_the_path(tmp_path: Path) -> None:
+    path = write_model(tmp_path)
+    made = planned(path, models=[{"name": "actor", "path": path}])
+    expected = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    trained = build_train_engine(made, made.engine("train/actor"), CPU)
+    generating = build_rollout_engine(made, made.engine("rollout/actor"), CPU)
+    assert isinstance(trained, FSDPEngine) and isinstance(generating, TransformersRollout)
+    for model in (trained.model, generating.model):
+        assert all(torch.equal(p, dict(model.named_parameters())[name]) for name, p in expected.named_parameters())

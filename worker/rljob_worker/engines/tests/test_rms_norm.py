@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -22,10 +23,39 @@ def test_gradients_are_those_of_the_formula() -> None:
     assert torch.autograd.gradcheck(lambda x, weight: RMSNorm.apply(x, weight, 1e-6), (x, weight))
 
 
+class OtherRMSNorm(LlamaRMSNorm):
+    """Norms the first half only."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return torch.cat([super().forward(hidden_states)[..., :2], hidden_states[..., 2:]], -1)
+
+
 def test_only_norms_of_the_formula_are_replaced() -> None:
-    llama, gemma = LlamaRMSNorm(4), GemmaRMSNorm(4)
-    gemma.variance_epsilon = gemma.eps  # even with the attribute: its weight has 1 added
-    torch.nn.init.normal_(gemma.weight)
-    half = LlamaRMSNorm(4).bfloat16()
-    replace_rms_norms(torch.nn.ModuleList([llama, gemma, half]))
-    assert ["forward" in vars(module) for module in (llama, gemma, half)] == [True, False, False]
+    other = OtherRMSNorm(4)
+    replace_rms_norms(torch.nn.ModuleList([other]))
+    assert "forward" not in vars(other)
+
+
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, GemmaRMSNorm])  # the second adds 1 to its weight
+def test_replaced_norms_compute_what_they_did(kind: type[torch.nn.Module]) -> None:
+    ours, stock = kind(4), kind(4)
+    torch.nn.init.normal_(ours.weight)
+    stock.load_state_dict(ours.state_dict())
+    replace_rms_norms(ours)
+    assert "forward" in vars(ours)
+    hidden = torch.randn(3, 4)
+    torch.testing.assert_close(ours(hidden), stock(hidden))
+    with torch.no_grad():
+        torch.testing.assert_close(ours(hidden), stock(hidden))
+
+
+def test_in_bfloat16_a_norm_is_transformers_own_whatever_its_weight_is_kept_in() -> None:
+    kept, cast = LlamaRMSNorm(64), LlamaRMSNorm(64)
+    torch.nn.init.normal_(kept.weight)
+    cast.load_state_dict(kept.state_dict())
+    stock = cast.bfloat16()(hidden := torch.randn(3, 64).bfloat16())
+    for module in (kept, cast):
+        replace_rms_norms(module)
+    kept.bfloat16()  # as sharded training does before a forward, after the norms were replaced
+    assert torch.equal(kept(hidden), stock)
+    assert torch.equal(cast(hidden), stock)

@@ -11,7 +11,7 @@ from transformers import MistralConfig
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.models import end_token_ids, load_policy, model_config
+from rljob_worker.engines.models import end_token_ids, model_config, random_policy
 from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling, TrainEngine
 from rljob_worker.engines.sampling import sample
 from rljob_worker.engines.tests.builders import END, VOCABULARY, PolicyGradient, write_config
@@ -23,7 +23,7 @@ SAMPLING = Sampling(temperature=0.9, max_tokens=16, seed=5)
 
 
 def rollout(path: str, dtype: torch.dtype = torch.float64, max_batch_rows: int | None = None) -> TransformersRollout:
-    return TransformersRollout(load_policy(path, dtype, 0), CPU, (END,), max_batch_rows)
+    return TransformersRollout(random_policy(path, dtype, 0), CPU, (END,), max_batch_rows)
 
 
 def some_prompts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
@@ -105,7 +105,7 @@ def test_a_trainers_log_probs_of_fresh_rows_are_those_of_the_rollout(tmp_path: P
     path = write_config(tmp_path)
     prompts, row_ids = some_prompts([7, 1, 9, 4]), np.arange(32)
     responses = rollout(path, torch.float32).generate(prompts, SAMPLING, row_ids, 8)
-    trainer = FSDPEngine(load_policy(path, torch.float32, 0), TrainSettings(temperature=0.9, trainable=False), CPU)
+    trainer = FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(temperature=0.9, trainable=False), CPU)
     columns = {
         "prompt_ids": Column.ragged([prompts[row // 8] for row in row_ids]),
         "response_ids": responses.response_ids,
@@ -118,7 +118,7 @@ def test_a_trainers_log_probs_of_fresh_rows_are_those_of_the_rollout(tmp_path: P
 def test_weights_come_from_the_trainer_under_their_names(tmp_path: Path) -> None:
     path = write_config(tmp_path, tie_word_embeddings=True)
     settings = TrainSettings(learning_rate=1e-1)
-    trainer = FSDPEngine(load_policy(path, torch.float32, 0), settings, CPU)
+    trainer = FSDPEngine(random_policy(path, torch.float32, 0), settings, CPU)
     engine = rollout(path, torch.float32)
     prompts, row_ids = some_prompts([3, 5]), np.arange(4)
     before = engine.generate(prompts, SAMPLING, row_ids, 2)
@@ -220,4 +220,4 @@ def test_an_end_token_is_found_in_the_generation_config_the_config_or_the_tokeni
 def test_engines_fit_their_protocols(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     assert isinstance(rollout(path), RolloutEngine)
-    assert isinstance(FSDPEngine(load_policy(path, torch.float32, 0), TrainSettings(), CPU), TrainEngine)
+    assert isinstance(FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(), CPU), TrainEngine)

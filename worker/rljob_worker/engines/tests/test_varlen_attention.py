@@ -5,37 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, MistralConfig
+from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
+from rljob_worker.engines.models.families import FAMILIES
 from rljob_worker.engines.rms_norm import replace_rms_norms
-from rljob_worker.engines.tests.builders import CONFIGS, END, VOCABULARY, a_batch
+from rljob_worker.engines.tests.builders import CONFIGS, VOCABULARY, a_batch
 from rljob_worker.engines.varlen_attention import ATTENTION, plan_rectangles
 from rljob_worker.errors import InvalidJob
 
 CPU = torch.device("cpu")
-SLIDING = {
-    "mistral": lambda: MistralConfig(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=VOCABULARY,
-        sliding_window=6,
-        eos_token_id=END,
-    )
-}
+STOCK = {"gemma2": "eager"}
+"""Of transformers' attentions, sdpa knows no cap of scores, and the one that does has a float32 softmax."""
+TOLERANCE = {"gemma2": 1e-6}
 
 
 def twins(kind: str) -> tuple[torch.nn.Module, torch.nn.Module]:
-    """One model with our attention and the same with the stock one, in float64."""
-    build = {**CONFIGS, **SLIDING}[kind]
+    """One model with our attention and the same with the stock one, in float64 (norms of both, too)."""
+    build = CONFIGS[kind]
     ours = AutoModelForCausalLM.from_config(build(), attn_implementation=ATTENTION, dtype=torch.float64).eval()
-    stock = AutoModelForCausalLM.from_config(build(), attn_implementation="sdpa", dtype=torch.float64).eval()
+    stock = AutoModelForCausalLM.from_config(build(), attn_implementation=STOCK.get(kind, "sdpa"), dtype=torch.float64)
     stock.load_state_dict(ours.state_dict())
-    for model in (ours, stock):
+    for model in (ours, stock.eval()):
         replace_rms_norms(model)
     return ours, stock
 
@@ -52,19 +44,19 @@ def by_hand(model: torch.nn.Module, batch: Batch, temperature: float) -> torch.T
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2", "mistral"])
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
 def test_log_probs_and_gradients_equal_those_of_the_stock_model(kind: str) -> None:
     batch = a_batch([5, 1, 40, 0, 4, 60, 12, 12], longest_prompt=9)
     ours, stock = twins(kind)
     rows = MicroBatch.of(batch, np.arange(len(batch)), CPU)
     log_probs, _ = response_log_probs(ours, rows, temperature=0.7)
     expected = by_hand(stock, batch, temperature=0.7)
-    assert (log_probs - expected).abs().max() < 1e-10
+    assert (log_probs - expected).abs().max() < TOLERANCE.get(kind, 1e-10)
     weights = torch.linspace(-1, 1, len(expected), dtype=torch.float64)
     (weights * log_probs).sum().backward()
     (weights * expected).sum().backward()
     for (name, mine), theirs in zip(ours.named_parameters(), stock.parameters(), strict=True):
-        assert (mine.grad - theirs.grad).abs().max() < 1e-10, name
+        assert (mine.grad - theirs.grad).abs().max() < TOLERANCE.get(kind, 1e-10), name
 
 
 def test_entropy_of_even_odds_is_the_log_of_the_vocabulary() -> None:
@@ -93,11 +85,11 @@ def test_equal_lengths_in_order_need_no_gather() -> None:
 def test_a_model_with_another_attention_formula_is_refused() -> None:
     ours, _ = twins("llama")
     rows = MicroBatch.of(a_batch([3]), np.arange(1), CPU)
-    with pytest.raises(InvalidJob, match="softcap"):
+    with pytest.raises(InvalidJob, match="s_aux"):
         ours(
             input_ids=rows.token_ids,
             position_ids=rows.positions,
             use_cache=False,
             attention_layout=rows.layout,
-            softcap=30.0,
+            s_aux=30.0,
         )

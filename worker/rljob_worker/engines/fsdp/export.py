@@ -1,0 +1,93 @@
+"""A model as a Hugging Face directory, written by all ranks side by side.
+
+Every file is a bucket of tensors that is gathered on one rank, which writes it: no rank holds the whole model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch.distributed.fsdp import FSDPModule
+from transformers import PreTrainedModel
+
+from rljob_worker.engines.fsdp.checkpoint import wait_for_all
+from rljob_worker.engines.fsdp.full_tensors import Bucket, Named, buckets, tensors_at
+from rljob_worker.engines.fsdp.sharding import world_size
+from rljob_worker.engines.models import VALUE_HEAD, ValueModel
+from rljob_worker.errors import StorageError
+
+FILE_BYTES = 1 << 30
+
+
+def export(
+    model: torch.nn.Module,
+    directory: Path,
+    group: dist.ProcessGroup | None,
+    dtype: torch.dtype,
+    *,
+    file_bytes: int = FILE_BYTES,
+) -> None:
+    """Write config.json, and weights as `dtype` in safetensors files of up to `file_bytes`; a critic's head goes beside
+    its backbone. Collective. Raises StorageError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    backbone = model.backbone if isinstance(model, ValueModel) else model
+    assert isinstance(backbone, PreTrainedModel), "what is exported is a model of transformers"
+    try:
+        _write_weights(list(backbone.named_parameters()), directory, group, dtype, file_bytes)
+        head = model.value_head.named_parameters() if isinstance(model, ValueModel) else ()
+        tensors = {name: tensor.cpu() for name, tensor in tensors_at(head, group, [0], dtype)}
+        if group is None or group.rank() == 0:
+            if tensors:
+                save_file(tensors, directory / VALUE_HEAD)
+            _write_config(backbone, directory, dtype)
+    except (OSError, SafetensorError) as error:  # a disk that fills up while weights are written
+        raise StorageError(f"export to {directory}: cannot be written: {error}") from error
+    wait_for_all(group)
+
+
+def _write_weights(
+    named: list[Named], directory: Path, group: dist.ProcessGroup | None, dtype: torch.dtype, file_bytes: int
+) -> None:
+    """This rank's files, and on the first rank the index of several."""
+    files = list(buckets(named, file_bytes, dtype))
+    names = _file_names(len(files))
+    ranks = world_size(group)
+    rank = 0 if group is None else group.rank()
+    tensors = tensors_at(named, group, range(ranks), dtype, file_bytes)
+    for bucket, name in list(zip(files, names, strict=True))[rank::ranks]:
+        save_file(_next_of(tensors, bucket), directory / name, metadata={"format": "pt"})
+    assert next(tensors, None) is None, "tensors beyond those of the files"
+    if rank == 0 and len(files) > 1:
+        places = {tensor: name for bucket, name in zip(files, names, strict=True) for tensor, _ in bucket.tensors}
+        size = sum(tensor.numel() for _, tensor in named) * dtype.itemsize
+        index = {"metadata": {"total_size": size}, "weight_map": places}
+        (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+
+
+def _file_names(count: int) -> list[str]:
+    if count == 1:
+        return ["model.safetensors"]
+    return [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
+
+
+def _next_of(tensors: Iterator[Named], bucket: Bucket) -> dict[str, torch.Tensor]:
+    """The tensors of one file. They are good until one of the next bucket is asked for."""
+    found = {}
+    for expected, _ in bucket.tensors:
+        name, tensor = next(tensors)
+        assert name == expected, f"{name} in place of {expected}"
+        found[name] = tensor.contiguous()
+    return found
+
+
+def _write_config(model: PreTrainedModel, directory: Path, dtype: torch.dtype) -> None:
+    kinds = type(model).__mro__
+    model.config.architectures = [next(kind.__name__ for kind in kinds if not issubclass(kind, FSDPModule))]
+    model.config.dtype = dtype
+    model.config.save_pretrained(directory)

@@ -1,0 +1,34 @@
+"""Models of a directory or a hub name: which ones the engines know, how they are built, where their weights come from.
+
+    model = empty_policy(path, dtype)              every parameter on the meta device: no memory yet
+    fully_shard(...), model.to_empty(device)       the engine's: each rank has memory for its shards
+    WeightFiles.find(path).fill(model)             each rank reads its own rows of every tensor
+
+`random_policy` draws the weights of a model that is to be trained from nothing, where the job says so.
+"""
+
+from rljob_worker.engines.models.building import (
+    empty_policy,
+    empty_value_model,
+    give_memory,
+    load_policy,
+    random_policy,
+    random_value_model,
+)
+from rljob_worker.engines.models.configs import end_token_ids, model_config
+from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
+from rljob_worker.engines.models.weight_files import WeightFiles
+
+__all__ = [
+    "VALUE_HEAD",
+    "ValueModel",
+    "WeightFiles",
+    "empty_policy",
+    "empty_value_model",
+    "end_token_ids",
+    "give_memory",
+    "load_policy",
+    "model_config",
+    "random_policy",
+    "random_value_model",
+]

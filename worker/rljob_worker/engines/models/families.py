@@ -1,0 +1,67 @@
+"""The architectures that the engines know, each of which a test holds against stock transformers, packed and alone.
+
+What an architecture must not do to be packed: attend by another formula than `varlen_attention` has, keep another state
+than keys and values, or place a token by what else is computed with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from rljob_worker.errors import InvalidJob
+
+FAMILIES = {
+    "gemma2": "Gemma 2",
+    "gemma3_text": "Gemma 3 (text)",
+    "gpt2": "GPT-2",
+    "llama": "Llama 2 and 3",
+    "mistral": "Mistral",
+    "phi": "Phi 1 and 2",
+    "phi3": "Phi 3 and 4",
+    "qwen2": "Qwen2 and 2.5",
+    "qwen3": "Qwen3",
+}
+"""What people call an architecture, by the `model_type` of its config."""
+
+_LAYERS = {"full_attention", "sliding_attention"}
+_ROTARY = {"default", "linear", "llama3", "yarn"}
+"""Their frequencies are constants. Others choose them by the longest row that is computed at the time."""
+
+
+def require_known_family(path: str, config: PretrainedConfig) -> None:
+    """Raises InvalidJob naming what the model has and what the engines know."""
+    known = ", ".join(sorted(FAMILIES.values()))
+    if config.model_type not in FAMILIES:
+        raise InvalidJob(
+            f"model path {path!r}: the engines do not know models of type {config.model_type!r}; use one of {known}"
+        )
+    _require("layers of type", path, set(getattr(config, "layer_types", None) or ()), _LAYERS)
+    _require("rotary positions of type", path, set(_rope_types(getattr(config, "rope_parameters", None))), _ROTARY)
+    if getattr(config, "use_bidirectional_attention", False):
+        raise InvalidJob(f"model path {path!r}: it attends to later tokens and cannot sample; use a causal model")
+    if quantization := getattr(config, "quantization_config", None):
+        method = quantization.get("quant_method", "another number format")
+        raise InvalidJob(f"model path {path!r}: its weights are quantized by {method}; use the model they were made of")
+
+
+def logit_cap(config: PretrainedConfig) -> float | None:
+    """The bound c of logits c tanh(z / c), where the architecture has one."""
+    return getattr(config, "final_logit_softcapping", None)
+
+
+def _require(what: str, path: str, found: set[str], built: set[str]) -> None:
+    if others := found - built:
+        raise InvalidJob(
+            f"model path {path!r}: {what} {', '.join(sorted(others))} are not built yet; use a model of "
+            f"{', '.join(sorted(built))}"
+        )
+
+
+def _rope_types(parameters: dict[str, Any] | None) -> list[str]:
+    """Of all layers, or of each type of layers where they differ."""
+    if not parameters:
+        return []
+    per_type = [each for each in parameters.values() if isinstance(each, dict)]
+    return [each.get("rope_type", "default") for each in per_type or [parameters]]

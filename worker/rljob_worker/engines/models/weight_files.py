@@ -1,0 +1,164 @@
+"""The safetensors files of a model: which tensor lies where, and each rank's rows of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
+
+from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
+from rljob_worker.engines.shards import local_part, own_rows
+from rljob_worker.errors import BadData, InvalidJob
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_OTHER_FORMATS = ("pytorch_model*", "*.bin", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.safetensors")
+_NAMED = 3
+"""Names that a message spells out."""
+_ALWAYS_COMPUTED = re.compile(r"rotary_emb\.inv_freq$|\battn\.(masked_)?bias$")
+"""What old files hold of buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFiles:
+    """Where every tensor of a model is."""
+
+    path: str
+    """As the job has it."""
+    places: Mapping[str, Path]
+    """The file of each tensor, by the name it has there."""
+    head: Path | None = None
+    """The file of a critic's head."""
+
+    @staticmethod
+    def find(path: str) -> WeightFiles:
+        """Of a directory or a hub name. Raises InvalidJob when there are no safetensors, BadData when they are
+        damaged."""
+        directory = Path(path) if Path(path).is_dir() else _fetched(path)
+        head = directory / VALUE_HEAD
+        places: dict[str, Path] = {}
+        for file in _files(path, directory):
+            with _reading(path, file), safe_open(file, framework="pt") as opened:
+                places |= dict.fromkeys(opened.keys(), file)
+        return WeightFiles(path, places, head if head.is_file() else None)
+
+    def fill(self, model: torch.nn.Module) -> None:
+        """Read this rank's rows of every parameter. Raises BadData by name for one that no file has or that has
+        another shape, and for tensors that the model has no use for."""
+        backbone = model.backbone if isinstance(model, ValueModel) else model
+        found = self._matched(backbone, is_policy=not isinstance(model, ValueModel))
+        for file in sorted(set(self.places.values())):
+            here = {name: targets for name, targets in found.items() if self.places[name] == file}
+            self._read(file, here)
+        if isinstance(model, ValueModel):
+            self._fill_head(model.value_head)
+
+    def _matched(self, model: PreTrainedModel, *, is_policy: bool) -> dict[str, torch.Tensor]:
+        """The parameter that each tensor of the files is for. A tied one has several names, of which one is enough; the
+        files of a backbone leave its prefix out, those of a policy have it."""
+        names: dict[int, list[str]] = {}
+        targets = {id(parameter): parameter for parameter in model.parameters()}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            names.setdefault(id(parameter), []).extend(_spellings(name, model.base_model_prefix))
+        found = {key: next((each for each in names[key] if each in self.places), None) for key in targets}
+        if missing := [names[key][0] for key, name in found.items() if name is None]:
+            raise BadData(f"model path {self.path!r}: its files have no {_listed(missing)}; fetch the model again")
+        known = {name for spellings in names.values() for name in spellings}
+        if is_policy and (extra := [name for name in self.places if name not in known and _matters(name, model)]):
+            raise BadData(
+                f"model path {self.path!r}: its files have {_listed(extra)}, which {type(model).__name__} has no use "
+                "for; config.json is of another model than the weights"
+            )
+        return {name: targets[key] for key, name in found.items() if name is not None}
+
+    def _read(self, file: Path, targets: Mapping[str, torch.Tensor]) -> None:
+        with _reading(self.path, file), safe_open(file, framework="pt") as opened, torch.no_grad():
+            for name, target in targets.items():
+                there = opened.get_slice(name)
+                shape = tuple(there.get_shape())
+                if shape != tuple(target.shape):
+                    raise BadData(
+                        f"model path {self.path!r}: {name} is {list(shape)} in {file.name}, but config.json makes it "
+                        f"{list(target.shape)}; config.json is of another model than the weights"
+                    )
+                if local_part(target).numel():
+                    local_part(target).copy_(there[own_rows(target)])
+
+    def _fill_head(self, head: torch.nn.Module) -> None:
+        """From its file, else zero."""
+        if self.head is not None:
+            self._read(self.head, dict(head.named_parameters()))
+            return
+        for parameter in head.parameters():
+            torch.nn.init.zeros_(local_part(parameter.detach()))
+
+
+def _fetched(name: str) -> Path:
+    """The weights of a hub name, in the hub's own cache."""
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.safetensors", _INDEX]))
+    except (OSError, ValueError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidJob(f"model path {name!r}: the hub did not give its weights: {reason}") from error
+
+
+def _files(path: str, directory: Path) -> list[Path]:
+    """Of the index, else the one file; others of that kind are copies in the layout of another library."""
+    index = directory / _INDEX
+    if index.is_file():
+        with _reading(path, index):
+            files = [directory / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+        if absent := [file.name for file in files if not file.is_file()]:
+            raise BadData(f"model path {path!r}: {_INDEX} names {_listed(absent)}, which is not there; fetch it again")
+        return files
+    if (directory / _SINGLE).is_file():
+        return [directory / _SINGLE]
+    raise InvalidJob(f"model path {path!r}: {_no_weights(directory)}")
+
+
+def _no_weights(directory: Path) -> str:
+    found = {file.name for pattern in _OTHER_FORMATS for file in directory.glob(pattern)} - {VALUE_HEAD}
+    random = "to train random weights set models[].initialise: Random"
+    if not found:
+        return f"there are no weights in it ({_SINGLE} or {_INDEX}); {random}"
+    return (
+        f"its weights are in another format ({_listed(sorted(found))}); save them as {_SINGLE}, as save_pretrained of "
+        f"transformers does; {random}"
+    )
+
+
+def _spellings(name: str, prefix: str) -> list[str]:
+    """How files may call a parameter: as a whole policy's, or as its backbone's."""
+    return [name, name.removeprefix(f"{prefix}.") if name.startswith(f"{prefix}.") else f"{prefix}.{name}"]
+
+
+def _matters(name: str, model: PreTrainedModel) -> bool:
+    ignored = model._keys_to_ignore_on_load_unexpected or ()
+    return not (_ALWAYS_COMPUTED.search(name) or any(re.search(pattern, name) for pattern in ignored))
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+@contextmanager
+def _reading(path: str, file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
+        if isinstance(error, BadData):
+            raise
+        reason = str(error).splitlines()[0]
+        raise BadData(
+            f"model path {path!r}: cannot read its weights in {file.name}: {reason}; fetch the model again"
+        ) from error

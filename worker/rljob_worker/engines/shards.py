@@ -1,0 +1,21 @@
+"""What of a tensor lies on this rank, whether it is sharded or not."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed.tensor import DTensor
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's shard, sharing memory with `tensor`."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def own_rows(tensor: torch.Tensor) -> slice:
+    """Which rows of the whole tensor that shard is: FSDP cuts dim 0 into chunks of ceil(rows / ranks)."""
+    rows = tensor.shape[0]
+    if not isinstance(tensor, DTensor):
+        return slice(0, rows)
+    chunk = -(-rows // tensor.device_mesh.size())
+    start = min(rows, tensor.device_mesh.get_local_rank() * chunk)
+    return slice(start, min(rows, start + chunk))

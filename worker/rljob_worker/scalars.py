@@ -39,16 +39,30 @@ class Scalar:
         parts = list(parts)
         kinds = {part.kind for part in parts}
         assert len(kinds) == 1, f"one metric has several kinds: {sorted(kinds)}"
-        # fsum: the result does not depend on the order in which ranks answered
         return Scalar(
             parts[0].kind,
-            math.fsum(part.sum for part in parts),
-            math.fsum(part.count for part in parts),
-            max(part.max for part in parts),
+            _sum([part.sum for part in parts]),
+            _sum([part.count for part in parts]),
+            _largest([part.max for part in parts]),
         )
 
 
 Scalars = dict[str, Scalar]
+
+
+def _sum(values: list[float]) -> float:
+    """The same whatever the order in which ranks answered; NaN for infinities of both signs."""
+    try:
+        return math.fsum(values)
+    except ValueError:
+        return math.nan
+    except OverflowError:
+        return math.inf if sum(value / len(values) for value in values) > 0 else -math.inf
+
+
+def _largest(values: list[float]) -> float:
+    """NaN as soon as one is, which `max` would let depend on the order."""
+    return math.nan if any(map(math.isnan, values)) else max(values)
 
 
 def mean(total: float, count: float = 1.0) -> Scalar:

@@ -48,6 +48,10 @@ class TrainingSpec(ApiModel):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients with a larger norm are scaled down to it. Default 1.0."""
 
+    max_skipped_steps: int = Field(default=5, ge=1)
+    """Optimizer steps of one model in a row whose gradients are not finite numbers, and which are skipped for it,
+    after which the job ends as failed. Default 5."""
+
     betas: Items[float] = Field(default=(0.9, 0.999), min_length=2, max_length=2)
     """The two decay rates of AdamW. Default [0.9, 0.999]."""
 

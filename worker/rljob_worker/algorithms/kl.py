@@ -9,6 +9,7 @@ https://arxiv.org/abs/2510.01555, https://arxiv.org/abs/2512.21852
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -185,8 +186,9 @@ class KLController:
     horizon: float = 10_000.0  # rows
 
     def update(self, kl: float, num_rows: int) -> KLController:
-        """After a step: its KL in nats per row (metric `kl/reference_row`), its rows over all ranks."""
-        if self.target is None:
+        """After a step: its KL in nats per row (metric `kl/reference_row`), its rows over all ranks. One that is not
+        finite says nothing, and the coefficient stays."""
+        if self.target is None or not math.isfinite(kl):
             return self
         error = min(max(kl / self.target - 1.0, -0.2), 0.2)
         return replace(self, coefficient=self.coefficient * (1.0 + error * num_rows / self.horizon))

@@ -49,6 +49,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
     spec = plan.spec
     training, critic = spec.training, spec.algorithm.critic
     is_critic = has_value_head(plan, engine) and critic is not None
+    waiting = 0 if is_critic or critic is None else critic.warmup_steps  # steps in which only the critic learns
     return TrainSettings(
         temperature=spec.rollout.temperature,
         tokens_per_micro_batch=training.tokens_per_micro_batch,
@@ -57,7 +58,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         learning_rate=critic.learning_rate if is_critic else training.learning_rate,
         schedule=training.schedule,
         warmup_steps=training.warmup_steps,
-        total_steps=spec.stop.steps * spec.num_optimizer_steps,
+        total_steps=max(1, spec.stop.steps - waiting) * spec.num_optimizer_steps,
         weight_decay=training.weight_decay,
         betas=(training.betas[0], training.betas[1]),
         max_grad_norm=training.max_grad_norm,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from rljob_worker.algorithms.value_objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, TrainEngine
 from rljob_worker.minibatches import mini_batch_of
-from rljob_worker.scalars import Scalars, mean, merge_all
+from rljob_worker.scalars import Scalars, mean
 from rljob_worker.stages.advantage import kl_controller, updated
+from rljob_worker.stages.skipped import SkippedSteps, skipped_state, watched, with_skipped_state
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.stages.warm_up import is_warm_up
 
@@ -35,6 +36,7 @@ class UpdatePolicy:
         self._reference = resources.train_engines[REFERENCE] if full_kl(self._spec) else None
         self._num_rows = self._spec.data.batch_size * self._algorithm.group_size
         self._controller = kl_controller(resources)
+        self._skipped = SkippedSteps(stage.models[0], self._spec.training.max_skipped_steps)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
@@ -53,17 +55,20 @@ class UpdatePolicy:
             kl_coefficient=self._controller.coefficient,
             made=set(parts[0].columns) - set(batch.columns),
         )
-        metrics = run_updates(self._engine, objective, parts, self._algorithm.update_epochs, self._reference) | mismatch
+        updates = run_updates(self._engine, objective, parts, self._algorithm.update_epochs, self._reference)
+        found, self._skipped = watched(updates, self._skipped, context.step)
+        metrics = found | mismatch
         if not has_reward_kl(self._algorithm):
             self._controller = updated(self._controller, metrics, self._num_rows, context.reduce)
             metrics["kl/coefficient"] = mean(self._controller.coefficient)
         return StageResult(batch.select([]), context.counted(metrics))
 
     def state(self) -> dict[str, Any]:
-        return self._controller.state_dict()
+        return {**self._controller.state_dict(), **skipped_state(self._skipped)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._controller = self._controller.with_state(dict(state))
+        self._skipped = with_skipped_state(self._skipped, state)
 
 
 class UpdateCritic:
@@ -72,14 +77,22 @@ class UpdateCritic:
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._spec = resources.plan.spec
         self._engine = resources.train_engines[stage.models[0]]
+        self._skipped = SkippedSteps(stage.models[0], self._spec.training.max_skipped_steps)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         objective = value_objective(self._spec.algorithm)
         parts = mini_batches(batch, self._spec, context.step)
-        metrics = run_updates(self._engine, objective, parts, self._spec.algorithm.update_epochs)
+        updates = run_updates(self._engine, objective, parts, self._spec.algorithm.update_epochs)
+        metrics, self._skipped = watched(updates, self._skipped, context.step)
         named = {critic_name(name): scalar for name, scalar in metrics.items()}
         return StageResult(batch.select([]), context.counted(named))
+
+    def state(self) -> dict[str, Any]:
+        return skipped_state(self._skipped)
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._skipped = with_skipped_state(self._skipped, state)
 
 
 def run_updates(
@@ -88,9 +101,9 @@ def run_updates(
     parts: Sequence[Batch],
     num_epochs: int,
     reference: TrainEngine | None = None,
-) -> Scalars:
-    """One optimizer step per epoch and mini-batch."""
-    return merge_all([engine.update(part, objective, reference=reference) for _ in range(num_epochs) for part in parts])
+) -> Iterator[Scalars]:
+    """One optimizer step per epoch and mini-batch, and what each says of itself."""
+    return (engine.update(part, objective, reference=reference) for _ in range(num_epochs) for part in parts)
 
 
 def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> list[Batch]:

@@ -24,3 +24,14 @@ def test_totals_add_and_maxima_win():
 def test_one_name_has_one_kind():
     with pytest.raises(AssertionError, match="several kinds"):
         Scalar.merge([mean(1), total(1)])
+
+
+def test_infinities_of_both_signs_and_sums_beyond_all_numbers_are_merged_in_any_order() -> None:
+    nan, inf = math.nan, math.inf
+    for values in ([inf, -inf, 1.0], [-inf, 1.0, inf], [nan, 1.0], [1.0, nan]):
+        merged = Scalar.merge([mean(value) for value in values])
+        assert math.isnan(merged.value)
+        if nan in values:
+            assert math.isnan(Scalar.merge([maximum(value) for value in values]).value)
+    assert Scalar.merge([total(1.7e308), total(1.7e308)]).value == inf
+    assert Scalar.merge([total(-1.7e308), total(-1.7e308)]).value == -inf

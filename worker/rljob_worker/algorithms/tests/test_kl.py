@@ -132,6 +132,12 @@ def test_controller_is_a_value():
     assert controller.coefficient == 0.1
 
 
+@pytest.mark.parametrize("kl", [float("nan"), float("inf"), float("-inf")])
+def test_a_kl_that_is_no_number_leaves_the_coefficient(kl):
+    controller = KLController(0.1, target=1.0, horizon=100)
+    assert controller.update(kl, 50) == controller
+
+
 def test_fixed_controller_stays():
     controller = KLController(0.1)
     assert controller.update(20.0, 10) == controller

@@ -77,6 +77,13 @@ def test_settings_follow_the_job(tmp_path: Path) -> None:
     assert (settings.warmup_steps, settings.betas, settings.schedule) == (3, (0.8, 0.9), "Linear")
 
 
+def test_a_schedule_begins_with_the_steps_that_train_its_model(tmp_path: Path) -> None:
+    critic = {"learningRate": 0.25, "warmupSteps": 4}
+    made = planned(write_config(tmp_path), algorithm={"name": "PPO", "critic": critic}, stop={"steps": 10})
+    steps = {e.model: train_settings(made, e).total_steps for e in made.engines if e.trainable}
+    assert steps == {"actor": 6, "critic": 10}
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -140,7 +140,7 @@ class FakeTrainEngine:
     values = log_probs
 
     def update(self, batch, objective, *, reference=None):
-        return {"update/loss": mean(0.5), "time/forward_seconds": mean(1.0)}
+        return {"update/loss": mean(0.5), "update/skipped_total": total(0.0), "time/forward_seconds": mean(1.0)}
 
 
 def rows() -> Batch:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from planes.systems import peak_bytes
 from shaped_links import Place, inside, namespaces
 
 from scaled_jobs.controller import PORT
@@ -23,14 +22,16 @@ HERE = Path(__file__).parent
 
 
 @contextlib.contextmanager
-def running(load: Load, steps: int, places: Sequence[Place]) -> Iterator[tuple[int, list[subprocess.Popen[str]]]]:
-    """The controller's number, and the pods, waiting for nothing."""
+def running(load: Load, steps: int, places: Sequence[Place]) -> Iterator[list[subprocess.Popen[str]]]:
+    """The controller and the pods, waiting for nothing."""
     *pods, centre = places
     started: list[subprocess.Popen[str]] = []
 
     def start(place: Place, *command: str) -> IO[str]:
         full = [*inside(place.name), sys.executable, *command]
-        started.append(subprocess.Popen(full, stdout=subprocess.PIPE, text=True, cwd=HERE.parent))
+        started.append(
+            subprocess.Popen(full, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
+        )
         out = started[-1].stdout
         assert out is not None
         return out
@@ -47,7 +48,7 @@ def running(load: Load, steps: int, places: Sequence[Place]) -> Iterator[tuple[i
             lengths = json.dumps(load.lengths(index).tolist())
             arguments = [centre.address, str(PORT), str(index), json.dumps(told), lengths, str(steps)]
             start(place, "-S", str(HERE / "classic_pod.py"), *arguments)
-        yield started[0].pid, started[1:]
+        yield started
     finally:
         for process in started:
             process.kill()
@@ -55,24 +56,23 @@ def running(load: Load, steps: int, places: Sequence[Place]) -> Iterator[tuple[i
 
 
 def measure(load: Load, steps: int) -> Measured:
-    """Steps after one to warm up."""
+    """Steps from the first: sockets need no warming up."""
     with (
         namespaces([load.megabits] * (load.pods + 1)) as places,
-        running(load, steps + 1, places) as (controller, pods),
+        running(load, steps, places) as (controller, *pods),
         ThreadPoolExecutor(load.pods) as pool,
     ):
-        marks = Marks(load.pods, lambda: Mark.now([controller, *(pod.pid for pod in pods)], places))
-        peaks: list[int] = []
+        marks = Marks(load.pods, lambda: Mark.now([process.pid for process in (controller, *pods)], places))
 
         def listen(pod: subprocess.Popen[str]) -> None:
             assert pod.stdout is not None
-            for number in range(1, steps + 2):
+            for number in range(steps + 1):
                 line = pod.stdout.readline()
                 assert line == f"{number}\n", "a pod has ended; what it said is above"
-                if number == steps and not peaks:
-                    peaks.append(peak_bytes(controller))
                 marks.passed(number)
 
         for each in [pool.submit(listen, pod) for pod in pods]:
             each.result()
-    return marks.measured(load, WAY, peaks[0])
+        assert controller.stdout is not None
+        memory = int(controller.stdout.readline())
+    return marks.measured(load, WAY, memory)

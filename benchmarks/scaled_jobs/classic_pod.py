@@ -1,7 +1,7 @@
 """A pod of the classic way, as light as can be: `classic_pod.py ADDRESS PORT INDEX LOAD STEPS`, in its namespace.
 
 Sends its rows as they lie in memory, behind one line that says how long each is; receives its share the same way. Says
-on standard output when a step is over.
+on standard output when it is connected, and when a step is over.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def main() -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         reader = connection.makefile("rb")
         connection.sendall(f"{index}\n".encode())
+        print(0, flush=True)
         for step in range(int(steps)):
             time.sleep(load["generate"])
             connection.sendall(json.dumps(sizes).encode() + b"\n")

@@ -2,8 +2,9 @@
 
 import contextlib
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -192,20 +193,38 @@ def test_who_is_away_or_too_busy_to_shake_hands_is_no_stranger(tmp_path: Path):
         assert caught.value.timed_out
 
 
-def test_who_hangs_up_before_it_has_shown_anything_is_no_stranger(tmp_path: Path):
-    ours = Attempt(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as dying, contextlib.ExitStack() as stack:
-        stack.callback(hang_up(dying).join)
-        assert ours.of("a-0").disagreement(f"127.0.0.1:{dying.getsockname()[1]}", 5.0) is None
+@pytest.mark.parametrize("num_bytes", [0, 10_000])
+def test_who_hangs_up_before_it_has_shown_anything_is_no_stranger(tmp_path: Path, num_bytes: int):
+    """Its system says that it is gone, or only that nothing follows, when all we said was read."""
 
-
-def hang_up(server: socket.socket) -> threading.Thread:
-    """On the first who calls."""
-
-    def take() -> None:
-        called, _ = server.accept()
+    def take(called: socket.socket) -> None:
+        called.recv(num_bytes)
         called.close()
 
-    thread = threading.Thread(target=take)
-    thread.start()
-    return thread
+    with answering(take) as address:
+        assert Attempt(tmp_path).of("a-0").disagreement(address, 5.0) is None
+
+
+def test_who_takes_our_certificate_and_then_is_slow_to_speak_is_no_stranger(tmp_path: Path):
+    ours = Attempt(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(ours.place / "b-0" / "tls.crt", ours.place / "b-0" / "tls.key")
+
+    def take(called: socket.socket) -> None:
+        with context.wrap_socket(called, server_side=True) as shaken, contextlib.suppress(OSError):
+            shaken.recv(1)  # until the caller hangs up
+
+    with answering(take) as address:
+        assert ours.of("a-0").disagreement(address, 1.0) is None
+
+
+@contextlib.contextmanager
+def answering(take: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The address of somebody who does this with the first who calls."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=lambda: take(server.accept()[0]))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            thread.join()

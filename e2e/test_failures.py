@@ -55,6 +55,19 @@ def test_killed_data_buffer_is_noticed(jobs: Jobs, storage: Path) -> None:
     assert_resumed(job)
 
 
+def test_attempts_have_certificates_of_their_own(jobs: Jobs, storage: Path) -> None:
+    """Data buffers of two pods speak TLS, also when those of the second attempt have taken the places of the first."""
+    group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}}
+    data_buffer = {"memory": "32Mi", "deadlineSeconds": 60, "tls": True}
+    job = jobs.apply("encrypted", spec(workerGroups=[group], stop={"steps": 40}, dataBuffer=data_buffer))
+    job.until_step(3)
+    job.pods()[1].kill(BUFFER)
+    job.until("a second attempt", lambda: job.status.get("attempt") == 2)
+    job.until_phase("Succeeded")
+    assert_resumed(job)
+    assert {"secret/encrypted-tls-a1", "secret/encrypted-tls-a2"} <= set(job.children())
+
+
 def test_pod_deleted_while_the_operator_is_down(jobs: Jobs, storage: Path, operator: Operator) -> None:
     job = jobs.apply("deleted", spec(stop={"steps": 400}))
     job.until_step(3)

@@ -16,9 +16,15 @@ from rljob_worker.databuffer.links.certificate import lateness_of, misnaming_of,
 def disagreement(address: str, directory: Path, authority: x509.Certificate, seconds: float) -> str | None:
     """What the peer at host:port has against us or we against it; None where it is away, too busy, or content.
 
-    It shows its certificate before ours is looked at. A gRPC server to which ours says nothing hangs up then, without
-    a word, and one that takes it speaks first.
+    Asked twice: who dies in the middle of a handshake is as silent as who refuses us, and is gone the next time.
     """
+    found = _looked(address, directory, authority, seconds)
+    return found and _looked(address, directory, authority, seconds)
+
+
+def _looked(address: str, directory: Path, authority: x509.Certificate, seconds: float) -> str | None:
+    """The peer shows its certificate before ours is looked at. A gRPC server to which ours says nothing hangs up then,
+    without a word, and one that takes it speaks first."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), seconds) as plain:

@@ -218,6 +218,26 @@ def test_who_takes_our_certificate_and_then_is_slow_to_speak_is_no_stranger(tmp_
         assert ours.of("a-0").disagreement(address, 1.0) is None
 
 
+def test_who_dies_in_the_middle_of_a_handshake_is_no_stranger(tmp_path: Path):
+    """It hangs up as one would that does not take our certificate, and is gone when it is asked again."""
+    ours = Attempt(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(ours.place / "b-0" / "tls.crt", ours.place / "b-0" / "tls.key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def take() -> None:
+            called, _ = server.accept()
+            server.close()
+            context.wrap_socket(called, server_side=True).close()
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        try:
+            assert ours.of("a-0").disagreement(f"127.0.0.1:{server.getsockname()[1]}", 5.0) is None
+        finally:
+            thread.join()
+
+
 @contextlib.contextmanager
 def answering(take: Callable[[socket.socket], None]) -> Iterator[str]:
     """The address of somebody who does this with the first who calls."""

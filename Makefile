@@ -83,7 +83,7 @@ chart-test: setup  ## the chart as helm renders it; helm and its unit-test runne
 
 constraints: setup  ## pins everything that .[worker,dev] installs
 	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --upgrade \
-		--extra operator --extra worker --extra dev pyproject.toml --output-file constraints.txt
+		--extra operator --extra worker --extra objectstore --extra dev pyproject.toml --output-file constraints.txt
 
 clean:
 	rm -rf .venv dist runs examples/arithmetic

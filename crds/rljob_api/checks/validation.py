@@ -6,7 +6,19 @@ from collections.abc import Mapping
 
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.checks import algorithm, columns, memory, names, options, penalty, sampling, sizes, stages, templates
+from rljob_api.checks import (
+    algorithm,
+    columns,
+    data,
+    memory,
+    names,
+    options,
+    penalty,
+    sampling,
+    sizes,
+    stages,
+    templates,
+)
 from rljob_api.checks.subject import Subject, corrected
 from rljob_api.checks.unbuilt import check_unbuilt
 from rljob_api.v1alpha1 import RLJob
@@ -38,6 +50,7 @@ _CORRECTED = (
     options.check_optimizer,
     options.check_validation,
     options.check_rewards,
+    data.check_urls,
     options.check_one_of,
     options.check_failure_rules,
     sizes.check_mini_batches,

@@ -31,11 +31,12 @@ class ModelSpec(ApiModel):
 
 
 class DatasetSpec(ApiModel):
-    """One file, or several files matched by a pattern, of prompts."""
+    """One file, or several files in a folder or matched by a pattern, of prompts."""
 
     path: str = Field(min_length=1)
-    """A parquet or JSON-lines file, a pattern such as `data/*.parquet`, or a Hugging Face data set.
-    Relative paths are looked up as for a model."""
+    """A parquet or JSON-lines file, a folder of them, a pattern such as `data/*.parquet`, or a URL of such in an
+    object store: `s3://bucket/folder/*.jsonl`, `gs://…`, `az://account/container/…`, or one file at `https://…`.
+    Credentials of stores come from the environment of the workers. Relative paths are looked up as for a model."""
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
     """What metrics call this data set and what the column `source` holds. Unset: the file name without its

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.checkpoint.writer import read_json
+from rljob_worker.data.listing import DataIdentity, changes, from_json, named
 from rljob_worker.errors import BadData, StorageError
 
 
@@ -20,6 +21,9 @@ class GroupState:
     """Fingerprint of the training data; None in a group that reads none."""
     active_seconds: float = 0.0
     """Seconds of running, all attempts; 0 in groups other than the lead's."""
+
+    files: list[list[str | int]] = field(default_factory=list)
+    """Path, size and version of each file of the training data."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -35,10 +39,12 @@ class GroupState:
             )
         return GroupState(**raw)
 
-    def check_dataset(self, fingerprint: str | None) -> None:
-        """Refuse to go on with other data than the run began with."""
-        if self.dataset is not None and fingerprint is not None and self.dataset != fingerprint:
+    def check_dataset(self, data: DataIdentity) -> None:
+        """Refuse to go on with other data than the run began with. The content decides: files may have moved."""
+        if self.dataset is not None and data.fingerprint is not None and self.dataset != data.fingerprint:
+            found = changes(from_json(self.files), data.files) if self.files else []
+            what = f": {named(found)}" if found else ""
             raise BadData(
-                "the training data has changed since the checkpoint was written: the order of prompts would not be "
-                "that of one run; restore the data, or start a new run with checkpoint.initFrom"
+                f"the training data has changed since the checkpoint was written{what}. The order of prompts would not "
+                "be that of one run; restore the data, or start a new run with checkpoint.initFrom"
             )

@@ -1,16 +1,16 @@
 """The prompts of a job by ordinal: the only thing a Rollout stage asks of the data.
 
     dataset = PromptDataset(spec.data, sources=spec.data.train, columns=("answer",), tokenizer=tokenizer,
-                            cache_dir=run_dir / "cache", seed=spec.seed)
+                            access=DataAccess(run_dir / "cache"), seed=spec.seed)
     prompts = dataset.fetch(np.arange(first, first + n))         # any ordinals, on any rank
 
-Ordinals go on over epochs without end (see `order.py`); there is no cursor here, and so none to save.
+Ordinals go on over epochs without end (see `order.py`); there is no cursor here, and so none to save. What is in memory
+is the rows that were asked for: neither the rows of the data set nor their places are.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.batch import Column
+from rljob_worker.data.disk_source import open_on_disk
+from rljob_worker.data.listing import DataIdentity, Listing, changes, named
+from rljob_worker.data.objects.opening import open_objects
 from rljob_worker.data.order import Order
 from rljob_worker.data.prompts import PromptEncoder, TokenIds
-from rljob_worker.data.sources import DatasetSpec, Source, open_source
+from rljob_worker.data.read_ahead import ReadAhead
+from rljob_worker.data.source import DataAccess, DatasetSpec, Source
 from rljob_worker.data.survey import Survey, survey, text_of
 from rljob_worker.errors import BadData
 
@@ -66,7 +71,7 @@ class PromptDataset:
     seed: of the order, which also needs `data.shuffle`; None reads in order.
     max_rows: most prompts of each source, from its start.
     Raises BadData (exit 65) for what is wrong with the data, naming file, row and column; InvalidJob for chat messages
-    without a chat template; StorageError for the cache.
+    without a chat template, or credentials of an object store; StorageError for the cache; DeadlineExceeded.
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class PromptDataset:
         sources: Sequence[DatasetSpec],
         columns: Sequence[str],
         tokenizer: Any,
-        cache_dir: str | os.PathLike[str],
+        access: DataAccess,
         seed: int | None = None,
         max_rows: int | None = None,
     ) -> None:
@@ -87,15 +92,22 @@ class PromptDataset:
             tokenizer, apply_chat_template=data.apply_chat_template, system_prompt=data.system_prompt
         )
         needed = [self._prompt, *self._columns]
-        self._sources = [open_source(spec, Path(cache_dir)).require(needed) for spec in sources]
+
+        def opened(spec: DatasetSpec) -> Source:
+            if scheme_of(spec.path) is None:
+                return open_on_disk(spec, needed, access.cache_dir)
+            return open_objects(spec, needed, access)
+
+        self._sources = [opened(spec) for spec in sources]
         self._surveys = [
-            self._survey(source, data.max_prompt_tokens, max_rows, Path(cache_dir)) for source in self._sources
+            self._survey(source, data.max_prompt_tokens, max_rows, access.cache_dir) for source in self._sources
         ]
         # rows of source i have the numbers [starts[i], starts[i + 1]) of the whole list
-        self._starts = np.cumsum([0, *(len(found.kept) for found in self._surveys)])
+        self._starts = np.cumsum([0, *(len(found.places) for found in self._surveys)])
         if not len(self):
             raise BadData(_all_too_long(self._sources, data.max_prompt_tokens))
         self._order = Order(len(self), seed if data.shuffle else None)
+        self._ahead = ReadAhead(self._rows)
 
     def __len__(self) -> int:
         """Prompts in an epoch."""
@@ -113,31 +125,70 @@ class PromptDataset:
         It follows the content, not the files: a copy of the data elsewhere, or in another format, has the same.
         """
         parts = [
-            (source.name, found.digest, len(found.kept))
+            (source.name, found.digest, len(found.places))
             for source, found in zip(self._sources, self._surveys, strict=True)
         ]
         return hashlib.sha256(repr((self._columns, parts)).encode()).hexdigest()
 
+    @property
+    def files(self) -> Listing:
+        """Of all sources, as they were when the data set was opened."""
+        return tuple(file for source in self._sources for file in source.files)
+
+    @property
+    def identity(self) -> DataIdentity:
+        """What a checkpoint says of the data."""
+        return DataIdentity(self.fingerprint, self.files)
+
     def fetch(self, ordinals: ArrayLike) -> Prompts:
-        """The prompts of some ordinals, of one epoch or several: [n]."""
+        """The prompts of some ordinals, of one epoch or several: [n].
+
+        Raises BadData when a file has changed since the data set was opened.
+        """
+        ordinals = np.asarray(ordinals, np.int64).reshape(-1)
+        return self._prompts(self._ahead.take(ordinals), self._sources_of(ordinals))
+
+    def read_ahead(self, ordinals: ArrayLike) -> None:
+        """Begin to read what will be fetched next. What goes wrong is raised by that fetch."""
+        self._ahead.begin(np.asarray(ordinals, np.int64).reshape(-1))
+
+    def _rows(self, ordinals: NDArray[np.int64]) -> list[_Row]:
+        self._check_files(ordinals)
         rows = self._order.index_of(ordinals)
-        home = np.searchsorted(self._starts, rows, side="right") - 1
+        home = self._home(rows)
         values: list[_Row] = [("", {})] * len(rows)
         for index in np.unique(home):
             chosen = np.flatnonzero(home == index)
             for at, value in zip(chosen, self._read(int(index), rows[chosen]), strict=True):
                 values[at] = value
-        return self._prompts(values, [self._sources[index].name for index in home])
+        return values
 
     def _read(self, index: int, rows: NDArray[np.int64]) -> list[_Row]:
         """One source's values of some rows of the whole list."""
-        source, found = self._sources[index], self._surveys[index]
-        local = found.kept[rows - self._starts[index]].tolist()
-        table = source.read(local, [self._prompt, *self._columns])
+        source = self._sources[index]
+        places = self._surveys[index].places[rows - self._starts[index]]
+        table = source.read(places)
         return [
-            (f"row {row} of {source.path}", {name: values[i] for name, values in table.items()})
-            for i, row in enumerate(local)
+            (source.where(place), {name: values[i] for name, values in table.items()}) for i, place in enumerate(places)
         ]
+
+    def _home(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which source each row of the whole list is in."""
+        return np.searchsorted(self._starts, rows, side="right") - 1
+
+    def _sources_of(self, ordinals: NDArray[np.int64]) -> list[str]:
+        return [self._sources[index].name for index in self._home(self._order.index_of(ordinals))]
+
+    def _check_files(self, ordinals: NDArray[np.int64]) -> None:
+        """Whoever reads the first row of an epoch, but for the very first, looks whether the files are still the same.
+
+        One rank of any number does, whatever the order of the rows.
+        """
+        if not ((ordinals > 0) & (ordinals % len(self) == 0)).any():
+            return
+        for source in self._sources:
+            if found := changes(source.files, source.list_files()):
+                raise BadData(_changed(source.path, found))
 
     def _prompts(self, rows: list[_Row], sources: list[str]) -> Prompts:
         ids, texts = self._encoder.encode([values[self._prompt] for _, values in rows], lambda i: rows[i][0])
@@ -161,3 +212,10 @@ class PromptDataset:
 def _all_too_long(sources: Sequence[Source], max_tokens: int) -> str:
     paths = ", ".join(source.path for source in sources)
     return f"every prompt of {paths} is longer than maxPromptTokens: {max_tokens}; raise it or shorten the prompts"
+
+
+def _changed(path: str, found: Sequence[str]) -> str:
+    return (
+        f"the data set {path} is no longer what this run began with: {named(found)}; put the files back and go on, "
+        "or start a new run with checkpoint.initFrom"
+    )

@@ -7,6 +7,8 @@ Locks only save work. What is made is written beside and renamed, and two that m
 lock to trust makes it alone: where the storage knows no locks, and where a machine that is gone holds one for ever. A
 maker that is alive shows it by touching the lock's file. The others watch for a change and time the silence themselves:
 no two clocks are compared.
+
+What is made is written piece by piece and mapped when it is read: a process holds as little of it as it looks at.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import mmap
 import os
 import random
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -36,6 +39,9 @@ BEAT_SECONDS = 10.0
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _DIGEST_BYTES = hashlib.sha256().digest_size
+
+Make = Callable[["Beat"], Iterable[bytes]]
+"""Makes what is to be kept, in pieces of any size."""
 
 
 class Beat:
@@ -70,8 +76,8 @@ class Watch:
         return time.monotonic() - self._since > self._limit
 
 
-def find_or_make(place: Path, make: Callable[[Beat], bytes]) -> bytes:
-    """The bytes kept at `place`; what is absent or damaged is made and kept.
+def find_or_make(place: Path, make: Make) -> memoryview:
+    """The bytes kept at `place`, mapped; what is absent or damaged is made and kept.
 
     Raises StorageError for a place that cannot be read or written, and what `make` raises.
     """
@@ -84,7 +90,7 @@ def find_or_make(place: Path, make: Callable[[Beat], bytes]) -> bytes:
     return found
 
 
-def _await_or_make(place: Path, make: Callable[[Beat], bytes]) -> bytes:
+def _await_or_make(place: Path, make: Make) -> memoryview:
     lock = Path(f"{place}.lock")
     watch, beat = Watch(lock), Beat(lock)
     while True:
@@ -94,9 +100,9 @@ def _await_or_make(place: Path, make: Callable[[Beat], bytes]) -> bytes:
                 found, alone = _read(place), ours or watch.is_silent()
             if found is None and alone:
                 beat()
-                found = make(beat)
+                _write(place, make(beat))
                 with _storage(place):
-                    _write(place, found)
+                    found = _read(place)
             if found is not None:
                 return found
         time.sleep(LOOK_SECONDS)
@@ -129,11 +135,12 @@ def _tried(lock: Path) -> Iterator[bool]:
         yield ours
 
 
-def _read(place: Path) -> bytes | None:
+def _read(place: Path) -> memoryview | None:
     """What is kept; None where there is nothing, or something else."""
     try:
-        data = place.read_bytes()
-    except FileNotFoundError:
+        with place.open("rb") as file:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (FileNotFoundError, ValueError):  # nothing, or an empty file, which cannot be mapped
         return None
     except OSError as error:
         if error.errno == errno.ESTALE:  # replaced on the server while it was read here
@@ -143,19 +150,32 @@ def _read(place: Path) -> bytes | None:
     return body if hashlib.sha256(body).digest() == digest else None
 
 
-def _write(place: Path, body: bytes) -> None:
+def _write(place: Path, pieces: Iterable[bytes]) -> None:
     """Beside, then renamed: a reader, or a killed writer, never leaves half a file."""
     # process ids repeat from pod to pod
     partial = place.with_name(f"{place.name}.{secrets.token_hex(8)}.partial")
+    with _storage(place):
+        file = partial.open("xb")
     try:
-        with partial.open("xb") as file:
-            file.write(hashlib.sha256(body).digest() + body)
+        digest = hashlib.sha256()
+        file.seek(_DIGEST_BYTES)
+        for piece in pieces:  # outside of `_storage`: an error of the maker is its own
+            digest.update(piece)
+            with _storage(place):
+                file.write(piece)
+        with _storage(place):
+            file.seek(0)
+            file.write(digest.digest())
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, place)
-    except OSError:
+            # what another made in the meantime stays: others have it mapped, and a network file system takes the pages
+            # of a replaced file away
+            if _read(place) is None:
+                os.replace(partial, place)
+    finally:
+        with suppress(OSError):
+            file.close()
         partial.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """The one look at every prompt before a run: which rows are short enough, and what the data is.
 
 A survey is kept in the cache under a name made of everything it depends on, so that one rank of the job makes it, and
-every later attempt finds it. It is small: the numbers of the kept rows, not their tokens.
+every later attempt finds it. It holds the places of the kept rows, not their tokens:
+
+    places of all kept rows, int64 [kept, width] | a note, JSON | length of the note, 8 bytes
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -16,44 +17,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rljob_worker.data.find_or_make import Beat, find_or_make
-from rljob_worker.data.prompts import PromptEncoder, TokenIds
-from rljob_worker.data.sources import Source, stamps
+from rljob_worker.data.listing import to_json
+from rljob_worker.data.prompts import PromptEncoder
+from rljob_worker.data.source import Places, Rows, Source
 from rljob_worker.errors import BadData
 
-VERSION = 2
+VERSION = 3
 """Part of every name in the cache: surveys of another form are not read."""
 
-BATCH_ROWS = 1024
+_LENGTH_BYTES = 8
 
 _log = logging.getLogger("rljob.data")
-
-_Row = tuple[int, TokenIds, list[str]]
-"""A row's number, its prompt's token ids, its columns as texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What is known of one source."""
 
-    kept: NDArray[np.int64]
-    """Rows whose prompt is short enough, ascending."""
+    places: Places
+    """Of the rows whose prompt is short enough, in their order; mapped from the cache."""
     num_filtered: int
     """Rows that were left out."""
     digest: str
     """Of the kept rows' token ids and columns."""
 
-    def to_bytes(self) -> bytes:
-        into = io.BytesIO()
-        np.savez(into, kept=self.kept, num_filtered=self.num_filtered, digest=self.digest)
-        return into.getvalue()
-
     @staticmethod
-    def from_bytes(data: bytes) -> Survey:
-        with np.load(io.BytesIO(data), allow_pickle=False) as saved:
-            return Survey(saved["kept"], int(saved["num_filtered"]), str(saved["digest"]))
+    def from_bytes(data: memoryview) -> Survey:
+        end = len(data) - _LENGTH_BYTES
+        start = end - int.from_bytes(data[end:], "little")
+        note = json.loads(bytes(data[start:end]))
+        places = np.frombuffer(data, "<i8", count=start // 8).reshape(-1, note["width"])
+        return Survey(places, note["num_filtered"], note["digest"])
 
 
 def survey(
@@ -67,21 +63,18 @@ def survey(
     cache_dir: Path,
 ) -> Survey:
     """Look at the prompts of a source, or read what was seen. Raises BadData naming a bad row, StorageError."""
-    identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, stamps(source.files)]
+    identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, to_json(source.files)]
     name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
     place = cache_dir / "surveys" / f"{name}.survey"
 
-    def make(beat: Beat) -> bytes:
-        found = _look(_rows(source, encoder, prompt, columns, beat), max_tokens, max_rows)
-        if found.num_filtered:
-            _log.warning(
-                "%s: left out %d prompts longer than maxPromptTokens: %d, kept %d",
-                source.path,
-                found.num_filtered,
-                max_tokens,
-                len(found.kept),
-            )
-        return found.to_bytes()
+    def make(beat: Beat) -> Iterator[bytes]:
+        look = _Look(source.path, encoder, prompt, columns, max_tokens, max_rows)
+        for rows in source.scan():
+            beat()
+            yield look.at(rows).tobytes()
+            if look.is_full:
+                break
+        yield look.note()
 
     return Survey.from_bytes(find_or_make(place, make))
 
@@ -95,29 +88,54 @@ def text_of(value: Any, column: str, where: str) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _look(rows: Iterator[_Row], max_tokens: int, max_rows: int | None) -> Survey:
-    digest, kept, seen = hashlib.sha256(), list[int](), 0
-    for row, tokens, texts in rows:
-        if len(kept) == max_rows:
-            break
-        seen += 1
-        if len(tokens) <= max_tokens:
-            kept.append(row)
-            digest.update(tokens.tobytes() + json.dumps(texts).encode())
-    return Survey(np.asarray(kept, np.int64), seen - len(kept), digest.hexdigest())
+class _Look:
+    """A survey in the making; its memory is that of one batch of rows."""
 
+    def __init__(
+        self,
+        path: str,
+        encoder: PromptEncoder,
+        prompt: str,
+        columns: Sequence[str],
+        max_tokens: int,
+        max_rows: int | None,
+    ) -> None:
+        self._path, self._encoder, self._prompt, self._columns = path, encoder, prompt, columns
+        self._max_tokens, self._max_rows = max_tokens, max_rows
+        self._digest, self._width = hashlib.sha256(), 1
+        self._num_kept = self._num_seen = 0
 
-def _rows(source: Source, encoder: PromptEncoder, prompt: str, columns: Sequence[str], beat: Beat) -> Iterator[_Row]:
-    """Every row; a sign of life before each batch of them."""
+    @property
+    def is_full(self) -> bool:
+        return self._num_kept == self._max_rows
 
-    for start in range(0, len(source), BATCH_ROWS):
-        beat()
-
-        def where(i: int, start: int = start) -> str:
-            return f"row {start + i} of {source.path}"
-
-        values = source.read(slice(start, start + BATCH_ROWS), [prompt, *columns])
-        ids, _ = encoder.encode(values[prompt], where)
+    def at(self, rows: Rows) -> Places:
+        """The places of the rows to keep."""
+        ids, _ = self._encoder.encode(rows.values[self._prompt], rows.where)
+        kept = []
         for i, tokens in enumerate(ids):
-            texts = [text_of(values[name][i], name, where(i)) for name in columns]
-            yield start + i, tokens, texts
+            if self.is_full:
+                break
+            texts = [text_of(rows.values[name][i], name, rows.where(i)) for name in self._columns]
+            self._num_seen += 1
+            if len(tokens) <= self._max_tokens:
+                kept.append(i)
+                self._num_kept += 1
+                self._digest.update(tokens.tobytes() + json.dumps(texts).encode())
+        self._width = rows.places.shape[1]
+        return rows.places[kept].astype("<i8")
+
+    def note(self) -> bytes:
+        """The end of the survey."""
+        num_filtered = self._num_seen - self._num_kept
+        if num_filtered:
+            _log.warning(
+                "%s: left out %d prompts longer than maxPromptTokens: %d, kept %d",
+                self._path,
+                num_filtered,
+                self._max_tokens,
+                self._num_kept,
+            )
+        note = {"width": self._width, "num_filtered": num_filtered, "digest": self._digest.hexdigest()}
+        words = json.dumps(note).encode()
+        return words + len(words).to_bytes(_LENGTH_BYTES, "little")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rljob_api.v1alpha1 import DatasetSpec, ModelSpec, RLJob
+from rljob_api.vocabulary.data_url import scheme_of
 
 Located = TypeVar("Located", ModelSpec, DatasetSpec)
 
@@ -22,8 +23,15 @@ class JobPath:
     is_data: bool
 
     @property
+    def is_url(self) -> bool:
+        """Whether it is in a store: nothing about it is known here."""
+        return scheme_of(self.text) is not None
+
+    @property
     def looks_local(self) -> bool:
         """Whether it cannot be a name on a hub: `./model`, `../x`, `/x`, `~/x`, `data/train.parquet`, `data/*.json`."""
+        if self.is_url:
+            return False
         if self.text.startswith((".", "/", "~")):
             return True
         return self.is_data and (glob.has_magic(self.text) or Path(self.text).suffix in _DATA_ENDINGS)

@@ -11,6 +11,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.checkpoint.rows import HeldRows, read_rows
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import RankFiles, engine_folder
+from rljob_worker.data.listing import DataIdentity, to_json
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.runtime.control import Opening
 from rljob_worker.runtime.environment import WorkerEnvironment
@@ -27,8 +28,8 @@ class Checkpoints:
     trainable: Mapping[str, TrainEngine]
     """By engine name."""
     schedule: Sequence[tuple[StagePlan, Stage]]
-    fingerprint: str | None
-    """Of the training data; None in a group that reads none."""
+    data: DataIdentity
+    """What the group trains on; empty in a group that reads no data."""
 
     def restore(self, opening: Opening) -> GroupState:
         """Load engines and stages; or the weights of another run when this one begins."""
@@ -39,7 +40,7 @@ class Checkpoints:
         for name, engine in self.trainable.items():
             engine.load(checkpoint / "engines" / engine_folder(name))
         state = GroupState.read(checkpoint, self.environment.group)
-        state.check_dataset(self.fingerprint)
+        state.check_dataset(self.data)
         for plan, stage in self.schedule:
             if plan.name in state.stages:
                 stage.load_state(state.stages[plan.name])  # type: ignore[attr-defined]
@@ -53,7 +54,7 @@ class Checkpoints:
         """Write this rank's part of the checkpoint of `step`; collective over the group. Raises StorageError."""
         environment = self.environment
         stages = {plan.name: stage.state() for plan, stage in self.schedule if hasattr(stage, "state")}
-        state = GroupState(stages, self.fingerprint, active_seconds)
+        state = GroupState(stages, self.data.fingerprint, active_seconds, to_json(self.data.files))
         files = RankFiles(environment.run_dir, environment.owner, environment.group, environment.rank)
         files.save(step, self.trainable, state.to_json(), list(self._held_rows()))
 

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.ownership import Owner
+from rljob_worker.data.objects.patience import Patience
+from rljob_worker.data.source import DataAccess
 from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.errors import InvalidJob
 
@@ -43,6 +45,12 @@ class WorkerEnvironment:
     def owner(self) -> Owner:
         """As whom this process writes to the run directory."""
         return Owner(self.attempt, self.run_id)
+
+    @property
+    def data_access(self) -> DataAccess:
+        """Patience with a store ends before the others' with this rank: half the deadline."""
+        seconds = self.plan.spec.data_buffer.deadline_seconds / 2
+        return DataAccess(self.run_dir / "cache", f"{self.run_id}.{self.attempt}", Patience(seconds))
 
     @property
     def rank(self) -> int:

@@ -15,6 +15,7 @@ from rljob_api.catalogue.stages import STAGES
 from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.errors import InvalidJob
@@ -29,7 +30,7 @@ GENERATING = {name for name, stage in STAGES.items() if stage.use == "Generates"
 """Stages that read prompts and make rows of them."""
 
 
-def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.device, cache_dir: Path) -> Resources:
+def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.device, access: DataAccess) -> Resources:
     """Engines of this group, and what its Rollout, Sample and Reward stages read with. Collective over the group."""
     if rank == 0 and (warning := slow_precision(plan, group, cpu_has_bfloat16())):
         log.warning(warning)
@@ -53,7 +54,7 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
             e.model: build_rollout_engine(plan, e, device, train.get(e.model)) for e in engines if e.kind == "Rollout"
         },
         tokenizer=tokenizer,
-        dataset=train_dataset(plan, tokenizer, cache_dir) if runs & GENERATING else None,
+        dataset=train_dataset(plan, tokenizer, access) if runs & GENERATING else None,
         rewards=reward_runner(plan, group) if needs_rewards(plan, led) else None,
         meshes=meshes,
     )
@@ -95,14 +96,14 @@ def why_no_tokenizer(path: str, error: Exception) -> str:
     )
 
 
-def train_dataset(plan: Plan, tokenizer: Any, cache_dir: Path) -> PromptDataset:
+def train_dataset(plan: Plan, tokenizer: Any, access: DataAccess) -> PromptDataset:
     data = plan.spec.data
     return PromptDataset(
         data,
         sources=data.train,
         columns=data_columns(plan.spec),
         tokenizer=tokenizer,
-        cache_dir=cache_dir,
+        access=access,
         seed=plan.spec.seed,
     )
 
@@ -114,7 +115,7 @@ def reward_runner(plan: Plan, group: GroupPlan) -> RewardRunner:
 
 
 def build_validation(
-    plan: Plan, schedule: Iterable[StagePlan], rank: int, resources: Resources, cache_dir: Path
+    plan: Plan, schedule: Iterable[StagePlan], rank: int, resources: Resources, access: DataAccess
 ) -> Validation | None:
     """This rank's share of validation; None where the job has no validation data or this group does not generate."""
     data = plan.spec.data
@@ -126,7 +127,7 @@ def build_validation(
         sources=data.validation,
         columns=data_columns(plan.spec),
         tokenizer=resources.tokenizer,
-        cache_dir=cache_dir,
+        access=access,
         seed=None,
         max_rows=plan.spec.validation.max_rows,
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from rljob_api.planning.plan import Plan, StagePlan
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.data.listing import DataIdentity
 from rljob_worker.databuffer.client import BufferClient, Identity
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.routes.hosts import Host
@@ -80,13 +81,13 @@ class Worker:
     def assemble(environment: WorkerEnvironment, client: BufferClient) -> Worker:
         """Collective over the group. The lead's also claims the run and chooses where to go on."""
         plan, group, rank = environment.plan, environment.group_plan, environment.rank
-        device, cache_dir = device_of(group, environment.local_rank), environment.run_dir / "cache"
-        resources = build_resources(plan, group, rank, device, cache_dir)
+        device, access = device_of(group, environment.local_rank), environment.data_access
+        resources = build_resources(plan, group, rank, device, access)
         stages = [plan.stage(name) for name in group.schedule]
         schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
         engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
         trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
-        fingerprint = None if resources.dataset is None else resources.dataset.fingerprint
+        data = DataIdentity() if resources.dataset is None else resources.dataset.identity
         reporter = Reporter.from_environment()
         make_control = partial(build_lead, environment, reporter=reporter) if environment.is_lead else Follower
         return Worker(
@@ -96,8 +97,8 @@ class Worker:
             schedule=schedule,
             handover=Handover(plan, group.name, rank, client, plan.spec.data_buffer.deadline_seconds),
             weights=WeightSync(plan, group.name, rank, client, resources.train_engines, resources.rollout_engines),
-            validation=build_validation(plan, stages, rank, resources, cache_dir),
-            checkpoints=Checkpoints(environment, trainable, schedule, fingerprint),
+            validation=build_validation(plan, stages, rank, resources, access),
+            checkpoints=Checkpoints(environment, trainable, schedule, data),
             control=make_control(board=client, ordinal=environment.ordinal),
             figures=StepFigures(),
             status=StatusPoster(client.post),

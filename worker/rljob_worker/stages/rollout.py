@@ -35,21 +35,33 @@ class Rollout:
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = (context.step - 1) * self._batch_size
         step = np.arange(first, first + self._batch_size, dtype=np.int64)
-        batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size))
+        after = share_of_rank(step + self._batch_size, context.dp_rank, context.dp_size)
+        batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size), after)
         batch = batch.select(name for name in batch.columns if name in self._writes)
         return StageResult(batch, context.counted(metrics))
 
-    def draw(self, ordinals: np.ndarray) -> tuple[Batch, Scalars]:
-        """`groupSize` responses to each of some prompts, with every column there is, and figures of the rows."""
+    def draw(self, ordinals: np.ndarray, after: np.ndarray | None = None) -> tuple[Batch, Scalars]:
+        """`groupSize` responses to each of some prompts, with every column there is, and figures of the rows.
+
+        after: what will be drawn next, as far as it is known: read while these are generated.
+        """
+        started = time.perf_counter()
         prompts = self._dataset.fetch(ordinals)
+        reading = {"time/prompts_seconds": mean(time.perf_counter() - started)}
+        if after is not None:
+            self.read_ahead(after)
         row_ids = rows_of_groups(ordinals, self._group_size, self._rows_per_trajectory)
         started = time.perf_counter()
         responses = self._engine.generate(prompts.prompt_ids, self._sampling, row_ids, self._group_size)
         generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
         batch = rollout_batch(prompts, responses, row_ids, ordinals, self._group_size, self._engine.version)
-        metrics = rollout_metrics(batch) | generation
+        metrics = rollout_metrics(batch) | reading | generation
         metrics["data/filtered_prompts"] = maximum(float(self._dataset.num_filtered))
         return batch, metrics
+
+    def read_ahead(self, ordinals: np.ndarray) -> None:
+        """Begin to read the prompts that are drawn next."""
+        self._dataset.read_ahead(ordinals)
 
     def greedy(self, batch: Batch) -> tuple[Batch, Scalars]:
         """The most likely response to each prompt of a drawn batch, in the first row of its group."""

@@ -54,6 +54,7 @@ class Sample:
         self._rows_per_group = self._group_size * self._rows_per_trajectory
         self._reward_reads = STAGES["Reward"].columns(self._spec, False).reads
         self._writes = frozenset(stage.writes)
+        self._oversampling = self._sampling.oversampling if self._sampling.dynamic else 1.0
         self._next_ordinal: int | None = None
         self._carried: Int64 = np.empty(0, np.int64)
         """Ordinals of the surplus, on whatever rank."""
@@ -67,13 +68,16 @@ class Sample:
         while filling.num_missing:
             if filling.num_rounds == self._sampling.max_rounds:
                 raise BadData(filling.explain(context.step))
-            ordinals = filling.draw(self._sampling.oversampling if self._sampling.dynamic else 1.0)
+            ordinals = filling.draw(self._oversampling)
             found = self._draw(share_of_rank(ordinals, context.dp_rank, context.dp_size), first, context)
             filling = filling.after(self._everyone(ordinals, found, context))
             rounds.append(found)
         held = self._held(rounds, first, context)
         metrics = sampling_metrics(filling, num_before=len(self._carried))
         metrics |= self._keep_surplus(filling, held, context.step)
+        # the first round of the next step, read while this one trains
+        coming = Filling(filling.batch_size, filling.next_ordinal, self._carried).draw(self._oversampling)
+        self._rollout.read_ahead(share_of_rank(coming, context.dp_rank, context.dp_size))
         first_group = (context.step - 1) * filling.batch_size
         out = numbered(held, filling.batch, first_group=first_group, rows_per_group=self._rows_per_group)
         if "row_weights" in self._writes:

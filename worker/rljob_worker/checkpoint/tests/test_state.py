@@ -4,9 +4,12 @@ from rljob_worker.checkpoint.manifest import directory_name
 from rljob_worker.checkpoint.ownership import Owner
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import RankFiles
+from rljob_worker.data.listing import DataFile, DataIdentity
 from rljob_worker.errors import BadData, StorageError
 
-STATE = GroupState({"sample": {"drawn": 7}}, "fingerprint of the data", 12.5)
+STATE = GroupState(
+    {"sample": {"drawn": 7}}, "fingerprint of the data", 12.5, [["a.jsonl", 10, "1"], ["b.jsonl", 9, "1"]]
+)
 
 
 def saved(run_dir, state, rank):
@@ -21,7 +24,7 @@ def test_a_group_reads_back_the_state_that_its_first_rank_saved(tmp_path):
 
 
 def test_a_new_run_remembers_nothing_and_has_not_run_yet():
-    assert GroupState() == GroupState({}, None, 0.0)
+    assert GroupState() == GroupState({}, None, 0.0, [])
 
 
 def test_a_group_that_was_not_there_before_is_refused(tmp_path):
@@ -34,11 +37,22 @@ def test_a_group_that_was_not_there_before_is_refused(tmp_path):
 
 def test_other_data_than_the_run_began_with_are_refused(tmp_path):
     checkpoint = saved(tmp_path, STATE, 0)
-    GroupState.read(checkpoint, "train").check_dataset("fingerprint of the data")
-    with pytest.raises(BadData, match="the training data has changed since the checkpoint was written"):
-        GroupState.read(checkpoint, "train").check_dataset("another fingerprint")
+    moved = (DataFile("elsewhere/a.jsonl", 19, "7"),)
+    GroupState.read(checkpoint, "train").check_dataset(DataIdentity("fingerprint of the data", moved))
+    with pytest.raises(BadData) as caught:
+        now = (DataFile("a.jsonl", 10, "2"), DataFile("c.jsonl", 9, "1"))
+        GroupState.read(checkpoint, "train").check_dataset(DataIdentity("another fingerprint", now))
+    assert (
+        "the training data has changed since the checkpoint was written: a.jsonl was written again (1, now 2), "
+        "b.jsonl is gone, c.jsonl is new. " in str(caught.value)
+    )
+
+
+def test_a_checkpoint_without_files_is_compared_all_the_same():
+    with pytest.raises(BadData, match="since the checkpoint was written. The order"):
+        GroupState(dataset="before").check_dataset(DataIdentity("now", (DataFile("a", 1, "1"),)))
 
 
 @pytest.mark.parametrize(("before", "now"), [(None, "read now"), ("read before", None), (None, None)])
 def test_a_group_that_reads_no_data_has_none_to_compare(before, now):
-    GroupState(dataset=before).check_dataset(now)
+    GroupState(dataset=before).check_dataset(DataIdentity(now))

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rljob_worker.data import survey
+from rljob_worker.data import disk_source
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.data.find_or_make import Beat
+from rljob_worker.data.source import DataAccess
 from rljob_worker.data.tests.tokenizers_for_tests import TEMPLATE, words, words_tokenizer
 from rljob_worker.errors import BadData, InvalidJob, StorageError
 
@@ -69,7 +70,7 @@ def open_data(tmp_path, tokenizer, *paths, columns=("answer",), seed=None, max_r
         sources=[path if isinstance(path, File) else File(str(path)) for path in paths],
         columns=columns,
         tokenizer=tokenizer,
-        cache_dir=tmp_path / "cache",
+        access=DataAccess(tmp_path / "cache"),
         seed=seed,
         max_rows=max_rows,
     )
@@ -196,7 +197,7 @@ def test_a_file_that_changed_is_converted_anew_and_so_is_what_somebody_removed(t
 
 def test_a_long_survey_shows_life_with_every_batch(tmp_path, plain, monkeypatch):
     touched = []
-    monkeypatch.setattr(survey, "BATCH_ROWS", 2)
+    monkeypatch.setattr(disk_source, "BATCH_ROWS", 2)
     monkeypatch.setattr(Beat, "__call__", lambda beat: touched.append(beat))
     open_data(tmp_path, plain, make_lines(tmp_path, numbered(5)))
     converting, *surveying = touched

@@ -46,7 +46,8 @@ class Maker:
 
     def __call__(self, beat):
         self.made += 1
-        return self.answer
+        yield self.answer[:3]
+        yield self.answer[3:]
 
 
 def unwanted(*_):
@@ -154,7 +155,7 @@ def test_one_process_of_a_host_asks_the_shared_storage_for_its_lock(place, monke
     def make(beat):
         begun.set()
         assert end.wait(60)
-        return b"answer"
+        return [b"answer"]
 
     monkeypatch.setattr(fcntl, "flock", recording)
     with ThreadPoolExecutor(2) as ranks:
@@ -175,7 +176,7 @@ def test_locks_of_a_host_are_nobody_elses_to_hold(place):
 
 def test_different_answers_do_not_wait_for_each_other_on_a_host(place):
     def make(beat):
-        return find_or_make(place.with_name("other"), Maker(b"other"))
+        return [find_or_make(place.with_name("other"), Maker(b"other"))]
 
     assert find_or_make(place, make) == b"other"
 
@@ -262,7 +263,7 @@ def test_a_maker_shows_life_every_ten_seconds(place, clock, monkeypatch):
         for _ in range(25):
             clock.now += 1.0
             beat()
-        return b"answer"
+        return [b"answer"]
 
     assert find_or_make(place, make) == b"answer"
     assert touched == [("it.lock", 5.0), ("it.lock", 15.0), ("it.lock", 25.0)]
@@ -278,24 +279,24 @@ def test_a_sign_of_life_that_fails_harms_nothing(place, monkeypatch):
 
 def test_a_file_that_was_replaced_under_the_reader_is_not_there(place, monkeypatch):
     keep(place, b"old")
-    read, failures = Path.read_bytes, [OSError(errno.ESTALE, "stale file handle")]
+    opened, failures = Path.open, [OSError(errno.ESTALE, "stale file handle")]
 
-    def read_bytes(path):
-        if failures:
+    def open_once_stale(path, mode):
+        if mode == "rb" and failures:
             raise failures.pop()
-        return read(path)
+        return opened(path, mode)
 
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(Path, "open", open_once_stale)
     assert find_or_make(place, unwanted) == b"old"
 
 
 def test_storage_that_cannot_be_read(place, monkeypatch):
     keep(place)
 
-    def read_bytes(path):
+    def broken(path, mode):
         raise OSError(errno.EIO, "input/output error")
 
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(Path, "open", broken)
     with pytest.raises(
         StorageError, match=r"^the data cache .*/shared/cache cannot be read or written: .*input/output"
     ):
@@ -329,9 +330,24 @@ def test_a_full_disk_leaves_nothing_behind(place, monkeypatch):
     assert files_beside(place) == ["it.lock"]
 
 
-@pytest.mark.parametrize("error", [ValueError("bad row"), OSError("the data itself")])
-def test_a_maker_that_fails_is_heard_and_holds_nothing(place, clock, error):
+def test_what_another_made_in_the_meantime_is_not_replaced_under_its_readers(place):
     def make(beat):
+        yield b"ans"
+        keep(place, b"answer")
+        before.append(place.stat().st_ino)
+        yield b"wer"
+
+    before = []
+    assert find_or_make(place, make) == b"answer"
+    assert before == [place.stat().st_ino]
+    assert files_beside(place) == ["it", "it.lock"]
+
+
+@pytest.mark.parametrize("num_pieces", [0, 1])
+@pytest.mark.parametrize("error", [ValueError("bad row"), OSError("the data itself")])
+def test_a_maker_that_fails_is_heard_and_holds_nothing(place, clock, error, num_pieces):
+    def make(beat):
+        yield from [b"a piece"] * num_pieces
         raise error
 
     with pytest.raises(type(error)) as caught:

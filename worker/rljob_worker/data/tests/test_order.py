@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.data.order import Order
+from rljob_worker.stages.filling import share_of_rank
 
 orders = st.builds(Order, num_rows=st.integers(1, 300), seed=st.integers(-3, 2**64 + 3), block_rows=st.integers(1, 40))
 
@@ -24,6 +25,23 @@ def test_reading_does_not_depend_on_the_number_of_readers_or_the_place_of_restar
     parts = [order.index_of(np.arange(a, b)) for a, b in zip(cuts, [*cuts[1:], 3 * batch_size], strict=True)]
     assert np.concatenate(parts).tolist() == whole.tolist()
     assert order.index_of(np.arange(batch_size, 3 * batch_size)).tolist() == whole[batch_size:].tolist()
+
+
+@given(
+    order=orders,
+    batch_size=st.integers(1, 40),
+    lives=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), min_size=1, max_size=4),
+)
+def test_a_step_has_the_same_rows_whatever_the_world_size_of_each_life_of_the_job(order, batch_size, lives):
+    # lives: so many ranks do so many steps, and then the job goes on with another number of them
+    step = 0
+    for num_ranks, num_steps in lives:
+        for _ in range(num_steps):
+            batch = np.arange(step * batch_size, (step + 1) * batch_size)
+            shares = [order.index_of(share_of_rank(batch, rank, num_ranks)) for rank in range(num_ranks)]
+            assert np.concatenate(shares).tolist() == order.index_of(batch).tolist()
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1, "nobody reads more than its share"
+            step += 1
 
 
 def test_a_batch_that_crosses_the_end_of_an_epoch_takes_up_the_next():

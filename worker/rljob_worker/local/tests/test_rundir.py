@@ -95,18 +95,29 @@ def test_paths_beside_the_yaml_become_absolute_and_hub_names_stay(tmp_path):
         (tmp_path / name).mkdir()
     for name in ("a.parquet", "b.parquet"):
         (tmp_path / "data" / name).touch()
-    data = {"train": [{"path": "data/*.parquet"}, {"path": "openai/gsm8k"}], "batchSize": 4}
+    data = {"train": [{"path": "data/*.parquet"}, {"path": "openai/gsm8k"}, {"path": "s3://b/a"}], "batchSize": 4}
     written = job(models=[{"name": "actor", "path": "model"}], data=data, checkpoint={"initFrom": "./warm"})
     found = with_absolute_paths(written, tmp_path).spec
     assert found.models[0].path == f"{tmp_path}/model"
-    assert [each.path for each in found.data.train] == [f"{tmp_path}/data/*.parquet", "openai/gsm8k"]
+    assert [each.path for each in found.data.train] == [
+        f"{tmp_path}/data/*.parquet",
+        "openai/gsm8k",
+        "s3://b/a",
+    ]
     assert found.checkpoint.init_from == f"{tmp_path}/warm"
     assert missing_paths(written, tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("path", "is_missing"),
-    [("some/data", False), ("data.parquet", True), ("data/*.jsonl", True), ("./data", True), ("/data", True)],
+    [
+        ("some/data", False),
+        ("data.parquet", True),
+        ("data/*.jsonl", True),
+        ("./data", True),
+        ("/data", True),
+        ("s3://b/a.jsonl", False),
+    ],
 )
 def test_what_must_be_local_is_missed(tmp_path, path, is_missing):
     written = job(data={"train": [{"path": path}], "batchSize": 4})

@@ -116,7 +116,7 @@ def test_rows_are_counted_and_shown_by_leaders_only(ranks: list[dict[str, Any]])
         assert peer["scored by a peer"] == 0
         for _, metrics, samples in peer["DAPO"]:
             assert samples == []
-            assert set(metrics) == {"time/generation_seconds", "time/reward_seconds"}
+            assert set(metrics) == {"time/prompts_seconds", "time/generation_seconds", "time/reward_seconds"}
     assert ranks[0]["DAPO"][0][2] and "tokens/total" in ranks[0]["DAPO"][0][1]
 
 

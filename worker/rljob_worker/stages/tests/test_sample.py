@@ -30,6 +30,13 @@ class FakeDataset:
 
     num_filtered = 0
 
+    def __init__(self):
+        self.ahead = None
+        """What was to be read ahead of the next step."""
+
+    def read_ahead(self, ordinals):
+        self.ahead = ordinals.tolist()
+
     def fetch(self, ordinals):
         ids = [np.full(1 + n % 5, n) for n in ordinals]
         texts = Column.strings(str(n) for n in ordinals)

@@ -6,22 +6,36 @@ which tables came out is kept beside, so that only who converts takes that lock.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import glob
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from rljob_worker.data.find_or_make import Beat, find_or_make
+from rljob_worker.data.listing import DataFile, Listing, to_json
+from rljob_worker.data.source import (
+    BATCH_ROWS,
+    DatasetSpec,
+    Places,
+    Rows,
+    nearest_of,
+    no_column,
+    record_of,
+    stem,
+    top_of,
+    value_of,
+)
 from rljob_worker.errors import BadData, StorageError
 
 if TYPE_CHECKING:
@@ -31,60 +45,63 @@ _READERS = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".json":
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-class DatasetSpec(Protocol):
-    """A data set as the job states it."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def name(self) -> str | None: ...
-
-
 @dataclass(frozen=True)
-class Source:
-    """One opened data set. `read` gives rows as Python values."""
+class DiskSource:
+    """One opened data set; the place of a row is its number."""
 
     name: str
     path: str
-    files: tuple[Path, ...]
+    files: Listing
     table: Dataset
+    columns: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.table)
+    def scan(self) -> Iterator[Rows]:
+        for start in range(0, len(self.table), BATCH_ROWS):
+            stop = min(start + BATCH_ROWS, len(self.table))
 
-    def read(self, rows: Sequence[int] | slice, columns: Sequence[str]) -> dict[str, list[Any]]:
-        """The named columns of some rows. A name with dots reaches into a column of records: `answer.value`."""
-        found = self.table[rows if isinstance(rows, slice) else list(rows)]
-        return {name: [_reach(value, path) for value in found[top]] for name, top, path in map(self._split, columns)}
+            def where(i: int, start: int = start) -> str:
+                return f"row {start + i} of {self.path}"
 
-    def require(self, columns: Sequence[str]) -> Source:
-        """The same source with only these columns. Raises BadData naming a missing one and those there are."""
-        for name in columns:
-            top = self._split(name)[1]
-            if top not in self.table.column_names:
-                raise BadData(f"{self.path} has no column {name!r}; {_listed(top, self.table.column_names, 'it has')}")
-        tops = list(dict.fromkeys(self._split(name)[1] for name in columns))
-        return Source(self.name, self.path, self.files, self.table.select_columns(tops))
+            places = np.arange(start, stop, dtype=np.int64)[:, None]
+            yield Rows(places, self._values(self.table[start:stop]), where)
 
-    def _split(self, name: str) -> tuple[str, str, list[str]]:
-        """A column's full name, the top-level column it is in, and the way from there."""
-        if name in self.table.column_names:
-            return name, name, []
-        top, *path = name.split(".")
-        return name, top, path
+    def read(self, places: Places) -> dict[str, list[Any]]:
+        return self._values(self.table[places[:, 0].tolist()])
+
+    def where(self, place: NDArray[np.int64]) -> str:
+        return f"row {place[0]} of {self.path}"
+
+    def list_files(self) -> Listing:
+        return _listing(_files(self.path))
+
+    def _values(self, found: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+        tops = {name: top_of(name, self.table.column_names) for name in self.columns}
+        return {name: [value_of({top: value}, name) for value in found[top]] for name, top in tops.items()}
 
 
-def open_source(spec: DatasetSpec, cache_dir: Path) -> Source:
+def open_on_disk(spec: DatasetSpec, columns: Sequence[str], cache_dir: Path) -> DiskSource:
     """Open one data set of the job.
 
-    Raises BadData: nothing at the path, an unknown kind of file, an unreadable file, no rows. StorageError: no room in
-    the cache.
+    Raises BadData: nothing at the path, an unknown kind of file, an unreadable file, no rows, no such column.
+    StorageError: no room in the cache.
     """
     files = _files(spec.path)
+    listing = _listing(files)
     table = _load(spec.path, files, cache_dir)
     if not len(table):
         raise BadData(_no_rows(spec.path))
-    return Source(spec.name or _stem(spec.path), spec.path, files, table)
+    tops = [top_of(name, table.column_names) for name in columns]
+    for name, top in zip(columns, tops, strict=True):
+        if top not in table.column_names:
+            raise BadData(no_column(spec.path, name, table.column_names))
+    table = table.select_columns(list(dict.fromkeys(tops)))
+    return DiskSource(spec.name or stem(spec.path), spec.path, listing, table, tuple(columns))
+
+
+def _listing(files: Sequence[Path]) -> Listing:
+    """Of the files that hold rows, or say how to read them."""
+    found = ((file, file.stat()) for file in files if _kind(file) is not None or file.suffix == ".arrow")
+    return tuple(DataFile(str(file.absolute()), stat.st_size, str(stat.st_mtime_ns)) for file, stat in found)
 
 
 def _files(path: str) -> tuple[Path, ...]:
@@ -141,18 +158,18 @@ def _tables(path: str, data: Sequence[Path], is_json: bool, cache_dir: Path) -> 
     """The Arrow files that some files were converted to: found by looking, made by one rank of the job."""
     import datasets
 
-    identity = json.dumps([datasets.__version__, is_json, stamps(data)])
+    identity = json.dumps([datasets.__version__, is_json, to_json(_listing(data))])
     place = cache_dir / "tables" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.tables"
 
-    def make(beat: Beat) -> bytes:
+    def make(beat: Beat) -> Iterator[bytes]:
         made = _convert(path, data, is_json, cache_dir)
-        return json.dumps([os.path.relpath(file["filename"], cache_dir) for file in made.cache_files]).encode()
+        yield json.dumps([os.path.relpath(file["filename"], cache_dir) for file in made.cache_files]).encode()
 
-    tables = [cache_dir / name for name in json.loads(find_or_make(place, make))]
+    tables = [cache_dir / name for name in json.loads(bytes(find_or_make(place, make)))]
     if all(table.exists() for table in tables):
         return tables
     place.unlink(missing_ok=True)  # somebody tidied the cache
-    return [cache_dir / name for name in json.loads(find_or_make(place, make))]
+    return [cache_dir / name for name in json.loads(bytes(find_or_make(place, make)))]
 
 
 def _convert(path: str, data: Sequence[Path], is_json: bool, cache_dir: Path) -> Dataset:
@@ -165,11 +182,6 @@ def _convert(path: str, data: Sequence[Path], is_json: bool, cache_dir: Path) ->
     if not filled:
         raise BadData(_no_rows(path))
     return datasets.Dataset.from_parquet(filled, cache_dir=str(cache_dir))
-
-
-def stamps(files: Sequence[Path]) -> list[list[str | int]]:
-    """Changes whenever one of the files does."""
-    return [[str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 
 def _kind(file: Path) -> str | None:
@@ -194,16 +206,13 @@ def first_bad_line(file: Path) -> str | None:
     """What is wrong with the first line of a JSON-lines file that is no JSON object; None when every line is one."""
     if file.suffix == ".gz":
         return None
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                return f"line {number} of {file} is not JSON: {error}"
-            if not isinstance(value, dict):
-                return f"line {number} of {file} is a JSON {type(value).__name__}, not an object with columns"
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    record_of(line, f"line {number} of {file}")
+    except BadData as problem:
+        return str(problem)
     return None
 
 
@@ -225,7 +234,7 @@ def _nothing_at(path: str) -> str:
     if not place.parent.is_dir():
         return f"no data set at {place.absolute()}: there is no folder {place.parent}{_hub_hint(path)}"
     beside = sorted(entry.name for entry in place.parent.iterdir())
-    return f"no data set at {place.absolute()}; {_listed(place.name, beside, f'{place.parent} has')}"
+    return f"no data set at {place.absolute()}; {nearest_of(place.name, beside, f'{place.parent} has')}"
 
 
 def _no_rows(path: str) -> str:
@@ -237,20 +246,3 @@ def _hub_hint(path: str) -> str:
     if path.count("/") != 1 or Path(path).suffix in _READERS:
         return ""
     return f"; a data set of the Hub is downloaded first: hf download --repo-type dataset {path} --local-dir data"
-
-
-def _listed(wanted: str, there: Sequence[str], has: str) -> str:
-    near = difflib.get_close_matches(wanted, there, n=1)
-    listing = f"{has} {', '.join(there[:20]) or 'nothing'}"
-    return f"did you mean {near[0]!r}? {listing}" if near else listing
-
-
-def _reach(value: Any, path: Sequence[str]) -> Any:
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _stem(path: str) -> str:
-    """A file's name without its endings: data/gsm8k.jsonl.gz -> gsm8k."""
-    return Path(path).name.removesuffix(".gz").rpartition(".")[0] or Path(path).name

@@ -1,0 +1,58 @@
+"""Data in an object store or on a web server, by URL: which forms there are, and what is wrong with one."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+STORES = {"s3": "a bucket of S3 or of a store that speaks like it", "gs": "a bucket of Google Cloud", "az": "Azure"}
+"""Schemes of object stores, which list what they hold: files, folders and patterns."""
+
+WEB = ("https", "http")
+"""Schemes of web servers: single files."""
+
+COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".zip")
+"""Endings of files in which no row can be read without all that come before it."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def scheme_of(path: str) -> str | None:
+    """`s3` for `s3://bucket/file`; None for the path of a file or the name of a data set."""
+    match = _SCHEME.match(path)
+    return None if match is None else match[1].lower()
+
+
+def has_pattern(path: str) -> bool:
+    """Whether a path stands for all files that match it."""
+    return _MAGIC.search(path) is not None
+
+
+def problem_of(url: str) -> tuple[str, str] | None:
+    """What is wrong with the form of a data URL, and what to write; None for one that may be looked up."""
+    scheme = scheme_of(url)
+    if scheme not in (*STORES, *WEB):
+        known = ", ".join(f"{name}://" for name in (*STORES, *WEB))
+        return f"data is not read from {scheme}://", f"Known: {known}, or a path without a scheme."
+    at_host = urlsplit(url).netloc
+    if "@" in at_host or (scheme in WEB and "?" in url):
+        return (
+            "a job holds no credentials, and this URL may",
+            "Write it without, and give the workers' environment the credentials, such as AWS_ACCESS_KEY_ID.",
+        )
+    if not at_host or (scheme == "az" and not _account_and_container(url)):
+        form = "az://account/container/folder/file.jsonl" if scheme == "az" else f"{scheme}://bucket/folder/file.jsonl"
+        return "the URL names no " + ("container" if scheme == "az" else "bucket or host"), f"Write {form}."
+    if scheme in WEB and has_pattern(url):
+        return "a web server does not list its files", "Name each file as a data set of its own."
+    if url.endswith(COMPRESSED):
+        return (
+            "rows of a compressed file cannot be read one by one",
+            "Store it uncompressed, or as Parquet, which compresses inside.",
+        )
+    return None
+
+
+def _account_and_container(url: str) -> bool:
+    return bool(urlsplit(url).path.strip("/"))

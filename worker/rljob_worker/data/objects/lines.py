@@ -1,0 +1,101 @@
+"""JSON lines in an object store: the place of a row is its file and its bytes, and reading it is a request for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.data.listing import Listing
+from rljob_worker.data.objects.kinds import rows_of
+from rljob_worker.data.objects.spans import joined
+from rljob_worker.data.objects.store import Span, Store
+from rljob_worker.data.source import BATCH_ROWS, Places, Rows, no_column, record_of, top_of, value_of
+from rljob_worker.errors import BadData
+
+SCAN_BYTES = 8 << 20
+"""A request of the scan."""
+
+MAX_LINE_BYTES = 64 << 20
+
+_Line = tuple[int, int, int, bytes]
+"""File, first byte, number of the line from 1, and its bytes."""
+
+
+@dataclass(frozen=True)
+class LineSource:
+    """Places are [file, first byte, bytes]."""
+
+    name: str
+    path: str
+    files: Listing
+    columns: tuple[str, ...]
+    store: Store
+
+    def scan(self) -> Iterator[Rows]:
+        batch: list[_Line] = []
+        is_first = True
+        for line in self._lines():
+            batch.append(line)
+            if len(batch) == BATCH_ROWS:
+                yield self._rows(batch, is_first)
+                batch, is_first = [], False
+        if batch:
+            yield self._rows(batch, is_first)
+        elif is_first:
+            raise BadData(f"the data set {self.path} has no rows")
+
+    def read(self, places: Places) -> dict[str, list[Any]]:
+        spans = [Span(self.files[file], start, start + size) for file, start, size in places.tolist()]
+        requests, home = joined(spans)
+        blocks = self.store.read(requests)
+        lines = (
+            blocks[at][span.start - requests[at].start : span.stop - requests[at].start]
+            for at, span in zip(home, spans, strict=True)
+        )
+        return self._values([json.loads(line) for line in lines])
+
+    def where(self, place: NDArray[np.int64]) -> str:
+        return f"the line at byte {place[1]} of {self.files[place[0]].path}"
+
+    def list_files(self) -> Listing:
+        return rows_of(self.path, self.store.list_files())[1]
+
+    def _lines(self) -> Iterator[_Line]:
+        """All lines that are not blank."""
+        for index, file in enumerate(self.files):
+            number, at, rest = 0, 0, b""
+            for start in range(0, file.size, SCAN_BYTES):
+                (block,) = self.store.read([Span(file, start, min(start + SCAN_BYTES, file.size))])
+                *lines, rest = (rest + block).split(b"\n")
+                for line in lines:
+                    number += 1
+                    if line.strip():
+                        yield index, at, number, line
+                    at += len(line) + 1
+                if len(rest) > MAX_LINE_BYTES:
+                    raise BadData(f"line {number + 1} of {file.path} is longer than {MAX_LINE_BYTES >> 20} MiB")
+            if rest.strip():
+                yield index, at, number + 1, rest
+
+    def _rows(self, lines: Sequence[_Line], is_first: bool) -> Rows:
+        def where(i: int) -> str:
+            return f"line {lines[i][2]} of {self.files[lines[i][0]].path}"
+
+        records = [record_of(line[3], where(i)) for i, line in enumerate(lines)]
+        if is_first:
+            self._check_columns(list(records[0]))
+        places = np.array([(index, at, len(line)) for index, at, _, line in lines], np.int64)
+        return Rows(places, self._values(records), where)
+
+    def _check_columns(self, there: Sequence[str]) -> None:
+        for name in self.columns:
+            if top_of(name, there) not in there:
+                raise BadData(no_column(self.path, name, there))
+
+    def _values(self, records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+        return {name: [value_of(record, name) for record in records] for name in self.columns}

@@ -1,0 +1,40 @@
+"""A data set of the job that is in an object store, opened."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+
+from rljob_api.vocabulary.data_url import problem_of
+from rljob_worker.data.find_or_make import Beat, find_or_make
+from rljob_worker.data.listing import from_json, to_json
+from rljob_worker.data.objects.address import Address
+from rljob_worker.data.objects.kinds import PARQUET, rows_of
+from rljob_worker.data.objects.lines import LineSource
+from rljob_worker.data.objects.row_groups import RowGroupSource
+from rljob_worker.data.objects.store import Store
+from rljob_worker.data.source import DataAccess, DatasetSpec, Source, stem
+from rljob_worker.errors import InvalidJob
+
+
+def open_objects(spec: DatasetSpec, columns: Sequence[str], access: DataAccess) -> Source:
+    """Open one data set of the job: list its files, and nothing more.
+
+    One rank of an attempt lists, and the others read what it found: a store that changes while they start cannot give
+    them different data.
+    Raises BadData: nothing there, files of an unknown kind; InvalidJob: credentials, a URL of no known form;
+    DeadlineExceeded, StorageError.
+    """
+    if problem := problem_of(spec.path):
+        raise InvalidJob(f"{spec.path}: {'. '.join(problem)}")
+    store = Store(Address.of(spec.path), access.patience)
+    name = hashlib.sha256(json.dumps([access.attempt, spec.path]).encode()).hexdigest()[:32]
+
+    def make(beat: Beat) -> Iterator[bytes]:
+        yield json.dumps(to_json(store.list_files())).encode()
+
+    everything = from_json(json.loads(bytes(find_or_make(access.cache_dir / "listings" / f"{name}.json", make))))
+    kind, files = rows_of(spec.path, everything)
+    of_kind = RowGroupSource if kind == PARQUET else LineSource
+    return of_kind(spec.name or stem(spec.path), spec.path, files, tuple(columns), store)

@@ -1,0 +1,63 @@
+"""How long a store that does not answer is asked again, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rljob_worker.data.objects.trouble import Trouble, trouble_of, words_of
+from rljob_worker.errors import DeadlineExceeded
+
+Answer = TypeVar("Answer")
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 20.0
+
+_log = logging.getLogger("rljob.data")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Exponential back-off with full jitter, within a time in all: thousands of ranks that were refused together come
+    back one by one.
+
+    total_seconds: from the first failure of a request. Less than the job's deadline, so that the rank which waits for
+    the store says why before those that wait for the rank give up.
+    """
+
+    total_seconds: float = 300.0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    draw: Callable[[float, float], float] = random.uniform
+
+    async def outlast(self, what: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """The answer to a question about `what`. Raises DeadlineExceeded (exit 75) with the store's last words; any
+        error but a passing one as it is."""
+        began: float | None = None
+        tries = 0
+        while True:
+            try:
+                return await ask()
+            except Exception as error:
+                if trouble_of(error) is not Trouble.PASSING:
+                    raise
+                last = error
+            now = self.clock()
+            if began is None:
+                began = now
+                _log.warning("%s: %s; asking again for up to %g s", what, words_of(last), self.total_seconds)
+            pause = self.draw(0.0, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**tries))
+            if now - began + pause > self.total_seconds:
+                raise DeadlineExceeded(
+                    f"{what}: the store did not answer for {self.total_seconds:g} s; its last words: {words_of(last)}"
+                ) from last
+            await self.sleep(pause)
+            tries += 1
+
+
+PATIENCE = Patience()

@@ -1,0 +1,161 @@
+"""Parquet in an object store: the place of a row is its file, its row group and its number there.
+
+A row group is the least that can be read: its pages are compressed together. One that was read is kept for a while, so
+that small data sets are read once per process, and neighbours in one request.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from rljob_worker.data.listing import DataFile, Listing
+from rljob_worker.data.objects.byte_cache import ByteCache
+from rljob_worker.data.objects.kinds import rows_of
+from rljob_worker.data.objects.store import Span, Store
+from rljob_worker.data.source import BATCH_ROWS, Places, Rows, no_column, top_of, value_of
+from rljob_worker.errors import BadData
+
+CACHE_BYTES = 64 << 20
+"""Row groups and footers that a process keeps, of each data set."""
+
+LARGE_GROUP_BYTES = 32 << 20
+"""Row groups above this, of the columns that are read, are warned of: every row of a shuffled step reads one."""
+
+_log = logging.getLogger("rljob.data")
+
+
+@dataclass(frozen=True)
+class RowGroupSource:
+    """Places are [file, row group, row of the group]."""
+
+    name: str
+    path: str
+    files: Listing
+    columns: tuple[str, ...]
+    store: Store
+    cache: ByteCache = field(default_factory=lambda: ByteCache(CACHE_BYTES))
+
+    def scan(self) -> Iterator[Rows]:
+        num_rows, largest = 0, 0
+        for index, file in enumerate(self.files):
+            first = 0
+            for group in range(self._footer(index).num_row_groups):
+                table = self._group(index, group)
+                largest = max(largest, table.nbytes)
+                for start in range(0, len(table), BATCH_ROWS):
+                    yield self._rows(file, (index, group, start), first + start, table.slice(start, BATCH_ROWS))
+                first += len(table)
+            num_rows += first
+        if not num_rows:
+            raise BadData(f"the data set {self.path} has no rows")
+        if largest > LARGE_GROUP_BYTES:
+            _log.warning(
+                "%s: row groups have up to %d MiB of the columns that are read, and every row that a step takes reads "
+                "one; write the files with row groups of a thousand rows or so (pyarrow: row_group_size=1000)",
+                self.path,
+                largest >> 20,
+            )
+
+    def read(self, places: Places) -> dict[str, list[Any]]:
+        values: dict[str, list[Any]] = {name: [None] * len(places) for name in self.columns}
+        groups, home = np.unique(places[:, :2], axis=0, return_inverse=True)
+        for number, (index, group) in enumerate(groups.tolist()):
+            chosen = np.flatnonzero(home.reshape(-1) == number)
+            table = self._group(index, group).take(pa.array(places[chosen, 2]))
+            for name, found in self._values(table).items():
+                for at, value in zip(chosen, found, strict=True):
+                    values[name][at] = value
+        return values
+
+    def where(self, place: NDArray[np.int64]) -> str:
+        return f"row {place[2]} of row group {place[1]} of {self.files[place[0]].path}"
+
+    def list_files(self) -> Listing:
+        return rows_of(self.path, self.store.list_files())[1]
+
+    def _rows(self, file: DataFile, place: tuple[int, int, int], first: int, table: pa.Table) -> Rows:
+        """first: number of the first row in its file."""
+
+        def where(i: int) -> str:
+            return f"row {first + i} of {file.path}"
+
+        index, group, start = place
+        places = np.array([(index, group, start + i) for i in range(len(table))], np.int64).reshape(-1, 3)
+        return Rows(places, self._values(table), where)
+
+    def _group(self, index: int, group: int) -> pa.Table:
+        key = ("group", index, group)
+        return self.cache.find_or_make(key, lambda: self._read_group(index, group), lambda table: table.nbytes)
+
+    def _footer(self, index: int) -> pq.FileMetaData:
+        key = ("footer", index)
+        return self.cache.find_or_make(key, lambda: self._open(index).metadata, lambda found: found.serialized_size)
+
+    def _read_group(self, index: int, group: int) -> pa.Table:
+        file = self._open(index, self._footer(index))
+        there = file.schema_arrow.names
+        tops = list(dict.fromkeys(top_of(name, there) for name in self.columns))
+        for name in self.columns:
+            if top_of(name, there) not in there:
+                raise BadData(no_column(self.files[index].path, name, there))
+        with _readable(self.files[index]):
+            return file.read_row_group(group, columns=tops, use_threads=False)
+
+    def _open(self, index: int, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        file = self.files[index]
+        with _readable(file):
+            return pq.ParquetFile(
+                pa.PythonFile(_ObjectFile(self.store, file), mode="r"), metadata=footer, pre_buffer=True
+            )
+
+    def _values(self, table: pa.Table) -> dict[str, Sequence[Any]]:
+        tops = {name: top_of(name, table.column_names) for name in self.columns}
+        columns = {top: table.column(top).to_pylist() for top in set(tops.values())}
+        return {name: [value_of({top: value}, name) for value in columns[top]] for name, top in tops.items()}
+
+
+class _ObjectFile(io.RawIOBase):
+    """An object as a file that can only be read: every read is a request."""
+
+    def __init__(self, store: Store, file: DataFile) -> None:
+        self._store, self._file, self._at = store, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = origin + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._file.size if size < 0 else min(self._at + size, self._file.size)
+        if stop <= self._at:
+            return b""
+        (found,) = self._store.read([Span(self._file, self._at, stop)])
+        self._at = stop
+        return found
+
+
+@contextmanager
+def _readable(file: DataFile) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise BadData(f"{file.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error

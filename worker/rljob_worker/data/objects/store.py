@@ -1,0 +1,167 @@
+"""One bucket or host: what it holds, and ranges of bytes of it. Credentials come from the environment alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rljob_worker.data.listing import DataFile, Listing
+from rljob_worker.data.objects.address import Address
+from rljob_worker.data.objects.patience import Patience
+from rljob_worker.data.objects.trouble import Trouble, trouble_of, words_of
+from rljob_worker.errors import BadData, InvalidJob
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+Answer = TypeVar("Answer")
+
+INSTALL = "pip install 'rljob[objectstore]'"
+
+MAX_AT_ONCE = 32
+"""Requests of one process that are under way together."""
+
+_VARIABLES = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN; the bucket's "
+    "AWS_REGION, and AWS_ENDPOINT_URL for a store other than Amazon's",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, the path of a key file",
+    "az": "AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes [start, stop) of a file."""
+
+    file: DataFile
+    start: int
+    stop: int
+
+
+@dataclass
+class Store:
+    """Opens its connections at the first request, so that it may be made before a fork."""
+
+    address: Address
+    patience: Patience
+    _client: Any = field(default=None, repr=False)
+
+    def list_files(self) -> Listing:
+        """The objects that the address stands for, in the order of their names.
+
+        Raises BadData when there are none, or no bucket; InvalidJob for credentials; DeadlineExceeded.
+        """
+        return asyncio.run(self._list())
+
+    def read(self, spans: Sequence[Span]) -> list[bytes]:
+        """The bytes of some spans, in the order asked for: one request each, many at once.
+
+        Raises BadData when a file is not the one that was listed; InvalidJob, DeadlineExceeded.
+        """
+        return asyncio.run(self._read(spans))
+
+    async def _list(self) -> Listing:
+        if not self.address.is_pattern and (alone := await self._head()) is not None:
+            return (alone,)
+        if self.address.is_web:
+            raise BadData(f"there is no file at {self.address.url_of(self.address.key)}")
+        where = self.address.url_of(self.address.prefix)
+        found = await self._asked(where, self._collect)
+        by_key = {meta["path"]: meta for meta in found}
+        return tuple(self._file(by_key[key]) for key in self.address.chosen(by_key))
+
+    async def _collect(self) -> Sequence[ObjectMeta]:
+        return await self.client.list(self.address.prefix or None, chunk_size=1000).collect_async()
+
+    async def _head(self) -> DataFile | None:
+        """The object of exactly this name."""
+        key = self.address.key
+        if not key or key.endswith("/"):
+            return None
+        url = self.address.url_of(key)
+        try:
+            return self._file(await self.patience.outlast(url, lambda: self.client.head_async(key)))
+        except Exception as error:
+            if trouble_of(error) is Trouble.ABSENT:
+                return None
+            raise self._explained(url, error) from error
+
+    async def _read(self, spans: Sequence[Span]) -> list[bytes]:
+        turn = asyncio.Semaphore(MAX_AT_ONCE)
+
+        async def one(span: Span) -> bytes:
+            async with turn:
+                return await self._asked(span.file.path, lambda: self._get(span))
+
+        return list(await asyncio.gather(*map(one, spans)))
+
+    async def _get(self, span: Span) -> bytes:
+        file = span.file
+        tag = file.version if file.version.startswith(('"', "W/")) else None
+        # a weak tag never matches If-Match; what came with the answer is compared below
+        condition = {} if tag is None or tag.startswith("W/") else {"if_match": tag}
+        key = file.path.removeprefix(f"{self.address.root}/")
+        got = await self.client.get_async(key, options={"range": (span.start, span.stop), **condition})
+        now = self._file(got.meta)
+        if (now.size, now.version) != (file.size, file.version):
+            raise BadData(_replaced(file))
+        return bytes(await got.bytes_async())
+
+    def _file(self, meta: ObjectMeta) -> DataFile:
+        version = meta["e_tag"] or meta["last_modified"].isoformat()
+        return DataFile(self.address.url_of(meta["path"]), meta["size"], version)
+
+    async def _asked(self, what: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        try:
+            return await self.patience.outlast(what, ask)
+        except Exception as error:
+            raise self._explained(what, error) from error
+
+    def _explained(self, what: str, error: Exception) -> Exception:
+        """An error of the store in the words of the job; any other as it is."""
+        if not _is_of_store(error):
+            return error
+        words, trouble = words_of(error), trouble_of(error)
+        if trouble is Trouble.DENIED:
+            return InvalidJob(f"{what}: the store refuses: {words}; {_needed(self.address)}")
+        if trouble is Trouble.ABSENT:
+            return BadData(f"{what} is not there: {words}; correct the path, or AWS_ENDPOINT_URL and the like")
+        if trouble is Trouble.CHANGED:
+            return BadData(
+                f"{what} was replaced while the job read it: put the file back and go on, or start a new run"
+            )
+        return BadData(f"{what} cannot be read: {words}")
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            self._client = _connected(self.address)
+        return self._client
+
+
+def _connected(address: Address) -> Any:
+    """Retries are ours (`Patience`), the library's are off. Raises InvalidJob when the library is not installed."""
+    try:
+        from obstore.store import from_url
+    except ImportError as error:
+        raise InvalidJob(f"reading {address.root} needs the package obstore: {INSTALL}") from error
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    plain = address.scheme == "http" or (address.scheme == "s3" and endpoint.startswith("http://"))
+    return from_url(address.root, retry_config={"max_retries": 0}, client_options={"allow_http": True} if plain else {})
+
+
+def _is_of_store(error: Exception) -> bool:
+    return isinstance(error, FileNotFoundError) or type(error).__module__.startswith("obstore")
+
+
+def _replaced(file: DataFile) -> str:
+    return f"{file.path} was replaced while the job read it: put the file back and go on, or start a new run"
+
+
+def _needed(address: Address) -> str:
+    if address.is_web:
+        return "what is read from the web must be open to everyone"
+    return f"the workers' environment needs {_VARIABLES[address.scheme]}"

@@ -1,0 +1,21 @@
+"""Patience whose clock the tests turn: sleeping takes no time."""
+
+from rljob_worker.data.objects.patience import Patience
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+        self.pauses = []
+
+    def read(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.now += seconds
+        self.pauses.append(seconds)
+
+
+def patience(clock, seconds=300.0):
+    """Draws the longest pause there may be."""
+    return Patience(seconds, clock.read, clock.sleep, lambda least, most: most)

@@ -1,0 +1,89 @@
+"""A real S3 server on loopback, with a place in front of it where tests make it fail."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.request import Request, urlopen
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+SLOW_DOWN = (
+    "503 Service Unavailable",
+    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
+)
+
+
+@dataclass
+class S3Server:
+    """asked: every request, as `GET /bucket/key bytes=0-9`.   fail: given a request, the answer in place of the
+    server's, or None."""
+
+    url: str = ""
+    asked: list[str] = field(default_factory=list)
+    fail: object = staticmethod(lambda request: None)
+
+    @property
+    def environment(self):
+        """What workers find in their environment."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }
+
+    def put(self, key, body):
+        """key: `bucket/folder/file`; the bucket alone makes the bucket."""
+        self._send("PUT", key, body)
+
+    def delete(self, key):
+        self._send("DELETE", key, b"")
+
+    def publish(self, key, body):
+        """An object that everyone may read, without credentials."""
+        self._send("PUT", key, body, {"x-amz-acl": "public-read"})
+
+    def require_credentials(self):
+        """From now on the server knows no user."""
+        self._send("POST", "moto-api/reset-auth", b"0")
+
+    def _send(self, method, key, body, extra=None):
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request",
+        }
+        with urlopen(Request(f"{self.url}/{key}", data=body, method=method, headers=headers | (extra or {}))):
+            pass
+
+    def _answer(self, application, environ, start_response):
+        path, span = environ["PATH_INFO"], environ.get("HTTP_RANGE", "")
+        query = environ["QUERY_STRING"]
+        request = f"{environ['REQUEST_METHOD']} {path}{'?' + query if query else ''} {span}".strip()
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            self.asked.append(request)
+            failure = self.fail(request)
+            if failure is not None:
+                start_response(failure[0], [("Content-Length", str(len(failure[1])))])
+                return [failure[1]]
+        return application(environ, start_response)
+
+
+@contextmanager
+def s3_server():
+    application = DomainDispatcherApplication(create_backend_app)
+    found = S3Server()
+    server = make_server("127.0.0.1", 0, lambda *call: found._answer(application, *call), threaded=True)
+    found.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    found._send("POST", "moto-api/reset", b"")
+    found._send("POST", "moto-api/reset-auth", b"inf")
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

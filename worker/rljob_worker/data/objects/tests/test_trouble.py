@@ -1,0 +1,63 @@
+"""Texts of the library's errors, as it wrote them, and what they mean."""
+
+import pytest
+
+from rljob_worker.data.objects.trouble import Trouble, trouble_of, words_of
+
+ANSWER = "Generic S3 error: Error performing GET http://h/b in 1.4ms - Server returned non-2xx status code: {}"
+
+
+@pytest.mark.parametrize(
+    ("text", "trouble", "words"),
+    [
+        (ANSWER.format("503 Service Unavailable: "), Trouble.PASSING, "503 Service Unavailable"),
+        (ANSWER.format("500 Internal Server Error: "), Trouble.PASSING, "500 Internal Server Error"),
+        (ANSWER.format("429 Too Many Requests: "), Trouble.PASSING, "429 Too Many Requests"),
+        (
+            ANSWER.format("403 Forbidden: <Error><Code>ExpiredToken</Code><Message>has expired</Message></Error>"),
+            Trouble.PASSING,
+            "403 Forbidden (ExpiredToken: has expired)",
+        ),
+        (
+            ANSWER.format(
+                "403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code></Error>\n\nDebug source:\nGeneric {"
+            ),
+            Trouble.DENIED,
+            "403 Forbidden (SignatureDoesNotMatch)",
+        ),
+        (ANSWER.format("401 Unauthorized: "), Trouble.DENIED, "401 Unauthorized"),
+        (ANSWER.format("301 Moved Permanently: "), Trouble.DENIED, "301 Moved Permanently"),
+        (ANSWER.format("404 Not Found: <Code>NoSuchBucket</Code>"), Trouble.ABSENT, "404 Not Found (NoSuchBucket)"),
+        (ANSWER.format("412 Precondition Failed: "), Trouble.CHANGED, "412 Precondition Failed"),
+        (ANSWER.format("416 Range Not Satisfiable: "), Trouble.CHANGED, "416 Range Not Satisfiable"),
+        (ANSWER.format("405 Method Not Allowed: "), Trouble.REFUSED, "405 Method Not Allowed"),
+        (
+            "Generic S3 error: Error performing HEAD http://127.0.0.1:1/d/a in 72.4µs - HTTP error: error sending "
+            "request\n\nDebug source:\nGeneric { store",
+            Trouble.PASSING,
+            "Generic S3 error: Error performing HEAD http://127.0.0.1:1/d/a in 72.4µs - HTTP error: error sending "
+            "request",
+        ),
+        (
+            "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 2ms - HTTP error: error",
+            Trouble.DENIED,
+            "the environment holds no credentials, and no server of the cloud hands them out here",
+        ),
+        (
+            "Generic GCS error: Error performing GET http://169.254.169.254/token - Server returned non-2xx status "
+            "code: 503 Service Unavailable: ",
+            Trouble.PASSING,
+            "503 Service Unavailable",
+        ),
+        ("Generic MicrosoftAzure error: Account must be specified", Trouble.REFUSED, "Generic MicrosoftAzure error: "),
+        (
+            "Generic error: GET https://account/file?sig=secret in 1ms - HTTP error: reset",
+            Trouble.PASSING,
+            "Generic error: GET https://account/file in 1ms - HTTP error: reset",
+        ),
+    ],
+)
+def test_what_the_store_said(text, trouble, words):
+    assert trouble_of(RuntimeError(text)) is trouble
+    assert words_of(RuntimeError(text)).startswith(words)
+    assert "secret" not in words_of(RuntimeError(text))

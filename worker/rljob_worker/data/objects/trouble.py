@@ -1,0 +1,69 @@
+"""What an error of an object store means for the job: pure, by its type and its words.
+
+The library says in the text of an error what the server answered: `... status code: 503 Service Unavailable: <Error>
+<Code>SlowDown</Code>...`. Whatever else it says is for its own developers and left out.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+_STATUS = re.compile(r"status code: (\d{3}[^:<\n]*)")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_QUERY = re.compile(r"(https?://[^\s?]+)\?\S*")
+_CREDENTIAL_SERVERS = ("169.254.169.254", "metadata.google.internal")
+"""Asked for credentials on machines of a cloud when the environment has none."""
+
+_WILL_BE_RENEWED = ("ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException")
+"""Credentials that were right and have run out: whoever hands them out gives new ones."""
+
+
+class Trouble(Enum):
+    """What to do about an error."""
+
+    PASSING = "ask again"
+    DENIED = "the credentials are absent, wrong, or not enough"
+    ABSENT = "there is no such bucket or object"
+    CHANGED = "the object is no longer what was listed"
+    REFUSED = "the store will never answer this"
+
+
+def trouble_of(error: BaseException) -> Trouble:
+    """Which kind of trouble an error is."""
+    text = str(error)
+    status, code = _status(text), _first(_CODE, text)
+    if any(server in text for server in _CREDENTIAL_SERVERS):
+        return Trouble.PASSING if status >= 500 else Trouble.DENIED
+    if code in _WILL_BE_RENEWED:
+        return Trouble.PASSING
+    if type(error).__name__ == "PreconditionError" or status in (412, 416):
+        return Trouble.CHANGED
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return Trouble.ABSENT
+    if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError") or status in (301, 307, 400, 401, 403):
+        return Trouble.DENIED
+    is_answer = status < 500 and status not in (0, 408, 429)
+    return Trouble.REFUSED if is_answer or "HTTP error" not in text and not status else Trouble.PASSING
+
+
+def words_of(error: BaseException) -> str:
+    """What the store said, on one line: `503 Service Unavailable (SlowDown: Please reduce your request rate.)`."""
+    text = str(error).partition("\n\nDebug source:")[0]
+    if any(server in text for server in _CREDENTIAL_SERVERS) and trouble_of(error) is Trouble.DENIED:
+        return "the environment holds no credentials, and no server of the cloud hands them out here"
+    if status := _first(_STATUS, text):
+        said = ": ".join(filter(None, (_first(_CODE, text), _first(_MESSAGE, text))))
+        return status.strip() + (f" ({said})" if said else "")
+    return _QUERY.sub(r"\1", " ".join(text.split()))
+
+
+def _status(text: str) -> int:
+    """0 where the error is no answer of a server."""
+    return int(_first(_STATUS, text)[:3] or 0)
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return "" if match is None else match[1]

@@ -1,0 +1,127 @@
+"""What all kinds of data sets have in common: rows in a fixed order, each at a place where it can be read again."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.data.listing import Listing
+from rljob_worker.data.objects.patience import PATIENCE, Patience
+from rljob_worker.errors import BadData
+
+Places = NDArray[np.int64]
+"""[rows, width]: where rows are, in the terms of their source."""
+
+BATCH_ROWS = 1024
+
+
+class DatasetSpec(Protocol):
+    """A data set as the job states it."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def name(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Neighbouring rows of a scan."""
+
+    places: Places
+    values: Mapping[str, Sequence[Any]]
+    """By column."""
+    where: Callable[[int], str]
+    """What a message calls the i-th row."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataAccess:
+    """How the processes of one attempt read data.
+
+    cache_dir: on storage that all of them share.
+    attempt: names this life of the job's processes: all of them see the same listing of an object store.
+    patience: with object stores that do not answer.
+    """
+
+    cache_dir: Path
+    attempt: str = ""
+    patience: Patience = PATIENCE
+
+
+class Source(Protocol):
+    """One opened data set, and the columns of it that a job reads."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def files(self) -> Listing:
+        """As they were when the data set was opened; every row comes from these."""
+
+    def scan(self) -> Iterator[Rows]:
+        """All rows in order, a batch at a time. Raises BadData naming what is wrong, and a column that is not there."""
+        ...
+
+    def read(self, places: Places) -> dict[str, list[Any]]:
+        """The columns of some rows, in the order asked for."""
+        ...
+
+    def where(self, place: NDArray[np.int64]) -> str:
+        """What a message calls the row at a place."""
+        ...
+
+    def list_files(self) -> Listing:
+        """The files as they are now."""
+        ...
+
+
+def value_of(record: Mapping[str, Any], column: str) -> Any:
+    """A column's value; a name with dots reaches into a column of records, `answer.value`. None where there is none."""
+    if column in record:
+        return record[column]
+    value: Any = record
+    for name in column.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def top_of(column: str, there: Sequence[str]) -> str:
+    """The top-level column that a name is, or reaches into."""
+    return column if column in there else column.split(".")[0]
+
+
+def record_of(line: bytes, where: str) -> dict[str, Any]:
+    """A line of JSON as a row. Raises BadData for anything but an object."""
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise BadData(f"{where} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadData(f"{where} is a JSON {type(value).__name__}, not an object with columns")
+    return value
+
+
+def no_column(path: str, name: str, there: Sequence[str]) -> str:
+    """A data set lacks a column, and has others."""
+    return f"{path} has no column {name!r}; {nearest_of(top_of(name, there), there, 'it has')}"
+
+
+def nearest_of(wanted: str, there: Sequence[str], has: str) -> str:
+    """What is there, and the name among it that was probably meant."""
+    near = difflib.get_close_matches(wanted, there, n=1)
+    listing = f"{has} {', '.join(there[:20]) or 'nothing'}"
+    return f"did you mean {near[0]!r}? {listing}" if near else listing
+
+
+def stem(path: str) -> str:
+    """A file's name without its endings: data/gsm8k.jsonl.gz -> gsm8k."""
+    return PurePath(path).name.removesuffix(".gz").rpartition(".")[0] or PurePath(path).name

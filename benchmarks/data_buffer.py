@@ -1,13 +1,14 @@
 """Rows from two producers to two consumers, put + repartition + get, between processes on one machine.
 
-    python benchmarks/data_buffer.py [--iterations 10] [--sizes 1 18 288] [--tls]
+    python benchmarks/data_buffer.py [--iterations 10] [--sizes 1 18 288] [--tls] [--spill DIRECTORY]
 
 Nine ragged float32 columns, row lengths between half and one and a half times the mean. Every worker and every data
 buffer is a process. `mapped` and `one host` share a data buffer; `two hosts` cross a TCP socket, and --tls adds the
-same with dataBuffer.tls. Seconds are medians from the start of all puts to the end of the slowest, then the same for
-the gets; `read` sums every value once more, as an engine's first pass would. GB/s counts the batch once over put +
-get. The ceilings move the same bytes without any of our code: one copy; a copy into shared memory and one out of it;
-the same with a TCP socket between them.
+same with dataBuffer.tls, --spill both with all rows in spill files in a directory, which are left there: processes are
+killed here. Seconds are medians from the start of all puts to the end of the slowest, then the same for the gets;
+`read` sums every value once more, as an engine's first pass would. GB/s counts the batch once over put + get. The
+ceilings move the same bytes without any of our code: one copy; a copy into shared memory and one out of it; the same
+with a TCP socket between them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -47,6 +48,8 @@ class Case:
     hosts: int
     balance: str
     tls: bool = False
+    spill: str = ""
+    """A directory for all rows; empty: they lie in memory."""
 
 
 CASES = (Case("mapped", 1, "None"), Case("one host", 1, "Tokens"), Case("two hosts", 2, "Tokens"))
@@ -55,7 +58,10 @@ ENCRYPTED = Case("two hosts, TLS", 2, "Tokens", tls=True)
 
 def plan_for(case: Case, num_rows: int, num_bytes: int) -> Plan:
     balance, options = case.balance, {"batch_size": num_rows, "group_size": 1, "deadline_seconds": 120.0}
-    options |= {"memory": f"{max(16, 3 * num_bytes >> 20)}Mi", "tls": case.tls}
+    room = f"{max(16, 3 * num_bytes >> 20)}Mi"
+    options |= {"memory": room, "tls": case.tls}
+    if case.spill:
+        options |= {"memory": "4Ki", "spill": {"limit": room, "directory": case.spill}}
     pair, edges = Mesh(dp=2), {"a->b": COLUMNS}
     if case.hosts == 1:
         stages = [stage("a", "train", pair), stage("b", "train", pair, balance)]
@@ -197,8 +203,11 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--tls", action="store_true", help="two hosts once more, with dataBuffer.tls")
+    parser.add_argument("--spill", help="a directory: one host and two once more, with all rows in files there")
     options = parser.parse_args()
     cases = (*CASES, ENCRYPTED) if options.tls else CASES
+    if options.spill:
+        cases += tuple(replace(case, name=f"{case.name}, disk", spill=options.spill) for case in CASES[1:])
     print(
         f"{'path':<22}{'MB':>8}{'put ms':>9}{'get ms':>9}{'read ms':>9}{'GB/s':>8}{'of memcpy':>11}{'private MB':>12}"
     )

@@ -162,7 +162,9 @@ class Consuming:
         offered = sum(header.num_bytes for header in share.offers.values() if header is not None)
         with self._monitor.look():
             own = sum(part.segment.num_bytes for part in state.feeding(share.number))
-        is_small = offered + own <= FEW_BYTES
+            # what goes to disk is no small work, however little it is
+            most = min(FEW_BYTES, self._segments.memory.largest_free)
+        is_small = offered + own <= most
         self._work.do(f"lay-out of {state.name}", lambda: self._lay_out(state, share), is_small=is_small)
 
     def _lay_out(self, state: EdgeStep, share: Share) -> None:

@@ -53,6 +53,8 @@ class Job:
     post: dict[tuple[Host, Host], deque[PeerMessage]] = field(default_factory=dict)
     delivered: list[tuple[Host, Host, PeerMessage]] = field(default_factory=list)
     streamed: list[tuple[Host, Host]] = field(default_factory=list)
+    small: list[bool] = field(default_factory=list)
+    """Of all work that may be done where it arises."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -188,6 +190,7 @@ class SimulatedHost:
 
     def do(self, what: str, work: Event, *, is_small: bool) -> None:
         """At once or later, as it comes."""
+        self.job.small.append(is_small)
         if self.job.random.random() < 0.5:
             work()
         else:

@@ -389,6 +389,16 @@ def test_every_row_arrives_once_where_memory_is_short_and_the_disk_takes_the_res
     assert held_bytes(job) == {}
 
 
+@pytest.mark.parametrize(("capacity", "is_small"), [(1 << 20, True), (0, False)])
+def test_little_that_goes_to_disk_is_not_done_by_whoever_brings_the_offer(capacity, is_small):
+    job = Job(two_stages((1, 1), (1, 1)), capacity=capacity, spill=1 << 20)
+    put_all(job, 1)
+    want_all(job, 1)
+    job.go_on()
+    assert job.small == [is_small]
+    take_all(job, 1)
+
+
 def test_what_no_place_can_ever_hold_beside_inputs_is_refused_at_once():
     """b reads 300,000 bytes and writes for c: into 500,000 of memory, or 400,000 of disk, or neither."""
     stages = [stage("a", "train", Mesh()), stage("b", "train", Mesh()), stage("c", "train", Mesh(), "Tokens")]

@@ -11,8 +11,9 @@ import pyarrow as pa
 from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.weights.chunk import Chunk
 from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of, copy_into
-from rljob_worker.databuffer.weights.tree import Chunk, Fetch
+from rljob_worker.databuffer.weights.tree import Fetch
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 

@@ -8,8 +8,9 @@ from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, SourceClosed
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.weights_route import Source, WeightsRoute
+from rljob_worker.databuffer.weights.chunk import Chunk
 from rljob_worker.databuffer.weights.readers import Readers
-from rljob_worker.databuffer.weights.tree import Chunk, Effect, Tree
+from rljob_worker.databuffer.weights.tree import Effect, Tree
 from rljob_worker.errors import PeerLost
 
 MAX_NAMED = 3

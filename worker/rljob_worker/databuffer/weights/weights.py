@@ -32,6 +32,7 @@ from rljob_worker.databuffer.routes.weights_route import Source, WeightsRoutes
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights import tree
 from rljob_worker.databuffer.weights.arrivals import Arrivals, Jobs, Later, Links
+from rljob_worker.databuffer.weights.chunk import Chunk as HeldChunk
 from rljob_worker.databuffer.weights.chunk_bytes import Bytes
 from rljob_worker.databuffer.weights.edge import Edge
 from rljob_worker.errors import DeadlineExceeded, PeerLost
@@ -192,7 +193,7 @@ class Weights:
             else:
                 self._arrivals.begin(effect)
 
-    def _arrived(self, chunk: tree.Chunk) -> None:
+    def _arrived(self, chunk: HeldChunk) -> None:
         self._metrics.got(chunk.offer.edge, {}, chunk.offer.num_bytes)
         with self._monitor.change():
             self._do(self.edge(chunk.offer.edge).good(chunk))

@@ -5,7 +5,8 @@ import pytest
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, SourceClosed
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.weights.tree import Chunk, Fetch, Send, Tree
+from rljob_worker.databuffer.weights.chunk import Chunk
+from rljob_worker.databuffer.weights.tree import Fetch, Send, Tree
 from rljob_worker.errors import PeerLost
 
 EDGE = "weights/actor"

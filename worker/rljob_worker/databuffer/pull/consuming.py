@@ -111,6 +111,8 @@ class Consuming:
             share.offers[host], share.offered_at = header, self._clock()
             if rows:
                 share.brought[host] = rows
+            elif header is not None:
+                share.fetchable.append(host)
             is_due = self._is_due(state, share)
         if is_due:
             self._begin(state, share)

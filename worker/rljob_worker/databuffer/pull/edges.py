@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -66,6 +67,8 @@ class Share:
     is_wanted: bool = False
     offers: dict[Host, Header | None] = field(default_factory=dict)
     """What each host has of it; None for this host, whose parts can be looked at."""
+    fetchable: deque[Host] = field(default_factory=deque)
+    """Hosts whose rows may be fetched early, in the order of their offers: each is tried once."""
     brought: dict[Host, bytes] = field(default_factory=dict)
     """Rows that came with their offer."""
     early: dict[Host, Early] = field(default_factory=dict)

@@ -75,6 +75,8 @@ class Producing:
         self._offers_here = offers_here
         self._metrics = metrics
         self._staleness = staleness
+        self._leased: dict[Item, Segment] = {}
+        """Room that workers are writing to."""
         self._few_bytes = few_bytes
 
     # ---- putting
@@ -101,13 +103,16 @@ class Producing:
         route = self._edges.routes[edge]
         number = route.part_of(worker)
         assert number is not None, f"{worker} puts nothing on edge {edge}"
-        segment = self._leased(Item(edge, step, "part", number))
+        item = Item(edge, step, "part", number)
+        with self._monitor.look():
+            segment = self._leased.pop(item, None)
+        assert segment is not None, f"{item} was put twice, or never had room"
         rows = views(self._memory, segment.offset, contents)
         self._metrics.put(edge, contents.num_rows, contents.num_bytes)
         layout = Layout.of_part(number, rows.index)
         with self._monitor.change():
             state = self._edges.at(edge, step)
-            assert number not in state.sealed, f"{segment.item} was put twice"
+            assert number not in state.sealed, f"{item} was put twice"
             segment.contents = contents
             state.parts[number] = Part(segment, rows)
             state.sealed.add(number)
@@ -228,7 +233,10 @@ class Producing:
     # ---- room
 
     def _try_reserve(self, item: Item, num_bytes: int) -> Segment | None:
-        return None if self._braked_by(item) is not None else self._segments.try_reserve(item, num_bytes)
+        segment = None if self._braked_by(item) is not None else self._segments.try_reserve(item, num_bytes)
+        if segment is not None:
+            self._leased[item] = segment
+        return segment
 
     def _braked_by(self, item: Item) -> Segment | None:
         """The part, `staleness` + 2 steps back or more, that somebody has still to read: nobody gets further ahead."""
@@ -245,10 +253,6 @@ class Producing:
                 + explain_late(behind)
             )
         return self._segments.explain_full(item, request.num_bytes, request.waited)
-
-    def _leased(self, item: Item) -> Segment:
-        with self._monitor.look():
-            return next(segment for segment in self._segments.held() if segment.item == item)
 
     def _refuse_hopeless(self, route: StageRoute, worker: Worker, item: Item, num_bytes: int) -> None:
         """Fail at once when the room is held by what is freed only after this put."""

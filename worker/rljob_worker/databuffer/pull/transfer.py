@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rljob_worker.databuffer.protocol.peer_side import RowsTicket
 from rljob_worker.databuffer.pull.edges import Early, EdgeStep, Share
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
+from rljob_worker.databuffer.rows.arrangement import Header, arrange, check_announced, place
 from rljob_worker.databuffer.rows.schema import from_arrow
 from rljob_worker.databuffer.rows.segment import Bytes, Views, views
 from rljob_worker.databuffer.rows.stream import chunk_bytes_for, unpacked
@@ -128,14 +128,36 @@ class Transfer:
         chunk_bytes = chunk_bytes_for(len(share.offers))
         ticket = RowsTicket(state.route.name, state.step, share.number, chunk_bytes)
         records = self._links.stream(host, ticket, self._patience.stream_seconds)
-        share.remote_bytes += _place_all(target, places, records, f"{state.name} from host {host}")
+        self._place_all(state, share, host, target, places, records)
 
     def _place_brought(self, state: EdgeStep, share: Share, host: Host) -> None:
         """Rows that came with the offer."""
         records = unpacked(share.brought.pop(host))
-        what = f"{state.name} from host {host}"
-        share.remote_bytes += _place_all(_target(share), share.places[host], records, what)
+        self._place_all(state, share, host, _target(share), share.places[host], records)
         self._in_place(state, share, host)
+
+    @staticmethod
+    def _place_all(
+        state: EdgeStep, share: Share, host: Host, target: Views, places: Int64, records: Iterable[pa.RecordBatch]
+    ) -> None:
+        """Rows in the order of their offer to rows `places` of `target`.
+
+        Raises PeerLost when they are not as many as were offered, Bug when they are others. Errors of the stream are
+        the links' to name.
+        """
+        header, done, what = share.offers[host], 0, f"{state.name} from host {host}"
+        assert header is not None, "this host places its own rows from its parts"
+        for record in records:
+            piece = from_arrow(record)
+            stop = done + len(piece)
+            if stop > len(places):
+                raise PeerLost(f"more rows came of {what} than the {len(places)} that were offered")
+            check_announced(header, done, piece, what)
+            place(target, places[done:stop], piece, np.arange(len(piece)))
+            done = stop
+            share.remote_bytes += record.nbytes
+        if done != len(places):
+            raise PeerLost(f"the rows of {what} ended after {done} of {len(places)}")
 
     # ---- early rows
 
@@ -146,14 +168,16 @@ class Transfer:
         """
         if state.route.needs_layouts:
             return
-        for host, header in share.offers.items():
-            if header is None or host in share.early or host in share.brought:
-                continue
+        while share.fetchable:
+            host = share.fetchable[0]
+            header = share.offers[host]
+            assert header is not None, "this host's own rows need not come"
             contents = arrange([header], state.route.name).contents
             item = Item(state.route.name, state.step, "early rows of share", share.number)
             segment = self._segments.try_reserve_early(item, contents.num_bytes)
             if segment is None:
                 return
+            share.fetchable.popleft()
             segment.contents = contents
             share.early[host] = Early(segment)
             self._stream_early(state, share, host, header)
@@ -213,22 +237,3 @@ class Transfer:
 def _target(share: Share) -> Views:
     assert share.target is not None, "it has been laid out"
     return share.target
-
-
-def _place_all(target: Views, places: Int64, records: Iterable[pa.RecordBatch], what: str) -> int:
-    """Rows in the order of their offer to rows `places` of `target`; returns their bytes.
-
-    Raises PeerLost when they are not as many as were offered. Errors of the stream are the links' to name.
-    """
-    done = num_bytes = 0
-    for record in records:
-        batch = from_arrow(record)
-        num_rows = len(batch.row_ids)
-        if done + num_rows > len(places):
-            raise PeerLost(f"more rows came of {what} than the {len(places)} that were offered")
-        place(target, places[done : done + num_rows], batch, np.arange(num_rows))
-        done += num_rows
-        num_bytes += record.nbytes
-    if done != len(places):
-        raise PeerLost(f"the rows of {what} ended after {done} of {len(places)}")
-    return num_bytes

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.arrow_table import table_from_bytes, table_to_bytes
 from rljob_worker.batch import Batch, Column
+from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.rows.schema import Kind, kind_of
 from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
@@ -125,10 +126,27 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     return Arrangement(plan_contents(num_rows, sizes), ordered, tuple(targets))
 
 
+def check_announced(header: Header, first: int, piece: Batch, what: str) -> None:
+    """Rows that have come are those that the header tells from its row `first` on, and as long: also a group's values
+    come with the row that announced them. Raises Bug naming row, column and both lengths.
+    """
+    announced = slice(first, first + len(piece))
+    strange = np.flatnonzero(piece.row_ids != header.index.row_ids[announced])
+    if len(strange):
+        came, expected = piece.row_ids[strange[0]], header.index.row_ids[announced][strange[0]]
+        raise Bug(f"{what}: row {int(came)} came in the place of row {int(expected)}")
+    for name, lengths in header.lengths.items():
+        found = piece.columns[name].lengths
+        wrong = np.flatnonzero(found != lengths[announced])
+        if len(wrong):
+            row, came, expected = (int(values[wrong[0]]) for values in (piece.row_ids, found, lengths[announced]))
+            raise Bug(f"{what}: column {name}: row {row} came with {came} values; its header said {expected}")
+
+
 def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64) -> None:
     """Copy the values of some rows of a source, a part or a piece of a stream, to rows `rows` of the segment.
 
-    Raises BadData for a row that is not as long as the header said.
+    They are as long as the header said.
     """
     runs = groups = Runs.of(source_rows, rows)
     if any(into.per_group for into in target.columns.values()):
@@ -143,7 +161,6 @@ def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64)
         # most columns of a batch have rows as long as another's: what is worked out for one is right for both
         stretches = next((each for to, of, each in known if _are_alike(to, into) and _are_alike(of, column)), None)
         if stretches is None:
-            _check_lengths(name, target, into, column, moved)
             stretches = Stretches.of(into.offsets, column.offsets, moved)
             known.append((into, column, stretches))
         stretches.copy(into.values, column.values)
@@ -154,22 +171,6 @@ def _are_alike(one: Column, other: Column) -> bool:
     if one.offsets is None or other.offsets is None or one.per_group != other.per_group:
         return False
     return one.offsets is other.offsets or bool((one.offsets == other.offsets).all())
-
-
-def _check_lengths(name: str, target: Views, into: Column, column: Column, runs: Runs) -> None:
-    if into.offsets is None or column.offsets is None:
-        return
-    expected = into.offsets[runs.target + 1] - into.offsets[runs.target]
-    found = column.offsets[runs.source + 1] - column.offsets[runs.source]
-    wrong = found != expected
-    if into.per_group:
-        wrong &= found != 0  # an earlier piece has brought it
-    if wrong.any():
-        at = np.flatnonzero(wrong)[0]
-        raise BadData(
-            f"column {name}: row {int(target.index.row_ids[runs.target[at]])} came with {int(found[at])} values; "
-            f"its header said {int(expected[at])}"
-        )
 
 
 def _lengths_of_groups(header: Header, edge: str) -> dict[str, Int64]:

@@ -14,6 +14,7 @@ import pytest
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.protocol.errors import Bug, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import (
@@ -30,6 +31,7 @@ from rljob_worker.databuffer.pull import consuming, producing, transfer
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.stage_route import StageRoute
 from rljob_worker.databuffer.rows.arrangement import Header
+from rljob_worker.databuffer.rows.schema import to_arrow
 from rljob_worker.databuffer.server import buffer as server
 from rljob_worker.databuffer.server import peer_side
 from rljob_worker.databuffer.tests.gang import group, in_process, part, plan_of, rows, stage, two_stages
@@ -310,6 +312,25 @@ def test_rows_that_were_offered_and_do_not_come_are_a_lost_peer(tmp_path: Path):
     with lying(plan, tmp_path, "rollout", 0) as (gang, liar):
         tell(liar, Host("train", 0), [offer(0)])
         with pytest.raises(PeerLost, match="there is nothing"):
+            gang.client("train", 0).get(1, EDGE)
+
+
+@pytest.mark.parametrize(
+    "row, length, words",
+    [
+        (0, 2, "column ids: row 0 came with 2 values; its header said 1"),
+        (0, 0, "column ids: row 0 came with 0 values; its header said 1"),
+        (3, 1, "row 3 came in the place of row 0"),
+    ],
+)
+def test_rows_that_are_not_as_they_were_offered_are_a_bug_and_not_read(
+    tmp_path: Path, row: int, length: int, words: str
+):
+    plan = two_stages((1, 1), (1, 1), deadline_seconds=60.0)
+    with lying(plan, tmp_path, "rollout", 0) as (gang, liar):
+        liar.rows = to_arrow(Batch.build([row], [0], {"ids": Column.ragged([np.zeros(length)], "int64")}))
+        tell(liar, Host("train", 0), [offer(0)])
+        with pytest.raises(Bug, match=f"edge a->b, step 1 from host rollout-0: {words}"):
             gang.client("train", 0).get(1, EDGE)
 
 

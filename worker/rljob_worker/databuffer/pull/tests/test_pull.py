@@ -222,6 +222,32 @@ def test_early_streams_that_break_are_as_if_they_had_not_been_tried(seed, breaks
     assert held_bytes(job) == {}
 
 
+class Walked(dict):
+    """Counts how often somebody goes through all of it."""
+
+    times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return super().__iter__()
+
+    def items(self):
+        self.times += 1
+        return super().items()
+
+
+def test_an_offer_does_not_look_at_all_that_came_before_it():
+    """Of hundreds of sources: each is fetched early once, in the order of the offers."""
+    job = Job(two_stages((40, 1), (1, 1), batch_size=40, group_size=1))
+    _, share = job.want(consumers(job)[0], 1, EDGE)
+    share.offers = Walked()
+    for index, worker in enumerate(producers(job)[:39]):
+        job.put(worker, 1, EDGE, part(job.plan, 1, index, 40))
+        job.go_on()
+    assert [source for _, source in job.streamed] == [Host("rollout", index) for index in range(39)]
+    assert len(share.offers) == 39 and share.offers.times == 0
+
+
 # ---- few rows
 
 

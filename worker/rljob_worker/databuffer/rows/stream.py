@@ -19,7 +19,8 @@ from rljob_worker.gather import Runs
 
 Int64 = NDArray[np.int64]
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 16 << 20
+"""A chunk costs about a millisecond of processor at both ends together, whatever is in it."""
 SMALLEST_CHUNK_BYTES = 1 << 19
 ALL_CHUNKS_BYTES = 64 << 20
 """What the chunks of all sources of one share may take in private memory."""

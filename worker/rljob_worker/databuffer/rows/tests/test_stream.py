@@ -116,7 +116,7 @@ def test_a_part_without_rows_does_not_decide_the_schema():
 
 @pytest.mark.parametrize(
     ("sources", "num_bytes"),
-    [(0, 4 << 20), (1, 4 << 20), (16, 4 << 20), (17, (64 << 20) // 17), (128, 1 << 19), (999, 1 << 19)],
+    [(0, 16 << 20), (1, 16 << 20), (4, 16 << 20), (17, (64 << 20) // 17), (128, 1 << 19), (999, 1 << 19)],
 )
 def test_chunks_of_all_sources_together_stay_within_64_mib_while_they_are_not_tiny(sources, num_bytes):
     assert stream.chunk_bytes_for(sources) == num_bytes

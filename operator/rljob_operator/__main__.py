@@ -13,6 +13,7 @@ from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules
 from rljob_operator.surveying.gangs import Gangs
 from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.surveying.recent import Recent
 from rljob_operator.surveying.schedulers import Schedulers
 
 
@@ -25,7 +26,16 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
         heal_interval_seconds=settings.queue.heal_seconds,
     )
     served = surroundings.served
-    schedulers = Schedulers(surroundings.cluster, lambda: served.versions)
+    recent = Recent(surroundings.cluster, time.monotonic)
+    schedulers = Schedulers(recent, lambda: served.versions)
+    gangs = Gangs(
+        surroundings.cluster,
+        recent,
+        schedulers.choose,
+        schedulers.learn,
+        lambda: served.workloads,
+        surroundings.queue_watch.of,
+    )
     return Reconciler(
         cluster=surroundings.cluster,
         jobs=Jobs(surroundings.cluster, surroundings.heard.of),
@@ -33,7 +43,7 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
         progress=surroundings.progress,
         rules=rules,
         metrics=surroundings.metrics.jobs,
-        gangs=Gangs(surroundings.cluster, schedulers.choose, schedulers.learn, lambda: served.workloads),
+        gangs=gangs,
         teller=surroundings.teller,
         clock=time.time,
         new_token=lambda: secrets.token_urlsafe(32),

@@ -16,11 +16,14 @@ owns, so only pods, finished jobs and places in queues are deleted by name.
   resources: [pods]
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
-  resources: [services, configmaps]
+  resources: [configmaps]
+  verbs: [get, list, create, patch, delete] # list, delete: plans and rank tables of attempts that are over
+- apiGroups: [""]
+  resources: [services]
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [secrets] # token and certificates of a job; get also tells whether what a variable names is there. No list, no watch.
-  verbs: [get, create]
+  verbs: [get, create, delete] # delete: certificates of attempts that are over
 - apiGroups: [""]
   resources: [persistentvolumeclaims, namespaces] # is the storage bound, which pods does the namespace admit
   verbs: [get]

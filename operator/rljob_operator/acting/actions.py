@@ -9,6 +9,7 @@ from rljob_operator import names
 from rljob_operator.acting.bulk import for_each
 from rljob_operator.acting.children import Children
 from rljob_operator.acting.gangs import GangActions
+from rljob_operator.acting.leftovers import drop_leftovers
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kinds import RLJOB, SECRET
@@ -40,6 +41,7 @@ class Actions:
         new_token: Callable[[], str],
         clock: Callable[[], float],
     ) -> None:
+        self._cluster = cluster
         self._children = children
         self._pods = pods
         self._gangs = gangs
@@ -62,7 +64,7 @@ class Actions:
             elif decision.keeps_children and heals:
                 healed = await self._heal(context)
         elif decision.queue in (QueueAction.LEAVE, QueueAction.FINISH):
-            await self._queue.leave_unplanned(self._key)
+            await self._queue.leave_unplanned(self._key, self._uid)
         if decision.deletes_job:
             await self._children.delete_job(RLJOB)
         return healed
@@ -70,6 +72,7 @@ class Actions:
     async def _create(self, decision: Decision, context: JobContext) -> None:
         """First all that pods need, then pods; if any is refused, no more are made."""
         attempt = decision.status.attempt
+        await drop_leftovers(self._cluster, self._children, context, attempt)
         for child in static_children(context):
             await self._children.make(child)
         for child in (token_secret(context, self._new_token()), *rank_tables(context, attempt)):
@@ -87,7 +90,8 @@ class Actions:
 
     async def _rendered(self, context: JobContext, attempt: int) -> Iterable[Manifest]:
         gang = self._gangs.of(context)
-        placements = gang.admission(await self._gangs.objects(context, gang, attempt)).placements
+        objects = await self._gangs.objects(context, gang, attempt) if gang.is_queue else []
+        placements = gang.admission(objects).placements
         return (gang.shape(context, pod) for pod in pods(context, attempt, placements=placements))
 
     async def _create_pod(self, pod: Manifest) -> None:

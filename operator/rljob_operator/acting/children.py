@@ -82,9 +82,13 @@ class Children:
 
     async def delete(self, child: Object) -> None:
         """Delete this very object, unless it is somebody else's."""
+        await self.delete_of(kind_of(child), child)
+
+    async def delete_of(self, kind: Kind, child: Object) -> None:
+        """As `delete`, of an item of a list, which does not say its kind."""
         if is_child_of(child, self._uid):
             name, uid = child["metadata"]["name"], child["metadata"]["uid"]
-            await self._cluster.delete(kind_of(child), self._namespace, name, uid=uid)
+            await self._cluster.delete(kind, self._namespace, name, uid=uid)
 
     async def existing(self, kind: Kind, name: str) -> Object | None:
         """The child of this name; NotOurs when it is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rljob_operator.acting.bulk import for_each
@@ -26,26 +27,38 @@ class GangActions:
     async def act(self, context: JobContext, decision: Decision, readiness: Readiness) -> None:
         """Do what was decided about the queue."""
         gang, attempt = self.gangs.of(context), max(decision.status.attempt, 1)
-        objects = await self.gangs.objects(context, gang, attempt)
-        if decision.queue is QueueAction.LEAVE:
-            return await for_each(objects, self.children.delete)
+        if gang.is_queue or decision.queue is QueueAction.LEAVE:
+            await self._act(gang, await self.gangs.objects(context, gang, attempt), context, decision, readiness)
+        elif decision.creates_pods:
+            await self._make(gang.objects(context, attempt))
         if decision.creates_pods and attempt > 1:
             await self._drop_older(context, gang, attempt)
+
+    async def _act(
+        self, gang: Gang, objects: list[Object], context: JobContext, decision: Decision, readiness: Readiness
+    ) -> None:
+        if decision.queue is QueueAction.LEAVE:
+            return await for_each(objects, self.children.delete)
         if decision.queue is QueueAction.HOLD:
+            wanted = gang.objects(context, max(decision.status.attempt, 1))
             there = {each["metadata"]["name"] for each in objects}
-            missing = (each for each in gang.objects(context, attempt) if each["metadata"]["name"] not in there)
-            objects += [await self.children.make(manifest) for manifest in missing]
+            objects += await self._make(each for each in wanted if each["metadata"]["name"] not in there)
+            for manifest in gang.renewed(objects, wanted):
+                await self.cluster.apply(kind_of(manifest), context.namespace, manifest)
         manager = gang.release_manager if decision.queue is QueueAction.RELEASE else None
         for status in _statuses(gang, objects, decision, readiness):
             await self.cluster.apply_status(
                 kind_of(status), context.namespace, status, manager=manager or FIELD_MANAGER
             )
 
-    async def leave_unplanned(self, key: Key) -> None:
+    async def leave_unplanned(self, key: Key, uid: str) -> None:
         """The Workload goes of a job that queued while it could be planned, and no longer can."""
-        found = await self.gangs.unplanned(key)
+        found = await self.gangs.unplanned(key, uid)
         if found is not None:
             await self.children.delete(found)
+
+    async def _make(self, manifests: Iterable[Manifest]) -> list[Object]:
+        return [await self.children.make(manifest) for manifest in manifests]
 
     async def _drop_older(self, context: JobContext, gang: Gang, attempt: int) -> None:
         """A pod group of an attempt without pods would still ask its scheduler for room."""

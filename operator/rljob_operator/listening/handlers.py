@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import kopf
 
+from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster.login import Credentials, Login, credentials
 from rljob_operator.vocabulary.key import Key
 
-OnEvent = Callable[[Key, str, bool], None]
-"""Told of a job, its version, and whether it was deleted."""
+
+@dataclass(frozen=True)
+class News:
+    """What an event tells of a job."""
+
+    key: Key
+    version: int
+    is_deleted: bool
+    has_ended: bool
+    """Whether it is Succeeded or Failed: there is little to do for it."""
+
+
+OnEvent = Callable[[News], None]
 
 
 class _Pauses:
@@ -34,10 +47,15 @@ def kopf_registry(login: Login, on_event: OnEvent) -> kopf.OperatorRegistry:
 
     @kopf.on.event(keys.GROUP, keys.VERSION, keys.PLURAL, registry=registry)
     async def tell(type: str | None, body: kopf.Body, **_: Any) -> None:
-        metadata = body["metadata"]
-        on_event(Key(metadata["namespace"], metadata["name"]), metadata["resourceVersion"], type == "DELETED")
+        on_event(_news(body, is_deleted=type == "DELETED"))
 
     return registry
+
+
+def _news(body: Mapping[str, Any], is_deleted: bool) -> News:
+    metadata = body["metadata"]
+    key, version = Key(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"])
+    return News(key, version, is_deleted, (body.get("status") or {}).get("phase") in ENDED_PHASES)
 
 
 def kopf_settings() -> kopf.OperatorSettings:

@@ -50,6 +50,7 @@ class WorkQueue:
         self._observer = observer
         self._chance = chance
         self._waiting: dict[Key, float] = {}  # in the order of arrival; value: when it arrived
+        self._patient: dict[Key, float] = {}  # the same, of those that are looked at when no other waits
         self._active: dict[Key, float] = {}
         self._again: set[Key] = set()  # added while active
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -57,14 +58,17 @@ class WorkQueue:
         self._arrival = asyncio.Event()
         self._stopping = False
 
-    def add(self, key: Key) -> None:
-        """Look at `key` as soon as a worker is free."""
+    def add(self, key: Key, is_patient: bool = False) -> None:
+        """Look at `key` as soon as a worker is free, or, `is_patient`, when in addition nothing else waits."""
         self._cancel_timer(key)
         if key in self._active:
             self._again.add(key)
+            return
+        if is_patient and key not in self._waiting:
+            self._patient.setdefault(key, _now())
         else:
-            self._waiting.setdefault(key, _now())
-            self._arrival.set()
+            self._waiting.setdefault(key, self._patient.pop(key, _now()))
+        self._arrival.set()
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Look at `key` in `seconds`, or earlier when it is added, or was to be looked at, earlier."""
@@ -78,12 +82,12 @@ class WorkQueue:
     @property
     def depth(self) -> int:
         """Keys that wait for a worker."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._patient)
 
     @property
     def oldest_seconds(self) -> float:
         """Age of the key that has waited, or has been looked at, for the longest time."""
-        oldest = min((*self._waiting.values(), *self._active.values()), default=None)
+        oldest = min((*self._waiting.values(), *self._patient.values(), *self._active.values()), default=None)
         return 0.0 if oldest is None else _now() - oldest
 
     async def run(self) -> None:
@@ -101,12 +105,13 @@ class WorkQueue:
 
     async def _work(self) -> None:
         while not self._stopping:
-            if not self._waiting:
+            lane = self._waiting or self._patient
+            if not lane:
                 self._arrival.clear()
                 await self._arrival.wait()
                 continue
-            key = next(iter(self._waiting))
-            self._active[key] = self._waiting.pop(key)
+            key = next(iter(lane))
+            self._active[key] = lane.pop(key)
             self._cancel_timer(key)
             try:
                 await self._look_at(key)

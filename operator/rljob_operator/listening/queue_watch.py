@@ -4,36 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import Kind
 from rljob_operator.cluster.reflector import drop_bookkeeping
 from rljob_operator.cluster.served import ServedApis
+from rljob_operator.vocabulary.key import Key
 
 
-def drop_all_but_metadata(item: Object) -> None:
-    """That a Workload changed is all there is to hear: the reconcile reads it afresh."""
-    for field in item.keys() - {"metadata"}:
-        del item[field]
+def drop_pod_sets(item: Object) -> None:
+    """What the queue says is read from here; the pods that were asked for are most of a Workload, and ours."""
     drop_bookkeeping(item)
+    if "spec" in item:  # a bookmark has none
+        item["spec"].pop("podSets", None)
+
+
+class WatchedKind(Protocol):
+    """What a Reflector is."""
+
+    @property
+    def synced(self) -> bool: ...
+    def of(self, key: Key) -> Sequence[Object]: ...
+    async def run(self) -> None: ...
 
 
 class QueueWatch:
-    """Watches Kueue's Workloads for as long as the API server has them; `watch` does so for a kind, until cancelled."""
+    """Watches Kueue's Workloads for as long as the API server has them; `reflect` makes what does so for a kind."""
 
-    def __init__(self, served: ServedApis, watch: Callable[[Kind], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, served: ServedApis, reflect: Callable[[Kind], WatchedKind]) -> None:
         self._served = served
-        self._watch = watch
+        self._reflect = reflect
+        self._current: WatchedKind | None = None
+
+    def of(self, key: Key) -> Sequence[Object] | None:
+        """The job's Workloads; None where they are not watched, or not known yet."""
+        return self._current.of(key) if self._current is not None and self._current.synced else None
 
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
             kind = await self._served.until(lambda: self._served.workloads)
             async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self._watch(kind), name=f"watch {kind.resource}")
+                self._current = self._reflect(kind)
+                watching = group.create_task(self._current.run(), name=f"watch {kind.resource}")
                 await self._served.until(functools.partial(self._differs, kind))
+                self._current = None
                 watching.cancel()
 
     def _differs(self, kind: Kind) -> bool | None:

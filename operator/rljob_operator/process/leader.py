@@ -15,12 +15,12 @@ from rljob_operator.cluster.kinds import POD, RLJOB, Kind
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
 from rljob_operator.cluster.served import ServedApis
-from rljob_operator.listening.handlers import run_kopf
+from rljob_operator.listening.handlers import News, run_kopf
 from rljob_operator.listening.heard import Heard
 from rljob_operator.listening.progress import ProgressReader
 from rljob_operator.listening.progress_polls import ProgressPolls
 from rljob_operator.listening.queue import WorkQueue
-from rljob_operator.listening.queue_watch import QueueWatch, drop_all_but_metadata
+from rljob_operator.listening.queue_watch import QueueWatch, drop_pod_sets
 from rljob_operator.listening.resync import Resync
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.probes import Health, LoopLag, Vitals
@@ -49,6 +49,7 @@ class Surroundings:
     progress: ProgressPolls
     metrics: Metrics
     served: ServedApis
+    queue_watch: QueueWatch
     teller: Teller
 
 
@@ -87,7 +88,7 @@ class Leader:
             trim=keep_node_of_pod,
         )
         self._served = ServedApis(cluster.served_versions)
-        self._queue_watch = QueueWatch(self._served, self._watch_queue)
+        self._queue_watch = QueueWatch(self._served, self._reflect_queue)
         self._teller = Teller(cluster, time.time)
         self._polls = ProgressPolls(
             progress.read,
@@ -96,7 +97,15 @@ class Leader:
             concurrency=settings.progress.concurrency,
         )
         surroundings = Surroundings(
-            settings, cluster, self._heard, self._pods, self._polls, metrics, self._served, self._teller
+            settings,
+            cluster,
+            self._heard,
+            self._pods,
+            self._polls,
+            metrics,
+            self._served,
+            self._queue_watch,
+            self._teller,
         )
         self._queue = WorkQueue(
             make_reconcile(surroundings),
@@ -159,18 +168,19 @@ class Leader:
     async def _hear(self, catch_signals: Callable[[], None]) -> None:
         await run_kopf(self._login, self._settings.namespaces, self._job_changed, catch_signals)
 
-    def _job_changed(self, key: Key, version: str, deleted: bool) -> None:
+    def _job_changed(self, news: News) -> None:
         self._metrics.watched(RLJOB)
-        self._heard.take(key, int(version), deleted)
-        self._queue.add(key)
+        self._heard.take(news.key, news.version, news.is_deleted)
+        # At a start all jobs are heard of at once, and most of them may have ended long ago.
+        self._queue.add(news.key, is_patient=news.has_ended)
 
     def _resynced(self, num_missed: int) -> None:
         # kopf does not tell of bookmarks: in a quiet cluster this is what shows that jobs are listened to.
         self._metrics.watched(RLJOB)
         self._metrics.missed(num_missed)
 
-    async def _watch_queue(self, kind: Kind) -> None:
-        reflector = Reflector(
+    def _reflect_queue(self, kind: Kind) -> Reflector:
+        return Reflector(
             self._cluster,
             kind,
             self._settings.namespaces,
@@ -178,9 +188,8 @@ class Leader:
             self._queue.add,
             pauses=Pauses(self._settings.api.relist_seconds),
             on_activity=self._metrics.watched,
-            trim=drop_all_but_metadata,
+            trim=drop_pod_sets,
         )
-        await reflector.run()
 
     def _pods_changed(self, key: Key) -> None:
         self._queue.add_after(key, self._settings.queue.settle_seconds)

@@ -7,6 +7,9 @@ from rljob_operator.states import deadlines, ending, failing, finished
 from rljob_operator.states.conditions import Reason, no, yes
 from rljob_operator.states.situation import Decision, QueueAction, Situation
 
+UNPLACEABLE_LOOK_SECONDS = 15.0
+"""How often it is looked again where an admitted gang may run."""
+
 
 def live(situation: Situation) -> Decision:
     """The first of these that has something to say decides; when none has, the attempt goes on."""
@@ -36,7 +39,8 @@ def _suspend(situation: Situation) -> Decision | None:
 
 
 def _give_quota_back(situation: Situation) -> Decision | None:
-    if situation.admission.state is not AdmissionState.EVICTED:
+    """Also where the place in the queue was taken away with whatever stood for it: nobody runs without quota."""
+    if situation.admission.state is AdmissionState.ADMITTED:
         return None
     message = situation.admission.message
     return _checkpointing(situation).claiming("QuotaReserved", no(Reason.EVICTED, message))
@@ -71,6 +75,8 @@ def _go_on(situation: Situation) -> Decision:
     situation = _clocked(situation)
     status = situation.status
     if status.pods_created_time is None:
+        if situation.missing and situation.admission.unplaceable:
+            return _unplaceable(situation)
         if situation.missing:
             return Decision(status, keeps_children=True, creates_pods=True, queue=QueueAction.HOLD)
         situation = situation.with_status(pods_created_time=situation.timestamp)
@@ -82,6 +88,12 @@ def _go_on(situation: Situation) -> Decision:
         situation = situation.with_status(phase="Running")
     decision = Decision(situation.status, keeps_children=True, queue=QueueAction.HOLD)
     return decision.again_within(deadlines.next_deadline_seconds(situation))
+
+
+def _unplaceable(situation: Situation) -> Decision:
+    message = situation.admission.unplaceable
+    decision = Decision(situation.status, queue=QueueAction.HOLD, look_again_seconds=UNPLACEABLE_LOOK_SECONDS)
+    return decision.claiming("Scheduled", no(Reason.QUOTA_PENDING, message))
 
 
 def _clocked(situation: Situation) -> Situation:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus, WorkerGroupStatus
+from rljob_operator.manifests.gang.gang import AdmissionState
 from rljob_operator.states.conditions import Claim, Claims, Reason, condition, merged, no, unknown, yes
 from rljob_operator.states.faults import is_going
 from rljob_operator.states.progress import Unreachable
@@ -141,7 +142,12 @@ _USUAL: Mapping[Phase, Callable[[Situation], Claims]] = {
 
 
 def _quota(situation: Situation) -> Claim:
-    return yes(Reason.QUOTA_RESERVED) if situation.has_queue else yes(Reason.NO_QUEUE)
+    if not situation.has_queue:
+        return yes(Reason.NO_QUEUE)
+    admission = situation.admission
+    if admission.state is AdmissionState.ADMITTED or situation.status.phase == "Suspended":
+        return yes(Reason.QUOTA_RESERVED)
+    return no(Reason.EVICTED if admission.state is AdmissionState.EVICTED else Reason.QUOTA_PENDING, admission.message)
 
 
 def _scheduled(situation: Situation) -> Claim:

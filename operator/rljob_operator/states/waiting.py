@@ -11,6 +11,8 @@ from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 REFUSED_LOOK_SECONDS = 15.0
 """How often a claim, a ConfigMap or a profile that was missing is looked for again."""
 PREDECESSOR_LOOK_SECONDS = 1.0
+SPENT_LOOK_SECONDS = 1.0
+"""How soon after a place that is of no use any more was given up another is asked for."""
 
 
 def pending(situation: Situation) -> Decision:
@@ -85,15 +87,19 @@ def _wait_for_predecessor(situation: Situation) -> Decision | None:
 def _queue(situation: Situation) -> Decision | None:
     """The clock of pendingSeconds stands while the job queues: how long that takes is the queue's affair."""
     admission = situation.admission
-    if admission.state is AdmissionState.ADMITTED:
+    if admission.state is AdmissionState.ADMITTED and not admission.unplaceable:
         return None
     status = situation.with_status(pending_time=None).status
     is_evicted = admission.state is AdmissionState.EVICTED
     queue = QueueAction.RELEASE if is_evicted else QueueAction.HOLD
-    said = no(Reason.EVICTED if is_evicted else Reason.QUOTA_PENDING, admission.message)
+    again = REFUSED_LOOK_SECONDS if admission.unplaceable else None
+    if admission.state is AdmissionState.SPENT:
+        queue, again = QueueAction.LEAVE, SPENT_LOOK_SECONDS
+    message = admission.unplaceable or admission.message
+    said = no(Reason.EVICTED if is_evicted else Reason.QUOTA_PENDING, message)
     if situation.obstacle is not None:  # the queue could not even be asked
         said = no(situation.obstacle.reason, situation.obstacle.message)
-    return Decision(status, queue=queue).claiming("QuotaReserved", said)
+    return Decision(status, queue=queue, look_again_seconds=again).claiming("QuotaReserved", said)
 
 
 def _pause(situation: Situation) -> Decision | None:

@@ -67,8 +67,8 @@ class Memory:
 
     plans: dict[str, Plan] = field(default_factory=dict)
     """By name of the ConfigMap, which is immutable."""
-    accepted: tuple[tuple[int, str], Accepted | Refusal] | None = None
-    """Of a generation of the spec beside a running plan."""
+    accepted: tuple[tuple[object, ...], Accepted | Refusal] | None = None
+    """Of a generation of the spec, and labels, beside a running plan."""
     facts: dict[str, tuple[str, PodFacts]] = field(default_factory=dict)
     """Pod uid → its version and what was read off it."""
     obstacle: Obstacle | None = None

@@ -66,8 +66,7 @@ class Surveyor:
             # A cache may be behind; a pod is gone when the API server says so.
             situation = replace(situation, pods=await self.list_pods(job))
             situation = replace(situation, departed=self._departed(job, situation.missing))
-        if context is not None:
-            situation = await self.gangs.look(context, situation)
+        situation = await self.gangs.look(job, context, situation)
         return replace(situation, progress=self._progress(job, situation)), context
 
     async def list_pods(self, job: Job) -> tuple[PodFacts, ...]:
@@ -80,7 +79,9 @@ class Surveyor:
         return {name: pod_facts(pod) for name, pod in seen if pod is not None and is_child_of(pod, job.uid)}
 
     def _accept(self, job: Job, memory: Memory, running: Plan | None) -> Accepted | Refusal:
-        known = job.generation, job.status.plan_config_map or ""
+        # labels name the queue, and a change of them is no new generation
+        labels = tuple(sorted((job.body["metadata"].get("labels") or {}).items()))
+        known = job.generation, job.status.plan_config_map or "", labels
         if memory.accepted is None or memory.accepted[0] != known:
             memory.accepted = known, accept(job.body, running, self.rules.profiles)
         return memory.accepted[1]

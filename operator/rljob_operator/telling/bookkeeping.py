@@ -22,6 +22,7 @@ def facts_of(status: RLJobStatus) -> JobFacts:
         ),
         restarts=status.restarts,
         counted_restarts=status.counted_restarts,
+        ended_timestamp_seconds=seconds_of(status.completion_time) if status.completion_time else None,
     )
 
 

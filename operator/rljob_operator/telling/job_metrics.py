@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections import Counter as TallyOf
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -21,6 +23,7 @@ CAUSES = (
 )
 """What ends an attempt."""
 
+_SHOWN_SECONDS = 3600.0
 _WAIT_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 6 * 3600, 24 * 3600)
 _RUN_BUCKETS = (60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 3 * 86400, 7 * 86400, 30 * 86400)
 
@@ -40,12 +43,19 @@ class JobFacts:
     restarts: int = 0
     counted_restarts: int = 0
     """Those of `restarts` that maxRestarts counts."""
+    ended_timestamp_seconds: float | None = None
+    """When it ended, since the epoch.  None: it has not."""
 
 
 class JobMetrics:
-    """Tell it with `show` what a job is like and with `forget` that it is gone: then its series are, too."""
+    """Tell it with `show` what a job is like and with `forget` that it is gone: then its series are, too.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    A job that ended keeps them for an hour, in which alerts see how, and is one of a number from then on: thousands may
+    stay.
+    """
+
+    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._facts: dict[Key, JobFacts] = {}
         self._queue = _histogram(registry, "rljob_queue_seconds", "From creation to the first pods", _WAIT_BUCKETS)
         self._schedule = _histogram(
@@ -100,38 +110,57 @@ class JobMetrics:
         conditions = GaugeMetricFamily(
             "rljob_condition", "Conditions as they are now", labels=["namespace", "rljob", "type", "status"]
         )
-        for key, facts in self._facts.items():
+        shown = self._shown()
+        for key, facts in shown.items():
             info.add_metric([*key, facts.phase], 1)
             for type_, status in facts.conditions.items():
                 conditions.add_metric([*key, type_, status], 1)
         yield info
         yield conditions
-        yield from self._numbers()
-        yield self._restart_counts()
+        yield self._ended_counts()
+        yield from _numbers(shown)
+        yield _restart_counts(shown)
 
-    def _numbers(self) -> Iterator[Metric]:
-        step = GaugeMetricFamily("rljob_step", "The last finished step", labels=["namespace", "rljob"])
-        total = GaugeMetricFamily("rljob_total_steps", "Steps to do", labels=["namespace", "rljob"])
-        progress = GaugeMetricFamily(
-            "rljob_last_progress_timestamp_seconds", "When the step last grew", labels=["namespace", "rljob"]
-        )
-        for key, facts in self._facts.items():
-            for family, value in (
-                (step, facts.step),
-                (total, facts.total_steps),
-                (progress, facts.progress_timestamp_seconds),
-            ):
-                if value is not None:
-                    family.add_metric(key, value)
-        yield from (step, total, progress)
+    def _shown(self) -> dict[Key, JobFacts]:
+        since = self._clock() - _SHOWN_SECONDS
+        return {
+            key: facts
+            for key, facts in self._facts.items()
+            if facts.ended_timestamp_seconds is None or facts.ended_timestamp_seconds > since
+        }
 
-    def _restart_counts(self) -> Metric:
-        labels = ["namespace", "rljob", "counted"]
-        family = CounterMetricFamily("rljob_restarts", "Attempts that followed a failed one", labels=labels)
-        for key, facts in self._facts.items():
-            family.add_metric([*key, "true"], facts.counted_restarts)
-            family.add_metric([*key, "false"], facts.restarts - facts.counted_restarts)
+    def _ended_counts(self) -> Metric:
+        family = GaugeMetricFamily("rljob_ended_jobs", "Jobs that have ended, by how", labels=["namespace", "phase"])
+        ended = (each for each in self._facts.items() if each[1].ended_timestamp_seconds is not None)
+        for labels, count in TallyOf((key.namespace, facts.phase) for key, facts in ended).items():
+            family.add_metric(labels, count)
         return family
+
+
+def _numbers(shown: Mapping[Key, JobFacts]) -> Iterator[Metric]:
+    step = GaugeMetricFamily("rljob_step", "The last finished step", labels=["namespace", "rljob"])
+    total = GaugeMetricFamily("rljob_total_steps", "Steps to do", labels=["namespace", "rljob"])
+    progress = GaugeMetricFamily(
+        "rljob_last_progress_timestamp_seconds", "When the step last grew", labels=["namespace", "rljob"]
+    )
+    for key, facts in shown.items():
+        for family, value in (
+            (step, facts.step),
+            (total, facts.total_steps),
+            (progress, facts.progress_timestamp_seconds),
+        ):
+            if value is not None:
+                family.add_metric(key, value)
+    yield from (step, total, progress)
+
+
+def _restart_counts(shown: Mapping[Key, JobFacts]) -> Metric:
+    labels = ["namespace", "rljob", "counted"]
+    family = CounterMetricFamily("rljob_restarts", "Attempts that followed a failed one", labels=labels)
+    for key, facts in shown.items():
+        family.add_metric([*key, "true"], facts.counted_restarts)
+        family.add_metric([*key, "false"], facts.restarts - facts.counted_restarts)
+    return family
 
 
 def _histogram(registry: CollectorRegistry, name: str, documentation: str, buckets: tuple[int, ...]) -> Histogram:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
 from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
-from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, Kind
+from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
 from rljob_operator.vocabulary.key import Key
 from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
 
@@ -82,7 +82,7 @@ class FakeCluster:
         found = self._objects.get(_name(kind, namespace, name))
         if found is None:
             return self._written(self._store(kind, namespace, body))
-        return self._written(self._change(kind, found, {**found, **body, "metadata": found["metadata"]}))
+        return self._written(self._change(kind, found, _merged(found, {**body, "metadata": found["metadata"]})))
 
     async def apply_status(
         self, kind: Kind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
@@ -97,7 +97,10 @@ class FakeCluster:
             != found["metadata"]["resourceVersion"]
         ):
             raise Conflict("patch", kind, namespace, "the object has been modified")
-        return self._written(self._change(kind, found, {**found, "status": copy.deepcopy(body["status"])}))
+        status = copy.deepcopy(body["status"])
+        if kind in (WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2) and manager == FIELD_MANAGER:
+            status = _beside_kueue(found.get("status") or {}, status)
+        return self._written(self._change(kind, found, {**found, "status": status}))
 
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
@@ -270,6 +273,19 @@ class LateCache:
     def catch_up(self, key: Key) -> None:
         """The watch tells everything."""
         self._known = {pod["metadata"]["name"]: pod for pod in self._live.of(key)}
+
+
+def _beside_kueue(found: Object, ours: Object) -> Object:
+    """A Workload's status has two writers, and its conditions are a list by type."""
+    conditions = {each["type"]: each for each in (*found.get("conditions", ()), *ours.get("conditions", ()))}
+    return {**found, **ours, **({"conditions": list(conditions.values())} if conditions else {})}
+
+
+def _merged(found: Any, body: Any) -> Any:
+    """As server-side apply does it, of mappings."""
+    if not (isinstance(found, dict) and isinstance(body, dict)):
+        return body
+    return {**found, **{name: _merged(found.get(name), value) for name, value in body.items()}}
 
 
 def names(objects: Iterable[Object]) -> list[str]:

@@ -17,11 +17,18 @@ class FakeQueue:
 
     provider = "Kueue"
     release_manager = None
+    is_queue = True
     kinds = ((WORKLOAD_KUEUE.api_version, WORKLOAD_KUEUE.kind),)
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         about = metadata(context, f"rljob-{context.name}", "workload")
         return [{"apiVersion": WORKLOAD_KUEUE.api_version, "kind": WORKLOAD_KUEUE.kind, "metadata": about}]
+
+    def waits_for_all(self, objects: Sequence[Manifest]) -> bool:
+        return False
+
+    def renewed(self, objects: Sequence[Manifest], wanted: Sequence[Manifest]) -> list[Manifest]:
+        return []
 
     def references(self, objects: Sequence[Manifest]) -> list[Reference]:
         return []
@@ -30,7 +37,11 @@ class FakeQueue:
         return pod
 
     def admission(self, objects: Sequence[Manifest]) -> Admission:
-        states = {"Admitted": AdmissionState.ADMITTED, "Evicted": AdmissionState.EVICTED}
+        states = {
+            "Admitted": AdmissionState.ADMITTED,
+            "Evicted": AdmissionState.EVICTED,
+            "Finished": AdmissionState.SPENT,
+        }
         word = _word(objects[0]) if objects else ""
         return Admission(states.get(word, AdmissionState.WAITING), f"the queue says {word or 'nothing'}")
 

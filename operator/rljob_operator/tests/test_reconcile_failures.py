@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kinds import POD
+from rljob_operator.cluster.errors import Forbidden
+from rljob_operator.cluster.kinds import CONFIG_MAP, POD
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.world import KEY, TWO_PODS, World, disrupted, ended, running
 
@@ -230,6 +231,26 @@ def test_stray_pod_of_an_old_attempt_goes_at_once(world: World) -> None:
     assert world.attempts_alive == {"1", "2"}
     world.wait(3)
     assert names(world.pods) == ["small-train-0-a2"] and world.status.phase == "Running"
+
+
+def test_plans_of_attempts_that_are_over_go(world: World) -> None:
+    world.to_running()
+    (first,) = names(world.cluster.all(CONFIG_MAP, KEY.namespace))
+    user_made = {"metadata": {"name": "mine", "labels": {"rljob.dev/job": KEY.name, "rljob.dev/component": "plan"}}}
+    world.cluster.put(CONFIG_MAP, KEY.namespace, user_made)
+    world.edit(failurePolicy={"maxRestarts": 9})
+    world.end_worker(0, 137)
+    world.wait(3)
+    assert world.status.attempt == 2 and world.status.plan_config_map != first
+    assert names(world.cluster.all(CONFIG_MAP, KEY.namespace)) == sorted(["mine", str(world.status.plan_config_map)])
+
+
+def test_what_an_operator_may_not_delete_is_left(world: World) -> None:
+    world.cluster.refuse = lambda verb, kind, name: (
+        Forbidden(verb, kind, "team", "no") if (verb, kind) == ("list", CONFIG_MAP) else None
+    )
+    world.to_running()
+    assert world.status.phase == "Running"
 
 
 def test_same_bug_at_the_same_step_does_not_use_up_the_restarts(world: World) -> None:

@@ -23,6 +23,7 @@ from rljob_operator.states.conditions import condition
 from rljob_operator.states.progress import ProgressAnswer, Unreachable
 from rljob_operator.surveying.gangs import Gangs, Select
 from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.surveying.recent import Recent
 from rljob_operator.surveying.recorded import read_status
 from rljob_operator.telling.job_metrics import JobMetrics
 from rljob_operator.telling.teller import Teller
@@ -107,11 +108,26 @@ class World:
             self.progress,
             self.rules,
             self.metrics,
-            Gangs(self.cluster, self.select, workloads=lambda: WORKLOAD_KUEUE),
+            self.gangs(),
             self.teller,
             self.clock,
             lambda: next(tokens),
         )
+
+    def gangs(self) -> Gangs:
+        """Who reads queues."""
+        recent = Recent(self.cluster, self.clock)
+        return Gangs(
+            self.cluster,
+            recent,
+            self.select,
+            workloads=lambda: WORKLOAD_KUEUE,
+            watched=lambda key: self.watched(key),
+        )
+
+    def watched(self, key: Key) -> list[Object]:
+        """Workloads as a watch that is never late tells of them."""
+        return self.cluster.all(WORKLOAD_KUEUE, key.namespace, f"rljob.dev/job={key.name}")
 
     def heard(self, key: Key) -> int | None:
         """What a watch told of the job; once it is late, nothing newer than `late_since`."""

@@ -216,3 +216,18 @@ def test_log_lines_of_a_reconcile_name_its_job(caplog: pytest.LogCaptureFixture)
     finally:
         log.removeHandler(handler)
     assert [line.partition(" ")[2] for line in lines] == ["WARNING default/a: looking"]
+
+
+def test_what_is_patient_is_looked_at_when_nothing_else_waits() -> None:
+    diary = Diary(duration_seconds=1.0)
+
+    async def script(queue: WorkQueue) -> None:
+        queue.add(A, is_patient=True)
+        queue.add(B, is_patient=True)
+        queue.add(C)
+        queue.add(B)  # no longer
+        queue.add(C, is_patient=True)  # it is urgent already
+        assert queue.depth == 3
+
+    play(lambda: WorkQueue(diary.reconcile, 1), until=10, script=script)
+    assert [key for _, key in diary.entries] == [C, B, A]

@@ -4,48 +4,74 @@ from __future__ import annotations
 
 import asyncio
 
+from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
 from rljob_operator.cluster.served import ServedApis
-from rljob_operator.listening.queue_watch import QueueWatch, drop_all_but_metadata
+from rljob_operator.listening.queue_watch import QueueWatch, drop_pod_sets
+from rljob_operator.vocabulary.key import Key
 
 V1BETA1, V1BETA2 = WORKLOAD_KUEUE.api_version, WORKLOAD_KUEUE_V1BETA2.api_version
+
+
+KEY = Key("team", "small")
+
+
+class Reflected:
+    """What a reflector of a kind does, in a diary."""
+
+    def __init__(self, kind: Kind, diary: list[str]) -> None:
+        self._kind = kind
+        self._diary = diary
+        self.synced = False
+
+    def of(self, key: Key) -> list[Object]:
+        return []
+
+    async def run(self) -> None:
+        self._diary.append(f"watch {self._kind.version}")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._diary.append(f"end {self._kind.version}")
 
 
 def test_watch_follows_what_the_cluster_serves() -> None:
     """Kueue is installed, upgraded and removed while the operator runs."""
     served_in_turn = [frozenset[str](), frozenset({V1BETA1}), frozenset({V1BETA1, V1BETA2}), frozenset[str]()]
     diary: list[str] = []
+    reflected: list[Reflected] = []
+
+    def reflect(kind: Kind) -> Reflected:
+        reflected.append(Reflected(kind, diary))
+        return reflected[-1]
 
     async def read() -> frozenset[str]:
         return served_in_turn.pop(0)
 
-    async def watch(kind: Kind) -> None:
-        diary.append(f"watch {kind.version}")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            diary.append(f"end {kind.version}")
-
     async def scene() -> None:
         served = ServedApis(read)
-        running = asyncio.create_task(QueueWatch(served, watch).run())
+        queue_watch = QueueWatch(served, reflect)
+        running = asyncio.create_task(queue_watch.run())
         while served_in_turn:
             await served.refresh()
             for _ in range(10):
                 await asyncio.sleep(0)
-            diary.append("refreshed")
+            assert queue_watch.of(KEY) is None, "not known yet"
+            for each in reflected:
+                each.synced = True
+            diary.append("refreshed" if queue_watch.of(KEY) is None else "known")
         running.cancel()
 
     asyncio.run(scene())
     assert diary == [
         "refreshed",
-        "watch v1beta1", "refreshed",
-        "end v1beta1", "watch v1beta2", "refreshed",
+        "watch v1beta1", "known",
+        "end v1beta1", "watch v1beta2", "known",
         "end v1beta2", "refreshed",
     ]  # fmt: skip
 
 
-def test_only_metadata_is_kept() -> None:
-    item = {"metadata": {"name": "x", "managedFields": [{}]}, "spec": {"podSets": []}, "status": {}}
-    drop_all_but_metadata(item)
-    assert item == {"metadata": {"name": "x"}}
+def test_what_was_asked_for_is_not_kept() -> None:
+    item = {"metadata": {"name": "x", "managedFields": [{}]}, "spec": {"podSets": [{}], "queueName": "q"}, "status": {}}
+    drop_pod_sets(item)
+    assert item == {"metadata": {"name": "x"}, "spec": {"queueName": "q"}, "status": {}}

@@ -16,6 +16,8 @@ class AdmissionState(StrEnum):
     ADMITTED = "Admitted"
     WAITING = "Waiting"
     EVICTED = "Evicted"
+    SPENT = "Spent"
+    """Its place was given back for good: another has to be asked for."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Admission:
     message: str = ""
     placements: Mapping[str, Placement] = field(default_factory=dict)
     """By worker group; groups that may run anywhere are left out."""
+    unplaceable: str = ""
+    """Why it is not known where pods may run, so that none can be made.  Empty: it is."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,19 @@ class Gang(Protocol):
     @property
     def release_manager(self) -> str | None:
         """The field manager as which `release` is applied, because it takes back what that one wrote. None: ours."""
+        ...
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether a job waits for it before it makes pods: then its objects say when."""
+        ...
+
+    def waits_for_all(self, objects: Sequence[Manifest]) -> bool:
+        """Whether nothing of the gang keeps a place while not all of it has one."""
+        ...
+
+    def renewed(self, objects: Sequence[Manifest], wanted: Sequence[Manifest]) -> list[Manifest]:
+        """What to apply over live objects where what is `wanted` changed, and may be changed."""
         ...
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:

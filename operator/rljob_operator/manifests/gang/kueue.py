@@ -55,6 +55,7 @@ _ADMISSION_FIELDS = (
     "preemptionGates",
     "admissionChecks",
 )
+_PRIORITY_FIELDS = ("priority", "priorityClassName", "priorityClassSource", "priorityClassRef")
 _REQUEUED_AT_ONCE = ("Preempted", "NodeFailures")
 """Evictions after which a job may queue again at once; after others Kueue says when."""
 
@@ -68,6 +69,7 @@ class Kueue(Ungrouped):
 
     provider = "Kueue"
     release_manager = ADMISSION_MANAGER
+    is_queue = True
 
     def __init__(
         self, version: str = VERSIONS[0], priority: QueuePriority | None = None, now: Callable[[], str] = _now
@@ -110,7 +112,7 @@ class Kueue(Ungrouped):
         if is_true(workload, "Evicted") and holds_quota:
             return Admission(AdmissionState.EVICTED, message_of(workload, "Evicted"))
         if is_true(workload, "Finished"):
-            return Admission(AdmissionState.WAITING, "Kueue's Workload is finished")
+            return Admission(AdmissionState.SPENT, "Kueue's Workload is finished")
         if not is_true(workload, "Admitted"):
             said = message_of(workload, "Admitted" if is_true(workload, "QuotaReserved") else "QuotaReserved")
             return Admission(AdmissionState.WAITING, said or "waiting for quota")
@@ -118,9 +120,28 @@ class Kueue(Ungrouped):
         missing = [each.name for each in self.references(objects) if each.name not in flavors]
         if missing:
             message = f"cannot read ResourceFlavor {', '.join(missing)}, which says where pods may run"
-            return Admission(AdmissionState.WAITING, message)
+            return Admission(AdmissionState.ADMITTED, message_of(workload, "Admitted"), unplaceable=message)
         placements = {each["name"]: _placement(workload, each, flavors) for each in _assignments(workload)}
         return Admission(AdmissionState.ADMITTED, message_of(workload, "Admitted"), placements)
+
+    def waits_for_all(self, objects: Sequence[Manifest]) -> bool:
+        """Only where Kueue itself chooses the nodes; elsewhere the scheduler may place half a gang."""
+        workload = self._workload(objects)
+        assignments = [] if workload is None else _assignments(workload)
+        return bool(assignments) and all("topologyAssignment" in each for each in assignments)
+
+    def renewed(self, objects: Sequence[Manifest], wanted: Sequence[Manifest]) -> list[Manifest]:
+        """Priority at any time; the queue until there is quota."""
+        workload = self._workload(objects)
+        if workload is None or is_true(workload, "Finished"):
+            return []
+        fields = _PRIORITY_FIELDS if "admission" in workload.get("status", {}) else (*_PRIORITY_FIELDS, "queueName")
+        spec = wanted[0]["spec"]
+        changed = {name: spec[name] for name in fields if name in spec}
+        if all(workload.get("spec", {}).get(name) == value for name, value in changed.items()):
+            return []
+        about = {name: workload["metadata"][name] for name in ("name", "namespace")}
+        return [{"apiVersion": self.api_version, "kind": "Workload", "metadata": about, "spec": changed}]
 
     def report(self, objects: Sequence[Manifest], readiness: Readiness) -> list[Manifest]:
         workload = self._workload(objects)

@@ -14,6 +14,13 @@ class Ungrouped:
     provider = "None"
     kinds: tuple[tuple[str, str], ...] = ()
     release_manager: str | None = None
+    is_queue = False
+
+    def waits_for_all(self, objects: Sequence[Manifest]) -> bool:
+        return self.provider != "None"
+
+    def renewed(self, objects: Sequence[Manifest], wanted: Sequence[Manifest]) -> list[Manifest]:
+        return []
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         return []

@@ -97,16 +97,21 @@ def test_topology_is_asked_of_kueue():
         ([], AdmissionState.WAITING, "no Workload"),
         ([workload()], AdmissionState.WAITING, "waiting for quota"),
         ([workload(condition("QuotaReserved", "False", message="no room"))], AdmissionState.WAITING, "no room"),
-        ([admitted()], AdmissionState.WAITING, "cannot read ResourceFlavor spot"),
+        ([admitted()], AdmissionState.ADMITTED, ""),
         ([admitted(), FLAVOR], AdmissionState.ADMITTED, ""),
         ([admitted(condition("Evicted", message="preempted by x")), FLAVOR], AdmissionState.EVICTED, "preempted by x"),
         ([workload(condition("Evicted"))], AdmissionState.WAITING, "waiting for quota"),
-        ([workload(condition("Finished"))], AdmissionState.WAITING, "finished"),
+        ([workload(condition("Finished"))], AdmissionState.SPENT, "finished"),
     ],
 )
 def test_what_kueue_says_decides_whether_pods_are_made(objects, state, words):
     found = kueue().admission(objects)
     assert found.state is state and words in found.message
+
+
+def test_a_flavor_that_is_not_there_is_said():
+    assert "cannot read ResourceFlavor spot" in kueue().admission([admitted()]).unplaceable
+    assert kueue().admission([admitted(), FLAVOR]).unplaceable == ""
 
 
 def test_admission_says_where_each_group_goes():

@@ -1,11 +1,11 @@
 """Prometheus metrics: names that dashboards use, labels without pods, series that go with their job."""
 
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.process.metrics import Metrics
-from rljob_operator.telling.job_metrics import JobFacts
+from rljob_operator.telling.job_metrics import JobFacts, JobMetrics
 from rljob_operator.vocabulary.key import Key
 
 JOB = Key("team-a", "job")
@@ -40,6 +40,26 @@ def test_a_job_s_series_follow_it_and_go_with_it() -> None:
     assert value(metrics, "rljob_restarts_total", **job, counted="false") == 1
     metrics.jobs.forget(JOB)
     assert not [labels for _, labels in samples(metrics) if ("rljob", "job") in labels]
+
+
+def test_a_job_that_ended_is_one_of_a_number_after_an_hour() -> None:
+    registry, now = CollectorRegistry(), [10_000.0]
+    jobs = JobMetrics(registry, lambda: now[0])
+    for number in range(3):
+        jobs.show(
+            Key("team-a", f"job-{number}"), JobFacts("Failed", {"Failed": "True"}, ended_timestamp_seconds=10_000.0)
+        )
+    jobs.show(JOB, JobFacts("Running"))
+    count = {"namespace": "team-a", "phase": "Failed"}
+    info = {"namespace": "team-a", "rljob": "job-0", "phase": "Failed"}
+    now[0] += 3599
+    assert (
+        registry.get_sample_value("rljob_info", info) == 1 and registry.get_sample_value("rljob_ended_jobs", count) == 3
+    )
+    now[0] += 1
+    assert registry.get_sample_value("rljob_info", info) is None
+    assert registry.get_sample_value("rljob_ended_jobs", count) == 3
+    assert b"job-0" not in generate_latest(registry) and b'rljob="job"' in generate_latest(registry)
 
 
 def test_failures_are_counted_by_cause_from_zero() -> None:

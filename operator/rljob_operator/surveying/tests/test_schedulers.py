@@ -4,6 +4,7 @@ from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS
 from rljob_operator.manifests.gang.volcano import Volcano
 from rljob_operator.manifests.tests.builders import make_context
+from rljob_operator.surveying.recent import Recent
 from rljob_operator.surveying.schedulers import Schedulers
 from rljob_operator.tests.fake_cluster import FakeCluster, names
 from rljob_operator.tests.world import Clock, World
@@ -14,7 +15,7 @@ HIGH = ("scheduling={provider: Kueue, priorityClassName: high}",)
 
 def priority_of(cluster, *overrides, labels=None):
     context = make_context(*overrides, labels=labels)
-    schedulers = Schedulers(cluster, lambda: {KUEUE})
+    schedulers = Schedulers(Recent(cluster, Clock()), lambda: {KUEUE})
     asyncio.run(schedulers.learn(context))
     spec = schedulers.choose(context).objects(context, 1)[0]["spec"]
     return spec.get("priorityClassRef", {}).get("name"), spec.get("priority")
@@ -37,7 +38,7 @@ def test_a_job_queues_without_its_priority_where_the_operator_may_not_look():
 
 def test_a_job_whose_scheduler_is_missing_waits_and_says_so():
     world = World()
-    schedulers = Schedulers(world.cluster, lambda: set())
+    schedulers = Schedulers(Recent(world.cluster, world.clock), lambda: set())
     world.select = schedulers.choose
     world.restart_operator()
     world.submit(scheduling={"provider": "Volcano"})

@@ -1,0 +1,237 @@
+"""What becomes of a job that waits in Kueue's queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, RLJOB, WORKLOAD_KUEUE
+from rljob_operator.manifests.gang.volcano import Volcano
+from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.surveying.recent import Recent
+from rljob_operator.surveying.schedulers import Schedulers
+from rljob_operator.tests.fake_queue import FakeQueue, let_in
+from rljob_operator.tests.world import KEY, TWO_PODS, World, running
+
+V1BETA1 = "kueue.x-k8s.io/v1beta1"
+
+
+class QueueWorld(World):
+    """With the real adapter of Kueue, whose scheduler is the test."""
+
+    def gangs(self) -> Gangs:
+        recent = Recent(self.cluster, self.clock)
+        schedulers = Schedulers(recent, lambda: {V1BETA1})
+        return Gangs(
+            self.cluster,
+            recent,
+            schedulers.choose,
+            schedulers.learn,
+            lambda: WORKLOAD_KUEUE,
+            lambda key: self.watched(key),
+        )
+
+    def label(self, **labels: str) -> None:
+        metadata = {
+            **self.job["metadata"],
+            "labels": {f"kueue.x-k8s.io/{k.replace('_', '-')}": v for k, v in labels.items()},
+        }
+        self.cluster.edit(RLJOB, KEY.namespace, KEY.name, metadata=metadata)
+        self.settle()
+
+    @property
+    def workload(self) -> Object:
+        found = self.cluster.peek(WORKLOAD_KUEUE, KEY.namespace, "rljob-small")
+        assert found is not None
+        return found
+
+    def admit(self, **assignment: Any) -> None:
+        conditions = [
+            {"type": each, "status": "True", "reason": "x", "lastTransitionTime": "2027-01-01T00:00:00Z"}
+            for each in ("QuotaReserved", "Admitted")
+        ]
+        admission = {"clusterQueue": "rl", "podSetAssignments": [{"name": "train", **assignment}]}
+        self.cluster.edit(
+            WORKLOAD_KUEUE, KEY.namespace, "rljob-small", status={"conditions": conditions, "admission": admission}
+        )
+        self.settle()
+
+
+@pytest.fixture
+def world() -> QueueWorld:
+    return QueueWorld()
+
+
+QUEUED: dict[str, Any] = {"scheduling": {"provider": "Kueue", "queue": "rl", "timeoutSeconds": 60}, **TWO_PODS}
+
+
+def test_job_that_waits_costs_one_read_a_look(world: QueueWorld) -> None:
+    world.submit(**QUEUED)
+    world.settle()
+    world.cluster.requests.clear()
+    for _ in range(10):
+        world.wait(6)
+    asked = [(verb, kind) for verb, kind, _ in world.cluster.requests]
+    assert set(asked) == {("get", "RLJob")}, asked
+
+
+def test_job_that_runs_asks_its_queue_nothing(world: QueueWorld) -> None:
+    world.submit(**QUEUED)
+    world.settle()
+    world.admit()
+    world.run_pods()
+    world.settle()
+    assert world.status.phase == "Running"
+    world.settle()
+    world.cluster.requests.clear()
+    for _ in range(6):
+        world.wait(10)
+    assert not [each for each in world.cluster.requests if each[1] == "Workload"], world.cluster.requests
+
+
+def test_queue_relabelled_while_waiting_is_followed_and_later_not(world: QueueWorld) -> None:
+    world.submit(**QUEUED)
+    world.settle()
+    assert world.workload["spec"]["queueName"] == "rl"
+    world.label(queue_name="other")
+    assert world.workload["spec"]["queueName"] == "other" and world.workload["spec"]["podSets"]
+    world.admit()
+    world.label(queue_name="third")
+    assert world.workload["spec"]["queueName"] == "other", "with quota a Workload keeps its queue"
+
+
+def test_priority_follows_the_spec(world: QueueWorld) -> None:
+    for name, value in (("low", 1), ("high", 1000)):
+        world.cluster.put(PRIORITY_CLASS, None, {"metadata": {"name": name}, "value": value})
+    scheduling = {**QUEUED["scheduling"], "priorityClassName": "low"}
+    world.submit(**{**QUEUED, "scheduling": scheduling})
+    world.settle()
+    assert (world.workload["spec"]["priorityClassName"], world.workload["spec"]["priority"]) == ("low", 1)
+    world.edit(scheduling={**scheduling, "priorityClassName": "high"})
+    world.settle()
+    assert (world.workload["spec"]["priorityClassName"], world.workload["spec"]["priority"]) == ("high", 1000)
+
+
+def test_job_whose_workload_is_deleted_does_not_run_without_quota(world: QueueWorld) -> None:
+    world.submit(**QUEUED)
+    world.settle()
+    world.admit()
+    world.run_pods()
+    world.settle()
+    world.cluster.remove(WORKLOAD_KUEUE, world.workload)
+    world.settle()
+    assert world.status.phase == "Suspending" and world.reason("QuotaReserved") == ("False", "QuotaPending")
+    world.wait(30)
+    assert world.status.phase == "Pending" and not world.pods
+    assert "admission" not in world.workload.get("status", {}), "it asks for quota again"
+    world.admit()
+    assert (world.status.attempt, world.status.restarts) == (2, 0)
+
+
+def test_watch_that_is_behind_takes_no_place_away(world: QueueWorld) -> None:
+    world.submit(**QUEUED)
+    world.settle()
+    world.admit()
+    world.run_pods()
+    world.settle()
+    world.watched = lambda key: []  # type: ignore[method-assign]
+    world.restart_operator()
+    world.settle()
+    assert world.status.phase == "Running"
+
+
+def test_half_a_gang_gives_its_places_back_unless_kueue_itself_places_it(world: QueueWorld) -> None:
+    world.submit(**QUEUED)
+    world.settle()
+    world.admit()
+    world.set_pod(world.pods[0], running(), node="node1")
+    world.wait(60)
+    assert world.reason("Scheduled") == ("False", "GangTimedOut")
+
+
+def test_pods_that_kueue_places_are_waited_for(world: QueueWorld) -> None:
+    world.submit(**QUEUED)
+    world.settle()
+    world.admit(topologyAssignment={"levels": []})
+    world.set_pod(world.pods[0], running(), node="node1")
+    world.wait(60)
+    assert world.status.phase == "Starting" and world.status.attempt == 1
+
+
+def test_flavor_that_cannot_be_read_keeps_pods_from_being_made_and_ends_none(world: QueueWorld) -> None:
+    world.submit(**QUEUED)
+    world.settle()
+    world.admit(flavors={"cpu": "spot"})
+    assert not world.pods and "cannot read ResourceFlavor spot" in world.condition("QuotaReserved").message
+
+
+def test_finished_workload_is_no_place_to_wait_in() -> None:
+    world = World(select=lambda context: FakeQueue())
+    world.submit()
+    world.settle()
+    first = world.cluster.all(WORKLOAD_KUEUE)[0]
+    world.cluster.edit(WORKLOAD_KUEUE, KEY.namespace, first["metadata"]["name"], status={"word": "Finished"})
+    world.settle()
+    world.wait(2)
+    (second,) = world.cluster.all(WORKLOAD_KUEUE)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    let_in(world.cluster, second)
+    world.settle()
+    assert world.status.phase == "Starting"
+
+
+def test_eviction_is_seen_though_the_profile_of_the_job_is_gone() -> None:
+    world = QueueWorld()
+    world.submit(**QUEUED)
+    world.settle()
+    world.admit()
+    world.run_pods()
+    world.settle()
+    world.rules = replace(world.rules, profiles={})
+    world.restart_operator()
+    world.settle()
+    assert world.status.phase == "Running", "what runs runs on"
+    evicted = {
+        "type": "Evicted",
+        "status": "True",
+        "reason": "Preempted",
+        "message": "preempted",
+        "lastTransitionTime": "2027-01-01T00:00:00Z",
+    }
+    status = world.workload["status"]
+    world.cluster.edit(
+        WORKLOAD_KUEUE, KEY.namespace, "rljob-small", status={**status, "conditions": [*status["conditions"], evicted]}
+    )
+    world.settle()
+    assert world.status.phase == "Suspending"
+    world.wait(60)
+    assert world.status.phase == "Pending" and not world.cluster.all(WORKLOAD_KUEUE)
+
+
+def test_pod_groups_are_not_asked_for_at_every_look() -> None:
+    world = World(select=lambda context: Volcano())
+    world.to_running()
+    world.settle()
+    assert world.cluster.all(POD_GROUP_VOLCANO)
+    world.cluster.requests.clear()
+    for _ in range(6):
+        world.wait(10)
+    assert not [each for each in world.cluster.requests if each[1] == "PodGroup"]
+
+
+def test_time_in_the_queue_of_a_gang_scheduler_does_not_count() -> None:
+    world = World(select=lambda context: Volcano())
+    world.submit(lifecycle={"pendingSeconds": 100}, **TWO_PODS)
+    world.settle()
+    world.wait(5000)
+    assert world.status.phase == "Starting"
+    for pod in world.pods:
+        world.set_pod(pod, {"phase": "Pending"}, node="node1")
+    world.settle()
+    world.wait(99)
+    assert world.status.phase == "Starting"
+    world.wait(1)
+    assert world.reason("Failed") == ("True", "PendingTimeout")

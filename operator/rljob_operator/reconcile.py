@@ -94,7 +94,7 @@ class Reconciler:
     async def _look(self, job: Job, memory: Memory) -> float | None:
         key = job.key
         situation, context = await self._surveyor.survey(job, memory)
-        decision = await self._decide(job, situation, context)
+        decision = await self._decide(job, memory, situation, context)
         await self._write(job, decision.status)
         self._teller.tell(job.subject, of_deeds(decision))
         again = await self._act(job, memory, context, situation.pods, decision)
@@ -105,14 +105,15 @@ class Reconciler:
             self._memories.pop(key, None)  # thousands of jobs that ended may stay, and are seldom looked at
         return again
 
-    async def _decide(self, job: Job, situation: Situation, context: JobContext | None) -> Decision:
+    async def _decide(self, job: Job, memory: Memory, situation: Situation, context: JobContext | None) -> Decision:
         """Before an attempt begins, what it needs is read, and that no pod of another is left."""
         decision = decide(situation)
         if context is None or decision.status.attempt <= situation.status.attempt:
             return decision
         refusal = await refusal_by_surroundings(self._cluster, context)
-        pods = await self._surveyor.list_pods(job) if situation.status.attempt else situation.pods
-        return decision if refusal is None and not pods else decide(replace(situation, refusal=refusal, pods=pods))
+        if situation.status.attempt:
+            situation = await self._surveyor.with_all_pods(job, situation, memory)
+        return decision if refusal is None and not situation.pods else decide(replace(situation, refusal=refusal))
 
     async def _write(self, job: Job, status: RLJobStatus) -> None:
         tell(self._metrics, job.key, job.status, status, job.body["metadata"]["creationTimestamp"], self._clock())

@@ -58,6 +58,8 @@ class PodFacts:
     """When its grace period is over.  None: nobody deletes it."""
     grace_seconds: int | None = None
     """How long that period is: a deletion may make it shorter, and nothing else."""
+    is_out_of_sight: bool = False
+    """Whether somebody took the label off by which it is found: it is there, and nobody but its name leads to it."""
     finalizers: tuple[str, ...] = ()
     """What must be taken off before it goes, by whoever put it on."""
     ended: Ended | None = None

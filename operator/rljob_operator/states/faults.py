@@ -80,6 +80,9 @@ def _of_pod(situation: Situation, pod: PodFacts) -> Fault | None:
         return _of_end(pod, pod.ended)
     if pod.num_buffer_restarts and not pod.is_done:
         return _of_buffer(pod)
+    if pod.is_out_of_sight:
+        message, deleted = f"somebody took label {keys.LABEL_JOB} off the pod", Reason.POD_DELETED
+        return Fault(deleted, pod.name, "", int(ExitCode.RETRY), message, disruption=str(deleted))
     if pod.ends_at is not None and not pod.is_done and not is_going(situation, pod):
         disruption = pod.disruption or "NodeLost" if pod.is_cut_off else pod.disruption or str(Reason.POD_DELETED)
         message = f"the pod is being deleted ({disruption})"

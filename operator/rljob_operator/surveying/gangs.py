@@ -78,26 +78,34 @@ class Gangs:
         self, context: JobContext, gang: Gang, attempt: int, is_watch_enough: bool = True
     ) -> list[Object]:
         """The live objects of the gang; one of somebody else that bears the name is none."""
-        watched = self._watched(Key(context.namespace, context.name)) if is_watch_enough and gang.is_queue else None
+        key = Key(context.namespace, context.name)
+        watched = self._of_watch(key) if is_watch_enough and gang.is_queue else None
         if watched is None:
             found = [
                 await self._cluster.get(kind_of(each), context.namespace, each["metadata"]["name"])
                 for each in gang.objects(context, attempt)
             ]
         else:
-            found = list(watched)
+            found = [*watched]
         objects = [each for each in found if each is not None and is_child_of(each, context.uid)]
         return objects + [each for each in await self._references(gang, objects) if each is not None]
 
     async def unplanned(self, key: Key, uid: str) -> Object | None:
         """What a job asked of its queue while it could be planned, where it no longer can and has no adapter to ask."""
-        kind, watched = self._workloads(), self._watched(key)
+        kind, watched = self._workloads(), self._of_watch(key)
         if kind is None:
             return None
         if watched is None:
             found = await self._cluster.get(kind, key.namespace, names.workload_name(key.name))
-            watched = () if found is None else (found,)
+            watched = [] if found is None else [found]
         return next((each for each in watched if is_child_of(each, uid)), None)
+
+    def _of_watch(self, key: Key) -> list[Object] | None:
+        """With their type, which items of a list need not say."""
+        kind, watched = self._workloads(), self._watched(key)
+        if kind is None or watched is None:
+            return None
+        return [{"apiVersion": kind.api_version, "kind": kind.kind, **each} for each in watched]
 
     async def _look_at_unplanned(self, job: Job, situation: Situation) -> Situation:
         workload, kind = await self.unplanned(job.key, job.uid), self._workloads()

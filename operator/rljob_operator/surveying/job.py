@@ -71,6 +71,8 @@ class Memory:
     """Of a generation of the spec, and labels, beside a running plan."""
     facts: dict[str, tuple[str, PodFacts]] = field(default_factory=dict)
     """Pod uid → its version and what was read off it."""
+    out_of_sight: set[str] = field(default_factory=set)
+    """Names of pods that no label leads to, and that are to go."""
     obstacle: Obstacle | None = None
     quiet_until: float = float("-inf")
     num_idle: int = 0

@@ -10,7 +10,7 @@ from typing import Protocol
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
-from rljob_operator.cluster.api import Cluster, pages
+from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kinds import CONFIG_MAP, POD
 from rljob_operator.manifests.context import JobContext
@@ -25,6 +25,9 @@ from rljob_operator.surveying.gangs import Gangs
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.vocabulary.key import Key
+
+_MAX_ASKED = 16
+"""A gang whose pods all vanish at once, a thousand perhaps, was deleted, and not relabelled pod by pod."""
 
 
 class ProgressSource(Protocol):
@@ -64,15 +67,39 @@ class Surveyor:
         )
         if situation.missing and job.status.pods_created_time and job.is_alive:
             # A cache may be behind; a pod is gone when the API server says so.
-            situation = replace(situation, pods=await self.list_pods(job))
+            situation = await self.with_all_pods(job, situation, memory)
             situation = replace(situation, departed=self._departed(job, situation.missing))
+        else:
+            situation = await self._with_hidden(job, situation, memory)
         situation = await self.gangs.look(job, context, situation)
         return replace(situation, progress=self._progress(job, situation)), context
 
-    async def list_pods(self, job: Job) -> tuple[PodFacts, ...]:
-        """The job's pods as the API server knows them now."""
+    async def with_all_pods(self, job: Job, situation: Situation, memory: Memory) -> Situation:
+        """The situation with the job's pods as the API server knows them now, whether or not their labels say so."""
+        situation = replace(situation, pods=await self._list_pods(job))
+        memory.out_of_sight |= set(self._unexplained(job, situation.missing))
+        return await self._with_hidden(job, situation, memory)
+
+    async def _list_pods(self, job: Job) -> tuple[PodFacts, ...]:
         listed = pages(self.cluster, POD, job.key.namespace, labels=f"{keys.LABEL_JOB}={job.key.name}")
         return tuple([pod_facts(pod) async for page in listed for pod in page.items if is_child_of(pod, job.uid)])
+
+    def _unexplained(self, job: Job, names: Iterable[str]) -> list[str]:
+        """Of missing pods those that may still run, as many as can be asked for one by one."""
+        seen = ((name, self.pods.departed(job.key, name)) for name in names)
+        return [name for name, pod in seen if pod is None or not _has_gone(pod)][:_MAX_ASKED]
+
+    async def _with_hidden(self, job: Job, situation: Situation, memory: Memory) -> Situation:
+        """The situation with the pods that are there though no label leads to them any more."""
+        found = {name: await self.cluster.get(POD, job.key.namespace, name) for name in sorted(memory.out_of_sight)}
+        known = {pod.name for pod in situation.pods}
+        hidden = [
+            replace(pod_facts(pod), is_out_of_sight=True)
+            for name, pod in found.items()
+            if pod is not None and name not in known and is_child_of(pod, job.uid)
+        ]
+        memory.out_of_sight = {pod.name for pod in hidden}
+        return replace(situation, pods=(*situation.pods, *hidden))
 
     def _departed(self, job: Job, names: Iterable[str]) -> Mapping[str, PodFacts]:
         seen = ((name, self.pods.departed(job.key, name)) for name in names)
@@ -120,6 +147,11 @@ class Surveyor:
             return None
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
         return self.progress.follow(job.key, f"{host}:{keys.PORT_WORKER_METRICS}")
+
+
+def _has_gone(pod: Object) -> bool:
+    """Whether what was last seen of a pod that is out of sight explains it: it was being deleted, or had ended."""
+    return "deletionTimestamp" in pod["metadata"] or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _situation(job: Job, accepted: Accepted | Refusal, context: JobContext | None, now: float) -> Situation:

@@ -147,10 +147,10 @@ def stray_pod(world: World, number: int) -> None:
 
 
 def relabel(world: World, number: int) -> None:
-    """A label that says which pod it is, of which the name says so too."""
+    """A label that says which pod it is, of which the name says so too, or by which it is found."""
     if world.pods:
         pod = world.pods[number % len(world.pods)]
-        label = ("rljob.dev/attempt", "rljob.dev/group")[number % 2]
+        label = ("rljob.dev/attempt", "rljob.dev/group", "rljob.dev/job")[number % 3]
         labels = {**pod["metadata"]["labels"], label: str(number)}
         world.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], metadata={**pod["metadata"], "labels": labels})
 

@@ -233,6 +233,21 @@ def test_stray_pod_of_an_old_attempt_goes_at_once(world: World) -> None:
     assert names(world.pods) == ["small-train-0-a2"] and world.status.phase == "Running"
 
 
+def test_pod_whose_label_somebody_takes_off_goes_before_the_next_attempt(world: World) -> None:
+    """It has the host name of the next one, and writes where that will."""
+    world.to_running(**TWO_PODS)
+    pod = world.pods[0]
+    labels = {name: value for name, value in pod["metadata"]["labels"].items() if name != "rljob.dev/job"}
+    world.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], metadata={**pod["metadata"], "labels": labels})
+    world.settle()
+    assert "took label rljob.dev/job off" in world.condition("Degraded").message
+    world.wait(3)
+    hidden = world.cluster.peek(POD, KEY.namespace, pod["metadata"]["name"])
+    assert hidden is not None and "deletionTimestamp" in hidden["metadata"] and world.status.attempt == 1
+    world.wait(2)
+    assert names(world.pods) == ["small-train-0-a2", "small-train-1-a2"] and world.status.counted_restarts == 0
+
+
 def test_plans_of_attempts_that_are_over_go(world: World) -> None:
     world.to_running()
     (first,) = names(world.cluster.all(CONFIG_MAP, KEY.namespace))

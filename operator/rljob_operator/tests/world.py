@@ -127,7 +127,8 @@ class World:
 
     def watched(self, key: Key) -> list[Object]:
         """Workloads as a watch that is never late tells of them."""
-        return self.cluster.all(WORKLOAD_KUEUE, key.namespace, f"rljob.dev/job={key.name}")
+        found = self.cluster.all(WORKLOAD_KUEUE, key.namespace, f"rljob.dev/job={key.name}")
+        return [{name: each[name] for name in ("metadata", "spec", "status") if name in each} for each in found]
 
     def heard(self, key: Key) -> int | None:
         """What a watch told of the job; once it is late, nothing newer than `late_since`."""

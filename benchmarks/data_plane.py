@@ -27,7 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,15 +95,21 @@ class Cases:
     def __init__(self, names: Sequence[str], place: str, peers_process: Any, budget: float) -> None:
         self._names, self._place, self._peers, self._budget = names, place, peers_process, budget
 
+    @staticmethod
+    @contextlib.contextmanager
+    def of(options: argparse.Namespace, names: Sequence[str], place: str, cases: Sequence[Case]) -> Iterator[Cases]:
+        """Ready for some systems and for cases of this size."""
+        theirs = [name for name in names if name in peers.NAMES]
+        with peers.running(theirs, options.ranks, place, max(case.num_bytes for case in cases)) as process:
+            yield Cases(names, place, process, options.seconds)
+
     def measure(self, case: Case) -> list[Course]:
-        """All systems in turn; when their memory would not do for all at once, one after the other."""
+        """All systems in turn."""
         with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rljob-") as directory:
             source = Path(directory) / "rows.npy"
             rows.make(case, source)
-            expected = rows.Expected(case, source)
             names = [name for name in self._names if self._is_here(name, case)]
-            together = [names] if case.num_bytes < LARGE else [[name] for name in names]
-            return [course for some in together for course in self._in_turn(some, case, source, expected)]
+            return self._in_turn(names, case, source, rows.Expected(case, source)) if names else []
 
     def _in_turn(self, names: Sequence[str], case: Case, source: Path, expected: rows.Expected) -> list[Course]:
         with contextlib.ExitStack() as stack:
@@ -128,6 +134,22 @@ class Cases:
         if name in ceilings.WAYS:
             return ceilings.Ceiling(name, case, source)
         return Ours(case, self._place, source) if name == Ours.name else peers.Peer(name, case, source, self._peers)
+
+
+def measured(options: argparse.Namespace, place: str, cases: Sequence[Case]) -> Iterator[tuple[Case, list[Course]]]:
+    """All systems at once; when their memory would not do for that, each alone."""
+    small = [case for case in cases if case.num_bytes < LARGE]
+    if small:
+        with Cases.of(options, options.systems, place, small) as here:
+            for case in small:
+                yield case, here.measure(case)
+    for case in cases:
+        if case not in small:
+            courses = []
+            for name in options.systems:
+                with Cases.of(options, [name], place, [case]) as here:
+                    courses += here.measure(case)
+            yield case, courses
 
 
 HEADS = ("system", "put", "get", "copy", "round trip", "p95", "GB/s", "÷ rljob", "read", "CPU s", "MB sent", "turns")
@@ -182,13 +204,10 @@ def main() -> None:
     text = [f"Load {os.getloadavg()[0]:.1f} at the start; {' '.join(sys.argv[1:]) or 'no arguments'}."]
     print(text[0])
     for place in map(PLACES.__getitem__, options.places):
-        theirs = [name for name in options.systems if name in peers.NAMES]
-        with peers.running(theirs, options.ranks, place, max(case.num_bytes for case in cases)) as process:
-            here = Cases(options.systems, place, process, options.seconds)
-            for case in cases:
-                lines = ["", f"### {place}, {case}", "", *table(here.measure(case))]
-                print("\n".join(lines), flush=True)
-                text += lines
+        for case, courses in measured(options, place, cases):
+            lines = ["", f"### {place}, {case}", "", *table(courses)]
+            print("\n".join(lines), flush=True)
+            text += lines
     print(f"\n{time.monotonic() - begin:.0f} s in all")
     if options.write:
         docs_section.write("data plane", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,11 +50,21 @@ class Turn:
 def take_turn(system: System, step: int) -> tuple[Turn, list[list[float]]]:
     """Put, get, copy out and read once; what was read as sums. The rows are not released."""
     numbers = [number for group in system.processes().values() for number in group]
-    cpu, wire = sum(map(cpu_seconds, numbers)), loopback_bytes()
+    before, wire = cpu_of(numbers), loopback_bytes()
     put, get, copy = (span(system.tell(action, step)) for action in ("put", "get", "copy"))
-    cpu, wire = sum(map(cpu_seconds, numbers)) - cpu, loopback_bytes() - wire
+    after, wire = cpu_of(numbers), loopback_bytes() - wire
+    cpu = sum(after[number] - before[number] for number in after)
     answers = system.tell("read", step)
     return Turn(put, get, copy, span(answers), cpu, wire), [answer["found"] for answer in answers]
+
+
+def cpu_of(processes: Sequence[int]) -> dict[int, float]:
+    """Of those that are still there: Ray ends workers that have nothing to do."""
+    found = {}
+    for number in processes:
+        with contextlib.suppress(OSError):
+            found[number] = cpu_seconds(number)
+    return found
 
 
 def span(answers: Sequence[Mapping[str, Any]]) -> float:
@@ -71,7 +82,8 @@ def reset_peaks(system: System) -> None:
     """Peak memory counts from now on (proc(5), clear_refs)."""
     for group in system.processes().values():
         for number in group:
-            Path(f"/proc/{number}/clear_refs").write_text("5")
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{number}/clear_refs").write_text("5")
 
 
 def peaks(system: System) -> dict[str, int]:
@@ -80,5 +92,8 @@ def peaks(system: System) -> dict[str, int]:
 
 
 def peak_bytes(process: int) -> int:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    """0 for a process that has ended."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+    return 0

@@ -80,7 +80,9 @@ class PolicyObjective:
         names += [IMPORTANCE_WEIGHTS] * has_importance_weights + [ROW_WEIGHTS] * has_row_weights
         self.columns: tuple[str, ...] = tuple(dict.fromkeys([*names, *reads]))
         full_kl = {"full_kl"} if kl is not None and kl.estimator is None else set()
-        self.outputs: frozenset[str] = frozenset({"log_probs", "entropy", *full_kl})
+        # a gradient through entropies that no term has doubles the work on the last layer
+        entropy = "entropy" if "entropy" in self._terms else "entropy_figure"
+        self.outputs: frozenset[str] = frozenset({"log_probs", entropy, *full_kl})
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators of one mini-batch, by term. batch: its rows, with `columns`."""

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.linear_log_probs import EntropyUse
+from rljob_worker.engines.models.last_layer import Wanted
 from rljob_worker.engines.packing import PackedRows, pack
-from rljob_worker.engines.token_log_probs import token_log_probs
 from rljob_worker.engines.varlen_attention import PackedLayout
 from rljob_worker.errors import BadData
 
@@ -68,10 +69,18 @@ def response_logits(model: torch.nn.Module, rows: MicroBatch) -> torch.Tensor:
 
 
 def response_log_probs(
-    model: torch.nn.Module, rows: MicroBatch, temperature: float, *, with_entropy: bool = False
+    model: torch.nn.Module, rows: MicroBatch, temperature: float, *, entropy: EntropyUse = "None"
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probs [responses] of the response tokens, and the entropy of the distributions they came from."""
-    return token_log_probs(response_logits(model, rows), rows.targets, temperature, with_entropy=with_entropy)
+    """Log-probs [responses] of the response tokens, and the entropy of the distributions they came from; logits never
+    exist for all of them."""
+    log_probs, entropies = model(
+        input_ids=rows.token_ids,
+        position_ids=rows.positions,
+        use_cache=False,
+        attention_layout=rows.layout,
+        wanted=Wanted(rows.predicts, rows.targets, temperature, entropy),
+    )
+    return log_probs, entropies
 
 
 def response_columns(

@@ -71,7 +71,8 @@ class TokenBatch:
     log_probs: torch.Tensor
     """[tokens], differentiable: log-probability of each response token at the temperature. NaN from a critic."""
     entropy: torch.Tensor | None
-    """[tokens], differentiable: entropy of the distribution each token was drawn from; None unless asked for."""
+    """[tokens]: entropy of the distribution each token was drawn from; differentiable where `entropy` was asked for,
+    not where only `entropy_figure` was; None otherwise."""
     values: torch.Tensor | None
     """[tokens], differentiable: the critic's value of the state before each token; None unless asked for. Never
     scaled by the temperature."""
@@ -94,7 +95,7 @@ class Objective(Protocol):
     """Columns of the batch it reads, beyond `prompt_ids` and `response_ids`. A ragged one has one value per response
     token."""
     outputs: frozenset[str]
-    """Model outputs it needs, of {"log_probs", "entropy", "values", "full_kl"}."""
+    """Model outputs it needs, of {"log_probs", "entropy", "entropy_figure", "values", "full_kl"}."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators for one mini-batch. The engine sums them over the data-parallel ranks, once per

@@ -18,6 +18,7 @@ from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, shard, world_size
 from rljob_worker.engines.full_kl import full_kl
+from rljob_worker.engines.linear_log_probs import EntropyUse
 from rljob_worker.engines.mesh import ProcessMesh, alone
 from rljob_worker.engines.mesh_ranks import SHARDS
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs, response_logits
@@ -211,12 +212,13 @@ class FSDPEngine:
             values = self._values(rows)
             return _Outputs(torch.full_like(values.detach(), torch.nan), values=values)
         assert "values" not in names, "values were asked of a policy"
-        logits = response_logits(self.model, rows)
         temperature = self.settings.temperature
-        log_probs, entropy = token_log_probs(logits, rows.targets, temperature, with_entropy="entropy" in names)
         if "full_kl" not in names:
-            return _Outputs(log_probs, entropy)
+            return _Outputs(*response_log_probs(self.model, rows, temperature, entropy=_entropy_use(names)))
         assert reference is not None, "the whole divergence was asked for without a reference"
+        logits = response_logits(self.model, rows)
+        with_entropy = _entropy_use(names) != "None"
+        log_probs, entropy = token_log_probs(logits, rows.targets, temperature, with_entropy=with_entropy)
         with torch.no_grad():
             ref_logits = response_logits(reference.model, rows)
         return _Outputs(log_probs, entropy, full_kl=full_kl(logits, ref_logits, temperature))
@@ -231,3 +233,9 @@ class FSDPEngine:
             attention_layout=rows.layout,
         )
         return values if values.dtype == torch.float64 else values.float()
+
+
+def _entropy_use(names: frozenset[str]) -> EntropyUse:
+    if "entropy" in names:
+        return "Loss"
+    return "Figure" if "entropy_figure" in names else "None"

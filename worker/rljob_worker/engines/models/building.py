@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 
 from rljob_worker.engines.models.configs import model_config
+from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.models.value_model import ValueModel
 from rljob_worker.engines.models.weight_files import WeightFiles
 from rljob_worker.engines.rms_norm import replace_rms_norms
@@ -74,6 +75,8 @@ def give_memory(model: torch.nn.Module, device: torch.device) -> None:
 def _build(auto: type, path: str, dtype: torch.dtype) -> PreTrainedModel:
     config = model_config(path)
     model: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+    if isinstance(model, GenerationMixin):  # a policy; a backbone alone has no last layer
+        fuse_last_layer(model)
     return model.eval()
 
 

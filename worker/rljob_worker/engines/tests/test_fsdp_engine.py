@@ -47,6 +47,12 @@ def exported_critic(directory: Path) -> FSDPEngine:
     return FSDPEngine(model, SETTINGS, CPU, files=WeightFiles.find(str(directory)))
 
 
+def load_weights_of(engine: FSDPEngine, directory: Path) -> torch.nn.Module:
+    """The same model as a reference and a rollout engine hold it: kept in the precision of the job."""
+    engine.export(directory / "of-engine")
+    return load_policy(str(directory / "of-engine"), torch.bfloat16, CPU)
+
+
 def weights_of(engine: FSDPEngine) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in engine.weights(dtype=engine.settings.master_dtype)}
 
@@ -157,6 +163,13 @@ def test_bfloat16_trains_float32_weights(tmp_path: Path) -> None:
     np.testing.assert_allclose(engine.log_probs(batch).values, exact.log_probs(batch).values, atol=0.05)
     assert engine.update(batch, PolicyGradient())["update/skipped_total"].value == 0
     assert largest_difference(before, weights_of(engine)) > 0
+
+
+def test_in_bfloat16_an_actor_is_its_own_reference_bit_for_bit(tmp_path: Path) -> None:
+    batch = a_batch([5, 1, 9, 3])
+    actor = policy(tmp_path, precision="BFloat16")
+    reference = FSDPEngine(load_weights_of(actor, tmp_path), TrainSettings(temperature=0.8, trainable=False), CPU)
+    assert np.array_equal(actor.log_probs(batch).values, reference.log_probs(batch).values)
 
 
 @pytest.mark.parametrize("build", [policy, critic])

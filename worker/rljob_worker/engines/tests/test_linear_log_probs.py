@@ -1,0 +1,107 @@
+"""The fused last layer against autograd on whole logits, in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rljob_worker.engines import linear_log_probs as room
+from rljob_worker.engines.linear_log_probs import linear_log_probs
+
+TOKENS, HIDDEN, VOCABULARY = 7, 5, 11
+
+
+def layer(*, with_bias: bool) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Leaves (hidden, weight and perhaps bias), and targets of which two are one word."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(TOKENS, HIDDEN), (VOCABULARY, HIDDEN)] + [(VOCABULARY,)] * with_bias
+    leaves = [torch.randn(shape, dtype=torch.float64, generator=generator, requires_grad=True) for shape in shapes]
+    return leaves, torch.tensor([3, 10, 0, 3, 5, 1, 9])
+
+
+def whole(
+    leaves: list[torch.Tensor], targets: torch.Tensor, temperature: float, cap: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = torch.nn.functional.linear(*leaves)
+    logits = logits if cap is None else cap * torch.tanh(logits / cap)
+    distribution = torch.log_softmax(logits / temperature, -1)
+    return distribution.gather(-1, targets[:, None])[:, 0], -(distribution.exp() * distribution).sum(-1)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("cap", [None, 1.5])
+@pytest.mark.parametrize("rows_at_once", [1, 3, 100])
+def test_values_and_gradients_are_those_of_whole_logits(
+    monkeypatch: pytest.MonkeyPatch, with_bias: bool, cap: float | None, rows_at_once: int
+) -> None:
+    monkeypatch.setattr(room, "CHUNK_ELEMENTS", rows_at_once * VOCABULARY)
+    (leaves, targets), weights = layer(with_bias=with_bias), torch.linspace(-1, 2, TOKENS, dtype=torch.float64)
+    expected = whole(leaves, targets, 0.7, cap)
+    bias = leaves[2] if with_bias else None
+    found = linear_log_probs(leaves[0], leaves[1], bias, targets, 0.7, cap=cap, entropy="Loss")
+    gradients = []
+    for log_probs, entropy in (expected, found):
+        assert entropy is not None
+        gradients.append(torch.autograd.grad((weights * log_probs + weights.flip(0) * entropy).sum(), leaves))
+    for mine, theirs in zip((*found, *gradients[1]), (*expected, *gradients[0]), strict=True):
+        assert mine is not None
+        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
+
+
+def test_an_entropy_that_is_a_figure_has_no_gradient_and_one_that_nobody_wants_is_not_there() -> None:
+    leaves, targets = layer(with_bias=False)
+    log_probs, entropy = linear_log_probs(leaves[0], leaves[1], None, targets, 1.0, entropy="Figure")
+    assert entropy is not None and not entropy.requires_grad
+    torch.testing.assert_close(entropy, whole(leaves, targets, 1.0, None)[1])
+    gradients = torch.autograd.grad(log_probs.sum(), leaves)
+    expected = torch.autograd.grad(whole(leaves, targets, 1.0, None)[0].sum(), leaves)
+    torch.testing.assert_close(gradients, expected)
+    assert linear_log_probs(leaves[0], leaves[1], None, targets, 1.0)[1] is None
+
+
+class Largest(torch.overrides.TorchFunctionMode):
+    """Elements of the largest tensor that any function gave while this was on."""
+
+    elements = 0
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        out = function(*arguments, **(options or {}))
+        if isinstance(out, torch.Tensor):
+            self.elements = max(self.elements, out.numel())
+        return out
+
+
+def test_no_tensor_has_a_word_for_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "CHUNK_ELEMENTS", 2 * VOCABULARY)
+    leaves, targets = layer(with_bias=False)
+    with Largest() as largest:
+        log_probs, entropy = linear_log_probs(leaves[0], leaves[1], None, targets, 0.7, entropy="Loss")
+        assert entropy is not None
+        (log_probs + entropy).sum().backward()
+    # 7 x 11 logits would be 77; the weight and its gradient have 11 x 5 = 55
+    assert 22 <= largest.elements <= 55
+    assert leaves[1].grad is not None
+
+
+def test_a_frozen_layer_gets_no_gradient_and_passes_one_on() -> None:
+    (hidden, weight), targets = layer(with_bias=False)
+    log_probs, _ = linear_log_probs(hidden, weight.detach(), None, targets, 0.7)
+    log_probs.sum().backward()
+    expected = torch.autograd.grad(whole([hidden, weight], targets, 0.7, None)[0].sum(), hidden)
+    torch.testing.assert_close(hidden.grad, expected[0])
+
+
+def test_in_bfloat16_gradients_of_chunks_are_added_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "CHUNK_ELEMENTS", VOCABULARY)
+    (hidden, weight), targets = layer(with_bias=False)
+    low = [leaf.detach().bfloat16().requires_grad_() for leaf in (hidden, weight)]
+    log_probs, _ = linear_log_probs(*low, None, targets, 1.0)
+    assert log_probs.dtype == torch.float32
+    log_probs.sum().backward()
+    exact = [leaf.detach().double().requires_grad_() for leaf in low]
+    expected = torch.autograd.grad(whole(exact, targets, 1.0, None)[0].sum(), exact)
+    for mine, theirs in zip(low, expected, strict=True):
+        assert mine.grad is not None and mine.grad.dtype == torch.bfloat16
+        torch.testing.assert_close(mine.grad.double(), theirs, atol=0.05, rtol=0.02)

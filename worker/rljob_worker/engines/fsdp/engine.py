@@ -16,7 +16,7 @@ from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.fsdp.full_tensors import BUCKET_BYTES, full_tensors, tensors_at
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
-from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, shard, world_size
+from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard, world_size
 from rljob_worker.engines.full_kl import full_kl
 from rljob_worker.engines.linear_log_probs import EntropyUse
 from rljob_worker.engines.mesh import ProcessMesh, alone
@@ -70,6 +70,7 @@ class FSDPEngine:
         self.model = shard(model.eval().requires_grad_(settings.trainable), settings, device, self.group)
         if files is not None:
             files.fill(self.model)
+        self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)
         self.optimizer = ShardedAdamW(dict(model.named_parameters()), settings) if settings.trainable else None
 
@@ -94,7 +95,8 @@ class FSDPEngine:
         metrics: list[dict[str, Scalar]] = []
         losses: list[torch.Tensor] = []
         for index in range(num_runs):
-            hold_gradients(self.model, last=index == num_runs - 1, keep_weights=self.device.type == "cpu")
+            last = index == num_runs - 1
+            hold_gradients(self.model, held=self._held, last=last, keep_weights=self.device.type == "cpu")
             with watch.phase("forward"):
                 if index < len(runs):
                     loss, found = self._loss(batch, runs[index], objective, counts, reference)

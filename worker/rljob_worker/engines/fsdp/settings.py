@@ -33,6 +33,11 @@ class TrainSettings:
     activation_checkpointing: bool = False
     min_unit_bytes: int = 32 << 20
     """Layers are gathered and reduced together up to this size, in bytes."""
+    held_bytes: int = 1 << 30
+    """Up to this size of a model its gradients, and on a CPU its weights, stay whole on every rank between the
+    micro-batches of a step: one reduction for all of them. A larger model is reduced and sharded after each, so that a
+    rank never has more of it whole than the layers at work; that costs a reduction of all gradients, and on a CPU the
+    gathering of all weights, for every further micro-batch."""
 
     @property
     def master_dtype(self) -> torch.dtype:

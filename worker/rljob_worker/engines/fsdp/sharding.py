@@ -29,8 +29,8 @@ def shard(
         reduce_dtype=settings.master_dtype if settings.is_mixed else None,
     )
     mesh = DeviceMesh.from_group(group if group is not None else single_rank_group(), device.type)
-    # host memory is cheaper than the loopback: on CPU weights stay whole between forward and backward
-    reshard = device.type != "cpu"
+    # host memory is cheaper than the loopback: on CPU weights of a model that is not large stay whole between the two
+    reshard = device.type != "cpu" or not is_held(model, settings)
     for unit in layer_units(model, layers, settings.min_unit_bytes):
         fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
@@ -88,13 +88,18 @@ def fsdp_units(model: torch.nn.Module) -> list[FSDPModule]:
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
-def hold_gradients(model: torch.nn.Module, *, last: bool, keep_weights: bool) -> None:
-    """Before each micro-batch: gradients add up locally until the last one reduces them. Weights may stay gathered
-    until then, for the price of their memory."""
+def is_held(model: torch.nn.Module, settings: TrainSettings) -> bool:
+    """Whether a model may be whole on every rank between micro-batches."""
+    return _nbytes(model) <= settings.held_bytes
+
+
+def hold_gradients(model: torch.nn.Module, *, held: bool, last: bool, keep_weights: bool) -> None:
+    """Before each micro-batch. held: gradients add up locally until the last one reduces them, and weights may stay
+    gathered until then; else every micro-batch reduces its own onto the shards."""
     if isinstance(model, FSDPModule):
-        model.set_is_last_backward(last)
-        model.set_requires_gradient_sync(last)
-        model.set_reshard_after_backward(last or not keep_weights)
+        model.set_is_last_backward(last or not held)
+        model.set_requires_gradient_sync(last or not held)
+        model.set_reshard_after_backward(last or not (held and keep_weights))
 
 
 def free_gathered_weights(model: torch.nn.Module) -> None:

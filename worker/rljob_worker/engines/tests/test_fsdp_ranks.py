@@ -43,6 +43,7 @@ RECOMPUTING = TrainSettings(
     max_grad_norm=0.5,
     activation_checkpointing=True,
 )
+REDUCING = replace(EXACT, held_bytes=0)
 MIXED = TrainSettings(precision="BFloat16", learning_rate=1e-2, tokens_per_micro_batch=30)
 
 # rows per rank of three mini-batches: uneven, one rank without rows, and a rank whose only row is empty
@@ -62,6 +63,7 @@ def train_all(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
     return {
         "exact": train(rank, path, EXACT, checkpoint),
         "recomputing": train(rank, path, RECOMPUTING, None),
+        "reducing": train(rank, path, REDUCING, None),
         "mixed": train(rank, path, MIXED, None),
     }
 
@@ -184,6 +186,17 @@ def test_ranks_write_files_side_by_side(workplace: dict[str, Any]) -> None:
     assert len(files) > 3 and files[0] == f"model-00001-of-{len(files):05d}.safetensors"
     stock = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64)
     assert_close(dict(stock.named_parameters()), workplace["two"][0]["weights"], 0.0)
+
+
+def test_a_model_that_is_reduced_after_every_micro_batch_learns_the_same(workplace: dict[str, Any]) -> None:
+    one, two = workplace["one"], workplace["reducing"]
+    for index in range(7):
+        assert summed(two, index, "update/micro_batches") > 1 or index in (2, 6)
+        assert summed(two, index, "update/gradient_norm") == pytest.approx(
+            summed(one, index, "update/gradient_norm"), abs=1e-10
+        )
+    assert_close(two[0]["weights"], one[0]["weights"], 1e-10)
+    assert [rank["skipped"] for rank in two] == [True, True]
 
 
 def test_recomputing_and_mixed_precision_run_on_two_ranks(workplace: dict[str, Any]) -> None:

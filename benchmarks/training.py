@@ -1,0 +1,158 @@
+"""What the update costs in memory and time: logits of a real vocabulary, fused and not, and one step over ranks.
+
+    python benchmarks/training.py logits [--tokens 600 1500] [--vocabulary 151936] [--hidden 256]
+    python benchmarks/training.py ranks [--ranks 1 2 4] [--hidden 768] [--layers 8] [--held 0]
+
+Every line is measured in processes of its own. Memory is what a process took at its peak beyond what it had before, in
+MiB of the resident set without files and shared memory (RssAnon, sampled every few milliseconds). `logits`: log-probs
+and entropies as a figure, forward and backward, of one micro-batch; the unfused twin makes whole logits. `ranks`: two
+updates of several micro-batches; peak and what is left afterwards (weights and optimizer), for each rank. `--held`:
+largest model in MiB whose gradients stay whole between micro-batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transformers import Qwen3Config
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.linear_log_probs import linear_log_probs
+from rljob_worker.engines.models import random_policy
+from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all, run_ranks
+from rljob_worker.engines.token_log_probs import token_log_probs
+
+MIB = 1 << 20
+
+
+def resident() -> int:
+    """Bytes that are this process's alone."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+class Peak:
+    """The most a block took beyond what there was, in bytes."""
+
+    beyond = 0
+
+
+@contextmanager
+def watched() -> Iterator[Peak]:
+    peak, before, ended = Peak(), resident(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.002):
+            peak.beyond = max(peak.beyond, resident() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def logits(_rank: int, fused: bool, tokens: int, hidden: int, vocabulary: int) -> tuple[float, float]:
+    """Peak MiB and CPU seconds of one forward and backward."""
+    states = torch.randn(tokens, hidden, requires_grad=True)
+    weight = torch.randn(vocabulary, hidden).mul_(0.02).requires_grad_()
+    targets = torch.randint(vocabulary, (tokens,))
+    with watched() as peak:
+        started = time.process_time()
+        if fused:
+            log_probs, _ = linear_log_probs(states, weight, None, targets, 1.0, entropy="Figure")
+        else:
+            log_probs, _ = token_log_probs(F.linear(states, weight), targets, 1.0, with_entropy=True)
+        log_probs.sum().backward()
+        seconds = time.process_time() - started
+    return peak.beyond / MIB, seconds
+
+
+def update(rank: int, path: str, num_ranks: int, held: int) -> tuple[float, float]:
+    """MiB at the peak of two updates and after them, weights and optimizer included."""
+    settings = TrainSettings(tokens_per_micro_batch=256, held_bytes=held * MIB)
+    with watched() as peak:
+        before = resident()
+        engine = FSDPEngine(random_policy(path, torch.float32, 0), settings, torch.device("cpu"), mesh_of_all())
+        for _ in range(2):
+            engine.update(rows(rank, num_ranks), PolicyGradient())
+        left = resident() - before
+    return peak.beyond / MIB, left / MIB
+
+
+def rows(rank: int, num_ranks: int) -> Batch:
+    """This rank's part of 32 rows of 64 tokens."""
+    rng, count = np.random.default_rng(rank), 32 // num_ranks
+    tokens = [Column.ragged([rng.integers(2, 1000, length) for _ in range(count)]) for length in (16, 48)]
+    columns = {
+        "prompt_ids": tokens[0],
+        "response_ids": tokens[1],
+        "advantages": Column.from_lengths(rng.normal(size=48 * count), [48] * count),
+        "weight": Column.fixed(np.ones(count)),
+    }
+    return Batch.build(np.arange(count), np.arange(count), columns, tokens[0].lengths + tokens[1].lengths)
+
+
+def show_logits(options: argparse.Namespace, folder: Path) -> None:
+    print(f"vocabulary {options.vocabulary}, hidden {options.hidden}, float32")
+    for tokens in options.tokens:
+        for fused in (False, True):
+            shape = (tokens, options.hidden, options.vocabulary)
+            ((peak, seconds),) = run_ranks(1, logits, folder / f"{tokens}-{fused}", fused, *shape)
+            print(
+                f"{tokens:6} tokens  {'fused' if fused else 'whole':6} {peak:8.0f} MiB  {seconds:6.2f} CPU s",
+                flush=True,
+            )
+
+
+def show_ranks(options: argparse.Namespace, folder: Path) -> None:
+    heads = options.hidden // 64
+    config = Qwen3Config(
+        hidden_size=options.hidden,
+        intermediate_size=3 * options.hidden,
+        num_hidden_layers=options.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=64,
+        vocab_size=8192,
+        tie_word_embeddings=True,
+    )
+    config.save_pretrained(folder / "model")
+    for ranks in options.ranks:
+        found = run_ranks(ranks, update, folder / str(ranks), str(folder / "model"), ranks, options.held)
+        peaks, left = zip(*found, strict=True)
+        print(
+            f"{ranks} ranks  peak {max(peaks):6.0f} MiB  afterwards {max(left):6.0f} MiB  (the largest rank)",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["logits", "ranks"])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[600, 1500])
+    parser.add_argument("--vocabulary", type=int, default=151_936)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--held", type=int, default=0)
+    options = parser.parse_args()
+    parts: dict[str, Callable[[argparse.Namespace, Path], None]] = {"logits": show_logits, "ranks": show_ranks}
+    with tempfile.TemporaryDirectory() as folder:
+        parts[options.part](options, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -214,3 +214,20 @@ def test_rows_in_no_order_of_their_groups_are_read_right_too():
 def test_the_index_of_a_batch_is_its_three_numbers():
     index = make_batch([4, 7], [[1], [2, 3]]).index
     assert (index.row_ids.tolist(), index.group_ids.tolist(), index.num_tokens.tolist()) == ([4, 7], [2, 3], [1, 2])
+
+
+def test_a_join_keeps_ids_and_knows_its_columns():
+    joined = Batch.join([make_batch([4, 7], [[1], [2]]), Batch.build([4, 7], [2, 3], {"x": Column.fixed([1.0, 2.0])})])
+    assert (joined.row_ids.tolist(), joined.group_ids.tolist()) == ([4, 7], [2, 3])
+    assert "x" in joined and "y" not in joined
+
+
+def test_bytes_of_a_batch_are_those_of_its_index_and_columns():
+    assert Batch.build([1, 2], [0, 1], {"x": Column.fixed([1.0, 2.0], "float64")}).nbytes == 3 * 16 + 16
+
+
+def test_two_rows_are_in_order_too_and_lengths_add_up():
+    with pytest.raises(AssertionError, match="ascend"):
+        Batch.build([2, 1], [0, 0], {})
+    with pytest.raises(AssertionError, match="add up"):
+        Column.from_lengths([1, 2, 3], [1, 1])

@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,10 @@ def test_rows_are_taken_together():
 def test_order_is_by_row_and_leaves_equals_as_they_came():
     index = index_of([8, 2, 8, 5])
     assert index.order().tolist() == [1, 3, 0, 2]
+
+
+def test_many_rows_that_come_twice_stay_as_they_came():
+    assert index_of([7, 3] * 50).order().tolist() == [*range(1, 100, 2), *range(0, 100, 2)]
 
 
 def test_every_source_learns_where_its_rows_went():
@@ -56,6 +61,11 @@ def test_parts_bring_a_group_once_to_its_head():
     targets = [np.array([1]), np.array([0, 3]), np.array([2])]
     runs = index.merged_groups([groups_of([0]), groups_of([0, 1]), groups_of([1])], targets)
     assert [(run.source.tolist(), run.target.tolist()) for run in runs] == [([0], [0]), ([1], [2]), ([], [])]
+
+
+def test_every_part_says_where_its_rows_went():
+    with pytest.raises(ValueError, match="zip"):
+        groups_of([0, 1]).merged_groups([groups_of([0]), groups_of([1])], [np.array([0])])
 
 
 def test_the_names_of_the_columns_are_those_of_every_edge():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
@@ -105,16 +105,16 @@ def test_an_empty_model_has_buffers_but_no_memory_for_parameters(tmp_path: Path)
     torch.nn.Linear(1, 1).weight.sum().item()  # what is made afterwards is real
 
 
-class Copied(TorchDispatchMode):
+class Copied(TorchFunctionMode):
     """Elements that were copied while this was on. Slices of a mapped file are none until then."""
 
     def __init__(self) -> None:
         super().__init__()
         self.elements = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.copy_.default:
+        if func is torch.Tensor.copy_:
             self.elements += out.numel()
         return out
 

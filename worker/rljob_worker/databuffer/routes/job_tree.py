@@ -85,9 +85,16 @@ class JobTree:
 
     def reaches(self, host: Host, positions: Sequence[int]) -> bool:
         """Whether `host`, or a host below it, is at one of `positions`, which ascend."""
-        first, last = self.position(host), self.position(host) + 1
+        return self._num_within(host, positions) > 0
+
+    def covers(self, host: Host, positions: Sequence[int]) -> bool:
+        """Whether all of them are `host`'s, or of hosts below it."""
+        return self._num_within(host, positions) == len(positions)
+
+    def _num_within(self, host: Host, positions: Sequence[int]) -> int:
+        """How many of them, level by level."""
+        found, first, last = 0, self.position(host), self.position(host) + 1
         while first < self.size:
-            if bisect_left(positions, first) < bisect_left(positions, last):
-                return True
+            found += bisect_left(positions, last) - bisect_left(positions, first)
             first, last = first * self.fan_out + 1, last * self.fan_out + 1
-        return False
+        return found

@@ -205,12 +205,12 @@ class DataBuffer:
         )
 
     def _layout(self, route: StageRoute) -> tuple[Topic, Told]:
-        """Layouts of an edge: up from its producers, and down to both ends."""
+        """Layouts of an edge: merged on their way up from its producers, then told both ends."""
         name = layout_topic(route.name)
         sources = tuple(sorted({self.shape.position(host) for host in route.producer_hosts}))
         audience = tuple(sorted({self.shape.position(host) for host in route.hosts}))
         members = frozenset(route.parts_on(self.here))
-        topic = Topic(name, merge_layouts, members, sources, lambda step, payload: self.tree.tell(name, step, payload))
+        topic = Topic(name, merge_layouts, members, sources, None)
         return topic, Told(name, audience, partial(self._assigned, route.name))
 
     # ---- events between the parts

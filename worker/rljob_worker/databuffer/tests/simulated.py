@@ -220,7 +220,7 @@ class SimulatedHost:
                     merge_layouts,
                     frozenset(route.parts_on(self.here)),
                     tuple(positions),
-                    lambda step, payload, name=name: self.tree.tell(layout_topic(name), step, payload),  # type: ignore[misc]
+                    None,
                 )
             )
             tells.append(

@@ -1,14 +1,14 @@
 """One host's place in the tree: what goes up is merged here, what comes down is kept for whoever asks and passed on.
 
 report             up, from every worker             kept at the root for the lead
-layout/EDGE        up, from the edge's producers     comes down again to the edge's hosts
+layout/EDGE        up, from the edge's producers     down to the edge's hosts, from the lowest that covers all of those
 stop               up, at once
 opening, verdict   down, from the lead
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -45,8 +45,9 @@ class Topic:
     """Who contributes on this host."""
     sources: tuple[int, ...]
     """Positions of the hosts that have members."""
-    complete: Callable[[int, bytes], None]
-    """At the root, with the step and what everybody has said; returns at once."""
+    complete: Callable[[int, bytes], None] | None
+    """At the root, with the step and what everybody has said; returns at once. None: it is told under the same name,
+    from the lowest host that has all sources below it: down from there, and up for those who are elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Tree:
         kept_steps: int,
     ) -> None:
         self._shape = shape
-        self._position = shape.position(here)
+        self._here, self._position = here, shape.position(here)
         self._parent, self._children = shape.parent(here), shape.children(here)
         self._topics = {topic.name: topic for topic in topics}
         self._tells = {told.name: told for told in tells}
@@ -92,7 +93,7 @@ class Tree:
         """A member of this host has its say; returns at once, for a worker waits."""
         with self._monitor.change():
             complete = self._gathering(topic, step).say(member, payload)
-        self._go_on(topic, step, complete, may_merge=False)
+        self._go_on(topic, step, complete, is_message=False)
 
     def hear_up(self, sender: Host, message: Up) -> None:
         """From a child."""
@@ -102,7 +103,7 @@ class Tree:
             return
         with self._monitor.change():
             complete = self._gathering(message.topic, message.step).hear(sender, message.payload)
-        self._go_on(message.topic, message.step, complete, may_merge=True)
+        self._go_on(message.topic, message.step, complete, is_message=True)
 
     def request_stop(self) -> None:
         """Climbs without waiting for anything; said once."""
@@ -128,11 +129,11 @@ class Tree:
         lock."""
         return sorted(key for key, each in self._gatherings.items() if each.has_begun and not each.is_over)
 
-    def _go_on(self, topic: str, step: int, payloads: list[bytes] | None, *, may_merge: bool) -> None:
+    def _go_on(self, topic: str, step: int, payloads: list[bytes] | None, *, is_message: bool) -> None:
         if payloads is not None and len(payloads) == 1:  # nothing to merge
             self._pass_on(topic, step, payloads[0])
         elif payloads is not None:
-            is_small = may_merge and sum(map(len, payloads)) <= FEW_BYTES
+            is_small = is_message and sum(map(len, payloads)) <= FEW_BYTES
             self._work.do(
                 f"merging {topic} of step {step}", lambda: self._merge(topic, step, payloads), is_small=is_small
             )
@@ -141,12 +142,24 @@ class Tree:
         self._pass_on(name, step, self._topics[name].merge(payloads))
 
     def _pass_on(self, name: str, step: int, payload: bytes) -> None:
-        if self._parent is None:
-            self._topics[name].complete(step, payload)
-        else:
+        topic = self._topics[name]
+        if topic.complete is None and self._shape.covers(self._here, topic.sources):
+            self._spread(topic, step, payload)
+        elif self._parent is not None:
             self._links.send(self._parent, Up(name, step, payload))
+        else:
+            assert topic.complete is not None, "the root covers everybody"
+            topic.complete(step, payload)
         with self._monitor.change():
             self._gatherings[name, step].is_over = True
+
+    def _spread(self, topic: Topic, step: int, payload: bytes) -> None:
+        """Everybody's word is here, merged: to those of the audience who have not heard it from a host below."""
+        audience = self._tells[topic.name].audience
+        if self._parent is not None and not self._shape.covers(self._here, audience):
+            self._links.send(self._parent, Up(topic.name, step, payload))
+        informed = [child for child in self._children if self._shape.covers(child, topic.sources)]
+        self._tell(topic.name, step, payload, [child for child in self._children if child not in informed])
 
     def _gathering(self, topic: str, step: int) -> Gathering:
         if (topic, step) not in self._gatherings:
@@ -170,8 +183,11 @@ class Tree:
 
     def tell(self, name: str, step: int, payload: bytes) -> None:
         """From here to every host below that is of the audience; the root tells all."""
+        self._tell(name, step, payload, self._children)
+
+    def _tell(self, name: str, step: int, payload: bytes, children: Iterable[Host]) -> None:
         told = self._tells[name]
-        for child in self._children:
+        for child in children:
             if self._shape.reaches(child, told.audience):
                 self._links.send(child, Down(name, step, payload))
         if self._position in told.audience:

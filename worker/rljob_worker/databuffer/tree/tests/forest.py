@@ -60,7 +60,7 @@ class Forest:
         return Tree(
             host,
             self.shape,
-            [Topic(name, self.merge, own, sources, complete) for name in self.topics],
+            [Topic(name, self.merge, own, sources, None if name == ORDER else complete) for name in self.topics],
             [
                 Told(NOTE, self.audience),
                 Told(ORDER, self.audience, lambda step, payload: self.heard.append((host, step, payload))),

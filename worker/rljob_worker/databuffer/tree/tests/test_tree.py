@@ -365,3 +365,51 @@ def test_nothing_is_told_that_the_job_does_not_have_nor_by_anybody_but_the_paren
     with pytest.raises(AssertionError, match="host train-1 is not above this one"):
         job.root.hear_down(train(1)[0], Down(NOTE, 1, b""))
     assert job.told(3, 1) is None and job.told(0, 1) is None and job.post == {}
+
+
+# ---- what is gathered and then told
+
+
+def test_what_is_told_spreads_from_the_lowest_host_that_has_all_sources_below_it():
+    #      0
+    #   1     2        sources 3 and 4; the audience is 2, 3 and 4: host 1 knows first, and 0 passes it on
+    #  3 4   5 6
+    job = forest(7, members={3: [30], 4: [40]}, audience=(2, 3, 4), topics=(ORDER,))
+    nought, one, two, three, four = train(0, 1, 2, 3, 4)
+    job.at(3).contribute(ORDER, 1, 30, b"30")
+    job.at(4).contribute(ORDER, 1, 40, b"40")
+    job.go_on()
+    both = b"30 40"
+    assert sorted((str(a), str(b), type(said).__name__) for a, b, said in job.delivered) == [
+        (str(nought), str(two), "Down"),
+        (str(one), str(nought), "Up"),
+        (str(one), str(three), "Down"),
+        (str(one), str(four), "Down"),
+        (str(three), str(one), "Up"),
+        (str(four), str(one), "Up"),
+    ]
+    assert sorted(job.heard) == sorted((host, 1, both) for host in (two, three, four))
+    assert job.complete == [] and len(job.merges) == 1
+
+
+def test_what_concerns_nobody_else_stays_below():
+    job = forest(7, members={3: [30], 4: [40]}, audience=(1, 3), topics=(ORDER,))
+    job.at(3).contribute(ORDER, 1, 30, b"30")
+    job.at(4).contribute(ORDER, 1, 40, b"40")
+    job.go_on()
+    assert train(0)[0] not in {receiver for _, receiver, _ in job.delivered}
+    assert sorted(str(host) for host, _, _ in job.heard) == ["train-1", "train-3"]
+
+
+@settings(max_examples=100)
+@given(st.integers(1, 40), st.integers(1, 4), st.data())
+def test_the_audience_hears_once_what_all_sources_have_said(size, fan_out, data):
+    positions = st.sets(st.integers(0, size - 1), min_size=1)
+    sources, audience = data.draw(positions), tuple(sorted(data.draw(positions)))
+    job = forest(size, fan_out=fan_out, members={at: [at] for at in sources}, audience=audience, topics=(ORDER,))
+    for at in data.draw(st.permutations(sorted(sources))):
+        job.at(at).contribute(ORDER, 1, at, b"%d" % at)
+        job.go_on(data.draw(st.integers(0, 3)))
+    job.go_on()
+    assert sorted(str(host) for host, _, _ in job.heard) == sorted(str(job.hosts[at]) for at in audience)
+    assert {frozenset(said.split()) for _, _, said in job.heard} == {frozenset(b"%d" % at for at in sources)}

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.data.listing import DataIdentity
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Follower
@@ -148,7 +149,7 @@ class Gang:
             handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),
             weights=SimpleNamespace(sync=lambda version: {"weights/version": mean(version)}),
             validation=Validation(stage, number, moment),
-            checkpoints=NotedCheckpoints(environment, {}, schedule, None, moment),
+            checkpoints=NotedCheckpoints(environment, {}, schedule, DataIdentity(), moment),
             control=self._leads[-1] if environment.is_lead else Follower(end, number),
             figures=StepFigures(),
             status=Silence(),

@@ -97,6 +97,12 @@ class Column:
             copy_rows(values, offsets, column.values, column.offsets, moved)
         return Column(values, offsets, first.dtype, first.per_group)
 
+    def has_rows_like(self, other: Column) -> bool:
+        """Whether every row of one ragged column is as long as the other's, in columns of as many rows."""
+        if self.offsets is None or other.offsets is None or self.per_group != other.per_group:
+            return False
+        return self.offsets is other.offsets or bool((self.offsets == other.offsets).all())
+
     def is_like(self, other: Column) -> bool:
         """Whether the two can be one column."""
         return (self.dtype, self.is_ragged, self.per_group) == (other.dtype, other.is_ragged, other.per_group)

@@ -107,6 +107,15 @@ class Stretches:
             target[to] = source[begin]
 
     @functools.cached_property
+    def as_one(self) -> slice | None:
+        """What is copied as a slice of the source, if nothing else lies between."""
+        if not len(self._begin):
+            return slice(0)
+        if not _follow(self._begin, self._lengths):
+            return None
+        return slice(int(self._begin[0]), int(self._begin[-1] + self._lengths[-1]))
+
+    @functools.cached_property
     def _from(self) -> Int64 | slice:
         return _places(self._begin, self._lengths)
 
@@ -128,22 +137,27 @@ def take_rows(
             first = runs.source[0] if num_rows else 0
             return values[first : first + num_rows], None
         return values[runs.source], None
-    lengths = np.zeros(num_rows, np.int64)
-    lengths[runs.target] = np.diff(offsets)[runs.source]
-    taken = offsets_of(lengths)
-    if may_view and (view := _as_one(values, offsets, runs)) is not None:
-        return view, taken
-    into = np.empty((int(taken[-1]), *values.shape[1:]), values.dtype)
-    copy_rows(into, taken, values, offsets, runs)
-    return into, taken
+    taking = Taking(offsets, runs, num_rows)
+    return taking.values(values, may_view=may_view), taking.offsets
 
 
-def _as_one(values: Array, offsets: Int64, runs: Runs) -> Array | None:
-    """What is taken as a slice, if nothing else lies between."""
-    if not len(runs.source):
-        return values[:0]
-    begin, end = offsets[runs.source[runs.firsts]], offsets[runs.source[runs.lasts] + 1]
-    return values[begin[0] : end[-1]] if _follow(begin, end - begin) else None
+class Taking:
+    """Rows `runs.source` as rows `runs.target` (ascending) of `num_rows`: the same for all columns of rows as long."""
+
+    def __init__(self, offsets: Int64, runs: Runs, num_rows: int) -> None:
+        lengths = np.zeros(num_rows, np.int64)
+        lengths[runs.target] = offsets[runs.source + 1] - offsets[runs.source]
+        self.offsets = offsets_of(lengths)
+        """Of the rows that are taken."""
+        self._stretches = Stretches.of(self.offsets, offsets, runs)
+
+    def values(self, values: Array, *, may_view: bool = False) -> Array:
+        """What the rows hold of [values, ...]; with `may_view` over the same memory where it is one piece there."""
+        if may_view and (piece := self._stretches.as_one) is not None:
+            return values[piece]
+        into = np.empty((int(self.offsets[-1]), *values.shape[1:]), values.dtype)
+        self._stretches.copy(into, values)
+        return into
 
 
 def offsets_of(lengths: ArrayLike) -> Int64:

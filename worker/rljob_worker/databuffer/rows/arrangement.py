@@ -159,18 +159,11 @@ def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64)
             copy_rows(into.values, into.offsets, column.values, column.offsets, moved)
             continue
         # most columns of a batch have rows as long as another's: what is worked out for one is right for both
-        stretches = next((each for to, of, each in known if _are_alike(to, into) and _are_alike(of, column)), None)
+        stretches = next((each for to, of, each in known if to.has_rows_like(into) and of.has_rows_like(column)), None)
         if stretches is None:
             stretches = Stretches.of(into.offsets, column.offsets, moved)
             known.append((into, column, stretches))
         stretches.copy(into.values, column.values)
-
-
-def _are_alike(one: Column, other: Column) -> bool:
-    """Whether rows are as long in both, in columns of as many rows."""
-    if one.offsets is None or other.offsets is None or one.per_group != other.per_group:
-        return False
-    return one.offsets is other.offsets or bool((one.offsets == other.offsets).all())
 
 
 def _lengths_of_groups(header: Header, edge: str) -> dict[str, Int64]:

@@ -71,13 +71,21 @@ _name_of = functools.cache(lambda dtype: str(dtype.name))  # numpy works the nam
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
     """The record batch over the same memory."""
+    kinds = {name: kind_of(column) for name, column in batch.columns.items()}
     arrays = [array_over(values) for values in batch.index.columns().values()]
+    arrays += [_array(column, kinds[name]) for name, column in batch.columns.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(kinds))
+
+
+def schema_of(kinds: Mapping[str, Kind]) -> pa.Schema:
+    """Of record batches with these columns."""
+    return _schema(tuple(kinds.items()))
+
+
+@functools.lru_cache(256)  # the same few over and over, and slow to make
+def _schema(columns: tuple[tuple[str, Kind], ...]) -> pa.Schema:
     fields = [pa.field(name, pa.int64(), nullable=False) for name in INDEX_COLUMNS]
-    for name, column in batch.columns.items():
-        kind = kind_of(column)
-        fields.append(_field(name, kind))
-        arrays.append(_array(column, kind))
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.schema(fields + [_field(name, kind) for name, kind in columns])
 
 
 def from_arrow(record: pa.RecordBatch) -> Batch:

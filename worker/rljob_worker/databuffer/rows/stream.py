@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rljob_worker.batch import Batch
+from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.rows.arrangement import Header
-from rljob_worker.databuffer.rows.schema import to_arrow
+from rljob_worker.databuffer.rows.schema import kind_of, schema_of, to_arrow
 from rljob_worker.databuffer.rows.segment import Views
-from rljob_worker.gather import Runs
+from rljob_worker.gather import Runs, Taking
 
 Int64 = NDArray[np.int64]
 
@@ -55,7 +55,8 @@ def stream(
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Schema and record batches of the rows, in the order of their header."""
     typed = next((views for views, rows in selections if len(rows)), selections[0][0])
-    return to_arrow(typed.as_batch().take([])).schema, _batches(selections, gathered, chunk_bytes)
+    kinds = {name: kind_of(column) for name, column in typed.columns.items()}
+    return schema_of(kinds), _batches(selections, gathered, chunk_bytes)
 
 
 def packed(selections: Sequence[Selection]) -> bytes:
@@ -100,11 +101,20 @@ class Piece:
 
         What is stored per group is there only if no earlier piece has it.
         """
-        columns = {
-            name: column.gather(self.by_group if column.per_group else self.by_row, len(self), may_view=True)
-            for name, column in self.views.columns.items()
-        }
+        known: list[tuple[Column, Taking]] = []
+        columns = {name: self._column(column, known) for name, column in self.views.columns.items()}
         return Batch.of(self.views.index.take(self.by_row.source), columns)
+
+    def _column(self, column: Column, known: list[tuple[Column, Taking]]) -> Column:
+        """Most columns have rows as long as another's: what is worked out for one is right for both."""
+        runs = self.by_group if column.per_group else self.by_row
+        if column.offsets is None:
+            return column.gather(runs, len(self), may_view=True)
+        taking = next((each for other, each in known if other.has_rows_like(column)), None)
+        if taking is None:
+            taking = Taking(column.offsets, runs, len(self))
+            known.append((column, taking))
+        return Column(taking.values(column.values, may_view=True), taking.offsets, column.dtype, column.per_group)
 
 
 def pieces(views: Views, rows: Int64, chunk_bytes: int = CHUNK_BYTES) -> list[Piece]:

@@ -1,4 +1,7 @@
-"""What attempts that are over leave behind: plans, rank tables, certificates."""
+"""What attempts that are over leave behind: plans and rank tables.
+
+Their certificates, which nobody trusts any more, stay until the job goes: deleting them takes a right over all Secrets.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import logging
 
 from rljob_api.vocabulary import keys
 from rljob_operator import names
-from rljob_operator.acting.children import Children, NotOurs
+from rljob_operator.acting.children import Children
 from rljob_operator.cluster.api import Cluster, pages
 from rljob_operator.cluster.errors import Forbidden
-from rljob_operator.cluster.kinds import CONFIG_MAP, SECRET
+from rljob_operator.cluster.kinds import CONFIG_MAP
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext
 
@@ -22,8 +25,6 @@ async def drop_leftovers(cluster: Cluster, children: Children, context: JobConte
     """Delete them before the pods of `attempt` are made; an operator that may not leaves them for the job's end."""
     try:
         await _drop_config_maps(cluster, children, context, attempt)
-        if context.spec.data_buffer.tls and attempt > 1:
-            await _drop_certificates(children, context, attempt - 1)
     except Forbidden as error:
         logger.info("left for the end of the job: %s", error)
 
@@ -36,12 +37,3 @@ async def _drop_config_maps(cluster: Cluster, children: Children, context: JobCo
             metadata = each["metadata"]
             if metadata["labels"].get(keys.LABEL_COMPONENT) in _COMPONENTS and metadata["name"] not in wanted:
                 await children.delete_of(CONFIG_MAP, each)
-
-
-async def _drop_certificates(children: Children, context: JobContext, attempt: int) -> None:
-    try:
-        found = await children.existing(SECRET, names.tls_secret_name(context.name, attempt))
-    except NotOurs:
-        return
-    if found is not None:
-        await children.delete_of(SECRET, found)

@@ -231,3 +231,12 @@ def test_two_rows_are_in_order_too_and_lengths_add_up():
         Batch.build([2, 1], [0, 0], {})
     with pytest.raises(AssertionError, match="add up"):
         Column.from_lengths([1, 2, 3], [1, 1])
+
+
+def test_rows_are_alike_when_each_is_as_long_as_the_others_and_stored_likewise():
+    three = Column.ragged([[1], [2, 3], []])
+    assert three.has_rows_like(three) and three.has_rows_like(Column.ragged([[0.5], [0.0, 1.0], []], "float32"))
+    assert not three.has_rows_like(Column.ragged([[1], [2], [3]]))
+    assert not three.has_rows_like(replace(three, per_group=True))
+    fixed = Column.fixed([1.0, 2.0, 3.0])
+    assert not three.has_rows_like(fixed) and not fixed.has_rows_like(three) and not fixed.has_rows_like(fixed)

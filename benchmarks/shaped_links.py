@@ -34,7 +34,7 @@ class Place(NamedTuple):
 def namespaces(megabits: Sequence[float]) -> Iterator[list[Place]]:
     """One for each speed, in Mbit/s in both directions."""
     tag = f"rl{os.getpid() % 10_000}"
-    bridge, made = f"{tag}b", list[str]()
+    bridge, made, links = f"{tag}b", list[str](), list[str]()
     try:
         ip(f"link add {bridge} type bridge")
         ip(f"addr add 10.213.0.1/24 dev {bridge}")
@@ -45,6 +45,7 @@ def namespaces(megabits: Sequence[float]) -> Iterator[list[Place]]:
             ip(f"netns add {name}")
             made.append(name)
             ip(f"link add {outside} type veth peer name eth0 netns {name}")
+            links.append(outside)
             ip(f"link set {outside} master {bridge} up")
             ip(f"-n {name} addr add {address}/24 dev eth0")
             ip(f"-n {name} link set eth0 up")
@@ -54,6 +55,8 @@ def namespaces(megabits: Sequence[float]) -> Iterator[list[Place]]:
             found.append(Place(name, address, outside))
         yield found
     finally:
+        for outside in links:  # with its namespace it would go some time later, and the next may have its name
+            ip(f"link del {outside}")
         for name in made:
             ip(f"netns del {name}")
         ip(f"link del {bridge}")

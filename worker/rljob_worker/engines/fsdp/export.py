@@ -44,7 +44,7 @@ def export(
         tensors = {name: tensor.cpu() for name, tensor in tensors_at(head, group, [0], dtype)}
         if group is None or group.rank() == 0:
             if tensors:
-                save_file(tensors, directory / VALUE_HEAD)
+                _save(tensors, directory / VALUE_HEAD)
             _write_config(backbone, directory, dtype)
     except (OSError, SafetensorError) as error:  # a disk that fills up while weights are written
         raise StorageError(f"export to {directory}: cannot be written: {error}") from error
@@ -61,13 +61,19 @@ def _write_weights(
     rank = 0 if group is None else group.rank()
     tensors = tensors_at(named, group, range(ranks), dtype, file_bytes)
     for bucket, name in list(zip(files, names, strict=True))[rank::ranks]:
-        save_file(_next_of(tensors, bucket), directory / name, metadata={"format": "pt"})
+        _save(_next_of(tensors, bucket), directory / name)
     assert next(tensors, None) is None, "tensors beyond those of the files"
     if rank == 0 and len(files) > 1:
         places = {tensor: name for bucket, name in zip(files, names, strict=True) for tensor, _ in bucket.tensors}
         size = sum(tensor.numel() for _, tensor in named) * dtype.itemsize
         index = {"metadata": {"total_size": size}, "weight_map": places}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+
+
+def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """For whoever may read the directory: safetensors writes for the owner alone."""
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 def _file_names(count: int) -> list[str]:

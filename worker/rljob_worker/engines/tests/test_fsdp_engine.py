@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -230,6 +231,16 @@ def test_an_export_is_a_model_directory_with_the_same_policy(tmp_path: Path, tie
     assert np.array_equal(engine.log_probs(batch).values, again.log_probs(batch).values)
     names = [name for name, _ in engine.weights()]
     assert ("lm_head.weight" in names) != tied
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750])
+def test_whoever_may_read_the_directory_may_read_the_weights_that_were_exported(tmp_path: Path, mode: int) -> None:
+    directory = tmp_path / "exported"
+    directory.mkdir()
+    directory.chmod(mode)
+    critic(tmp_path / "model").export(directory)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.glob("*.safetensors")}
+    assert len(modes) == 2 and set(modes.values()) == {mode & 0o666}
 
 
 def test_an_exported_critic_keeps_its_head(tmp_path: Path) -> None:

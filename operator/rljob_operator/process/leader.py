@@ -96,19 +96,8 @@ class Leader:
             interval_seconds=settings.progress.interval_seconds,
             concurrency=settings.progress.concurrency,
         )
-        surroundings = Surroundings(
-            settings,
-            cluster,
-            self._heard,
-            self._pods,
-            self._polls,
-            metrics,
-            self._served,
-            self._queue_watch,
-            self._teller,
-        )
         self._queue = WorkQueue(
-            make_reconcile(surroundings),
+            make_reconcile(self._surroundings()),
             settings.queue.workers,
             backoff=Backoff(settings.queue.first_retry_seconds, settings.queue.last_retry_seconds),
             observer=metrics,
@@ -126,6 +115,19 @@ class Leader:
         self.unready: str | None = "jobs and pods are not listed yet"
         """Why /readyz fails, or None."""
         metrics.follow(lambda: self._queue.depth, lambda: self._queue.oldest_seconds, lambda: self._lag.seconds)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            self._settings,
+            self._cluster,
+            self._heard,
+            self._pods,
+            self._polls,
+            self._metrics,
+            self._served,
+            self._queue_watch,
+            self._teller,
+        )
 
     @property
     def ailment(self) -> str | None:

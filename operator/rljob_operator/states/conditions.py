@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from rljob_api.v1alpha1.status import Condition, ConditionType
 from rljob_operator.vocabulary.timestamps import timestamp
@@ -177,17 +177,7 @@ def unknown(reason: Reason, message: str = "") -> Claim:
     return Claim("Unknown", reason, message)
 
 
-TYPES: tuple[ConditionType, ...] = (
-    "Accepted",
-    "Suspended",
-    "QuotaReserved",
-    "Scheduled",
-    "Ready",
-    "Progressing",
-    "Degraded",
-    "Complete",
-    "Failed",
-)
+TYPES: tuple[ConditionType, ...] = get_args(ConditionType)
 
 
 def merged(before: Iterable[Condition], claims: Claims, now: float, generation: int) -> tuple[Condition, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from rljob_worker.engines.token_log_probs import at_targets, log_distribution
+from rljob_worker.engines.token_log_probs import at_targets, log_distribution, logit_gradient
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits in memory at once: 64 MiB in float32, four times over in the backward pass."""
@@ -88,7 +88,9 @@ class _LinearLogProbs(torch.autograd.Function):
         for rows in _chunks(len(hidden), len(weight)):
             logits = _logits(hidden[rows], weight, bias, ctx.options.cap)
             of_entropies = None if entropy is None else (of_entropy[rows], entropy[rows])
-            pull = _logit_gradient(logits, targets[rows], of_log_prob[rows], of_entropies, ctx.options)
+            pull = logit_gradient(logits, targets[rows], of_log_prob[rows], of_entropies, ctx.options.temperature)
+            if ctx.options.cap is not None:  # a bounded logit l passes 1 - (l / cap)^2 on
+                pull.mul_(1.0 - (logits.to(pull.dtype) / ctx.options.cap).square())
             if bias_gradient is not None:
                 bias_gradient += pull.sum(0)
             pull = pull.to(weight.dtype)
@@ -108,29 +110,6 @@ class _LinearLogProbs(torch.autograd.Function):
 def _logits(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, cap: float | None) -> torch.Tensor:
     logits = F.linear(hidden, weight, bias)
     return logits if cap is None else torch.tanh(logits / cap) * cap
-
-
-def _logit_gradient(
-    logits: torch.Tensor,
-    targets: torch.Tensor,
-    of_log_prob: torch.Tensor,
-    of_entropies: tuple[torch.Tensor, torch.Tensor] | None,
-    options: _Options,
-) -> torch.Tensor:
-    """d log p(t) / dz = onehot(t) - p and dH / dz = -p (log p + H); dz / dlogits = 1 / temperature, and a bounded logit
-    l passes 1 - (l / cap)^2 on. of_entropies: the gradient and H, where entropies have one."""
-    distribution = log_distribution(logits, options.temperature)
-    pull = -of_log_prob[:, None]
-    if of_entropies is not None:
-        of_entropy, entropy = of_entropies
-        pull = pull - of_entropy[:, None] * (distribution + entropy[:, None])
-    gradient = distribution.exp_().mul_(pull)
-    gradient.scatter_add_(-1, targets[:, None], of_log_prob[:, None])
-    if options.temperature != 1.0:
-        gradient.div_(options.temperature)
-    if options.cap is not None:
-        gradient.mul_(1.0 - (logits.to(gradient.dtype) / options.cap).square())
-    return gradient
 
 
 def _add_product(total: torch.Tensor, pull: torch.Tensor, hidden: torch.Tensor) -> None:

@@ -56,23 +56,35 @@ class _TokenLogProbs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        """d log p(t) / dz = onehot(t) - p and dH / dz = -p (log p + H); dz / dlogits = 1 / temperature."""
         logits, targets, entropy = ctx.saved_tensors
         of_log_prob, of_entropy = gradients
         out = torch.empty_like(logits)
         start = 0
         for part, wanted in chunks_of(logits, targets):
             rows = slice(start, start + len(part))
-            distribution = log_distribution(part, ctx.temperature)
-            probabilities = distribution.exp()
-            pull = -of_log_prob[rows, None]
-            if entropy is not None:
-                pull = pull - of_entropy[rows, None] * (distribution + entropy[rows, None])
-            gradient = probabilities.mul_(pull)
-            gradient.scatter_add_(-1, wanted[:, None], of_log_prob[rows, None])
-            out[rows] = gradient if ctx.temperature == 1.0 else gradient.div_(ctx.temperature)
+            of_entropies = None if entropy is None else (of_entropy[rows], entropy[rows])
+            out[rows] = logit_gradient(part, wanted, of_log_prob[rows], of_entropies, ctx.temperature)
             start = rows.stop
         return out, None, None, None
+
+
+def logit_gradient(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    of_log_prob: torch.Tensor,
+    of_entropies: tuple[torch.Tensor, torch.Tensor] | None,
+    temperature: float,
+) -> torch.Tensor:
+    """d log p(t) / dz = onehot(t) - p and dH / dz = -p (log p + H); dz / dlogits = 1 / temperature. of_entropies: the
+    gradient and H, where entropies have one."""
+    distribution = log_distribution(logits, temperature)
+    pull = -of_log_prob[:, None]
+    if of_entropies is not None:
+        of_entropy, entropy = of_entropies
+        pull = pull - of_entropy[:, None] * (distribution + entropy[:, None])
+    gradient = distribution.exp_().mul_(pull)
+    gradient.scatter_add_(-1, targets[:, None], of_log_prob[:, None])
+    return gradient if temperature == 1.0 else gradient.div_(temperature)
 
 
 def chunks_of(logits: torch.Tensor, others: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -109,19 +109,16 @@ class Stretches:
     @functools.cached_property
     def as_one(self) -> slice | None:
         """What is copied as a slice of the source, if nothing else lies between."""
-        if not len(self._begin):
-            return slice(0)
-        if not _follow(self._begin, self._lengths):
-            return None
-        return slice(int(self._begin[0]), int(self._begin[-1] + self._lengths[-1]))
+        return _as_slice(self._begin, self._lengths)
 
     @functools.cached_property
     def _from(self) -> Int64 | slice:
-        return _places(self._begin, self._lengths)
+        return _positions(self._begin, self._lengths) if self.as_one is None else self.as_one
 
     @functools.cached_property
     def _into(self) -> Int64 | slice:
-        return _places(self._to, self._lengths)
+        piece = _as_slice(self._to, self._lengths)
+        return _positions(self._to, self._lengths) if piece is None else piece
 
 
 def take_rows(
@@ -168,16 +165,13 @@ def offsets_of(lengths: ArrayLike) -> Int64:
     return offsets
 
 
-def _places(starts: Int64, lengths: Int64) -> Int64 | slice:
-    """Of all values of some runs: as a slice where each run starts where the one before ends."""
-    if _follow(starts, lengths):
-        return slice(int(starts[0]), int(starts[0] + lengths.sum()))
-    return _positions(starts, lengths)
-
-
-def _follow(starts: Int64, lengths: Int64) -> bool:
-    """Whether every stretch starts where the one before ends."""
-    return bool((starts[1:] == starts[:-1] + lengths[:-1]).all())
+def _as_slice(starts: Int64, lengths: Int64) -> slice | None:
+    """Some runs as one, if every run starts where the one before ends."""
+    if not len(starts):
+        return slice(0)
+    if not (starts[1:] == starts[:-1] + lengths[:-1]).all():
+        return None
+    return slice(int(starts[0]), int(starts[-1] + lengths[-1]))
 
 
 def _positions(starts: Int64, lengths: Int64) -> Int64:

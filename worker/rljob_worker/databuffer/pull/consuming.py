@@ -25,7 +25,7 @@ from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments
 from rljob_worker.databuffer.work import Work
 
-FEW_BYTES = 1 << 20
+SMALL_BYTES = 1 << 20
 """A share of so few bytes is laid out by whoever brings the last offer, or asks for it last."""
 
 
@@ -165,7 +165,7 @@ class Consuming:
         with self._monitor.look():
             own = sum(part.segment.num_bytes for part in state.feeding(share.number))
             # what goes to disk is no small work, however little it is
-            most = min(FEW_BYTES, self._segments.memory.largest_free)
+            most = min(SMALL_BYTES, self._segments.memory.largest_free)
         is_small = offered + own <= most
         self._work.do(f"lay-out of {state.name}", lambda: self._lay_out(state, share), is_small=is_small)
 

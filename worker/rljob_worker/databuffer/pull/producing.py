@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -207,15 +208,12 @@ class Producing:
         return all(part in state.parts and state.parts[part].rows_of is not None for part in here)
 
     def _offer(self, state: EdgeStep, shares: Sequence[int]) -> None:
-        """Tell the other hosts that read them, each in one go."""
-        offers: dict[Host, list[RowsOffered]] = {}
-        for share in shares:
-            message = self._offer_of(state, share)
-            for host in state.route.consumer_hosts(share):
+        """Tell the other hosts that read them: shares of the same hosts in one go, those of the first hosts at once."""
+        for hosts, together in itertools.groupby(shares, state.route.consumer_hosts):
+            messages = [self._offer_of(state, share) for share in together]
+            for host in hosts:
                 if host != self._here:
-                    offers.setdefault(host, []).append(message)
-        for host, messages in offers.items():
-            self._links.send(host, *messages)
+                    self._links.send(host, *messages)
 
     def _offer_of(self, state: EdgeStep, share: int) -> RowsOffered:
         selections = self.selections(state.route.name, state.step, share)

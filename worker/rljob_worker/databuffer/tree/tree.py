@@ -21,7 +21,7 @@ from rljob_worker.databuffer.tree.gathering import Gathering
 from rljob_worker.databuffer.work import Work
 
 STOP = "stop"
-FEW_BYTES = 1 << 16
+SMALL_BYTES = 1 << 16
 """Of a topic's payloads: so few are merged, or acted on, by the message that brings them."""
 MAX_OPEN_STEPS = 64
 """Steps of a topic that are being gathered: who is further ahead than that is wrong."""
@@ -133,7 +133,7 @@ class Tree:
         if payloads is not None and len(payloads) == 1:  # nothing to merge
             self._pass_on(topic, step, payloads[0])
         elif payloads is not None:
-            is_small = is_message and sum(map(len, payloads)) <= FEW_BYTES
+            is_small = is_message and sum(map(len, payloads)) <= SMALL_BYTES
             self._work.do(
                 f"merging {topic} of step {step}", lambda: self._merge(topic, step, payloads), is_small=is_small
             )
@@ -213,7 +213,7 @@ class Tree:
             self.keep(told.name, step, payload)
             return
         heard = told.heard
-        self._work.do(f"{told.name} of step {step}", lambda: heard(step, payload), is_small=len(payload) <= FEW_BYTES)
+        self._work.do(f"{told.name} of step {step}", lambda: heard(step, payload), is_small=len(payload) <= SMALL_BYTES)
 
 
 def _forget(table: dict[tuple[str, int], T], name: str, before: int) -> None:

@@ -14,7 +14,7 @@ from rljob_worker.databuffer.protocol.peer_side import Down, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.tree.tests.forest import COUNT, NOTE, ORDER, Forest
-from rljob_worker.databuffer.tree.tree import FEW_BYTES
+from rljob_worker.databuffer.tree.tree import SMALL_BYTES
 
 STOP = Up("stop", 0, b"")
 
@@ -127,10 +127,10 @@ def test_a_host_waits_for_its_members_and_those_below_and_merges_in_the_backgrou
     assert job.merges == [[b"11", b"12", b"30", b"40"]] and len(job.done) == 1
 
 
-@pytest.mark.parametrize("size, small", [(FEW_BYTES // 2, ["merging count of step 1"]), (FEW_BYTES // 2 + 1, [])])
+@pytest.mark.parametrize("size, small", [(SMALL_BYTES // 2, ["merging count of step 1"]), (SMALL_BYTES // 2 + 1, [])])
 def test_few_bytes_may_be_merged_by_the_message_that_brings_the_last(size, small):
     job = forest(2, members={0: [1], 1: [2]})
-    job.root.contribute(COUNT, 1, 1, bytes(FEW_BYTES // 2))
+    job.root.contribute(COUNT, 1, 1, bytes(SMALL_BYTES // 2))
     job.at(1).contribute(COUNT, 1, 2, bytes(size))
     job.go_on()
     assert job.small == small and job.done == ["merging count of step 1"]
@@ -143,7 +143,7 @@ def test_a_worker_does_not_wait_for_what_its_word_completes():
     assert job.small == [] and [what for what, _ in job.work] == ["merging count of step 1"]
 
 
-@pytest.mark.parametrize("size, small", [(FEW_BYTES, ["order of step 3"]), (FEW_BYTES + 1, [])])
+@pytest.mark.parametrize("size, small", [(SMALL_BYTES, ["order of step 3"]), (SMALL_BYTES + 1, [])])
 def test_few_bytes_may_be_acted_on_by_the_message_that_brings_them(size, small):
     job = forest(1, audience=(0,))
     job.root.tell(ORDER, 3, bytes(size))

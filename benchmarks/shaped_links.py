@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,6 +73,17 @@ def shape(device: str, megabits: float, namespace: str | None = None) -> None:
 def inside(namespace: str) -> list[str]:
     """What a command line begins with to run in a namespace."""
     return ["ip", "netns", "exec", namespace]
+
+
+def data_buffer_in(place: Place, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """A data buffer that ends with its standard input, and says on standard output when it is ready."""
+    return subprocess.Popen(
+        [*inside(place.name), sys.executable, "-m", "rljob_worker.databuffer"],
+        env=os.environ | environment | {"RLJOB_PARENT_PIPE": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def ip(arguments: str) -> None:

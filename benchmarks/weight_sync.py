@@ -23,8 +23,6 @@ import multiprocessing
 import os
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -36,7 +34,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from shaped_links import inside, namespaces
+from shaped_links import data_buffer_in, namespaces
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
@@ -266,17 +264,10 @@ def linked(plan: Plan, directory: Path, megabits: float) -> Iterator[Gang]:
         try:
             for (name, host), place in zip(gang.hosts(), places, strict=True):
                 environment = gang.environment(name, host) | {
-                    "RLJOB_PARENT_PIPE": "1",
                     "RLJOB_BUFFER_PORT": str(PORT),
                     "RLJOB_METRICS_PORT": str(SCRAPED),
                 }
-                gang.processes[f"{name}-{host}"] = subprocess.Popen(
-                    [*inside(place.name), sys.executable, "-m", "rljob_worker.databuffer"],
-                    env=os.environ | environment,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
+                gang.processes[f"{name}-{host}"] = data_buffer_in(place, environment)
                 book.setdefault(name, []).append(f"{place.address}:{PORT}")
             for process in gang.processes.values():
                 assert process.stdout is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from planes.systems import peak_bytes
-from shaped_links import Place, inside, namespaces
+from shaped_links import Place, data_buffer_in, namespaces
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
@@ -58,20 +56,13 @@ def running(load: Load, directory: Path, places: Sequence[Place]) -> Iterator[Ga
     try:
         for (name, index), place in zip(gang.hosts(), places, strict=True):
             environment = gang.environment(name, index) | {
-                "RLJOB_PARENT_PIPE": "1",
                 "RLJOB_BUFFER_PORT": str(PORT),
                 "RLJOB_METRICS_PORT": str(SCRAPED),
                 "RLJOB_BUFFER_START_SECONDS": str(READY_SECONDS),
                 "RLJOB_BUFFER_RETRY_SECONDS": "60",
                 "RLJOB_BUFFER_FAN_OUT": str(FAN_OUT),
             }
-            gang.processes[f"{name}-{index}"] = subprocess.Popen(
-                [*inside(place.name), sys.executable, "-m", "rljob_worker.databuffer"],
-                env=os.environ | environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            gang.processes[f"{name}-{index}"] = data_buffer_in(place, environment)
         for process in gang.processes.values():
             assert process.stdout is not None
             assert process.stdout.readline(), "a data buffer has ended; what it said is above"

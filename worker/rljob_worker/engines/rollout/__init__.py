@@ -1,0 +1,1 @@
+"""Engines that generate: a stream of requests in, tables of what has ended out."""

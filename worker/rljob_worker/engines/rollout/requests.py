@@ -1,0 +1,87 @@
+"""What goes into a rollout engine and what comes out of it, as tables: one entry of every column is one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from rljob_worker.batch import Column, Indices
+
+
+class Ending(IntEnum):
+    """Why a request ended."""
+
+    END_TOKEN = 0
+    """The model's end-of-sequence token, which is an action and stays in."""
+    STOP = 1
+    """A stop string or stop token of the job; the tokens that made it stay in."""
+    LENGTH = 2
+    """As many tokens as it may have, none of which ended it."""
+    ABORTED = 3
+    """`abort`: these are the tokens it had by then, possibly none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to turn logits into tokens."""
+
+    temperature: float = 1.0
+    """Logits are divided by this before the softmax, in the draw and in every log-prob. 0 takes the most likely
+    token."""
+    top_p: float = 1.0
+    """Keep the smallest set of tokens whose probability reaches this; 1 keeps all. Below 1 in validation only."""
+    top_k: int = 0
+    """Keep this many most likely tokens; 0 keeps all. Above 0 in validation only."""
+    min_p: float = 0.0
+    """Keep tokens at least this fraction as likely as the most likely one; 0 keeps all. Above 0 in validation only."""
+    seed: int = 0
+    """With row_id, turn and the position in the response, the only source of randomness."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a response, wherever in it they come to stand."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end a response, beside the model's own end-of-sequence tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Responses that are asked for. A row has one request at a time, and a turn of its own for each."""
+
+    row_ids: Indices
+    """int64 [requests]."""
+    turns: Indices
+    """int64 [requests], from 0: which generation of its row a request is."""
+    prompts: Column
+    """Ragged int64 [prompts]: token ids, at least one each."""
+    prompt_of: Indices
+    """int64 [requests], ascending: the entry of `prompts` that a request continues, computed once for all that do."""
+    max_tokens: Indices
+    """int64 [requests], at least 1: the longest response, the token that ends it included."""
+    sampling: Sampling
+    """Of all of them."""
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Requests that ended, in no order that means anything."""
+
+    row_ids: Indices
+    """int64 [requests]."""
+    turns: Indices
+    """int64 [requests]."""
+    response_ids: Column
+    """Ragged int64 [requests]: sampled tokens, what ended them included."""
+    log_probs: Column
+    """Ragged float32 [requests]: log-probability of each sampled token at the sampling temperature under the full
+    distribution, before top-p, top-k and min-p. At temperature 0, at temperature 1."""
+    token_versions: Column
+    """Ragged int64 [requests]: the policy version that each token was sampled from."""
+    endings: np.ndarray
+    """int8 [requests], of `Ending`."""
+
+    def __len__(self) -> int:
+        return len(self.row_ids)

@@ -1,8 +1,8 @@
 """What the stages may ask of an engine that generates.
 
-    engine.submit(requests)
-    while len(ended := engine.advance()):
-        ...                               # reward them while the others go on
+engine.submit(requests)
+while len(ended := engine.advance()):
+    ...                               # reward them while the others go on
 """
 
 from __future__ import annotations

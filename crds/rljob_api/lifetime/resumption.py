@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob_api.checks.subject import problem
+from rljob_api.pipeline.settled import settled
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 
@@ -54,7 +55,7 @@ class Change:
 
 def resume_changes(old: RLJobSpec, new: RLJobSpec) -> list[Change]:
     """Every field that differs, in the order of the spec."""
-    differences = _differences(old.to_json(), new.to_json(), "")
+    differences = _differences(settled(old).to_json(), settled(new).to_json(), "")
     return [Change(path, before, after, _refusal(path)) for path, before, after in differences]
 
 

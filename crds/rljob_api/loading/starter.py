@@ -50,7 +50,6 @@ spec:
 
   training:
     learningRate: 1.0e-6
-    precision: Float32              # BFloat16 on accelerators
     # miniBatchRows: 64             # rows per optimizer step; unset = the whole batch, which is on-policy
 
   rollout:

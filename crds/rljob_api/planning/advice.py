@@ -17,6 +17,7 @@ def warnings_of(plan: Plan) -> list[str]:
         *_unused(plan),
         *_critic(plan),
         *_schedule(plan),
+        *_precision(plan),
     ]
 
 
@@ -76,4 +77,14 @@ def _schedule(plan: Plan) -> Iterator[str]:
         yield (
             f"training.warmupSteps {spec.training.warmup_steps} is not less than the job's {total} optimizer steps, so "
             "the learning rate never gets to its peak"
+        )
+
+
+def _precision(plan: Plan) -> Iterator[str]:
+    on_cpu = {plan.group(engine.group).name for engine in plan.engines if plan.group(engine.group).device == "cpu"}
+    if plan.precision == "BFloat16" and on_cpu:
+        yield (
+            f"training.precision is BFloat16, and {', '.join(sorted(on_cpu))} computes on CPUs: one without "
+            "instructions for it takes tens of times longer than in Float32, which is the default there; leave "
+            "training.precision out, or ask for accelerators"
         )

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.v1alpha1 import Balance, RLJobSpec
+from rljob_api.v1alpha1 import Balance, Precision, RLJobSpec
 from rljob_api.vocabulary.model import ApiModel, Items
 
 SCHEMA_VERSION = 1
@@ -129,6 +129,13 @@ class Plan(ApiModel):
     def num_workers(self) -> int:
         """Workers of all groups."""
         return sum(group.num_workers for group in self.groups)
+
+    @property
+    def precision(self) -> Precision:
+        """Number format in which every model is computed."""
+        precision = self.spec.training.precision
+        assert precision != "Auto", "the planner settles it"
+        return precision
 
     @property
     def staleness(self) -> int:

@@ -11,6 +11,7 @@ from rljob_api.checks.validation import problems_of
 from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_place
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
+from rljob_api.pipeline.settled import settled
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.v1alpha1 import RLJob, WorkerGroupSpec
 from rljob_api.vocabulary.problem import InvalidJobError
@@ -30,8 +31,8 @@ class _Planner:
     """One planning; every property is built once, in the order of `build`."""
 
     def __init__(self, job: RLJob, profiles: Profiles) -> None:
-        self.job, self.spec, self.profiles = job, job.spec, profiles
-        self.resolution = Resolution(job.spec)
+        self.job, self.spec, self.profiles = job, settled(job.spec, profiles), profiles
+        self.resolution = Resolution(self.spec)
         self.order = self.resolution.graph.order()
         self.group_of = {name: group for name, group in place(self.resolution).items() if group is not None}
 

@@ -44,6 +44,7 @@ from rljob_api.v1alpha1.status import (
 )
 from rljob_api.v1alpha1.training import (
     CheckpointSpec,
+    Precision,
     RolloutParallelism,
     RolloutSpec,
     StopSpec,
@@ -83,6 +84,7 @@ __all__ = [
     "OverlongSpec",
     "ProgressStatus",
     "RDMASpec",
+    "Precision",
     "RLJob",
     "RLJobSpec",
     "ResamplingSpec",

@@ -8,6 +8,9 @@ from pydantic import Field
 
 from rljob_api.vocabulary.model import ApiModel, Items
 
+Precision = Literal["Float32", "BFloat16", "Float64"]
+"""A number format, once it is settled."""
+
 
 class TrainingParallelism(ApiModel):
     """How one copy of the model is spread over workers; what is left of the group is data parallelism."""
@@ -55,9 +58,10 @@ class TrainingSpec(ApiModel):
     betas: Items[float] = Field(default=(0.9, 0.999), min_length=2, max_length=2)
     """The two decay rates of AdamW. Default [0.9, 0.999]."""
 
-    precision: Literal["Float32", "BFloat16", "Float64"] = "BFloat16"
-    """Number format of the forward and backward pass; optimizer state is kept in at least Float32. Default
-    BFloat16."""
+    precision: Literal["Auto", "Float32", "BFloat16", "Float64"] = "Auto"
+    """Number format of the forward and backward pass; optimizer state is kept in at least Float32. Auto, the default:
+    Float32 where a worker group with a model computes on CPUs, of which many have no instructions for BFloat16;
+    elsewhere BFloat16."""
 
     activation_checkpointing: bool = False
     """Whether activations are computed again in the backward pass to save memory. Default false."""

@@ -53,7 +53,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
     return TrainSettings(
         temperature=spec.rollout.temperature,
         tokens_per_micro_batch=training.tokens_per_micro_batch,
-        precision=training.precision,
+        precision=plan.precision,
         trainable=engine.trainable,
         learning_rate=critic.learning_rate if is_critic else training.learning_rate,
         schedule=training.schedule,
@@ -100,7 +100,7 @@ def _transformers(
     if isinstance(trained_by, FSDPEngine) and not trained_by.is_sharded:
         model = trained_by.model
     else:
-        dtype = DTYPES[plan.spec.training.precision]
+        dtype = DTYPES[plan.precision]
         is_random = engine.initialise == "Random"
         model = (
             random_policy(engine.path, dtype, plan.spec.seed) if is_random else load_policy(engine.path, dtype, device)

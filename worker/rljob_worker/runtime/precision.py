@@ -7,7 +7,7 @@ from rljob_api.planning.plan import GroupPlan, Plan
 
 def slow_precision(plan: Plan, group: GroupPlan, cpu_has_bfloat16: bool) -> str | None:
     """What to say to the person who started the job; None where the group computes its format fast."""
-    if group.device != "cpu" or plan.spec.training.precision != "BFloat16" or cpu_has_bfloat16:
+    if group.device != "cpu" or plan.precision != "BFloat16" or cpu_has_bfloat16:
         return None
     return (
         "training.precision is BFloat16, and this CPU has no instructions for it: its matrix products take tens of "

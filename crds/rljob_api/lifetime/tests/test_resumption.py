@@ -30,7 +30,7 @@ def test_the_same_job_may_go_on():
         "algorithm.groupSize=2",
         "algorithm.sampling.dynamic=true",
         "algorithm.advantage.estimator=RLOO",
-        "training.precision=Float32",
+        "training.precision=Float64",
         "checkpoint.initFrom=other",
     ],
 )
@@ -42,6 +42,10 @@ def test_what_must_stay(override):
     assert "cannot change" in problem.message and problem.message.endswith(found[0].refused)
     assert len(found[0].refused.split()) > 5  # the reason, in words
     assert problem.fix == f"Write {found[0].old!r} again, or start a new run."
+
+
+def test_a_format_that_is_written_out_is_the_one_that_was_chosen():
+    assert changes("training.precision=Float32") == []
 
 
 def test_the_engine_must_stay():

@@ -66,6 +66,9 @@ class StepEnd:
     """What all workers do between the stages of a step and the next step."""
 
     is_last: bool = False
+    syncs: bool = True
+    """Whether new weights go to those who sample. Not after the last step of a job, unless it is validated; a job that
+    stops early syncs, so that the step is measured as in one that goes on."""
     validates: bool = False
     saves: bool = False
 
@@ -124,9 +127,11 @@ def end_of(step: int, spec: RLJobSpec, verdict: Verdict, *, keeps_checkpoints: b
     """How a step ends under the verdict that governs it, or any later one."""
     is_last = step in (spec.stop.steps, verdict.last_step)
     is_whole = is_last and not verdict.stopped
+    validates = bool(spec.data.validation) and (is_whole or is_nth(step, spec.validation.every_steps))
     return StepEnd(
         is_last=is_last,
-        validates=bool(spec.data.validation) and (is_whole or is_nth(step, spec.validation.every_steps)),
+        syncs=validates or not is_whole,
+        validates=validates,
         saves=keeps_checkpoints and (is_last or is_nth(step, spec.checkpoint.every_steps)),
     )
 

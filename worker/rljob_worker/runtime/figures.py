@@ -30,8 +30,9 @@ class StepFigures:
         self._samples: list[dict[str, Any]] = []
 
     def begin(self) -> None:
-        """The first step begins now."""
+        """The first step begins now; what was measured before, and not reported, is part of no step."""
         self._started = self._clock()
+        self._metrics, self._samples = [], []
 
     def add(self, metrics: Scalars, samples: Sequence[dict[str, Any]] = ()) -> None:
         self._metrics.append(metrics)

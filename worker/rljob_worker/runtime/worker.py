@@ -126,21 +126,26 @@ class Worker:
             self.first_reported = 0
             self.validate()
             self.report(0)
-        self.figures.begin()
+        self.begin()
         step, is_last = done, False
         while not is_last:
             step += 1
             is_last = self.step(step)
         return step, self.await_verdict(step)
 
+    def begin(self) -> None:
+        """The first step begins now: what the opening moved and took is no part of it."""
+        self.client.statistics()
+        self.figures.begin()
+
     def step(self, step: int) -> bool:
         """One training step; says whether it was the last."""
         for plan, stage in self.schedule:
             self.run_stage(plan, stage, step)
-        if policy_version(self.plan.spec, step) == step:
-            self.sync_weights(step)
         self.figures.add(self.handover.end_step())
         end = self.await_end(step)
+        if end.syncs and policy_version(self.plan.spec, step) == step:
+            self.sync_weights(step)
         if end.validates:
             self.validate()
         if end.saves:

@@ -85,11 +85,13 @@ class BoardEnd:
     """The part of a data buffer client that control uses."""
 
     def __init__(self, board: Board, ordinal: int) -> None:
-        self._board, self._ordinal = board, ordinal
+        self._board, self.ordinal = board, ordinal
+        self.num_bytes = 0.0
+        """That this worker has moved since it was last asked."""
 
     def report(self, step: int, payload: bytes) -> None:
-        self._board.pass_gate(f"report/{self._ordinal}", step)
-        self._board.add_report(self._ordinal, step, payload)
+        self._board.pass_gate(f"report/{self.ordinal}", step)
+        self._board.add_report(self.ordinal, step, payload)
 
     def collect(self, step: int) -> bytes:
         self._board.pass_gate("collect", step)
@@ -105,13 +107,14 @@ class BoardEnd:
         return self._board.announced[place]
 
     def request_stop(self) -> None:
-        self._board.asked_by.append(self._ordinal)
+        self._board.asked_by.append(self.ordinal)
 
     def stop_requested(self) -> bool:
         return bool(self._board.asked_by)
 
     def statistics(self) -> dict[str, float]:
-        return {"put_bytes/rollout->reward": 8.0}
+        num_bytes, self.num_bytes = self.num_bytes, 0.0
+        return {"put_bytes/weights/actor": num_bytes}
 
     def post(self, status: dict[str, object]) -> None:
         pass

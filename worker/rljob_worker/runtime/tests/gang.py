@@ -58,6 +58,18 @@ class Learning:
         self.learnt = state["learnt"]
 
 
+class Weights:
+    """Says which version it is asked for, and moves 8 bytes."""
+
+    def __init__(self, end, moment):
+        self._end, self._moment = end, moment
+
+    def sync(self, version):
+        self._moment("sync", self._end.ordinal, version)
+        self._end.num_bytes += 8.0
+        return {"weights/version": mean(version)}
+
+
 class Validation:
     """As right as the policy has learnt."""
 
@@ -147,7 +159,7 @@ class Gang:
             resources=SimpleNamespace(rewards=None, tokenizer=None, meshes={mesh: SimpleNamespace(sum=None)}),
             schedule=schedule,
             handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),
-            weights=SimpleNamespace(sync=lambda version: {"weights/version": mean(version)}),
+            weights=Weights(end, moment),
             validation=Validation(stage, number, moment),
             checkpoints=NotedCheckpoints(environment, {}, schedule, DataIdentity(), moment),
             control=self._leads[-1] if environment.is_lead else Follower(end, number),

@@ -126,7 +126,7 @@ def test_nothing_is_saved_where_ranks_see_different_disks_and_nothing_validated_
     assert end(4, keeps=False) == StepEnd()
     assert end(10, keeps=False) == StepEnd(is_last=True, validates=True)
     no_validation = {"train": [{"path": "some/data"}], "batchSize": 4}
-    assert end(10, data=no_validation, validation={}) == StepEnd(is_last=True, saves=True)
+    assert end(10, data=no_validation, validation={}) == StepEnd(is_last=True, syncs=False, saves=True)
 
 
 def test_a_follower_reports_under_its_number_and_hears_what_the_lead_says():

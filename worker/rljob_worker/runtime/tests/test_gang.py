@@ -83,13 +83,14 @@ def test_times_are_told_of_the_step_that_they_were_part_of(tmp_path):
     gang = new_gang(tmp_path)
     gang.run()
     of_steps = [{name for name in line if name.startswith("time/")} for line in gang.lines]
-    ends = {"time/step_seconds", "time/overhead_fraction", "time/learn_seconds", "time/control_seconds"}
-    waits = {"time/verdict_wait_seconds"}
+    ends = {"time/step_seconds", "time/overhead_fraction", "time/learn_seconds", "time/verdict_wait_seconds"}
+    reports = {"time/control_seconds"}
     assert of_steps[0] == set()
-    assert of_steps[1] == of_steps[3] == ends | waits
-    assert of_steps[2] == of_steps[4] == of_steps[5] == ends | waits | {"time/checkpoint_seconds"}
+    assert of_steps[1] == ends  # what the report on the opening took is no part of a step
+    assert of_steps[3] == ends | reports
+    assert of_steps[2] == of_steps[4] == of_steps[5] == ends | reports | {"time/checkpoint_seconds"}
     assert [line["weights/version"] for line in gang.lines] == list(range(STEPS + 1))
-    assert {line["data/bytes_rollout->reward"] for line in gang.lines} == {24.0}  # 8 of each worker
+    assert {line["data/bytes_weights/actor"] for line in gang.lines} == {24.0}  # 8 of each worker
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
@@ -177,6 +178,41 @@ def test_a_job_without_validation_begins_with_its_first_step(tmp_path):
     gang = new_gang(tmp_path, data={"train": [{"path": "some/data"}], "batchSize": 3}, stop={"steps": 1})
     assert codes(gang.run()) == {ExitCode.DONE}
     assert gang.steps == [1]
+
+
+def versions_of(gang, **options):
+    """The versions that rank 0's rollout engines got, in an attempt of a gang."""
+    versions = []
+
+    def note(what, worker, version):
+        if (what, worker) == ("sync", 0):
+            versions.append(version)
+
+    gang.run(note, **options)
+    return versions
+
+
+def test_weights_that_nobody_will_generate_with_stay_where_they_are(tmp_path):
+    train = {"train": [{"path": "some/data"}], "batchSize": 3}
+    assert versions_of(new_gang(tmp_path / "validates")) == [0, 1, 2, 3, 4, 5]
+    assert versions_of(new_gang(tmp_path / "does-not", data=train)) == [0, 1, 2, 3, 4]
+    good = new_gang(tmp_path / "good", data=train, stop={"steps": 20, "rewardAbove": 2.36})
+    assert versions_of(good) == [0, 1, 2] and good.steps == [1, 2, 3]
+
+
+def test_a_job_that_stops_measures_its_last_step_as_one_that_goes_on(tmp_path):
+    gang = new_gang(tmp_path, data={"train": [{"path": "some/data"}], "batchSize": 3})
+    assert versions_of(gang, prepare=lambda board: board.end(1).request_stop()) == [0, 1, 2]
+    assert versions_of(gang) == [2, 3, 4]
+
+
+def test_what_the_opening_moves_is_no_part_of_the_first_step(tmp_path):
+    gang = new_gang(tmp_path, data={"train": [{"path": "some/data"}], "batchSize": 3})
+    gang.run(prepare=lambda board: board.end(1).request_stop())
+    gang.run()
+    # the last step of the first attempt is 2; the second opens with the weights that it left, and begins with 3
+    assert [line.get("weights/version") for line in gang.lines] == [1, 2, 3, 4, None]
+    assert [line["data/bytes_weights/actor"] for line in gang.lines] == [24, 24, 24, 24, 0]
 
 
 def test_a_job_that_is_done_says_so(tmp_path):

@@ -83,10 +83,10 @@ class CodeSpec(ApiModel):
     """Where the user's Python is, when it is not in the image; at most one of the two."""
 
     config_map: str | None = None
-    """A ConfigMap whose entries are modules, put on PYTHONPATH."""
+    """A ConfigMap whose entries are modules."""
 
     persistent_volume_claim: str | None = None
-    """A volume claim whose root is put on PYTHONPATH."""
+    """A volume claim with modules and packages in its root."""
 
 
 class StorageSpec(ApiModel):

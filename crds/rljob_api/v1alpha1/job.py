@@ -62,8 +62,8 @@ class RLJobSpec(ApiModel):
     """The stages of a step. Unset: the algorithm's own pipeline, which `rljob plan` shows."""
 
     code: CodeSpec | None = None
-    """Where the user's Python is, when it is not in the image. Locally the folder of the YAML file is on
-    PYTHONPATH."""
+    """Where the user's Python is, when it is not in the image. Locally it is the folder of the YAML file. Its
+    modules are searched after everything that is installed, so none may be named like one of these."""
 
     storage: StorageSpec | None = None
     """Where data is read and results are written. Unset: the pod's own disk."""

@@ -44,6 +44,7 @@ def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
     variables += [_job_variable(variable) for variable in context.spec.env]
     own = {**identity(context, group, host, attempt), **_run(context, attempt), **_rank_table(context, profile)}
     own[keys.ENV_METRICS_PORT] = str(keys.PORT_WORKER_METRICS)
+    own[keys.ENV_CODE] = f"{CODE}:{keys.WORKSPACE}"
     return by_name(variables + _as_list(own))
 
 
@@ -99,7 +100,7 @@ def keeps_checkpoints(context: JobContext) -> bool:
 
 
 def _python() -> dict[str, str]:
-    return {"PYTHONPATH": f"{CODE}:{keys.WORKSPACE}", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _home(context: JobContext) -> dict[str, str]:

@@ -43,7 +43,7 @@ class RunContext:
     """Short path for sockets and the address book: a UNIX socket's path has at most 107 bytes."""
     token: Path
     code_dir: Path
-    """The YAML's folder: goes on PYTHONPATH."""
+    """The YAML's folder, where the user's modules are."""
     attempt: int
     resume: str
     """What workers start from: auto, never, or a step."""
@@ -83,7 +83,7 @@ def pod_environment(
         TERMINATION_LOG: str(termination_log(context.log_dir, group.name, host)),
         LIFELINE_FD: str(context.lifeline),
         FAMILY: context.mark,
-        "PYTHONPATH": python_path(base.get("PYTHONPATH", ""), context.code_dir),
+        keys.ENV_CODE: str(context.code_dir),
         "PYTHONUNBUFFERED": "1",
     }
     if spills_here(context.plan):
@@ -135,8 +135,3 @@ def job_variables(plan: Plan) -> dict[str, str]:
 def missing_variables(base: Mapping[str, str], plan: Plan) -> list[str]:
     """Variables of `spec.env` that only a cluster could fill and that are not set here."""
     return [variable.name for variable in plan.spec.env if variable.value is None and variable.name not in base]
-
-
-def python_path(current: str, code_dir: Path) -> str:
-    """The user's modules first."""
-    return f"{code_dir}:{current}" if current else str(code_dir)

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict
 
+from rljob_worker.users_code import why_hidden
+
 
 class Description(TypedDict):
     """A reward as the worker describes it to its processes."""
@@ -56,6 +58,8 @@ def line_in(error: BaseException, file: str | None) -> str:
 
 
 def _module(where: str, name: str) -> ModuleType:
+    if hidden := why_hidden(name):
+        raise Refused(f"{where}: {hidden}")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -18,6 +18,7 @@ from rljob_worker.forkserver.becoming import release_signals
 from rljob_worker.launcher.last_words import LastWords, write_last_words
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.status import StopSignal
+from rljob_worker.users_code import add_to_path
 
 
 def main() -> int:
@@ -27,6 +28,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.request())
     signal.signal(signal.SIGINT, lambda *_: stop.request())
     release_signals()
+    add_to_path()
     name, said = "", ""
     try:
         environment = WorkerEnvironment.read()

@@ -18,6 +18,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.scalars import mean
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
+from rljob_worker.users_code import why_hidden
 
 
 class UserStage:
@@ -46,11 +47,13 @@ class UserStage:
 def load_function(reference: str, owner: str) -> Callable[..., Any]:
     """Import `module:function`; InvalidJob names what is missing."""
     module_name, _, name = reference.partition(":")
+    if hidden := why_hidden(module_name):
+        raise InvalidJob(f"{owner}: {hidden}")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise InvalidJob(
-            f"{owner}: cannot import {module_name!r} ({error}); put the file beside the job's YAML or on PYTHONPATH"
+            f"{owner}: cannot import {module_name!r} ({error}); put the file beside the job's YAML or into `code`"
         ) from error
     function = getattr(module, name, None)
     if not callable(function):

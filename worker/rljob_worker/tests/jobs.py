@@ -76,7 +76,17 @@ def run_job(job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds:
     path = folder / "job.yaml"
     path.write_text(yaml.safe_dump(job))
     done = subprocess.run(
-        [sys.executable, "-m", "rljob_worker.cli", "run", str(path), "--runs-dir", str(folder / "runs"), *arguments],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "rljob_worker.cli",
+            "run",
+            str(path),
+            "--runs-dir",
+            str(folder / "runs"),
+            *arguments,
+        ],
         capture_output=True,
         text=True,
         timeout=timeout_seconds,

@@ -22,7 +22,10 @@ def steps(tiny, tmp_path_factory):
     }
     job = make_job(tiny, "first", algorithm=algorithm, checkpoint={"everySteps": 0})
     del job["spec"]["data"]["validation"]
-    run = run_job(job, tmp_path_factory.mktemp("first"))
+    folder = tmp_path_factory.mktemp("first")
+    for name in ("json", "numpy", "queue", "rljob_worker"):  # whatever lies beside a job hides nothing of ours
+        (folder / f"{name}.py").write_text("raise RuntimeError('imported from the folder of the job')\n")
+    run = run_job(job, folder)
     assert run.code == 0, run.output + run.logs
     return run.metrics
 

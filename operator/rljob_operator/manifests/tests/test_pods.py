@@ -80,11 +80,12 @@ def test_without_storage_results_go_beside_what_the_image_carries():
         ("{persistentVolumeClaim: mine}", {"persistentVolumeClaim": {"claimName": "mine"}}),
     ],
 )
-def test_code_is_mounted_read_only_and_on_the_path(code, source):
+def test_code_is_mounted_read_only_and_searched_last(code, source):
     pod = only_pod(f"code={code}")
     assert named(pod["spec"]["volumes"], "code") == {"name": "code", **source}
     assert named(worker_of(pod)["volumeMounts"], "code") == {"name": "code", "mountPath": "/code", "readOnly": True}
-    assert env_of(worker_of(pod))["PYTHONPATH"] == "/code:/workspace"
+    assert env_of(worker_of(pod))["RLJOB_CODE"] == "/code:/workspace"
+    assert "PYTHONPATH" not in env_of(worker_of(pod))
 
 
 def test_the_arena_is_charged_to_the_data_buffer_and_devices_to_the_worker():

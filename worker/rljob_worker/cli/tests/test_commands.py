@@ -207,14 +207,14 @@ def test_workers_get_absolute_paths_and_the_folder_of_the_yaml(tmp_path):
     write_job(
         folder, models=[{"name": "actor", "path": "model"}], data={"train": [{"path": "hub/data"}], "batchSize": 4}
     )
-    done = run_fake(folder, {"*": [["say_environment", "PYTHONPATH"]]}, "--runs-dir", str(tmp_path / "elsewhere"))
+    done = run_fake(folder, {"*": [["say_environment", "RLJOB_CODE"]]}, "--runs-dir", str(tmp_path / "elsewhere"))
     assert done.returncode == 0, done.stderr
     run = tmp_path / "elsewhere" / "tiny"
     spec = json.loads((run / "plan.json").read_text())["spec"]
     assert spec["models"][0]["path"] == str(folder / "model")
     assert spec["data"]["train"][0]["path"] == "hub/data"
     log = (run / "logs" / "attempt-1" / "worker-train-0-0.log").read_text()
-    assert log.startswith(f"PYTHONPATH={folder}")
+    assert log.startswith(f"RLJOB_CODE={folder}")
     # as written: a moved folder can go on
     assert yaml.safe_load((run / "job.yaml").read_text())["spec"]["models"][0]["path"] == "model"
 

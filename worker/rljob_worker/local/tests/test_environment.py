@@ -9,7 +9,6 @@ from rljob_worker.local.environment import (
     device_variables,
     missing_variables,
     pod_environment,
-    python_path,
     thread_variables,
 )
 from rljob_worker.tests.documents import plan_of
@@ -35,7 +34,7 @@ def test_a_pod_knows_who_it_is():
         "RLJOB_RESUME": "auto", "RLJOB_LOG_DIR": "/runs/tiny/logs/attempt-3",
         "RLJOB_TERMINATION_LOG": "/runs/tiny/logs/attempt-3/termination-train-1.json",
         "RLJOB_LIFELINE_FD": "9", "RLJOB_FAMILY": "abc",
-        "PYTHONPATH": "/project", "PYTHONUNBUFFERED": "1",
+        "RLJOB_CODE": "/project", "PYTHONUNBUFFERED": "1",
         # eight cores, four workers
         "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
         **WORKER_DEFAULTS,
@@ -84,10 +83,6 @@ def test_threads_never_exceed_cores_unless_there_are_more_workers(workers, cores
 
 def test_a_users_own_threads_stay():
     assert thread_variables({"MKL_NUM_THREADS": "1"}, 1, 8) == {}
-
-
-def test_the_users_modules_come_first():
-    assert python_path("/a:/b", Path("/project")) == "/project:/a:/b"
 
 
 def test_a_pod_is_told_its_share_of_the_accelerators():

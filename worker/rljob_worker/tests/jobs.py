@@ -16,6 +16,9 @@ from rljob_worker.tests.session_root import job_environment
 
 CPU = {"profile": "cpu", "count": 1}
 
+RLJOB = (sys.executable, "-P", "-m", "rljob_worker.cli")
+"""The console script, from any folder."""
+
 
 def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
     """A small GRPO job: 4 prompts x 4 responses, colocated on two workers; `spec` replaces top-level fields."""
@@ -76,17 +79,7 @@ def run_job(job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds:
     path = folder / "job.yaml"
     path.write_text(yaml.safe_dump(job))
     done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "rljob_worker.cli",
-            "run",
-            str(path),
-            "--runs-dir",
-            str(folder / "runs"),
-            *arguments,
-        ],
+        [*RLJOB, "run", str(path), "--runs-dir", str(folder / "runs"), *arguments],
         capture_output=True,
         text=True,
         timeout=timeout_seconds,

@@ -6,7 +6,29 @@ from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.problem import Problem
+
+TEMPLATE_OWN = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+"""Names of `apply_chat_template` of transformers that are not arguments of the template, or that are not the job's."""
 
 NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
 
@@ -50,6 +72,20 @@ def check_rewards(subject: Subject) -> Iterator[Problem]:
         yield problem(
             "spec.rewards", [reward.name for reward in subject.spec.rewards], message, "Add a Reward stage to the dag."
         )
+
+
+def check_chat_template(subject: Subject) -> Iterator[Problem]:
+    """Arguments of a chat template go to the one that renders prompts, and are not what rljob itself passes to it."""
+    for i, model in enumerate(subject.spec.models):
+        path = f"spec.models[{i}].chatTemplate"
+        if model.chat_template and model.name != ACTOR:
+            message = f"prompts are rendered by the chat template of {ACTOR}, so nobody looks at this one's"
+            yield problem(path, model.chat_template, message, f"Write it under {ACTOR}.")
+            continue
+        for name, value in model.chat_template.items():
+            if name in TEMPLATE_OWN:
+                message = "this is passed to the template, or to what renders it, already"
+                yield problem(f"{path}.{name}", value, message, "Leave it out.")
 
 
 def check_one_of(subject: Subject) -> Iterator[Problem]:

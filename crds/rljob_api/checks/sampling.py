@@ -26,9 +26,44 @@ def check_distribution(subject: Subject) -> Iterator[Problem]:
         yield problem("spec.rollout.topP", rollout.top_p, _TRUNCATED, "Write 1.0.")
     if rollout.top_k > 0:
         yield problem("spec.rollout.topK", rollout.top_k, _TRUNCATED, "Write 0.")
+    if rollout.min_p > 0:
+        yield problem("spec.rollout.minP", rollout.min_p, _TRUNCATED, "Write 0.0.")
 
 
-_TRUNCATED = "log-probabilities of the full distribution would not be those the tokens were sampled with"
+_TRUNCATED = (
+    "what is left of the distribution is normalised anew when a token is drawn and the trainer's full distribution is "
+    "not, so log-probabilities would not be those the tokens were sampled with"
+)
+
+
+def check_validation_sampling(subject: Subject) -> Iterator[Problem]:
+    """At temperature 0 nothing is drawn."""
+    validation = subject.spec.validation
+    if validation.temperature > 0:
+        return
+    for path, found, default in (
+        ("topP", validation.top_p, 1.0),
+        ("topK", validation.top_k, 0),
+        ("minP", validation.min_p, 0.0),
+    ):
+        if found != default:
+            message = "at validation.temperature 0, its default, the most likely token is taken, whatever this says"
+            yield problem(
+                f"spec.validation.{path}", found, message, "Give validation.temperature too, or leave this out."
+            )
+
+
+def check_stops(subject: Subject) -> Iterator[Problem]:
+    """Texts and tokens that end a response: each once."""
+    rollout = subject.spec.rollout
+    for field, values in (("stop", rollout.stop), ("stopTokenIds", rollout.stop_token_ids)):
+        for i, value in enumerate(values):
+            if value in values[:i]:
+                yield problem(f"spec.rollout.{field}[{i}]", value, "this stands in the list before", "Leave it out.")
+    for i, text in enumerate(rollout.stop):
+        if "\N{REPLACEMENT CHARACTER}" in text:
+            message = "this holds U+FFFD, which stands for bytes that are no text, so no response contains it"
+            yield problem(f"spec.rollout.stop[{i}]", text, message, "Write the text that was meant.")
 
 
 def check_dynamic(subject: Subject) -> Iterator[Problem]:

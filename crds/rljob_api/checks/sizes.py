@@ -62,12 +62,17 @@ def check_accelerators(subject: Subject) -> Iterator[Problem]:
 
 
 def check_lengths(subject: Subject) -> Iterator[Problem]:
-    """The overlong stretch lies inside the response."""
+    """The overlong stretch lies inside the response, and a response has room behind every prompt."""
     overlong, longest = subject.spec.algorithm.overlong, subject.spec.rollout.max_response_tokens
     if overlong is not None and overlong.buffer_tokens >= longest:
         message = f"no length is without penalty: the longest response has rollout.maxResponseTokens {longest}"
         path = "spec.algorithm.overlong.bufferTokens"
         yield problem(path, overlong.buffer_tokens, message, f"Write less than {longest}.")
+    most, prompt = subject.spec.rollout.max_sequence_tokens, subject.spec.data.max_prompt_tokens
+    if most is not None and most <= prompt:
+        message = f"a prompt of data.maxPromptTokens {prompt} would leave no token for its response"
+        path = "spec.rollout.maxSequenceTokens"
+        yield problem(path, most, message, f"Write more than {prompt}, or a smaller data.maxPromptTokens.")
 
 
 def _engines(subject: Subject) -> list[tuple[str, Kind | None]]:

@@ -29,6 +29,10 @@ class ModelSpec(ApiModel):
     """`Random` reads nothing but the configuration at `path` and draws the weights from the job's seed: a model that
     is trained from nothing. With `Weights` a tensor that no file has ends the job."""
 
+    chat_template: dict[str, Any] = Field(default_factory=dict)
+    """Arguments for the chat template of `actor`, such as `{enable_thinking: false}`; names that the template reads.
+    Default: none."""
+
 
 class DatasetSpec(ApiModel):
     """One file, or several files in a folder or matched by a pattern, of prompts."""

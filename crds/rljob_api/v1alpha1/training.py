@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,9 @@ from rljob_api.vocabulary.model import ApiModel, Items
 
 Precision = Literal["Float32", "BFloat16", "Float64"]
 """A number format, once it is settled."""
+
+StopText = Annotated[str, Field(min_length=1, max_length=256)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class TrainingParallelism(ApiModel):
@@ -86,6 +89,10 @@ class RolloutSpec(ApiModel):
     max_response_tokens: int = Field(default=1024, ge=1)
     """The longest response, in tokens. Longer ones are cut off and marked truncated. Default 1024."""
 
+    max_sequence_tokens: int | None = Field(default=None, ge=2)
+    """The longest prompt and response together, in tokens: a response to a long prompt may be shorter than
+    maxResponseTokens. Above data.maxPromptTokens. Unset: every response may have maxResponseTokens."""
+
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature, above 0; log-probabilities are taken at the same temperature. Default 1.0."""
 
@@ -95,6 +102,17 @@ class RolloutSpec(ApiModel):
 
     top_k: int = Field(default=0, ge=0)
     """Number of most likely tokens to sample from. Training needs 0, the default: all of them."""
+
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    """Tokens less likely than this fraction of the most likely one are not sampled. Training needs 0.0, the default:
+    all are."""
+
+    stop: Items[StopText] = Field(default=(), max_length=16)
+    """Texts that end a response, in training and in validation, wherever in it they come to stand; what made them
+    stays in it. Default: none."""
+
+    stop_token_ids: Items[TokenId] = Field(default=(), max_length=64)
+    """Tokens that end a response like the model's own end tokens, in training and in validation. Default: none."""
 
     max_batch_rows: int | None = Field(default=None, ge=1)
     """Rows that one worker decodes at once. Unset: all rows it has."""
@@ -115,6 +133,15 @@ class ValidationSpec(ApiModel):
 
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature. Default 0.0: the most likely token."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Smallest set of tokens of this probability to sample from. Default 1.0: all tokens."""
+
+    top_k: int = Field(default=0, ge=0)
+    """Number of most likely tokens to sample from. Default 0: all tokens."""
+
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    """Tokens less likely than this fraction of the most likely one are not sampled. Default 0.0: all are."""
 
     max_rows: int | None = Field(default=None, ge=1)
     """Most prompts of each data set that are used, from its start. Unset: all."""

@@ -11,7 +11,7 @@ is the rows that were asked for: neither the rows of the data set nor their plac
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -70,6 +70,7 @@ class PromptDataset:
 
     seed: of the order, which also needs `data.shuffle`; None reads in order.
     max_rows: most prompts of each source, from its start.
+    template_arguments: for the tokenizer's chat template, see `prompts`.
     Raises BadData (exit 65) for what is wrong with the data, naming file, row and column; InvalidJob for chat messages
     without a chat template, or credentials of an object store; StorageError for the cache; DeadlineExceeded.
     """
@@ -84,12 +85,16 @@ class PromptDataset:
         access: DataAccess,
         seed: int | None = None,
         max_rows: int | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
     ) -> None:
         assert sources, "a data set needs sources"
         self._prompt = data.prompt_column
         self._columns = tuple(columns)
         self._encoder = PromptEncoder(
-            tokenizer, apply_chat_template=data.apply_chat_template, system_prompt=data.system_prompt
+            tokenizer,
+            apply_chat_template=data.apply_chat_template,
+            system_prompt=data.system_prompt,
+            template_arguments=template_arguments,
         )
         needed = [self._prompt, *self._columns]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
+import jinja2.meta
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,21 +25,34 @@ class PromptEncoder:
 
     A text is used as it is, special tokens at its start as the tokenizer sets them; with `apply_chat_template` it is
     one user message. Messages go through the model's chat template, the generation prompt added.
+
+    template_arguments: what the chat template is given besides. Raises InvalidJob for one that it does not read.
     """
 
-    def __init__(self, tokenizer: Any, *, apply_chat_template: bool = False, system_prompt: str | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        apply_chat_template: bool = False,
+        system_prompt: str | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._wraps_text = apply_chat_template
         self._system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+        self._arguments = dict(template_arguments or {})
         if apply_chat_template:
             self._require_template("data.applyChatTemplate is set")
+        if self._arguments:
+            self._require_template("models.chatTemplate is set")
+            require_arguments(self._tokenizer.get_chat_template(), self._arguments)
 
     @property
     def identity(self) -> str:
         """Equal only where equal prompts give equal token ids."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         words = backend.to_str() if backend is not None else repr(self._tokenizer)
-        parts = [words, self._tokenizer.chat_template, self._wraps_text, self._system]
+        parts = [words, self._tokenizer.chat_template, self._wraps_text, self._system, sorted(self._arguments.items())]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def encode(self, prompts: Sequence[Any], where: Where) -> tuple[list[TokenIds], list[str]]:
@@ -65,10 +80,8 @@ class PromptEncoder:
 
     def _text(self, prompt: Any, where: Where, i: int) -> str:
         if self._is_bare(prompt):
-            if self._system:
-                raise InvalidJob(
-                    f"data.systemPrompt needs chat messages or applyChatTemplate: true; {where(i)} is a text"
-                )
+            for field in ["data.systemPrompt"] * bool(self._system) + ["models.chatTemplate"] * bool(self._arguments):
+                raise InvalidJob(f"{field} needs chat messages or applyChatTemplate: true; {where(i)} is a text")
             return str(prompt)
         if isinstance(prompt, str):
             return self._render([*self._system, {"role": "user", "content": prompt}], where, i)
@@ -93,7 +106,11 @@ class PromptEncoder:
     def _render(self, messages: Messages, where: Where, i: int) -> str:
         self._require_template(f"{where(i)} holds chat messages")
         try:
-            return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            return str(
+                self._tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True, **self._arguments
+                )
+            )
         except jinja2.TemplateError as error:
             raise BadData(f"{where(i)}: the model's chat template refuses the messages: {error}") from error
 
@@ -104,6 +121,23 @@ class PromptEncoder:
                 "without applyChatTemplate, take an instruction-tuned model, or put a chat_template.jinja into the "
                 "model's directory"
             )
+
+
+def require_arguments(template: str, arguments: Mapping[str, Any]) -> None:
+    """Raises InvalidJob for an argument that a chat template never reads, which would change nothing."""
+    # the block in which templates mark what an assistant said is an extension of transformers
+    plain = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", template)
+    environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"])
+    read = jinja2.meta.find_undeclared_variables(environment.parse(plain)) - _GIVEN - set(environment.globals)
+    for name in sorted(set(arguments) - read):
+        raise InvalidJob(
+            f"models.chatTemplate.{name}: the model's chat template never reads it; it reads "
+            f"{', '.join(sorted(read)) or 'no argument'}"
+        )
+
+
+_GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
+"""What every chat template has, beside the tokenizer's special tokens."""
 
 
 def _described(value: Any) -> str:

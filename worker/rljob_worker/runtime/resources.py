@@ -74,7 +74,7 @@ def load_tokenizer(plan: Plan) -> Any:
     """The actor's tokenizer. Raises InvalidJob naming the directory."""
     from transformers import AutoTokenizer
 
-    path = next(model.path for model in plan.spec.models if model.name == ACTOR)
+    path = plan.spec.source_of(ACTOR).path
     try:
         return AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError, KeyError) as error:
@@ -105,6 +105,7 @@ def train_dataset(plan: Plan, tokenizer: Any, access: DataAccess) -> PromptDatas
         tokenizer=tokenizer,
         access=access,
         seed=plan.spec.seed,
+        template_arguments=plan.spec.source_of(ACTOR).chat_template,
     )
 
 
@@ -130,6 +131,7 @@ def build_validation(
         access=access,
         seed=None,
         max_rows=plan.spec.validation.max_rows,
+        template_arguments=plan.spec.source_of(ACTOR).chat_template,
     )
     engine = resources.rollout_engines[rollout.models[0]]
     dp_rank, dp_size = rollout.mesh.dp_rank(rank), rollout.mesh.dp

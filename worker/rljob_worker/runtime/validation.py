@@ -39,6 +39,8 @@ class Validation:
         self._ordinals = np.arange(dp_rank, len(dataset), dp_size, dtype=np.int64)
         self._sampling = Sampling(
             temperature=spec.validation.temperature,
+            top_p=spec.validation.top_p,
+            top_k=spec.validation.top_k,
             max_tokens=spec.rollout.max_response_tokens,
             seed=spec.seed + VALIDATION_SEED_OFFSET,
         )

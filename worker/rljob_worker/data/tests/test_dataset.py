@@ -64,7 +64,7 @@ def write_parquet(path, rows):
     return str(path)
 
 
-def open_data(tmp_path, tokenizer, *paths, columns=("answer",), seed=None, max_rows=None, **data):
+def open_data(tmp_path, tokenizer, *paths, columns=("answer",), seed=None, max_rows=None, arguments=None, **data):
     return PromptDataset(
         Data(**data),
         sources=[path if isinstance(path, File) else File(str(path)) for path in paths],
@@ -73,6 +73,7 @@ def open_data(tmp_path, tokenizer, *paths, columns=("answer",), seed=None, max_r
         access=DataAccess(tmp_path / "cache"),
         seed=seed,
         max_rows=max_rows,
+        template_arguments=arguments,
     )
 
 
@@ -256,6 +257,33 @@ def test_a_system_prompt_where_it_cannot_go(tmp_path, chat):
     assert "data.systemPrompt needs chat messages" in refusal(tmp_path, chat, text, kind=InvalidJob, system_prompt="x")
     twice = make_lines(tmp_path, [{"prompt": [{"role": "system", "content": "a"}], "answer": "1"}])
     assert "begins with a system message" in refusal(tmp_path, chat, twice, kind=InvalidJob, system_prompt="x")
+
+
+def test_arguments_reach_the_chat_template(tmp_path):
+    tokenizer = words_tokenizer(TEMPLATE + "{% if thinking is defined and not thinking %} be{% endif %}")
+    path = make_lines(tmp_path, [{"prompt": messages("a"), "answer": "1"}])
+    short = open_data(tmp_path, tokenizer, path, max_prompt_tokens=3)
+    assert words(short.fetch([0]).prompt_ids[0]) == "<user> a <assistant>"
+    for arguments, rendered in (({"thinking": False}, " be"), ({"thinking": True}, "")):
+        data = open_data(tmp_path, tokenizer, path, arguments=arguments)
+        assert words(data.fetch([0]).prompt_ids[0]) == "<user> a <assistant>" + rendered
+    # what the cache says of prompts without arguments is not true of one that an argument makes longer
+    longer = {"arguments": {"thinking": False}, "max_prompt_tokens": 3}
+    assert "longer than maxPromptTokens" in refusal(tmp_path, tokenizer, path, **longer)
+
+
+def test_an_argument_that_the_chat_template_never_reads_changes_nothing_and_is_refused(tmp_path, chat, plain):
+    text = make_lines(tmp_path, numbered(1))
+    message = refusal(tmp_path, chat, text, kind=InvalidJob, arguments={"thinking": False})
+    assert message == "models.chatTemplate.thinking: the model's chat template never reads it; it reads no argument"
+    tokenizer = words_tokenizer(
+        TEMPLATE + "{% generation %}{{ style }}{%- endgeneration -%}{% for i in range(2) %}.{% endfor %}"
+    )
+    assert "it reads style" in refusal(tmp_path, tokenizer, text, kind=InvalidJob, arguments={"stile": 1})
+    assert "models.chatTemplate needs chat messages" in refusal(
+        tmp_path, tokenizer, text, kind=InvalidJob, arguments={"style": 1}
+    )
+    assert "models.chatTemplate is set" in refusal(tmp_path, plain, text, kind=InvalidJob, arguments={"style": 1})
 
 
 @pytest.mark.parametrize(

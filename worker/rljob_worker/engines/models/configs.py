@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PretrainedConfig
+from transformers.utils import cached_file
 
 from rljob_worker.engines.models.families import require_known_family
 from rljob_worker.errors import InvalidJob
@@ -33,17 +35,15 @@ def model_config(path: str) -> PretrainedConfig:
 
 
 def end_token_ids(path: str, config: PretrainedConfig) -> tuple[int, ...]:
-    """Tokens that end a response: of the generation config, else of the config, else of the tokenizer's files. May be
-    none."""
+    """Tokens that end a response, ascending: those of the generation config, else of the config, and the tokenizer's
+    own. May be none."""
     found = GenerationConfig.from_model_config(config).eos_token_id
     if (Path(path) / "generation_config.json").is_file() or not Path(path).is_dir():
         with suppress(OSError):  # a hub model may have no generation config
-            found = GenerationConfig.from_pretrained(path).eos_token_id or found
-    if found is None:
-        found = _tokenizer_end_token(Path(path))
-    if found is None:
-        return ()
-    return tuple(found) if isinstance(found, list | tuple) else (int(found),)
+            own = GenerationConfig.from_pretrained(path).eos_token_id
+            found = found if own is None else own
+    listed = found if isinstance(found, list | tuple) else (found,)
+    return tuple(sorted({int(token) for token in (*listed, _tokenizer_end_token(path)) if token is not None}))
 
 
 def _looks_local(path: str) -> bool:
@@ -51,12 +51,15 @@ def _looks_local(path: str) -> bool:
     return Path(path).is_dir() or path.startswith((".", "/", "~")) or path.count("/") > 1
 
 
-def _tokenizer_end_token(directory: Path) -> int | None:
+def _tokenizer_end_token(path: str) -> int | None:
     """The id of the tokenizer's `eos_token`, read from its files."""
-    settings, vocabulary = directory / "tokenizer_config.json", directory / "tokenizer.json"
-    if not (settings.is_file() and vocabulary.is_file()):
-        return None
-    name = json.loads(settings.read_text()).get("eos_token")
+    settings, vocabulary = (_read_json(path, name) for name in ("tokenizer_config.json", "tokenizer.json"))
+    name = settings.get("eos_token")
     name = name.get("content") if isinstance(name, dict) else name
-    added = json.loads(vocabulary.read_text()).get("added_tokens", [])
-    return next((token["id"] for token in added if token["content"] == name), None)
+    return next((token["id"] for token in vocabulary.get("added_tokens", []) if token["content"] == name), None)
+
+
+def _read_json(path: str, name: str) -> dict[str, Any]:
+    """A file of a model's directory or of the hub; empty where there is none."""
+    found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
+    return {} if found is None else json.loads(Path(found).read_text())

@@ -11,7 +11,7 @@ from transformers import MistralConfig
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.models import end_token_ids, model_config, random_policy
+from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling, TrainEngine
 from rljob_worker.engines.sampling import sample
 from rljob_worker.engines.tests.builders import END, VOCABULARY, PolicyGradient, write_config
@@ -200,21 +200,6 @@ def test_sleep_frees_the_cache_and_generation_wakes_by_itself(tmp_path: Path) ->
     engine.sleep()
     engine.wake()
     assert_same(engine.generate(prompts, SAMPLING, row_ids, 4), before)
-
-
-def test_an_end_token_is_found_in_the_generation_config_the_config_or_the_tokenizer(tmp_path: Path) -> None:
-    path = write_config(tmp_path)
-    assert end_token_ids(path, model_config(path)) == (END,)
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
-    assert end_token_ids(path, model_config(path)) == (5, 6)
-    bare = tmp_path / "bare"
-    config = model_config(path)
-    config.eos_token_id = None
-    config.save_pretrained(bare)
-    assert end_token_ids(str(bare), config) == ()
-    (bare / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
-    (bare / "tokenizer.json").write_text('{"added_tokens": [{"id": 7, "content": "<end>"}]}')
-    assert end_token_ids(str(bare), config) == (7,)
 
 
 def test_engines_fit_their_protocols(tmp_path: Path) -> None:

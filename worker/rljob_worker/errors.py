@@ -6,6 +6,7 @@
     ├── StorageError        74  disk full, unwritable, lost
     ├── PeerLost            75  a process this one talks to is gone; the gang restarts
     ├── DeadlineExceeded    75  a bounded wait ran out; the gang restarts
+    ├── EngineBroken        75  a library that generates failed in the middle of it; the gang restarts
     └── StopRequested       76  checkpointed and stopped on request
 
 Every message names what failed, where, and the fix. Any other exception is a bug of ours (70).
@@ -46,6 +47,12 @@ class PeerLost(RLJobError, ConnectionError):
 
 class DeadlineExceeded(RLJobError, TimeoutError):
     """A bounded wait ended without what it waited for."""
+
+    exit_code = ExitCode.RETRY
+
+
+class EngineBroken(RLJobError):
+    """A library that generates failed in a way that says nothing of the job."""
 
     exit_code = ExitCode.RETRY
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
@@ -13,22 +13,35 @@ _NAMED = 3
 
 
 def copy_policy(targets: Mapping[str, torch.Tensor], weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-    """Fill `targets` in place. Tied ones, which are one tensor under several names, come under any one of them.
+    """Fill `targets` in place. Raises InvalidJob as `whole_policy` does."""
+    with torch.no_grad():
+        for name, tensor in whole_policy(targets, weights, version):
+            target = targets[name]
+            if target.data_ptr() != tensor.data_ptr() or target.device != tensor.device:
+                target.copy_(tensor)
+
+
+def whole_policy(
+    targets: Mapping[str, torch.Tensor], weights: Iterable[tuple[str, torch.Tensor]], version: int
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """`weights`, each under the first name that `targets` has for it. Of those only the shape is looked at, and which
+    are one: tied ones, which are one tensor under several names, come under any one of them.
 
     Raises InvalidJob by name: the engine that sends has another model than the one that gets.
     """
-    missing = {id(target) for target in targets.values()}
-    with torch.no_grad():
-        for name, tensor in weights:
-            target = targets.get(name)
-            if target is None or target.shape != tensor.shape:
-                has = "none of that name" if target is None else f"one of shape {tuple(target.shape)}"
-                raise _another_model(version, f"{name} of shape {tuple(tensor.shape)}, but the rollout model has {has}")
-            if id(target) not in missing:
-                raise _another_model(version, f"{name} came twice, under this name or one that it is tied to")
-            missing.remove(id(target))
-            if target.data_ptr() != tensor.data_ptr() or target.device != tensor.device:
-                target.copy_(tensor)
+    first_names: dict[int, str] = {}
+    for name, target in targets.items():
+        first_names.setdefault(id(target), name)
+    missing = set(first_names)
+    for name, tensor in weights:
+        target = targets.get(name)
+        if target is None or target.shape != tensor.shape:
+            has = "none of that name" if target is None else f"one of shape {tuple(target.shape)}"
+            raise _another_model(version, f"{name} of shape {tuple(tensor.shape)}, but the rollout model has {has}")
+        if id(target) not in missing:
+            raise _another_model(version, f"{name} came twice, under this name or one that it is tied to")
+        missing.remove(id(target))
+        yield first_names[id(target)], tensor
     if missing:
         names = [name for name, target in targets.items() if id(target) in missing]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

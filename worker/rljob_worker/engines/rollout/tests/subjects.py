@@ -1,0 +1,67 @@
+"""Engines under one contract, each on a tiny model that its kernels can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, Qwen3Config
+
+from rljob_worker.engines.models import load_policy, random_policy
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.vllm.library import load_start
+from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
+
+VOCABULARY, END, POSITIONS = 96, 1, 256
+CPU = torch.device("cpu")
+
+Weights = list[tuple[str, torch.Tensor]]
+
+
+def write_model(directory: Path, seed: int = 0) -> str:
+    """A Qwen3 whose next tokens are far from equally likely, with tied embeddings, as files."""
+    config = Qwen3Config(
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=POSITIONS,
+        initializer_range=0.15,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=END,
+        architectures=["Qwen3ForCausalLM"],
+    )
+    config.save_pretrained(directory)
+    model = random_policy(str(directory), torch.float32, seed)
+    model.save_pretrained(directory)
+    return str(directory)
+
+
+def weights_of(model: PreTrainedModel) -> Weights:
+    """Every parameter once, by name."""
+    return [(name, parameter.detach().clone()) for name, parameter in model.named_parameters()]
+
+
+def other_weights(model: PreTrainedModel, seed: int = 1) -> Weights:
+    """Those of a policy some updates later: every tensor differs."""
+    draw = torch.Generator().manual_seed(seed)
+    noise = [0.03 * torch.randn(each.shape, generator=draw) for _, each in weights_of(model)]
+    return [(name, each + more) for (name, each), more in zip(weights_of(model), noise, strict=True)]
+
+
+def vllm_engine(path: str, max_batch_rows: int = 8) -> RolloutEngine:
+    """vLLM on the CPU."""
+    settings = VLLMSettings("float32", max_batch_rows, longest_row=POSITIONS)
+    return load_start()(settings, path, load_policy(path, torch.float32, CPU), (END,), CPU)
+
+
+ENGINES: dict[str, Callable[[str], RolloutEngine]] = {}
+"""Those that can be built in this environment."""
+if find_spec("vllm") is not None:
+    ENGINES["VLLM"] = vllm_engine

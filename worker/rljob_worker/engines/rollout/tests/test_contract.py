@@ -1,0 +1,351 @@
+"""What every rollout engine keeps, whatever library is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.tests.subjects import (
+    END,
+    ENGINES,
+    POSITIONS,
+    VOCABULARY,
+    Weights,
+    other_weights,
+    weights_of,
+    write_model,
+)
+from rljob_worker.errors import BadData, InvalidJob
+
+Rows = dict[int, tuple[list[int], list[float], list[int], Ending]]
+"""tokens, log-probs, versions and ending of each row"""
+PROMPT = np.arange(2, 72)
+"""Longer than two blocks of a prefix cache."""
+FREE = Sampling(seed=3)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def stock(path: str) -> PreTrainedModel:
+    """The same model, as transformers has it."""
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module", params=sorted(ENGINES))
+def started(request: pytest.FixtureRequest, path: str) -> Iterator[RolloutEngine]:
+    engine = ENGINES[request.param](path)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def engine(started: RolloutEngine, stock: PreTrainedModel) -> RolloutEngine:
+    """With nothing running, at version 1 of the first weights."""
+    started.abort(np.arange(1000))
+    started.load_weights(weights_of(stock), 1)
+    return started
+
+
+def requests(
+    row_ids: list[int],
+    max_tokens: int | list[int] = 12,
+    sampling: Sampling = FREE,
+    prompts: list[np.ndarray] | None = None,
+    turn: int = 0,
+) -> Requests:
+    """One prompt for all, or one each."""
+    lengths = [max_tokens] * len(row_ids) if isinstance(max_tokens, int) else max_tokens
+    return Requests(
+        row_ids=np.array(row_ids, np.int64),
+        turns=np.full(len(row_ids), turn, np.int64),
+        prompts=Column.ragged(prompts or [PROMPT]),
+        prompt_of=np.arange(len(row_ids)) if prompts else np.zeros(len(row_ids), np.int64),
+        max_tokens=np.array(lengths, np.int64),
+        sampling=sampling,
+    )
+
+
+def rows_of(ended: Ended) -> Rows:
+    columns = (ended.response_ids, ended.log_probs, ended.token_versions)
+    tokens, log_probs, versions = ([row.tolist() for row in column.to_list()] for column in columns)
+    endings = map(Ending, ended.endings.tolist())
+    return dict(zip(ended.row_ids.tolist(), zip(tokens, log_probs, versions, endings, strict=True), strict=True))
+
+
+def drain(engine: RolloutEngine) -> Rows:
+    found: Rows = {}
+    while len(ended := engine.advance()):
+        found |= rows_of(ended)
+    return found
+
+
+def run(engine: RolloutEngine, asked: Requests) -> Rows:
+    engine.submit(asked)
+    return drain(engine)
+
+
+def log_probs_by(
+    model: PreTrainedModel, weights: Weights, prompt: Indices, tokens: list[int], temperature: float = 1.0
+) -> np.ndarray:
+    """One plain forward of stock transformers."""
+    ids = torch.tensor([[*prompt, *tokens]])
+    with torch.no_grad():
+        logits = torch.func.functional_call(model, dict(weights), (ids,), tie_weights=True).logits[0]
+        wanted = torch.log_softmax(logits[len(prompt) - 1 : -1] / temperature, -1)
+    return wanted.gather(1, torch.tensor(tokens)[:, None])[:, 0].numpy()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_are_those_of_the_model_at_the_temperature(
+    engine: RolloutEngine, stock: PreTrainedModel, temperature: float
+) -> None:
+    prompts = [PROMPT, np.array([5]), np.arange(40, 75)]
+    rows = run(engine, requests([7, 8, 9], 20, Sampling(temperature=temperature, seed=1), prompts))
+    for prompt, row_id in zip(prompts, [7, 8, 9], strict=True):
+        tokens, log_probs, _, _ = rows[row_id]
+        expected = log_probs_by(stock, weights_of(stock), prompt, tokens, temperature)
+        np.testing.assert_allclose(log_probs, expected, atol=1e-5)
+
+
+def test_at_temperature_0_the_most_likely_tokens_come_with_log_probs_at_1(
+    engine: RolloutEngine, stock: PreTrainedModel
+) -> None:
+    tokens, log_probs, _, _ = run(engine, requests([7], 20, Sampling(temperature=0)))[7]
+    np.testing.assert_allclose(log_probs, log_probs_by(stock, weights_of(stock), PROMPT, tokens), atol=1e-5)
+    for position in range(len(tokens)):
+        with torch.no_grad():
+            best = stock(torch.tensor([[*PROMPT, *tokens[:position]]])).logits[0, -1].argmax()
+        assert tokens[position] == best
+
+
+def test_a_response_does_not_depend_on_what_runs_beside_it(engine: RolloutEngine) -> None:
+    prompts = [np.arange(2, 2 + length) for length in (40, 3, 70, 1, 33, 9, 64, 12, 5, 50)]
+    ids = list(range(100, 110))
+    together = run(engine, requests(ids, 12, FREE, prompts))  # two wait until others have ended
+    backwards = run(engine, requests(ids[::-1], 12, FREE, prompts[::-1]))
+    alone = {}
+    for row, prompt in zip(ids, prompts, strict=True):
+        alone |= run(engine, requests([row], 12, FREE, [prompt]))
+    for row in ids:
+        assert together[row][0] == backwards[row][0] == alone[row][0]
+        np.testing.assert_allclose(together[row][1], alone[row][1], atol=1e-5)
+
+
+def test_randomness_belongs_to_seed_row_and_turn(engine: RolloutEngine) -> None:
+    (first,) = run(engine, requests([1])).values()
+    again, other_row = run(engine, requests([1])), run(engine, requests([2]))
+    other_turn = run(engine, requests([1], turn=1))
+    other_seed = run(engine, requests([1], sampling=Sampling(seed=4)))
+    assert again[1][0] == first[0]
+    assert len({tuple(rows[0]) for found in (again, other_row, other_turn, other_seed) for rows in found.values()}) == 4
+
+
+def test_rows_of_one_prompt_differ(engine: RolloutEngine) -> None:
+    rows = run(engine, requests(list(range(16))))
+    assert len({tuple(tokens) for tokens, *_ in rows.values()}) == 16
+
+
+def test_each_row_has_a_length_of_its_own(engine: RolloutEngine) -> None:
+    full = run(engine, requests([1, 2, 3], 9))
+    rows = run(engine, requests([1, 2, 3], [2, 9, 1]))
+    for row, length in ((1, 2), (2, 9), (3, 1)):
+        assert rows[row][0] == full[row][0][:length]
+    assert {row for row, found in rows.items() if found[3] is Ending.LENGTH} >= {3}
+
+
+def test_an_end_token_stays_in_and_says_so(engine: RolloutEngine) -> None:
+    rows = run(engine, requests(list(range(64)), 60))
+    endings = {Ending.END_TOKEN: 0, Ending.LENGTH: 0}
+    for tokens, _, _, ending in rows.values():
+        endings[ending] += 1
+        assert END not in tokens[:-1]
+        assert (tokens[-1] == END) == (ending is Ending.END_TOKEN)
+    assert min(endings.values()) > 0
+
+
+def test_a_stop_token_ends_a_response_where_it_first_comes(engine: RolloutEngine) -> None:
+    tokens, _, _, _ = run(engine, requests([1], 30))[1]
+    stop = tokens[6]
+    stopped = run(engine, requests([1], 30, Sampling(seed=3, stop_token_ids=(stop,))))[1]
+    assert stopped[0] == tokens[: tokens.index(stop) + 1]
+    assert stopped[3] is (Ending.END_TOKEN if stop == END else Ending.STOP)
+
+
+def test_the_token_that_ends_a_response_may_be_its_last(engine: RolloutEngine) -> None:
+    tokens, _, _, _ = run(engine, requests([1], 30))[1]
+    at = tokens.index(tokens[6])
+    stopped = run(engine, requests([1], at + 1, Sampling(seed=3, stop_token_ids=(tokens[6],))))[1]
+    assert stopped[0] == tokens[: at + 1] and stopped[3] is Ending.STOP
+
+
+def test_short_responses_are_there_before_long_ones(engine: RolloutEngine) -> None:
+    engine.submit(requests([1, 2], [2, 40], Sampling(seed=5)))
+    assert list(rows_of(engine.advance())) == [1]
+    engine.submit(requests([3], 3))
+    assert set(drain(engine)) == {2, 3}
+    assert len(engine.advance()) == 0
+
+
+def test_nothing_runs_until_it_is_asked_for(engine: RolloutEngine) -> None:
+    assert len(engine.advance()) == 0
+    assert run(engine, requests([])) == {}
+
+
+def test_aborted_rows_give_what_there_is_of_them(engine: RolloutEngine) -> None:
+    whole = run(engine, requests([1, 2, 3], [4, 40, 40]))
+    engine.submit(requests([1, 2, 3], [4, 40, 40]))
+    first = rows_of(engine.advance())
+    assert list(first) == [1]
+    aborted = rows_of(engine.abort(np.array([2, 99])))
+    assert list(aborted) == [2] and aborted[2][3] is Ending.ABORTED
+    some = len(aborted[2][0])
+    assert 0 < some < 40 and aborted[2][0] == whole[2][0][:some] and aborted[2][1] == whole[2][1][:some]
+    assert drain(engine)[3][0] == whole[3][0]
+
+
+def test_a_row_may_come_again_after_it_was_aborted(engine: RolloutEngine) -> None:
+    engine.submit(requests([1], 40))
+    (nothing,) = rows_of(engine.abort(np.array([1]))).values()
+    assert nothing[0] == [] and nothing[3] is Ending.ABORTED
+    assert len(run(engine, requests([1]))[1][0]) > 0
+
+
+def test_new_weights_are_generated_with_at_once(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    """The prompt's keys are in the cache of the old ones."""
+    old, new = run(engine, requests([1]))[1], other_weights(stock)
+    engine.load_weights(new[::-1], 2)
+    assert engine.version == 2
+    tokens, log_probs, versions, _ = run(engine, requests([1]))[1]
+    np.testing.assert_allclose(log_probs, log_probs_by(stock, new, PROMPT, tokens), atol=1e-5)
+    assert set(versions) == {2} and set(old[2]) == {1}
+    engine.load_weights(weights_of(stock), 3)
+    again = run(engine, requests([1]))[1]
+    assert again[0] == old[0]
+    np.testing.assert_allclose(again[1], old[1], atol=1e-5)
+
+
+def test_what_runs_goes_on_with_new_weights(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    whole = run(engine, requests([1, 2], [5, 40]))
+    engine.submit(requests([1, 2], [5, 40]))
+    engine.advance()
+    new = other_weights(stock)
+    engine.load_weights(new, 2)
+    tokens, log_probs, versions, _ = drain(engine)[2]
+    old = versions.count(1)
+    assert 0 < old < len(tokens) and versions == [1] * old + [2] * (len(tokens) - old)
+    assert tokens[:old] == whole[2][0][:old]
+    expected = log_probs_by(stock, new, PROMPT, tokens)
+    np.testing.assert_allclose(log_probs[old:], expected[old:], atol=1e-5)
+    assert np.abs(np.array(log_probs[:old]) - expected[:old]).max() > 1e-3
+
+
+def test_a_tied_tensor_comes_under_any_of_its_names(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    new = other_weights(stock)
+    renamed = [("lm_head.weight" if name == "model.embed_tokens.weight" else name, each) for name, each in new]
+    engine.load_weights(renamed, 2)
+    tokens, log_probs, _, _ = run(engine, requests([1]))[1]
+    np.testing.assert_allclose(log_probs, log_probs_by(stock, new, PROMPT, tokens), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda weights: weights[:-1], "model.norm.weight of the rollout model did not come"),
+        (lambda weights: [*weights, ("extra.weight", torch.ones(2))], "extra.weight of shape"),
+        (lambda weights: [*weights, weights[3]], "came twice"),
+        (lambda weights: [*weights[:-1], ("model.norm.weight", torch.ones(3))], r"model.norm.weight of shape \(3,\)"),
+    ],
+)
+def test_a_policy_that_is_not_whole_generates_nothing(
+    engine: RolloutEngine, stock: PreTrainedModel, damage: object, message: str
+) -> None:
+    new = other_weights(stock)
+    with pytest.raises(InvalidJob, match=message):
+        engine.load_weights(damage(new), 2)  # type: ignore[operator]
+    engine.submit(requests([1]))
+    with pytest.raises(AssertionError):
+        engine.advance()
+    engine.load_weights(new, 3)
+    tokens, log_probs, versions, _ = drain(engine)[1]
+    np.testing.assert_allclose(log_probs, log_probs_by(stock, new, PROMPT, tokens), atol=1e-5)
+    assert set(versions) == {3}
+
+
+def test_an_error_on_the_way_leaves_no_policy(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    def torn() -> Iterator[tuple[str, torch.Tensor]]:
+        yield from weights_of(stock)[:5]
+        raise OSError("the line is dead")
+
+    with pytest.raises(OSError, match="the line is dead"):
+        engine.load_weights(torn(), 2)
+    with pytest.raises(AssertionError):
+        engine.advance()
+    engine.load_weights(weights_of(stock), 2)
+    assert len(run(engine, requests([1]))) == 1
+
+
+def test_logits_that_are_no_numbers_are_named(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    broken = [(name, each * float("nan") if name == "model.norm.weight" else each) for name, each in weights_of(stock)]
+    engine.load_weights(broken, 6)
+    engine.submit(requests([41]))
+    with pytest.raises(BadData, match=r"row 41.*version 6"):
+        engine.advance()
+
+
+@pytest.mark.parametrize("asked", [requests([4], POSITIONS), requests([4], 1, prompts=[np.full(POSITIONS, 3)])])
+def test_what_is_longer_than_the_models_positions_is_refused(engine: RolloutEngine, asked: Requests) -> None:
+    with pytest.raises(InvalidJob, match=rf"row 4.*{POSITIONS}"):
+        engine.submit(asked)
+
+
+def test_a_row_may_fill_all_positions(engine: RolloutEngine) -> None:
+    some = run(engine, requests(list(range(8)), POSITIONS - len(PROMPT)))
+    assert len(some) == 8
+
+
+def test_fewer_tokens_to_choose_from(engine: RolloutEngine) -> None:
+    best = run(engine, requests([1], sampling=Sampling(temperature=0)))[1][0]
+    for narrow in (Sampling(top_k=1), Sampling(top_p=1e-6), Sampling(min_p=1.0)):
+        assert run(engine, requests([1], sampling=narrow))[1][0] == best
+
+
+def test_sleeping_changes_no_response(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    before = run(engine, requests([1]))[1]
+    for _ in range(2):
+        engine.sleep("Cache")
+    assert run(engine, requests([1]))[1][0] == before[0]
+    engine.sleep("Weights")
+    engine.load_weights(weights_of(stock), 5)
+    engine.wake()
+    assert run(engine, requests([1]))[1][0] == before[0]
+
+
+def test_the_trainers_random_numbers_are_its_own(engine: RolloutEngine) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(4)
+    torch.manual_seed(5)
+    run(engine, requests([1, 2]))
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_tokens_are_drawn_as_often_as_they_are_likely(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    """Of 1,000 draws, a token of probability p comes 1000 p times, give or take sqrt(1000 p (1 - p)); four of those are
+    missed by one in 16,000."""
+    rows = run(engine, requests(list(range(1000)), 1))
+    counts = np.bincount([tokens[0] for tokens, *_ in rows.values()], minlength=VOCABULARY)
+    with torch.no_grad():
+        likely = stock(torch.from_numpy(PROMPT)[None]).logits[0, -1].softmax(-1).numpy()
+    spread = np.sqrt(1000 * likely * (1 - likely))
+    assert (np.abs(counts - 1000 * likely) <= 4 * spread + 1).all()
+    assert (counts > 0).sum() > 5

@@ -1,0 +1,13 @@
+"""vLLM as a rollout engine, in the worker's own process.
+
+    settings     what decides how it starts                settings in, plain values out
+    sampling     what a request asks of its sampler        requests in, plain values out
+    responses    what has been sampled                     tokens in, tables out
+    surroundings what of the process starting it may not change
+    library      importing it
+    starting     building it
+    reload_check whether it computes with the weights that it was given
+    engine       the engine
+
+Only `library`, `starting`, `engine` and `weights` need vLLM to be installed.
+"""

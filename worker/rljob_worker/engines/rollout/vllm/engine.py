@@ -1,0 +1,167 @@
+"""`VLLMRollout`: requests to vLLM's in-process engine, one step after another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from vllm import SamplingParams
+from vllm.exceptions import VLLMValidationError
+from vllm.inputs.engine import tokens_input
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from rljob_worker.batch import Indices
+from rljob_worker.engines.arriving_policy import whole_policy
+from rljob_worker.engines.rollout.protocol import Depth
+from rljob_worker.engines.rollout.requests import Ended, Ending, Requests
+from rljob_worker.engines.rollout.vllm.responses import Response, table_of
+from rljob_worker.engines.rollout.vllm.sampling import sampling_of
+from rljob_worker.engines.rollout.vllm.weights import refresh_tied
+from rljob_worker.errors import BadData, EngineBroken, InvalidJob
+
+if TYPE_CHECKING:
+    from vllm.outputs import RequestOutput
+
+log = logging.getLogger(__name__)
+
+_CLOSED = "it is closed"
+
+_SLEEP_LEVELS: dict[Depth, int] = {"Cache": 1, "Weights": 2}
+"""Of vLLM: 1 keeps the weights in host memory, 2 drops them too."""
+
+
+class VLLMRollout:
+    """A RolloutEngine (see `protocol`) over an engine that `starting` built, whose weights mean nothing yet.
+
+    parameters: names and shapes of the policy, tied names sharing a tensor; their values are never read.
+    """
+
+    def __init__(
+        self,
+        engine: LLMEngine,
+        parameters: Mapping[str, torch.Tensor],
+        end_token_ids: tuple[int, ...],
+        *,
+        can_sleep: bool,
+    ) -> None:
+        self._engine = engine
+        self._parameters = parameters
+        self._end_token_ids = end_token_ids
+        self._can_sleep = can_sleep
+        self._running: dict[str, Response] = {}
+        self._version = 0
+        self._fault: str | None = "it has no weights yet"
+        self._is_asleep = False
+
+    @property
+    def version(self) -> int:
+        """The policy version of the last `load_weights`."""
+        return self._version
+
+    @property
+    def longest_row(self) -> int:
+        """Tokens that a prompt and its response may have together: the model's positions, or what the cache holds."""
+        return self._engine.vllm_config.model_config.max_model_len
+
+    def submit(self, requests: Requests) -> None:
+        for (row_id, turn), of, arguments in zip(
+            zip(requests.row_ids.tolist(), requests.turns.tolist(), strict=True),
+            requests.prompt_of.tolist(),
+            sampling_of(requests, self._end_token_ids),
+            strict=True,
+        ):
+            prompt = requests.prompts.row(of).tolist()
+            self._require_room(row_id, len(prompt), arguments["max_tokens"])
+            assert str(row_id) not in self._running, f"row {row_id} runs already"
+            params = _params(row_id, arguments)
+            stops = frozenset(requests.sampling.stop_token_ids)
+            self._engine.add_request(str(row_id), tokens_input(prompt), params)
+            self._running[str(row_id)] = Response(row_id, turn, stops)
+
+    def advance(self) -> Ended:
+        assert self._fault is None, f"the engine cannot generate: {self._fault}"
+        ended: list[tuple[Response, Ending]] = []
+        self.wake()
+        while self._running and not ended:
+            for output in self._step():
+                self._take(output)
+                if output.finished:
+                    response = self._running.pop(output.request_id)
+                    ended.append((response, response.ending(frozenset(self._end_token_ids))))
+        return table_of(ended)
+
+    def abort(self, row_ids: Indices) -> Ended:
+        names = [name for name in map(str, row_ids.tolist()) if name in self._running]
+        self._engine.abort_request(names)
+        return table_of([(self._running.pop(name), Ending.ABORTED) for name in names])
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """What runs is preempted: its tokens stay, and the cache is filled anew from them."""
+        self.wake()
+        self._fault = f"the policy after version {self._version} has not come whole"
+        whole = whole_policy(self._parameters, weights, version)
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": whole})
+        self._engine.apply_model(refresh_tied)
+        self._engine.reset_prefix_cache(reset_running_requests=True)
+        self._version, self._fault = version, None
+
+    def sleep(self, depth: Depth) -> None:
+        assert not self._running, "nothing may be running"
+        if not self._can_sleep:
+            log.info("vLLM cannot sleep on this device: its cache and weights stay in memory")
+            return
+        self._engine.sleep(_SLEEP_LEVELS[depth])
+        self._is_asleep = True
+        if depth == "Weights":
+            self._fault = "its weights were dropped by sleep"
+
+    def wake(self) -> None:
+        if self._is_asleep:
+            self._engine.wake_up()
+            self._is_asleep = False
+
+    def close(self) -> None:
+        if self._fault != _CLOSED:
+            self._engine.model_executor.shutdown()
+            self._fault = _CLOSED
+
+    def _step(self) -> list[RequestOutput]:
+        """One more token for what runs. The library's own draws, which no request uses, are not the trainer's."""
+        state = torch.get_rng_state()
+        try:
+            return self._engine.step()
+        except Exception as error:
+            self._fault = f"it broke with {type(error).__name__}"
+            raise EngineBroken(f"vLLM broke while generating: {type(error).__name__}: {error}") from error
+        finally:
+            torch.set_rng_state(state)
+
+    def _take(self, output: RequestOutput) -> None:
+        """The tokens that one step gave one request."""
+        (new,) = output.outputs
+        response = self._running[output.request_id]
+        log_probs = new.logprobs.logprobs
+        response.add(new.token_ids, log_probs, self._version)
+        if not np.isfinite(log_probs).all():
+            raise BadData(
+                f"row {response.row_id}: the logits of token {len(response.tokens) - 1} of its response are not finite "
+                f"under policy version {self._version}"
+            )
+
+    def _require_room(self, row_id: int, num_prompt: int, max_tokens: int) -> None:
+        if num_prompt + max_tokens > self.longest_row:
+            raise InvalidJob(
+                f"row {row_id}: a prompt of {num_prompt} and a response of at most {max_tokens} tokens; the model's "
+                f"positions and the memory for its cache (rollout.memoryFraction) end at {self.longest_row}"
+            )
+
+
+def _params(row_id: int, arguments: dict[str, Any]) -> SamplingParams:
+    try:
+        return SamplingParams(**arguments, output_kind=RequestOutputKind.DELTA)
+    except VLLMValidationError as error:
+        raise InvalidJob(f"row {row_id}: vLLM does not sample so: {error}") from error

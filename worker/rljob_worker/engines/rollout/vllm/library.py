@@ -1,0 +1,40 @@
+"""The library itself: imported once, in surroundings that it needs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.errors import InvalidJob
+
+Start = Callable[..., RolloutEngine]
+
+_REQUIRED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+"""The engine is driven from this process, step by step."""
+_PREFERRED = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # threads on fixed cores starve the other workers of a machine
+}
+
+
+def load_start() -> Start:
+    """`starting.start`, for which vLLM is imported. Of the variables that it reads, those it may do without are left as
+    the job has them. Raises InvalidJob where it is not installed."""
+    os.environ.update(_REQUIRED)
+    for name, value in _PREFERRED.items():
+        os.environ.setdefault(name, value)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its own parts, at each other
+            import vllm  # noqa: F401
+
+            from rljob_worker.engines.rollout.vllm.starting import start
+    except ModuleNotFoundError as error:
+        raise InvalidJob(
+            f"rollout.engine VLLM: this environment has no {error.name}; install vLLM as docs/engines.md says (`make "
+            "vllm` makes an environment for the CPU) and run rljob from there, or write rollout.engine: Transformers"
+        ) from error
+    return start

@@ -1,0 +1,109 @@
+"""What decides how vLLM is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from rljob_worker.errors import InvalidJob
+
+_CPU_BLOCK = 32
+"""Tokens that the CPU's attention reads at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class VLLMSettings:
+    """Of one engine of one worker."""
+
+    dtype: str
+    """A name of torch's."""
+    max_batch_rows: int
+    """Requests that are decoded at once; others wait."""
+    longest_row: int
+    """Tokens of the longest prompt and response that the job may ask for together."""
+    memory_fraction: float = 0.6
+    """Of a device's memory, for weights and cache. The CPU's cache is as large as `max_batch_rows` of `longest_row`
+    need, up to this fraction of what is free."""
+    seed: int = 0
+    block_size: int | None = None
+    max_batched_tokens: int | None = None
+    prefix_caching: bool = True
+    enforce_eager: bool = False
+    batch_invariant: bool = False
+    speculative_tokens: int = 0
+    """Tokens guessed ahead from what the row repeats; 0: none."""
+
+
+def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool, is_distributed: bool) -> dict[str, Any]:
+    """Arguments of vLLM's EngineArgs. The weights it starts with are random: a policy is loaded next."""
+    found: dict[str, Any] = {
+        "model": path,
+        "dtype": settings.dtype,
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "max_model_len": -1,  # the model's positions, or as many as the cache has memory for
+        "max_num_seqs": settings.max_batch_rows,
+        "max_num_batched_tokens": settings.max_batched_tokens,
+        "enable_prefix_caching": settings.prefix_caching,
+        "enforce_eager": settings.enforce_eager or is_cpu,
+        "enable_sleep_mode": not is_cpu,
+        "gpu_memory_utilization": settings.memory_fraction,
+        "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled from
+        "seed": settings.seed,
+        "disable_log_stats": True,
+        "generation_config": "vllm",  # the model's own defaults for sampling are not the job's
+        "distributed_executor_backend": "external_launcher" if is_distributed else "uni",
+    }
+    if settings.block_size or is_cpu:
+        found["block_size"] = settings.block_size or _CPU_BLOCK
+    if settings.speculative_tokens:
+        found["speculative_config"] = {
+            "method": "ngram",
+            "num_speculative_tokens": settings.speculative_tokens,
+            "prompt_lookup_max": 4,
+        }
+    return found
+
+
+def cache_bytes_per_token(config: PretrainedConfig, itemsize: int) -> int:
+    """Keys and values of all layers: 2 x layers x heads x head_dim x itemsize.
+
+    Qwen3-8B in bfloat16: 2 x 36 x 8 x 128 x 2 = 147,456.
+    """
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * head_dim(config) * itemsize
+
+
+def head_dim(config: PretrainedConfig) -> int:
+    """Width of one attention head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def cpu_cache_bytes(settings: VLLMSettings, config: PretrainedConfig, itemsize: int, free_bytes: int) -> int:
+    """Memory of the cache on the CPU. Raises InvalidJob when it cannot hold one row.
+
+    Whole blocks for every row, and one that vLLM keeps for itself.
+    """
+    block = settings.block_size or _CPU_BLOCK
+    per_block = cache_bytes_per_token(config, itemsize) * block
+    per_row = -(-settings.longest_row // block)
+    most = int(free_bytes * settings.memory_fraction) // per_block
+    if most < per_row + 1:
+        raise InvalidJob(
+            f"rollout.memoryFraction {settings.memory_fraction}: of {free_bytes / 2**30:.1f} GiB that are free, the "
+            f"cache gets {most * per_block / 2**30:.2f}, but one row of {settings.longest_row} tokens needs "
+            f"{(per_row + 1) * per_block / 2**30:.2f}; raise it, give the workers more memory, or shorten "
+            "rollout.maxResponseTokens"
+        )
+    return min(most, per_row * settings.max_batch_rows + 1) * per_block
+
+
+def require_block_size(settings: VLLMSettings, *, is_cpu: bool) -> None:
+    """Raises InvalidJob for one that the kernels do not have."""
+    if is_cpu and settings.block_size and settings.block_size % _CPU_BLOCK:
+        raise InvalidJob(
+            f"rollout.engineOptions.blockSize {settings.block_size}: on the CPU vLLM's blocks are multiples of "
+            f"{_CPU_BLOCK} tokens; write {-(-settings.block_size // _CPU_BLOCK) * _CPU_BLOCK}"
+        )

@@ -1,0 +1,5 @@
+"""Tests that need vLLM run in its own environment: `make vllm-test`."""
+
+from importlib.util import find_spec
+
+collect_ignore = [] if find_spec("vllm") else ["test_engine.py", "test_starting.py"]

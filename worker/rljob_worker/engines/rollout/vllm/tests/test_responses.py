@@ -1,0 +1,43 @@
+"""Responses while they grow."""
+
+import numpy as np
+import pytest
+
+from rljob_worker.engines.rollout.requests import Ending
+from rljob_worker.engines.rollout.vllm.responses import Response, table_of
+
+
+def test_every_token_has_its_log_prob_and_the_version_that_made_it() -> None:
+    first, second = Response(7, 1, frozenset()), Response(8, 0, frozenset())
+    first.add([5, 6], [-0.5, -1.0], 3)
+    first.add([9], [-2.0], 4)
+    table = table_of([(first, Ending.LENGTH), (second, Ending.ABORTED)])
+    assert table.row_ids.tolist() == [7, 8] and table.turns.tolist() == [1, 0]
+    assert [row.tolist() for row in table.response_ids.to_list()] == [[5, 6, 9], []]
+    assert [row.tolist() for row in table.log_probs.to_list()] == [[-0.5, -1.0, -2.0], []]
+    assert [row.tolist() for row in table.token_versions.to_list()] == [[3, 3, 4], []]
+    assert table.endings.tolist() == [Ending.LENGTH, Ending.ABORTED]
+
+
+def test_nothing_that_ended_is_a_table_without_entries() -> None:
+    table = table_of([])
+    assert len(table) == 0
+    types = [str(values.dtype) for values in (table.row_ids, table.turns, table.endings)]
+    assert types == ["int64", "int64", "int8"]
+    assert table.log_probs.values.dtype == np.float32 and table.response_ids.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ending"),
+    [
+        ([5, 2], Ending.END_TOKEN),
+        ([2, 5], Ending.LENGTH),
+        ([5, 9], Ending.STOP),
+        ([9, 2], Ending.END_TOKEN),
+        ([5, 6], Ending.LENGTH),
+    ],
+)
+def test_the_last_token_says_why_it_ended(tokens: list[int], ending: Ending) -> None:
+    response = Response(0, 0, stop_token_ids=frozenset({9, 2}))
+    response.add(tokens, [-1.0] * len(tokens), 0)
+    assert response.ending(frozenset({2})) is ending

@@ -1,0 +1,135 @@
+"""Engines that start, and models that vLLM is not started for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, Qwen3Config
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.models import load_policy, random_policy
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.requests import Requests, Sampling
+from rljob_worker.engines.rollout.tests.subjects import CPU, END, POSITIONS, write_model
+from rljob_worker.engines.rollout.vllm.library import load_start
+from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
+from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
+from rljob_worker.errors import InvalidJob
+
+SETTINGS = VLLMSettings("float32", max_batch_rows=4, longest_row=64)
+
+
+def start(path: str, settings: VLLMSettings = SETTINGS, seed: int = 0) -> RolloutEngine:
+    """Over random weights of this seed."""
+    return load_start()(settings, path, random_policy(path, torch.float32, seed), (END,), CPU)
+
+
+def requests(num_rows: int) -> Requests:
+    return Requests(
+        row_ids=np.arange(num_rows),
+        turns=np.zeros(num_rows, np.int64),
+        prompts=Column.ragged([np.arange(2, 42)]),
+        prompt_of=np.zeros(num_rows, np.int64),
+        max_tokens=np.full(num_rows, 16),
+        sampling=Sampling(temperature=0.9, seed=2),
+    )
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def test_starting_leaves_the_process_as_it_was(path: str) -> None:
+    load_start()
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    before = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    set_num_threads = torch.set_num_threads
+    engine = start(path)
+    assert torch.equal(torch.rand(2), expected)
+    assert {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")} == before
+    assert torch.set_num_threads is set_num_threads
+    engine.close()
+
+
+def test_a_trainers_log_probs_of_fresh_rows_are_those_of_the_rollout(path: str) -> None:
+    engine = load_start()(SETTINGS, path, load_policy(path, torch.float32, CPU), (END,), CPU)
+    engine.submit(requests(6))
+    parts = []
+    while len(ended := engine.advance()):
+        parts.append(ended)
+    rows = np.concatenate([part.row_ids for part in parts])
+    responses = Column.concat([part.response_ids for part in parts]).take(np.argsort(rows))
+    sampled = Column.concat([part.log_probs for part in parts]).take(np.argsort(rows))
+    settings = TrainSettings(temperature=0.9, trainable=False)
+    trainer = FSDPEngine(load_policy(path, torch.float32, CPU), settings, CPU)
+    columns = {"prompt_ids": Column.ragged([np.arange(2, 42)] * 6), "response_ids": responses}
+    trained = trainer.log_probs(Batch.build(np.arange(6), np.arange(6), columns))
+    np.testing.assert_allclose(trained.values, sampled.values, atol=1e-5)
+    engine.close()
+
+
+def test_an_engine_that_computes_with_other_weights_is_refused(path: str) -> None:
+    engine = start(path, seed=0)
+    with pytest.raises(InvalidJob, match="log-probs of a probe differ by .* from those of transformers"):
+        require_faithful(engine, random_policy(path, torch.float32, 1))
+    engine.close()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", [LlamaConfig, Qwen3Config])
+def test_families_start(tmp_path: Path, kind: type, tied: bool) -> None:
+    """Each was compared with transformers when it started."""
+    write(tmp_path, kind, tie_word_embeddings=tied)
+    start(str(tmp_path)).close()
+
+
+def test_heads_that_the_cpu_has_no_kernel_for_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, Qwen3Config, head_dim=16)
+    with pytest.raises(InvalidJob, match="heads of 16 numbers on the CPU, only of 32, 64"):
+        start(str(tmp_path))
+
+
+def test_a_class_that_vllm_does_not_know_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, Qwen3Config, architectures=["MyOwnForCausalLM"])
+    with pytest.raises(InvalidJob, match="does not know models of class MyOwnForCausalLM"):
+        start(str(tmp_path))
+
+
+def test_rows_longer_than_the_model_are_refused(path: str) -> None:
+    with pytest.raises(InvalidJob, match=f"rows of up to {POSITIONS + 1} tokens.*end at {POSITIONS}"):
+        start(path, replace(SETTINGS, longest_row=POSITIONS + 1))
+
+
+def test_blocks_that_do_not_fit_the_kernel_are_refused(path: str) -> None:
+    with pytest.raises(InvalidJob, match="blockSize 48"):
+        start(path, replace(SETTINGS, block_size=48))
+
+
+def test_what_only_the_library_refuses_carries_its_reason(path: str) -> None:
+    with pytest.raises(InvalidJob, match="vLLM refuses .*max_num_batched_tokens"):
+        start(path, replace(SETTINGS, max_batched_tokens=1))
+
+
+def write(directory: Path, kind: type, **more: object) -> None:
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "vocab_size": 96,
+        "max_position_embeddings": POSITIONS,
+        "initializer_range": 0.15,
+        "architectures": [kind.__name__.replace("Config", "ForCausalLM")],
+    }
+    kind(**{**sizes, **more}).save_pretrained(directory)

@@ -3,65 +3,35 @@
     python benchmarks/training.py logits [--tokens 600 1500] [--vocabulary 151936] [--hidden 256]
     python benchmarks/training.py ranks [--ranks 1 2 4] [--hidden 768] [--layers 8] [--held 0]
 
-Every line is measured in processes of its own. Memory is what a process took at its peak beyond what it had before, in
-MiB of the resident set without files and shared memory (RssAnon, sampled every few milliseconds). `logits`: log-probs
-and entropies as a figure, forward and backward, of one micro-batch; the unfused twin makes whole logits. `ranks`: two
-updates of several micro-batches; peak and what is left afterwards (weights and optimizer), for each rank. `--held`:
-largest model in MiB whose gradients stay whole between micro-batches.
+Every line is measured in processes of its own. Memory is private memory (`private_memory`) beyond what a process had
+before, sampled every few milliseconds. `logits`: log-probs and entropies as a figure, forward and backward, of one
+micro-batch; the unfused twin makes whole logits. `ranks`: a model is read from its files, each rank its own rows, and
+makes two updates of several micro-batches: weights and optimizer as they are made, and of the second update gradients
+and peak. `--held`: largest model in MiB whose gradients stay whole between micro-batches.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from transformers import Qwen3Config
+from private_memory import MIB, give_back_what_is_freed, private_bytes, watched
+from transformers import AutoModelForCausalLM, Qwen3Config
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.linear_log_probs import linear_log_probs
-from rljob_worker.engines.models import random_policy
+from rljob_worker.engines.models import WeightFiles, empty_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all, run_ranks
 from rljob_worker.engines.token_log_probs import token_log_probs
-
-MIB = 1 << 20
-
-
-def resident() -> int:
-    """Bytes that are this process's alone."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
-
-
-class Peak:
-    """The most a block took beyond what there was, in bytes."""
-
-    beyond = 0
-
-
-@contextmanager
-def watched() -> Iterator[Peak]:
-    peak, before, ended = Peak(), resident(), threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.002):
-            peak.beyond = max(peak.beyond, resident() - before)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        ended.set()
-        watcher.join()
 
 
 def logits(_rank: int, fused: bool, tokens: int, hidden: int, vocabulary: int) -> tuple[float, float]:
@@ -80,16 +50,41 @@ def logits(_rank: int, fused: bool, tokens: int, hidden: int, vocabulary: int) -
     return peak.beyond / MIB, seconds
 
 
-def update(rank: int, path: str, num_ranks: int, held: int) -> tuple[float, float]:
-    """MiB at the peak of two updates and after them, weights and optimizer included."""
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """MiB of one rank."""
+
+    kept: float
+    """Weights and optimizer."""
+    gradients: float
+    """Before the optimizer's step."""
+    at_work: float
+    """At the peak of an update, beyond weights and optimizer: gradients, activations, gathered layers."""
+
+
+def update(rank: int, path: str, num_ranks: int, held: int) -> RankMemory:
+    """Two updates of a model that is read from its files."""
+    give_back_what_is_freed()
     settings = TrainSettings(tokens_per_micro_batch=256, held_bytes=held * MIB)
+    before = private_bytes()
+    engine = FSDPEngine(
+        empty_policy(path, torch.float32), settings, torch.device("cpu"), mesh_of_all(), WeightFiles.find(path)
+    )
+    assert engine.optimizer is not None
+    kept = private_bytes()
+    engine.update(rows(rank, num_ranks), PolicyGradient())
+    between = private_bytes()  # libraries keep something of their first use
+    at_step: list[int] = []
+    step = engine.optimizer.step
+
+    def watched_step(agreement: Agreement) -> tuple[float, bool]:
+        at_step.append(private_bytes())
+        return step(agreement)
+
+    engine.optimizer.step = watched_step  # type: ignore[method-assign]
     with watched() as peak:
-        before = resident()
-        engine = FSDPEngine(random_policy(path, torch.float32, 0), settings, torch.device("cpu"), mesh_of_all())
-        for _ in range(2):
-            engine.update(rows(rank, num_ranks), PolicyGradient())
-        left = resident() - before
-    return peak.beyond / MIB, left / MIB
+        engine.update(rows(rank, num_ranks), PolicyGradient())
+    return RankMemory((kept - before) / MIB, (at_step[0] - between) / MIB, peak.beyond / MIB)
 
 
 def rows(rank: int, num_ranks: int) -> Batch:
@@ -129,14 +124,17 @@ def show_ranks(options: argparse.Namespace, folder: Path) -> None:
         vocab_size=8192,
         tie_word_embeddings=True,
     )
-    config.save_pretrained(folder / "model")
+    run_ranks(1, write_model, folder / "writing", config, folder / "model")
+    print("ranks  weights and optimizer  gradients  at work at the peak of an update   (MiB, the largest rank)")
     for ranks in options.ranks:
         found = run_ranks(ranks, update, folder / str(ranks), str(folder / "model"), ranks, options.held)
-        peaks, left = zip(*found, strict=True)
-        print(
-            f"{ranks} ranks  peak {max(peaks):6.0f} MiB  afterwards {max(left):6.0f} MiB  (the largest rank)",
-            flush=True,
-        )
+        kept, gradients, at_work = (max(getattr(each, part.name) for each in found) for part in fields(RankMemory))
+        print(f"{ranks:5}  {kept:21.0f}  {gradients:9.0f}  {at_work:7.0f}", flush=True)
+
+
+def write_model(_rank: int, config: Qwen3Config, path: Path) -> None:
+    """Random weights, in a process that ends."""
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ WINDOW = 6
 
 CONFIGS: dict[str, Callable[..., PretrainedConfig]] = {
     "qwen2": lambda **more: Qwen2Config(**_llama_like(), **more),
-    "qwen3": lambda **more: Qwen3Config(**_llama_like(), head_dim=8, **more),
+    "qwen3": lambda **more: Qwen3Config(**{**_llama_like(), "head_dim": 8, **more}),
     "llama": lambda **more: LlamaConfig(**_llama_like(), **more),
     "mistral": lambda **more: MistralConfig(**_llama_like(), sliding_window=WINDOW, **more),
     # caps low enough for tiny models to come near them; the first layer slides, the second does not

@@ -1,0 +1,49 @@
+"""What a process has for itself alone, now and at most: `Private_Dirty` of smaps_rollup.
+
+Pages that a fork shares with its parent and files that are mapped are not in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MIB = 1 << 20
+_M_MMAP_THRESHOLD = -3
+
+
+def private_bytes() -> int:
+    """Bytes of this process that no other has."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty"))
+
+
+def give_back_what_is_freed() -> None:
+    """Tensors of 64 KiB and more get pages of their own from now on: glibc keeps none of them for later."""
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 64 << 10)
+
+
+class Peak:
+    """The most a block took beyond what there was, in bytes."""
+
+    beyond = 0
+
+
+@contextmanager
+def watched() -> Iterator[Peak]:
+    peak, before, ended = Peak(), private_bytes(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.002):
+            peak.beyond = max(peak.beyond, private_bytes() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        ended.set()
+        watcher.join()

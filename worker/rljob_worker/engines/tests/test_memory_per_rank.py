@@ -1,0 +1,84 @@
+"""What a rank has in memory at once, of every byte that torch hands out: parts of a model, never the whole."""
+
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.models import WeightFiles, empty_policy
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_of_all, run_ranks, write_model
+
+RANKS = 4
+LAYERS = 24
+CPU = torch.device("cpu")
+
+
+class Peak:
+    """The most bytes of tensors that came up beyond what there was."""
+
+    def __init__(self) -> None:
+        self.profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+
+    def __enter__(self) -> "Peak":
+        self.profile.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.profile.__exit__(*error)
+
+    def bytes(self, whole: int) -> int:
+        """Once the block is over. Only a file of weights, which is mapped and not read, is as large as the whole."""
+        sizes = [size for size in self._sizes() if abs(size) < whole]
+        return max(accumulate(sizes))
+
+    def _sizes(self) -> Iterator[int]:
+        """Bytes handed out (positive) and given back, in order."""
+        for event in sorted(events(self.profile), key=lambda each: each.start_time_ns):
+            if event.name == "[memory]":
+                yield event.extra_fields.alloc_size
+
+
+def events(found: profile) -> Iterator[Any]:
+    pending = list(found.profiler.kineto_results.experimental_event_tree())
+    while pending:
+        event = pending.pop()
+        pending += event.children
+        yield event
+
+
+def work(rank: int, path: str) -> dict[str, int]:
+    """Peaks of loading and of a second update, in several micro-batches, and the size of the model."""
+    settings = TrainSettings(tokens_per_micro_batch=12, held_bytes=0, min_unit_bytes=0)
+    with Peak() as loading:
+        engine = FSDPEngine(empty_policy(path, torch.float32), settings, CPU, mesh_of_all(), WeightFiles.find(path))
+    whole = sum(parameter.numel() * parameter.element_size() for parameter in engine.model.parameters())
+    batch = a_batch([3, 2, 4, 3])
+    first = engine.update(batch, PolicyGradient())
+    assert first["update/micro_batches"].value > 1
+    with Peak() as updating:
+        engine.update(batch, PolicyGradient())
+    return {"whole": whole, "loading": loading.bytes(whole), "updating": updating.bytes(whole)}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
+    directory: Path = tmp_path_factory.mktemp("memory")
+    path = write_model(directory / "model", hidden_size=64, intermediate_size=128, num_hidden_layers=LAYERS)
+    return run_ranks(RANKS, work, directory / "ranks", path)
+
+
+def test_loading_takes_memory_for_a_rank_s_part(ranks: list[dict[str, int]]) -> None:
+    # weights and two optimizer states, a quarter of each: 0.75 of the model
+    for rank in ranks:
+        assert 0.7 * rank["whole"] < rank["loading"] < 0.9 * rank["whole"]
+
+
+def test_gradients_add_up_in_a_rank_s_part(ranks: list[dict[str, int]]) -> None:
+    # a quarter of the gradients, and a dozen times one of 24 layers: gathered, sent, reduced; whole gradients: over 2
+    for rank in ranks:
+        assert 0.25 * rank["whole"] < rank["updating"] < 1.2 * rank["whole"]

@@ -23,6 +23,7 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
     rules = Rules(
         profiles=profiles_from(settings.profiles),
         pods=settings.pods,
+        ceilings=settings.ceilings,
         heal_interval_seconds=settings.queue.heal_seconds,
     )
     served = surroundings.served

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.context import PodSettings
 
 
@@ -15,6 +16,7 @@ class Rules:
 
     profiles: Mapping[str, AcceleratorProfile]
     pods: PodSettings = PodSettings()
+    ceilings: Ceilings = Ceilings()
     look_again_seconds: float = 30.0
     """How often a job that runs is looked at although nothing changes."""
     quiet_seconds: float = 1.0

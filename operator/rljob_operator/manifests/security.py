@@ -66,7 +66,7 @@ def admits(namespace_labels: Mapping[str, str]) -> str:
 def _baseline(spec: Manifest) -> Iterator[str]:
     yield from (f"{field}: true" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field))
     yield from (f"hostPath volume {volume['name']}" for volume in spec.get("volumes", ()) if "hostPath" in volume)
-    for container in _containers(spec):
+    for container in containers(spec):
         name, security = container["name"], container.get("securityContext", {})
         if security.get("privileged"):
             yield f"container {name} is privileged"
@@ -81,7 +81,7 @@ def _restricted(spec: Manifest) -> Iterator[str]:
         kinds = set(volume) - {"name"} - RESTRICTED_VOLUMES
         yield from (f"{kind} volume {volume['name']}" for kind in sorted(kinds) if kind != "hostPath")
     whole = spec.get("securityContext", {})
-    for container in _containers(spec):
+    for container in containers(spec):
         name, security = container["name"], {**whole, **container.get("securityContext", {})}
         capabilities = security.get("capabilities", {})
         if security.get("allowPrivilegeEscalation") is not False:
@@ -99,5 +99,6 @@ def _restricted(spec: Manifest) -> Iterator[str]:
             yield f"container {name} has no seccomp profile"
 
 
-def _containers(spec: Manifest) -> list[Manifest]:
+def containers(spec: Manifest) -> list[Manifest]:
+    """Those of a pod's spec, in the order in which they start."""
     return [*spec.get("initContainers", ()), *spec["containers"]]

@@ -9,6 +9,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.context import PodSettings
 
 
@@ -146,6 +147,9 @@ class Settings(ApiModel):
 
     pods: PodSettings = PodSettings()
     """What the pods of every job are like."""
+
+    ceilings: Ceilings = Ceilings()
+    """What no job goes beyond."""
 
     profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Accelerator profiles, by name: new ones, or fields to change in those that come with rljob."""

@@ -58,6 +58,12 @@ class Reason(Word):
     SUSPENDING = "Suspending", "Pods are writing their checkpoints and going."
     SUSPENDED = "Suspended", "spec.suspend is true and no pod is left."
 
+    BEYOND_CEILINGS = (
+        "BeyondCeilings",
+        "The job's pods would go beyond a ceiling that an administrator set; the message says which. Accepted once the "
+        "spec or the ceiling allows them.",
+    )
+
     # QuotaReserved
     NO_QUEUE = "NoQueue", "The job waits in no queue."
     QUOTA_RESERVED = "QuotaReserved", "The queue has let the job in."

@@ -69,6 +69,8 @@ class Memory:
     """By name of the ConfigMap, which is immutable."""
     accepted: tuple[tuple[object, ...], Accepted | Refusal] | None = None
     """Of a generation of the spec, and labels, beside a running plan."""
+    ceilings: tuple[Accepted, Refusal | None] | None = None
+    """Whether what was accepted goes beyond them."""
     facts: dict[str, tuple[str, PodFacts]] = field(default_factory=dict)
     """Pod uid → its version and what was read off it."""
     out_of_sight: set[str] = field(default_factory=set)

@@ -13,10 +13,12 @@ from rljob_operator import names
 from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kinds import CONFIG_MAP, POD
+from rljob_operator.manifests.ceilings import beyond
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
+from rljob_operator.states.conditions import Reason
 from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.progress import ProgressAnswer, Unreachable
 from rljob_operator.states.situation import PlanName
@@ -111,7 +113,19 @@ class Surveyor:
         known = job.generation, job.status.plan_config_map or "", labels
         if memory.accepted is None or memory.accepted[0] != known:
             memory.accepted = known, accept(job.body, running, self.rules.profiles)
-        return memory.accepted[1]
+        accepted = memory.accepted[1]
+        # ceilings that came down leave an attempt that runs alone, and refuse the next
+        if isinstance(accepted, Refusal) or job.is_alive:
+            return accepted
+        if memory.ceilings is None or memory.ceilings[0] is not accepted:
+            memory.ceilings = accepted, self._beyond_ceilings(job, accepted)
+        return memory.ceilings[1] or accepted
+
+    def _beyond_ceilings(self, job: Job, accepted: Accepted) -> Refusal | None:
+        context = self._context(job, accepted, None)
+        found = [] if context is None else beyond(self.rules.ceilings, context)
+        message = f"beyond what the administrators of this cluster allow (settings.ceilings): {'; '.join(found)}"
+        return Refusal(Reason.BEYOND_CEILINGS, message) if found else None
 
     async def _running_plan(self, job: Job, memory: Memory) -> Plan | None:
         name = job.status.plan_config_map

@@ -30,6 +30,7 @@ from rljob_operator.cluster.kinds import (
     WORKLOAD_KUEUE,
     Kind,
 )
+from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.gang import Gang
 from rljob_operator.manifests.gang.none import Ungrouped
@@ -77,6 +78,39 @@ def test_unknown_profile_waits_and_lists_the_known(world: World) -> None:
     assert "nvidia-h100" in world.condition("Accepted").message
     world.wait(7200)
     assert world.reason("Failed") == ("True", "PendingTimeout")
+
+
+ROOTS = [{"name": "train", "template": {"spec": {"hostNetwork": True}}}]
+
+
+def test_a_job_beyond_a_ceiling_waits_and_says_which() -> None:
+    world = World(ceilings=Ceilings(host_network=False))
+    world.submit(workerGroups=ROOTS, podSecurity="Privileged")
+    world.settle()
+    assert world.reason("Accepted") == ("False", "BeyondCeilings") and not world.pods
+    assert "worker group train: hostNetwork: true" in world.condition("Accepted").message
+    world.edit(workerGroups=[{"name": "train"}])
+    world.settle()
+    assert world.reason("Accepted") == ("True", "Valid") and len(world.pods) == 1
+
+
+def test_a_job_beyond_a_ceiling_takes_no_place_in_a_queue() -> None:
+    queue = FakeQueue()
+    world = World(lambda context: queue, ceilings=Ceilings(host_network=False))
+    world.submit(workerGroups=ROOTS, podSecurity="Privileged")
+    world.settle()
+    assert world.reason("Accepted") == ("False", "BeyondCeilings") and not world.pods
+
+
+def test_a_ceiling_that_comes_down_refuses_the_next_attempt_and_leaves_this_one_alone(world: World) -> None:
+    world.to_running(workerGroups=ROOTS, podSecurity="Privileged")
+    world.rules = replace(world.rules, ceilings=Ceilings(host_network=False))
+    world.restart_operator()
+    world.settle()
+    assert world.status.phase == "Running" and len(world.pods) == 1
+    world.end_worker(0, 75)
+    world.wait(600)
+    assert world.reason("Accepted") == ("False", "BeyondCeilings") and not world.pods
 
 
 def test_plan_larger_than_a_config_map_fails_before_any_pod(world: World) -> None:

@@ -46,6 +46,11 @@ class Reason(Word):
         "PodSecurityConflict",
         "The accelerator needs more than podSecurity or the namespace's Pod Security level allows.",
     )
+    BEYOND_CEILINGS = (
+        "BeyondCeilings",
+        "The job's pods would go beyond a ceiling that an administrator set; the message says which. Accepted once the "
+        "spec or the ceiling allows them.",
+    )
     NAMESPACE_TERMINATING = "NamespaceTerminating", "The job's namespace is being deleted, and takes nothing new."
     SCHEDULER_MISSING = (
         "SchedulerMissing",
@@ -57,12 +62,6 @@ class Reason(Word):
     NOT_SUSPENDED = "NotSuspended", "spec.suspend is false."
     SUSPENDING = "Suspending", "Pods are writing their checkpoints and going."
     SUSPENDED = "Suspended", "spec.suspend is true and no pod is left."
-
-    BEYOND_CEILINGS = (
-        "BeyondCeilings",
-        "The job's pods would go beyond a ceiling that an administrator set; the message says which. Accepted once the "
-        "spec or the ceiling allows them.",
-    )
 
     # QuotaReserved
     NO_QUEUE = "NoQueue", "The job waits in no queue."

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.lifetime.mutability import immutable_changes
 from rljob_api.loading.load import job_from_object
+from rljob_api.pipeline.settled import settled
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob, RLJobSpec
@@ -47,7 +48,7 @@ def accept(body: Mapping[str, Any], running: Plan | None, profiles: Profiles) ->
     if running is None:
         return _planned(job, "", profiles)
     spec = in_force(running.spec, job.spec)
-    changes = "; ".join(map(str, immutable_changes(spec, job.spec)))
+    changes = "; ".join(map(str, immutable_changes(spec, settled(job.spec, profiles))))
     return _planned(job.model_copy(update={"spec": spec}), changes, profiles)
 
 

@@ -46,11 +46,6 @@ ETC = {"volumes": [{"name": "node", "hostPath": {"path": "/etc"}}]}
             "service account admin: allowed are trainers (serviceAccounts)",
         ),
         ({"serviceAccounts": ["trainers"]}, {}, "service account default: allowed are trainers (serviceAccounts)"),
-        (
-            {"priorityClasses": ["low"]},
-            {"priorityClassName": "system-node-critical"},
-            "priority class system-node-critical: allowed are low (priorityClasses)",
-        ),
     ],
 )
 def test_what_goes_beyond_is_named_with_what_is_allowed(ceiling, template, words):
@@ -70,6 +65,12 @@ def test_what_goes_beyond_is_named_with_what_is_allowed(ceiling, template, words
 )
 def test_what_stays_below_is_admitted(ceiling, template):
     assert beyond(Ceilings.model_validate(ceiling), job_of(**template)) == []
+
+
+def test_a_gang_has_one_priority():
+    job = make_context("scheduling.priorityClassName=system-node-critical")
+    found = beyond(Ceilings.model_validate({"priorityClasses": ["low"]}), job)
+    assert found == ["worker group train: priority class system-node-critical: allowed are low (priorityClasses)"]
 
 
 @pytest.mark.parametrize(("most", "is_admitted"), [(15, False), (16, True), (17, True)])

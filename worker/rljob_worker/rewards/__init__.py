@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rljob_worker.rewards.functions import exact_match, final_number, matches_format
     from rljob_worker.rewards.mathematics import math_answer
-    from rljob_worker.rewards.pool import RewardRunner
     from rljob_worker.rewards.round import RewardResult, TimedOut
+    from rljob_worker.rewards.runner import RewardRunner
 
 __all__ = [
     "RewardResult",
@@ -34,7 +34,7 @@ _HOMES = {
     "final_number": "functions",
     "matches_format": "functions",
     "math_answer": "mathematics",
-    "RewardRunner": "pool",
+    "RewardRunner": "runner",
     "RewardResult": "round",
     "TimedOut": "round",
 }

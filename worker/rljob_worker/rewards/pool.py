@@ -1,31 +1,23 @@
-"""Rewards of rows, computed in processes that may hang, crash or leak without harm to the worker.
+"""The processes that compute rewards: which there are, what each works on, when one has to be killed.
 
-    runner = RewardRunner(spec.rewards, processes=4, pythonpath=[job_folder])
-    runner.check()                       # functions importable and callable, before any accelerator works
-    result = runner.score(rows)          # result.total [rows], result.rewards [rows, num_rewards]
-    runner.close()
-
-A time-out costs its row only: reward 0, counted, named in the log, and the process is replaced. A reward that raises,
-answers NaN or twice ends its process is the job's mistake: BadData with the reward, the row, and the line of the user's
-file.
+They may hang, crash or leak without harm to the worker. What a row's time-out, mistake or death means is `round`'s.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import selectors
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Protocol
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.child import RewardProcess, environment
-from rljob_worker.rewards.combine import combine, metrics
 from rljob_worker.rewards.framing import Message
-from rljob_worker.rewards.round import Chunk, RewardCall, RewardResult, Round
+from rljob_worker.rewards.round import Chunk, RewardCall, Round
 
 START_SECONDS = 300.0
 """How long a process may take to import the rewards' modules; a first import from network storage is slow."""
@@ -60,8 +52,8 @@ class _Seat:
         self.started = time.monotonic()
 
 
-class RewardRunner:
-    """Keeps `processes` reward processes warm and deals rows to them; used from one thread."""
+class RewardPool:
+    """Keeps processes warm and deals rows to them. Used by one thread at a time; `wake` is for any."""
 
     def __init__(
         self, rewards: Sequence[RewardSpec], processes: int, pythonpath: Sequence[str | os.PathLike[str]] = ()
@@ -72,12 +64,16 @@ class RewardRunner:
         self._hello: Message = {"rewards": [_description(spec) for spec in rewards]}
         self._calls: list[RewardCall] | None = None
         self._selector = selectors.DefaultSelector()
+        self._awakened, self._wake = os.pipe()
+        os.set_blocking(self._awakened, False)
+        os.set_blocking(self._wake, False)
+        self._selector.register(self._awakened, selectors.EVENT_READ)
         self._seats: list[_Seat] = []
         for _ in range(processes):
             self._seats.append(self._start())
 
-    def check(self) -> None:
-        """Wait until one process has loaded every reward.
+    def new_round(self) -> Round:
+        """Waits until one process has loaded every reward.
 
         Raises InvalidJob: a module or function that is missing, fails to import, or does not take the options.
         """
@@ -85,57 +81,48 @@ class RewardRunner:
             self._wait(None)
             self._receive(None)
             self._expire(None)
+        return Round(self._calls, len(self._seats))
 
-    def score(self, rows: Sequence[Mapping[str, Any]]) -> RewardResult:
-        """Every reward of every row; `row_id` and `source` name a row in messages. Raises BadData, InvalidJob."""
-        self.check()
-        assert self._calls is not None
-        work = Round(self._calls, rows, len(self._seats))
-        try:
-            while not work.done:
-                self._deal(work, rows)
-                self._wait(work)
-                self._receive(work)
-                self._expire(work)
-        finally:
-            self._drop_unfinished()
-        return self._result(work)
+    def turn(self, work: Round) -> None:
+        """Deal what waits, and see to what has come, after the next thing that happens. Raises BadData, InvalidJob."""
+        self._deal(work)
+        self._wait(work)
+        self._receive(work)
+        self._expire(work)
+
+    def wake(self) -> None:
+        """End the `turn` that another thread is in."""
+        with contextlib.suppress(BlockingIOError):  # as many as the pipe holds are enough
+            os.write(self._wake, b"w")
+
+    def drop_unfinished(self) -> None:
+        """After an error, processes in the middle of a chunk would answer the next round's questions."""
+        for seat in list(self._seats):
+            if seat.chunk is not None:
+                self._replace(seat)
 
     def close(self) -> None:
         """Kill the processes and everything they started."""
         while self._seats:
             self._end(self._seats.pop())
         self._selector.close()
+        os.close(self._awakened)
+        os.close(self._wake)
 
-    def __enter__(self) -> RewardRunner:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _result(self, work: Round) -> RewardResult:
-        for late in work.timed_out:
-            _log.warning("%s; its reward is 0", late.message)
-        names = [spec.name for spec in self._specs]
-        return RewardResult(
-            work.rewards,
-            combine(work.rewards, [spec.weight for spec in self._specs]),
-            metrics(names, work.rewards, work.extra, len(work.timed_out)),
-            tuple(work.timed_out),
-        )
-
-    def _deal(self, work: Round, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _deal(self, work: Round) -> None:
+        """To idle processes first; what is left to those that may take more."""
         for seat in self._seats:
-            if not seat.ready or seat.chunk is not None:
-                continue
-            seat.chunk = chunk = work.next_chunk(time.monotonic())
-            if chunk is None:
-                return
-            limit = self._specs[chunk.reward].timeout_seconds
-            sent = [[row, dict(rows[row])] for row in chunk.rows]
-            seat.process.send({"reward": chunk.reward, "limit": limit, "rows": sent})
+            if seat.ready and seat.chunk is None and (chunk := work.next_chunk(time.monotonic())) is not None:
+                seat.chunk = chunk
+                self._send(seat, work, chunk, chunk.rows)
+        for seat in self._seats:
+            if seat.chunk is not None and (rows := work.more_for(seat.chunk, time.monotonic())):
+                self._send(seat, work, seat.chunk, rows)
+
+    def _send(self, seat: _Seat, work: Round, chunk: Chunk, rows: Sequence[int]) -> None:
+        limit = self._specs[chunk.reward].timeout_seconds
+        sent = [[row, dict(work.rows[row])] for row in rows]
+        seat.process.send({"reward": chunk.reward, "limit": limit, "rows": sent})
 
     def _wait(self, work: Round | None) -> None:
         """Until a process has something to say, takes more, or a row's time is up."""
@@ -148,6 +135,8 @@ class RewardRunner:
             self._selector.unregister(requests)
 
     def _receive(self, work: Round | None) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._awakened, 4096)
         for seat in list(self._seats):
             seat.process.flush()
             for message in seat.process.receive():
@@ -194,12 +183,6 @@ class RewardRunner:
         if not seat.ready:
             return seat.started + START_SECONDS
         return work.deadline(seat.chunk) if work is not None and seat.chunk is not None else None
-
-    def _drop_unfinished(self) -> None:
-        """After an error, processes in the middle of a chunk would answer the next call's questions."""
-        for seat in list(self._seats):
-            if seat.chunk is not None:
-                self._replace(seat)
 
     def _start(self) -> _Seat:
         seat = _Seat(RewardProcess(self._hello, self._environment))

@@ -8,6 +8,8 @@ Standard input is the worker's lifeline, standard output and error belong to the
     <- {"reward": 0, "limit": 5.0, "rows": [[7, {"prompt": ...}], ...]}  one chunk
     -> {"row": 7, "reward": 1.0, "metrics": {}}                          as each row is done
     -> {"row": 7, "started": true}                                       async only, before its outcome
+
+While rows of an async reward run, the worker may send more of the same.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ CONCURRENT_ROWS = 64
 """Rows of an async reward in flight per process."""
 
 
+Chunk = dict[str, Any]
+
+
 class Results:
     """The pipe back to the worker; refuses to speak from a process that a reward forked."""
 
@@ -48,8 +53,9 @@ class Results:
 class Server:
     """Loaded rewards and the loop that async ones run in, kept between chunks."""
 
-    def __init__(self, rewards: list[Description], results: Results) -> None:
+    def __init__(self, rewards: list[Description], requests: int, results: Results) -> None:
         self._rewards = rewards
+        self._requests = requests
         self._functions: list[Callable[..., Any]] = [load(reward) for reward in rewards]
         self._results = results
         self._loop = asyncio.Runner()
@@ -58,32 +64,56 @@ class Server:
     def asynchronous(self) -> list[bool]:
         return [is_async(function) for function in self._functions]
 
-    def run(self, chunk: dict[str, Any]) -> None:
-        """Every row of one chunk, results sent as they come."""
+    def run(self, chunk: Chunk) -> Chunk | None:
+        """Every row of one chunk, results sent as they come. The next chunk; None when the worker has closed the
+        pipe."""
         index = chunk["reward"]
-        rows = [(at, self._row(index, row)) for at, row in chunk["rows"]]
         function, options = self._functions[index], self._rewards[index]["options"]
         if is_async(function):
-            self._loop.run(self._run_async(function, options, rows, chunk["limit"]))
-            return
-        for at, row in rows:
+            return self._loop.run(self._run_async(function, options, chunk))
+        for at, row in self._rows(chunk):
             self._results.send({"row": at, **evaluate(function, row, options)})
+        return receive(self._requests)
+
+    def _rows(self, chunk: Chunk) -> list[tuple[int, Row]]:
+        return [(at, self._row(chunk["reward"], row)) for at, row in chunk["rows"]]
 
     def _row(self, index: int, row: dict[str, Any]) -> Row:
         column = self._rewards[index]["column"]
         return Row(row, reference=row[column]) if column is not None and column in row else Row(row)
 
-    async def _run_async(
-        self, function: Callable[..., Any], options: dict[str, Any], rows: list[tuple[int, Row]], limit: float
-    ) -> None:
+    async def _run_async(self, function: Callable[..., Any], options: dict[str, Any], chunk: Chunk) -> Chunk | None:
+        """This chunk, and those of the same reward that come while its rows run; what comes after them."""
         free = asyncio.Semaphore(CONCURRENT_ROWS)
 
-        async def one(at: int, row: Row) -> None:
+        async def one(at: int, row: Row, limit: float) -> None:
             async with free:
                 self._results.send({"row": at, "started": True})
                 self._results.send({"row": at, **await evaluate_async(function, row, options, limit)})
 
-        await asyncio.gather(*(one(at, row) for at, row in rows))
+        index, running = chunk["reward"], set[asyncio.Task[None]]()
+        coming: Chunk | None = chunk
+        while coming is not None and coming["reward"] == index:
+            running |= {asyncio.ensure_future(one(at, row, coming["limit"])) for at, row in self._rows(coming)}
+            arrival = asyncio.ensure_future(_readable(self._requests))
+            while running and not arrival.done():
+                done, _ = await asyncio.wait({arrival, *running}, return_when=asyncio.FIRST_COMPLETED)
+                running -= done
+            arrival.cancel()
+            await asyncio.wait({arrival})
+            coming = receive(self._requests)
+        return coming
+
+
+async def _readable(descriptor: int) -> None:
+    """Until there is something to read, or the other end is closed."""
+    loop = asyncio.get_running_loop()
+    found = asyncio.Event()
+    loop.add_reader(descriptor, found.set)
+    try:
+        await found.wait()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 def serve(requests: int, results: Results) -> None:
@@ -92,13 +122,14 @@ def serve(requests: int, results: Results) -> None:
     if hello is None:
         return
     try:
-        server = Server(hello["rewards"], results)
+        server = Server(hello["rewards"], requests, results)
     except Refused as error:
         results.send({"refused": str(error)})
         return
     results.send({"ready": server.asynchronous})
-    while (chunk := receive(requests)) is not None:
-        server.run(chunk)
+    chunk = receive(requests)
+    while chunk is not None:
+        chunk = server.run(chunk)
 
 
 def main() -> None:

@@ -1,18 +1,17 @@
-"""The bookkeeping of one `score` call: which rows are waiting, where each runs, when its time is up. No I/O.
+"""The bookkeeping of rows from `begin` to `collect`: which are waiting, where each runs, when its time is up. No I/O.
 
 A chunk is rows of one reward that one process works through. A plain reward runs its chunk row by row, so a row starts
-when the one before it ends; an async reward says itself which rows it has started.
+when the one before it ends; an async reward says itself which rows it has started, and takes more while they run.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rljob_worker.errors import BadData
 from rljob_worker.rewards.combine import Rewards
@@ -22,6 +21,9 @@ ASYNC_GRACE_SECONDS = 2.0
 """An async row ends by its own clock; one that does not within this holds up the loop and costs the process."""
 
 MAX_CHUNK_ROWS = 64
+
+MAX_OPEN_ROWS = 64
+"""Rows of an async reward beyond which a process gets no more before some are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,13 @@ class TimedOut:
 
     reward: str
     row: int
-    """Position in the scored rows."""
+    """Position in the collected rows."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class RewardResult:
-    """What a `score` call found."""
+    """What was found of some rows."""
 
     rewards: Rewards
     """[rows, num_rewards], unweighted; 0 where a reward timed out."""
@@ -64,7 +66,9 @@ class Chunk:
     running: dict[int, float] = field(default_factory=dict)
     """Row -> when it started, seconds."""
     dealt: float = 0.0
-    """When the process got the chunk, seconds."""
+    """When the process last got rows of it, seconds."""
+    alone: bool = False
+    """Whether its row is suspected of ending its process, and gets one to itself."""
 
     @property
     def rows(self) -> list[int]:
@@ -72,32 +76,68 @@ class Chunk:
 
 
 class Round:
-    """Every reward of every row, from waiting to known."""
+    """Every reward of every row, from waiting to known. Rows are numbered from 0 in the order in which they come."""
 
-    def __init__(self, calls: Sequence[RewardCall], rows: Sequence[Mapping[str, Any]], processes: int) -> None:
+    def __init__(self, calls: Sequence[RewardCall], processes: int) -> None:
         self._calls = calls
-        self._rows = rows
-        self.rewards: NDArray[np.float64] = np.zeros((len(rows), len(calls)))
-        self.extra: list[list[dict[str, float]]] = [[{} for _ in rows] for _ in calls]
-        self.timed_out: list[TimedOut] = []
-        self._num_open = len(rows) * len(calls)
+        self._processes = processes
+        self.rows: list[Mapping[str, Any]] = []
+        self._rewards: list[list[float]] = [[] for _ in calls]
+        self._extra: list[list[dict[str, float]]] = [[] for _ in calls]
+        self._timed_out: list[TimedOut] = []
+        self._num_open = 0
         self._deaths: set[tuple[int, int]] = set()
-        self._queue: deque[Chunk] = deque()
-        for reward, call in enumerate(calls):
-            self._queue.extend(_cut(reward, len(rows), processes, call))
+        self._queues: list[deque[Chunk]] = [deque() for _ in calls]
+
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """More rows, whose rewards wait for a process."""
+        first = len(self.rows)
+        self.rows.extend(rows)
+        self._num_open += len(rows) * len(self._calls)
+        for reward, call in enumerate(self._calls):
+            self._rewards[reward].extend(0.0 for _ in rows)
+            self._extra[reward].extend({} for _ in rows)
+            self._queues[reward].extend(_cut(reward, first, len(rows), self._processes, call))
 
     @property
     def done(self) -> bool:
         return self._num_open == 0
 
+    def rewards(self, order: Sequence[int]) -> Rewards:
+        """[rows, num_rewards], unweighted, of rows in this order; 0 where a reward timed out."""
+        return np.array(self._rewards, np.float64).reshape(len(self._calls), -1).T[np.asarray(order, np.int64)]
+
+    def extra(self, order: Sequence[int]) -> list[list[dict[str, float]]]:
+        """[num_rewards][rows] what each reward returned beside the reward."""
+        return [[of_reward[row] for row in order] for of_reward in self._extra]
+
+    def timed_out(self, order: Sequence[int]) -> tuple[TimedOut, ...]:
+        """In the order of rows, and in that of rewards where a row has several."""
+        place = {row: at for at, row in enumerate(order)}
+        found = (replace(late, row=place[late.row]) for late in self._timed_out)
+        names = [call.name for call in self._calls]
+        return tuple(sorted(found, key=lambda late: (late.row, names.index(late.reward))))
+
     def next_chunk(self, now: float) -> Chunk | None:
         """Work for an idle process; the clock of a plain reward's first row starts."""
-        if not self._queue:
+        queue = next(filter(None, self._queues), None)
+        if queue is None:
             return None
-        chunk = self._queue.popleft()
+        chunk = queue.popleft()
         chunk.dealt = now
         self._start_next(chunk, now)
         return chunk
+
+    def more_for(self, chunk: Chunk, now: float) -> list[int]:
+        """Waiting rows that a process works on besides, when it is on an async reward and has not enough of it."""
+        if not self._calls[chunk.reward].asynchronous or chunk.alone:
+            return []
+        taken, queue = list[int](), self._queues[chunk.reward]
+        while queue and not queue[0].alone and len(chunk.rows) < MAX_OPEN_ROWS:
+            taken += (rows := queue.popleft().waiting)
+            chunk.waiting += rows
+            chunk.dealt = now
+        return taken
 
     def started(self, chunk: Chunk, row: int, now: float) -> None:
         """An async reward has taken up a row."""
@@ -112,8 +152,8 @@ class Round:
         if "timeout" in outcome:
             self._time_out(chunk.reward, row)
         else:
-            self.rewards[row, chunk.reward] = outcome["reward"]
-            self.extra[chunk.reward][row] = outcome["metrics"]
+            self._rewards[chunk.reward][row] = outcome["reward"]
+            self._extra[chunk.reward][row] = outcome["metrics"]
         self._num_open -= 1
         self._start_next(chunk, now)
 
@@ -130,7 +170,7 @@ class Round:
         """
         self._give_back(chunk)
         if len(chunk.running) > 1:
-            self._queue.extend(Chunk(chunk.reward, deque([row])) for row in chunk.running)
+            self._queues[chunk.reward].extend(Chunk(chunk.reward, deque([row]), alone=True) for row in chunk.running)
             return
         for row in chunk.running:
             self._time_out(chunk.reward, row)
@@ -144,11 +184,11 @@ class Round:
             if suspect in self._deaths and len(chunk.running) == 1:
                 raise BadData(f"{self._where(chunk.reward, row)} ended its process twice ({how})")
             self._deaths.add(suspect)
-            self._queue.append(Chunk(chunk.reward, deque([row])))
+            self._queues[chunk.reward].append(Chunk(chunk.reward, deque([row]), alone=True))
 
     def _give_back(self, chunk: Chunk) -> None:
         if chunk.waiting:
-            self._queue.append(Chunk(chunk.reward, chunk.waiting))
+            self._queues[chunk.reward].append(Chunk(chunk.reward, chunk.waiting))
 
     def _start_next(self, chunk: Chunk, now: float) -> None:
         if not self._calls[chunk.reward].asynchronous and chunk.waiting:
@@ -157,19 +197,20 @@ class Round:
     def _time_out(self, reward: int, row: int) -> None:
         call = self._calls[reward]
         message = f'reward "{call.name}" timed out after {call.limit_seconds:g} s on {self._name(row)}'
-        self.timed_out.append(TimedOut(call.name, row, message))
+        self._timed_out.append(TimedOut(call.name, row, message))
 
     def _where(self, reward: int, row: int) -> str:
         return f'reward "{self._calls[reward].name}" on {self._name(row)}'
 
     def _name(self, row: int) -> str:
-        values = self._rows[row]
+        values = self.rows[row]
         source = f" (source {values['source']})" if "source" in values else ""
         return f"row {values.get('row_id', row)}{source}"
 
 
-def _cut(reward: int, num_rows: int, processes: int, call: RewardCall) -> list[Chunk]:
+def _cut(reward: int, first: int, num_rows: int, processes: int, call: RewardCall) -> list[Chunk]:
     """Chunks small enough that processes finish together and few rows wait behind a slow one."""
     pieces = processes * (1 if call.asynchronous else 4)
     size = max(1, min(MAX_CHUNK_ROWS, -(-num_rows // pieces)))
-    return [Chunk(reward, deque(range(start, min(start + size, num_rows)))) for start in range(0, num_rows, size)]
+    end = first + num_rows
+    return [Chunk(reward, deque(range(start, min(start + size, end)))) for start in range(first, end, size)]

@@ -19,7 +19,7 @@ from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.runtime.precision import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources

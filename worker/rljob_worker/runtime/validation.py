@@ -11,7 +11,7 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.protocols import RolloutEngine, Sampling
-from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, mean
 from rljob_worker.stages.reward import reward_rows
 from rljob_worker.stages.rollout import rollout_batch

@@ -11,8 +11,8 @@ import numpy as np
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.rewards.combine import Rewards
-from rljob_worker.rewards.pool import RewardRunner
 from rljob_worker.rewards.round import RewardResult
+from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, maximum, mean
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 

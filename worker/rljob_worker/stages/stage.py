@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rljob_worker.data.dataset import PromptDataset
     from rljob_worker.engines.mesh import ProcessMesh
     from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
-    from rljob_worker.rewards.pool import RewardRunner
+    from rljob_worker.rewards.runner import RewardRunner
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
 Rest = TypeVar("Rest")

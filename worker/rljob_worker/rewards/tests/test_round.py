@@ -41,27 +41,52 @@ def play(work, chunk, accident, asynchronous, now, died):
         play(work, chunk, Accident(len(chunk.rows), "none"), asynchronous, now, died)
 
 
-@given(st.integers(0, 40), st.integers(1, 4), st.booleans(), st.lists(accidents, max_size=30))
-def test_every_row_is_known_once(num_rows, processes, asynchronous, fates):
+def round_of(calls, rows, processes=1):
+    work = Round(calls, processes)
+    work.add(rows)
+    return work
+
+
+@given(
+    st.lists(st.integers(0, 20), max_size=4),
+    st.integers(1, 4),
+    st.booleans(),
+    st.lists(accidents, max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_every_row_is_known_once(parts, processes, asynchronous, fates, chance):
     calls = [RewardCall("a", 5.0, asynchronous), RewardCall("b", 5.0, asynchronous)]
-    work = Round(calls, [{"row_id": i} for i in range(num_rows)], processes)
+    work, num_rows = Round(calls, processes), sum(parts)
+    coming = [[{"row_id": sum(parts[:i]) + j} for j in range(part)] for i, part in enumerate(parts)]
     now, died = 0.0, set()
-    while not work.done:
+    while coming or not work.done:
         now += 1
+        if coming and (work.done or chance.random() < 0.5):
+            work.add(coming.pop(0))
+            continue
         chunk = work.next_chunk(now)
         assert chunk is not None, "rows are missing and nothing is left to do"
+        if coming:
+            work.add(coming.pop(0))
+        before = set(chunk.rows)
+        more = work.more_for(chunk, now)
+        assert before.isdisjoint(more) and set(chunk.rows) == before | set(more)
         assert now < work.deadline(chunk)
         play(work, chunk, fates.pop(0) if fates else Accident(99, "none"), asynchronous, now, died)
     assert work.next_chunk(now) is None
-    late = {(row.reward, row.row) for row in work.timed_out}
-    assert len(late) == len(work.timed_out)
+    order = chance.sample(range(num_rows), num_rows)
+    timed_out, rewards = work.timed_out(order), work.rewards(order)
+    late = {(row.reward, row.row) for row in timed_out}
+    assert len(late) == len(timed_out) and rewards.shape == (num_rows, 2)
+    assert all(each.message.endswith(f" on row {order[each.row]}") for each in timed_out)
+    assert [(each.row, each.reward) for each in timed_out] == sorted((each.row, each.reward) for each in timed_out)
     for index, call in enumerate(calls):
-        for row in range(num_rows):
-            assert work.rewards[row, index] == (0.0 if (call.name, row) in late else row)
+        for at, row in enumerate(order):
+            assert rewards[at, index] == (0.0 if (call.name, at) in late else row)
 
 
 def test_a_plain_rewards_clock_starts_with_each_row():
-    work = Round([RewardCall("a", 5.0, False)], [{}] * 8, processes=1)
+    work = round_of([RewardCall("a", 5.0, False)], [{}] * 8)
     chunk = work.next_chunk(now=100.0)
     assert chunk.rows == [0, 1]
     assert work.deadline(chunk) == 105.0
@@ -70,18 +95,18 @@ def test_a_plain_rewards_clock_starts_with_each_row():
 
 
 def test_async_rows_that_stop_a_process_together_run_again_alone():
-    work = Round([RewardCall("a", 5.0, True)], [{}] * 3, processes=1)
+    work = round_of([RewardCall("a", 5.0, True)], [{}] * 3)
     chunk = work.next_chunk(now=0.0)
     work.started(chunk, 0, 0.0)
     work.started(chunk, 2, 0.0)
     work.expired(chunk)
     again = [work.next_chunk(1.0).rows for _ in range(3)]
     assert sorted(again) == [[0], [1], [2]]
-    assert not work.timed_out
+    assert not work.timed_out(range(3))
 
 
 def test_a_row_that_ends_its_process_twice_is_the_users_mistake():
-    work = Round([RewardCall("a", 5.0, False)], [{}] * 8, processes=1)
+    work = round_of([RewardCall("a", 5.0, False)], [{}] * 8)
     work.died(work.next_chunk(0.0), "signal SIGKILL")
     chunks = [work.next_chunk(1.0) for _ in range(5)]
     assert [chunk.rows for chunk in chunks] == [[2, 3], [4, 5], [6, 7], [1], [0]], "the suspect alone, and last"
@@ -90,7 +115,38 @@ def test_a_row_that_ends_its_process_twice_is_the_users_mistake():
 
 
 def test_a_row_is_named_by_its_id_and_source():
-    work = Round([RewardCall("style", 5.0, False)], [{"row_id": 123, "source": "gsm8k"}], processes=1)
+    work = round_of([RewardCall("style", 5.0, False)], [{"row_id": 123, "source": "gsm8k"}])
     chunk = work.next_chunk(0.0)
     with pytest.raises(BadData, match=r'^reward "style" on row 123 \(source gsm8k\) returned None$'):
         work.finished(chunk, 0, {"problem": "returned None"}, 0.0)
+
+
+def test_a_process_on_an_async_reward_takes_more_of_it_and_only_of_it():
+    work = round_of([RewardCall("a", 5.0, True), RewardCall("b", 5.0, True)], [{}])
+    chunk = work.next_chunk(now=0.0)
+    assert work.more_for(chunk, now=1.0) == [], "reward b waits for a process that is on no other"
+    work.add([{}] * 70)
+    assert work.more_for(chunk, now=7.0) == list(range(1, 65)), "a piece more, and no other when it has enough"
+    assert work.deadline(chunk) == 7.0 + 5.0 + 2.0, "its clock has not stood since the first rows came"
+    assert work.more_for(chunk, now=7.0) == []
+
+
+def test_a_suspect_shares_its_process_with_nobody():
+    work = round_of([RewardCall("a", 5.0, True)], [{}] * 2, processes=2)
+    chunk, other = work.next_chunk(0.0), work.next_chunk(0.0)
+    work.started(chunk, 0, 0.0)
+    work.died(chunk, "signal SIGKILL")
+    assert work.more_for(other, 1.0) == [] and other.rows == [1]
+    work.add([{}])
+    alone = work.next_chunk(1.0)
+    assert alone.rows == [0] and work.more_for(alone, 1.0) == []
+    work.started(alone, 0, 1.0)
+    with pytest.raises(BadData, match="ended its process twice"):
+        work.died(alone, "signal SIGKILL")
+
+
+def test_a_plain_rewards_process_takes_no_more():
+    work = round_of([RewardCall("a", 5.0, False)], [{}])
+    chunk = work.next_chunk(now=0.0)
+    work.add([{}])
+    assert work.more_for(chunk, now=1.0) == []

@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rewards import pool
 from rljob_worker.rewards.child import RewardProcess, environment
-from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.tests.waiting import wait_for
 
 HERE = Path(__file__).parent
@@ -207,6 +208,79 @@ def test_a_copy_forked_by_a_reward_does_not_answer():
     assert score(user("forks_and_returns"), rows("a", "b", "c")).total.tolist() == [1.0, 1.0, 1.0]
 
 
+def test_rows_are_begun_in_pieces_and_collected_in_any_order():
+    data = rows(*["x" * n for n in range(12)])
+    with RewardRunner([user("length"), user("with_metrics", name="b")], 2, [HERE]) as runner:
+        whole = runner.score(data)
+        for start in (8, 0, 4):
+            runner.begin(data[start : start + 4])
+        result = runner.collect([100 + n for n in range(12)])
+        assert result.rewards.tolist() == whole.rewards.tolist() == [[n, n] for n in range(12)]
+        assert result.metrics == whole.metrics and result.total.tolist() == whole.total.tolist()
+        # the same rows again: nothing is left of what was collected
+        runner.begin(data[:1])
+        assert runner.collect([100]).total.tolist() == [0.0]
+
+
+def test_rewards_are_computed_before_anybody_collects_them(tmp_path):
+    with RewardRunner([user("leaves_a_file", options={"folder": str(tmp_path)})], 1, [HERE]) as runner:
+        runner.begin(rows("a"))
+        wait_for((tmp_path / "100").exists)
+        runner.begin(rows("a", "b")[1:])
+        wait_for((tmp_path / "101").exists)
+        assert runner.collect([101, 100]).total.tolist() == [1.0, 1.0]
+
+
+def test_a_mistake_is_raised_by_the_next_rows_that_are_begun():
+    with RewardRunner([user("raises_on_bad")], 1, [HERE]) as runner:
+        runner.begin(rows("bad"))
+
+        def begin_more():
+            runner.begin([])
+
+        with pytest.raises(BadData, match="division by zero"):
+            wait_for(begin_more)
+        assert runner.score(rows("ok")).total.tolist() == [1.0]
+
+
+def test_rows_that_time_out_are_named_in_the_order_in_which_they_are_collected():
+    data = rows("bad", "ok", "bad")
+    with RewardRunner([user("hangs_on_bad", timeout_seconds=0.3)], 2, [HERE]) as runner:
+        runner.begin(data[2:])
+        runner.begin(data[:2])
+        result = runner.collect([100, 101, 102])
+    assert result.total.tolist() == [0.0, 1.0, 0.0]
+    assert [late.row for late in result.timed_out] == [0, 2]
+
+
+def test_a_runner_is_closed_while_rows_are_under_way():
+    before, threads = os.listdir("/proc/self/fd"), threading.active_count()
+    runner = RewardRunner([user("hangs_on_bad")], 2, [HERE])
+    runner.begin(rows("bad", "ok"))
+    runner.close()
+    assert threading.active_count() == threads, "it would start processes in place of those that were killed"
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_rows_of_an_async_reward_join_those_in_flight():
+    spec = user("async_length", options={"meet": 20})
+    data = rows(*["abc"] * 20)
+    with RewardRunner([spec], 1, [HERE]) as runner:
+        for row in data:
+            runner.begin([row])
+        assert runner.collect().total.tolist() == [3.0] * 20
+
+
+def test_an_async_reward_and_a_plain_one_take_turns():
+    specs = [user("async_length", options={"meet": 3}), user("length", name="b", options={"scale": 2.0})]
+    data = rows("a", "bb", "ccc")
+    with RewardRunner(specs, 1, [HERE]) as runner:
+        for _ in range(3):
+            for row in data:
+                runner.begin([row])
+            assert runner.collect().rewards.tolist() == [[1, 2], [2, 4], [3, 6]]
+
+
 def test_async_rows_are_in_flight_together():
     spec = user("async_length", options={"meet": 20})
     assert score(spec, rows(*["abc"] * 20)).total.tolist() == [3.0] * 20
@@ -314,7 +388,7 @@ def test_numeric_libraries_have_one_thread_each_unless_the_user_says_otherwise(m
 
 WORKER = """
 import sys, time
-from rljob_worker.rewards.pool import RewardRunner
+from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.rewards.tests.test_runner import Spec
 spec = Spec("user_rewards:forks", options={"folder": sys.argv[1]})
 RewardRunner([spec], 1, [sys.argv[2]]).score([{"response": "bad", "row_id": 1}])

@@ -14,6 +14,11 @@ def length(row, scale=1.0):
     return scale * len(row["response"])
 
 
+def leaves_a_file(row, folder):
+    Path(folder, str(row["row_id"])).touch()
+    return 1.0
+
+
 def with_metrics(row):
     return {"reward": len(row["response"]), "vowels": sum(c in "aeiou" for c in row["response"]), "note": "ignored"}
 

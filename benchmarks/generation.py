@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList, Qwen3Config
 
-from rljob_worker.engines import transformers_rollout
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.protocols import Sampling
-from rljob_worker.engines.sampling import sample
-from rljob_worker.engines.transformers_rollout import TransformersRollout
+from rljob_worker.engines.rollout.generate import generate
+from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.transformers import TransformersRollout, rows
+from rljob_worker.engines.rollout.transformers.sampling import sample
 
 END, VOCABULARY, GROUP_SIZE, PROMPT_TOKENS = 1, 64, 8, 12
 
@@ -68,24 +68,28 @@ def force_end(logits: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-def ours(model: torch.nn.Module, prompts: list[np.ndarray], lengths: np.ndarray, sampling: Sampling) -> int:
+def ours(
+    model: torch.nn.Module, prompts: list[np.ndarray], lengths: np.ndarray, sampling: Sampling, max_tokens: int
+) -> int:
     """Number of tokens generated; the rule of `EndsAt` is put where our engine samples."""
 
-    def ruled(logits, settings, row_ids, positions):  # type: ignore[no-untyped-def]
+    def ruled(logits, settings, row_ids, turns, positions):  # type: ignore[no-untyped-def]
         ends = torch.from_numpy(lengths[row_ids] == positions + 1)
-        return sample(force_end(logits, ends), settings, row_ids, positions)
+        return sample(force_end(logits, ends), settings, row_ids, turns, positions)
 
     engine = TransformersRollout(model, torch.device("cpu"), (END,))
-    transformers_rollout.sample = ruled
+    rows.sample = ruled
     try:
-        responses = engine.generate(prompts, sampling, np.arange(len(lengths)), GROUP_SIZE)
+        responses = generate(engine, prompts, sampling, np.arange(len(lengths)), GROUP_SIZE, max_tokens)
     finally:
-        transformers_rollout.sample = sample
+        rows.sample = sample
     assert responses.response_ids.lengths.tolist() == lengths.tolist()
     return int(lengths.sum())
 
 
-def stock(model: torch.nn.Module, prompts: list[np.ndarray], lengths: np.ndarray, sampling: Sampling) -> int:
+def stock(
+    model: torch.nn.Module, prompts: list[np.ndarray], lengths: np.ndarray, sampling: Sampling, max_tokens: int
+) -> int:
     """`model.generate` with its cache, the group made by `num_return_sequences`, which greedy search does not allow."""
     ids = torch.from_numpy(np.stack(prompts))
     is_greedy = sampling.temperature == 0
@@ -98,7 +102,7 @@ def stock(model: torch.nn.Module, prompts: list[np.ndarray], lengths: np.ndarray
             do_sample=not is_greedy,
             temperature=None if is_greedy else sampling.temperature,
             top_k=None if is_greedy else 0,
-            max_new_tokens=sampling.max_tokens,
+            max_new_tokens=max_tokens,
             num_return_sequences=1 if is_greedy else GROUP_SIZE,
             use_cache=True,
             logits_processor=LogitsProcessorList([EndsAt(lengths, ids.shape[1])]),
@@ -125,20 +129,21 @@ def main() -> None:
     rng = np.random.default_rng(0)
     packed, plain = build_models()
     prompts = [rng.integers(2, VOCABULARY, PROMPT_TOKENS) for _ in range(options.rows // GROUP_SIZE)]
-    rows = len(prompts) * GROUP_SIZE
-    equal = np.full(rows, options.tokens)
-    ragged = np.clip(rng.lognormal(np.log(options.tokens / 4), 0.8, rows), 1, options.tokens).astype(int)
+    num_rows = len(prompts) * GROUP_SIZE
+    equal = np.full(num_rows, options.tokens)
+    ragged = np.clip(rng.lognormal(np.log(options.tokens / 4), 0.8, num_rows), 1, options.tokens).astype(int)
     cases = {"equal": (equal, 1.0), "ragged": (ragged, 1.0), "greedy": (equal, 0.0)}
     print(
-        f"{rows} rows, at most {options.tokens} tokens, {torch.get_num_threads()} threads, medians of {options.repeats}"
+        f"{num_rows} rows, at most {options.tokens} tokens, {torch.get_num_threads()} threads, "
+        f"medians of {options.repeats}"
     )
     for name, (lengths, temperature) in cases.items():
-        sampling = Sampling(temperature=temperature, max_tokens=options.tokens)
+        sampling = Sampling(temperature=temperature)
         times: dict[str, list[float]] = {"ours": [], "stock": []}
         for repeat in range(options.repeats + 1):
             took = {
-                "ours": seconds(lambda: ours(packed, prompts, lengths, sampling), clock),  # noqa: B023
-                "stock": seconds(lambda: stock(plain, prompts, lengths, sampling), clock),  # noqa: B023
+                "ours": seconds(lambda: ours(packed, prompts, lengths, sampling, options.tokens), clock),  # noqa: B023
+                "stock": seconds(lambda: stock(plain, prompts, lengths, sampling, options.tokens), clock),  # noqa: B023
             }
             if repeat:  # the first one warms up
                 for system, spent in took.items():

@@ -1,7 +1,8 @@
-"""What the stages may ask of an engine, and what an engine asks of an algorithm.
+"""What the stages may ask of an engine that trains, and what an engine asks of an algorithm. `rollout.protocol` is what
+they may ask of one that generates.
 
 A **TrainEngine** holds one model on the ranks of one mesh and can score rows, take optimizer steps and write
-checkpoints. A **RolloutEngine** samples responses. An **Objective** is the algorithm's side of an update: it
+checkpoints. An **Objective** is the algorithm's side of an update: it
 says which columns and model outputs it reads, counts its denominators, and maps packed tokens to a loss.
 
     stage                     engine                              objective
@@ -16,48 +17,16 @@ Padding, packing, sharding and temperature are the engine's; baselines, clipping
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-import numpy as np
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.scalars import Scalar
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How to turn logits into tokens."""
-
-    temperature: float = 1.0
-    """Logits are divided by this before the softmax, in the draw and in every log-prob. 0 takes the most likely
-    token."""
-    max_tokens: int = 1024
-    """Longest response, in tokens, the end-of-sequence token included."""
-    top_p: float = 1.0
-    """Keep the smallest set of tokens whose probability reaches this; 1 keeps all. Below 1 in validation only."""
-    top_k: int = 0
-    """Keep this many most likely tokens; 0 keeps all. Above 0 in validation only."""
-    seed: int = 0
-    """With row_id and the position in the response, the only source of randomness."""
-
-
-@dataclass(frozen=True, slots=True)
-class Responses:
-    """What a rollout produced, in the order of the `row_ids` it was asked for."""
-
-    response_ids: Column
-    """Ragged int64 [rows]: sampled tokens. The end-of-sequence token is an action and stays in."""
-    log_probs: Column
-    """Ragged float32 [rows]: log-probability of each sampled token at the sampling temperature, under the full
-    distribution (before top-p and top-k). At temperature 0, at temperature 1."""
-    truncated: np.ndarray
-    """bool [rows]: the response reached `max_tokens` without an end-of-sequence token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,37 +123,4 @@ class TrainEngine(Protocol):
     def export(self, directory: Path) -> None:
         """Write a Hugging Face model directory: config.json and safetensors, in the precision of the job. The tokenizer
         and generation_config.json are the caller's to copy."""
-        ...
-
-
-@runtime_checkable
-class RolloutEngine(Protocol):
-    """Samples responses with its own copy of a policy."""
-
-    def generate(
-        self, prompts: list[np.ndarray], sampling: Sampling, row_ids: np.ndarray, group_size: int
-    ) -> Responses:
-        """`group_size` responses to each prompt (int64 token ids, at least one token). `row_ids` is int64
-        [len(prompts) * group_size]; row r answers prompt r // group_size. A response is a function of weights, prompt,
-        sampling and its row_id; never of the other rows."""
-        ...
-
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Copy a whole policy in place, by Hugging Face name and in any order, and remember the version it is once its
-        last tensor is there. Raises InvalidJob naming tensors that are missing, that come twice, and names or shapes
-        that the model does not have; after that, and after an error of `weights`, the engine generates no more until
-        it has got a whole policy."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """The policy version of the last `load_weights`; 0 for the weights it was built with."""
-        ...
-
-    def sleep(self) -> None:
-        """Give device memory that only generation needs back to training. Idempotent."""
-        ...
-
-    def wake(self) -> None:
-        """Be ready to generate again; `generate` does so by itself. Idempotent."""
         ...

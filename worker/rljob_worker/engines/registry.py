@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from rljob_api.planning.plan import EnginePlan, Plan
-from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
+from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _transformers(
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import end_token_ids, load_policy, model_config, random_policy
-    from rljob_worker.engines.transformers_rollout import TransformersRollout
+    from rljob_worker.engines.rollout.transformers import TransformersRollout
 
     _refuse_unbuilt_parallelism(engine)
     if isinstance(trained_by, FSDPEngine) and not trained_by.is_sharded:

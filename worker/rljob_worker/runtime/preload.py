@@ -7,7 +7,7 @@ import importlib
 
 import rljob_worker.engines.fsdp
 import rljob_worker.engines.models
-import rljob_worker.engines.transformers_rollout
+import rljob_worker.engines.rollout.transformers
 import rljob_worker.metrics.tensorboard
 import rljob_worker.runtime.worker  # noqa: F401
 

@@ -10,7 +10,9 @@ import numpy as np
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.data.dataset import PromptDataset
-from rljob_worker.engines.protocols import RolloutEngine, Sampling
+from rljob_worker.engines.rollout.generate import generate
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, mean
 from rljob_worker.stages.reward import reward_rows
@@ -41,15 +43,15 @@ class Validation:
             temperature=spec.validation.temperature,
             top_p=spec.validation.top_p,
             top_k=spec.validation.top_k,
-            max_tokens=spec.rollout.max_response_tokens,
             seed=spec.seed + VALIDATION_SEED_OFFSET,
         )
+        self._max_tokens = spec.rollout.max_response_tokens
 
     def run(self) -> tuple[Scalars, list[dict[str, Any]]]:
         """Accuracy overall and per source; a few rows to look at."""
         started = time.perf_counter()
         prompts = self._dataset.fetch(self._ordinals)
-        responses = self._engine.generate(prompts.prompt_ids, self._sampling, self._ordinals, 1)
+        responses = generate(self._engine, prompts.prompt_ids, self._sampling, self._ordinals, 1, self._max_tokens)
         if self._rewards is None:
             return {"time/validation_seconds": mean(time.perf_counter() - started)}, []
         batch = rollout_batch(prompts, responses, self._ordinals, self._ordinals, 1, self._engine.version)

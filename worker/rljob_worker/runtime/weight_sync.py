@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 
 from rljob_api.planning.plan import Plan, WeightEdge
 from rljob_api.planning.weights import weight_flows
-from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
+from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.runtime.weight_chunks import Received, Slots, read_tensors, write_tensors
 from rljob_worker.scalars import Scalars, mean
 

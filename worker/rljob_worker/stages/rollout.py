@@ -10,7 +10,9 @@ import numpy as np
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
-from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling
+from rljob_worker.engines.rollout.generate import Responses, generate
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.scalars import Scalars, maximum, mean, total
 from rljob_worker.stages.filling import share_of_rank
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
@@ -28,9 +30,8 @@ class Rollout:
         self._group_size = spec.algorithm.group_size
         self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._writes = frozenset(stage.writes)
-        self._sampling = Sampling(
-            temperature=spec.rollout.temperature, max_tokens=spec.rollout.max_response_tokens, seed=spec.seed
-        )
+        self._sampling = Sampling(temperature=spec.rollout.temperature, seed=spec.seed)
+        self._max_tokens = spec.rollout.max_response_tokens
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = (context.step - 1) * self._batch_size
@@ -52,7 +53,7 @@ class Rollout:
             self.read_ahead(after)
         row_ids = rows_of_groups(ordinals, self._group_size, self._rows_per_trajectory)
         started = time.perf_counter()
-        responses = self._engine.generate(prompts.prompt_ids, self._sampling, row_ids, self._group_size)
+        responses = self._generate(prompts.prompt_ids, self._sampling, row_ids, self._group_size)
         generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
         batch = rollout_batch(prompts, responses, row_ids, ordinals, self._group_size, self._engine.version)
         metrics = rollout_metrics(batch) | reading | generation
@@ -68,9 +69,14 @@ class Rollout:
         first = batch.take(np.arange(0, len(batch), self._group_size))
         started = time.perf_counter()
         sampling = replace(self._sampling, temperature=0.0)
-        responses = self._engine.generate(first.values_of("prompt_ids"), sampling, first.row_ids, 1)
+        responses = self._generate(first.values_of("prompt_ids"), sampling, first.row_ids, 1)
         metrics = {"time/generation_seconds": mean(time.perf_counter() - started)}
         return first.with_columns({"response_ids": responses.response_ids}), metrics
+
+    def _generate(
+        self, prompts: list[np.ndarray], sampling: Sampling, row_ids: np.ndarray, group_size: int
+    ) -> Responses:
+        return generate(self._engine, prompts, sampling, row_ids, group_size, self._max_tokens)
 
 
 def rows_of_groups(group_ids: np.ndarray, group_size: int, rows_per_trajectory: int = 1) -> np.ndarray:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rljob_api.planning.plan import Plan, StagePlan
     from rljob_worker.data.dataset import PromptDataset
     from rljob_worker.engines.mesh import ProcessMesh
-    from rljob_worker.engines.protocols import RolloutEngine, TrainEngine
+    from rljob_worker.engines.protocols import TrainEngine
+    from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.runner import RewardRunner
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]

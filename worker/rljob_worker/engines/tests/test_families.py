@@ -14,9 +14,10 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import load_policy, model_config
 from rljob_worker.engines.models.families import FAMILIES
-from rljob_worker.engines.protocols import Sampling
+from rljob_worker.engines.rollout.generate import generate
+from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.builders import CONFIGS, END, VOCABULARY, write_config, write_model
-from rljob_worker.engines.transformers_rollout import TransformersRollout
 from rljob_worker.errors import InvalidJob
 
 CPU = torch.device("cpu")
@@ -29,11 +30,11 @@ def test_every_family_has_a_tiny_model_for_the_tests() -> None:
 @pytest.mark.parametrize("kind", sorted(FAMILIES))
 def test_a_family_is_loaded_generates_and_is_scored_alike(tmp_path: Path, kind: str) -> None:
     path = write_model(tmp_path, kind)
-    sampling = Sampling(temperature=0.9, max_tokens=24, seed=5)
+    sampling = Sampling(temperature=0.9, seed=5)
     prompts = [np.random.default_rng(i).integers(2, VOCABULARY, length) for i, length in enumerate([7, 1, 12])]
     row_ids = np.arange(12)
     rollout = TransformersRollout(load_policy(path, torch.float32, CPU), CPU, (END,))
-    responses = rollout.generate(prompts, sampling, row_ids, 4)
+    responses = generate(rollout, prompts, sampling, row_ids, 4, 24)
     columns = {
         "prompt_ids": Column.ragged([prompts[row // 4] for row in row_ids]),
         "response_ids": responses.response_ids,

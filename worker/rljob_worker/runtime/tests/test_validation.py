@@ -7,7 +7,7 @@ from rljob_api.tests.builders import make_plan
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.runtime.resources import needs_rewards
 from rljob_worker.runtime.validation import Validation
-from rljob_worker.stages.tests.test_sample import FakeDataset, FakeEngine
+from rljob_worker.stages.tests.test_sample import FakeDataset, answering_engine
 
 PLAN = make_plan("data.validation=[{path: val.parquet}]")
 
@@ -22,15 +22,6 @@ class FivePrompts(FakeDataset):
         return 5
 
 
-class Noted(FakeEngine):
-    def __init__(self):
-        self.row_ids = []
-
-    def generate(self, prompts, sampling, row_ids, group_size):
-        self.row_ids += row_ids.tolist()
-        return super().generate(prompts, sampling, row_ids, group_size)
-
-
 class OddIsRight:
     def score(self, rows):
         right = np.array([[row["row_id"] % 2] for row in rows], float)
@@ -42,17 +33,17 @@ def validation(engine, rewards, dp_rank=1):
 
 
 def test_the_leader_of_a_copy_judges_the_copys_share():
-    metrics, samples = validation(Noted(), OddIsRight(), dp_rank=0).run()
+    metrics, samples = validation(answering_engine(), OddIsRight(), dp_rank=0).run()
     assert metrics["validation/accuracy"].value == 0.0 and metrics["validation/accuracy"].count == 3
-    assert validation(Noted(), OddIsRight()).run()[0]["validation/accuracy"].value == 1.0
+    assert validation(answering_engine(), OddIsRight()).run()[0]["validation/accuracy"].value == 1.0
     assert [sample["row_id"] for sample in samples] == [0, 2]
 
 
 def test_a_peer_generates_the_same_rows_and_says_only_how_long_it_took():
-    leader, peer = Noted(), Noted()
+    leader, peer = answering_engine(), answering_engine()
     validation(leader, OddIsRight()).run()
     metrics, samples = validation(peer, None).run()
-    assert peer.row_ids == leader.row_ids == [1, 3]
+    assert [each.row_ids.tolist() for each in (*peer.submitted, *leader.submitted)] == [[1, 3]] * 2
     assert set(metrics) == {"time/validation_seconds"} and samples == []
 
 

@@ -2,7 +2,7 @@ import numpy as np
 
 from rljob_worker.batch import Column
 from rljob_worker.data.dataset import Prompts
-from rljob_worker.engines.protocols import Responses
+from rljob_worker.engines.rollout.tests.scripted import responses_of
 from rljob_worker.stages.reward import reward_rows
 from rljob_worker.stages.rollout import rollout_batch, rows_of_groups
 
@@ -22,11 +22,7 @@ def prompts_of(*prompt_ids):
 
 def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
     # prompts of 3 and 1 tokens, two responses each, of 1, 2, 3 and 0 tokens
-    responses = Responses(
-        Column.from_lengths(np.arange(6), [1, 2, 3, 0]),
-        Column.from_lengths(np.zeros(6, np.float32), [1, 2, 3, 0]),
-        np.array([False, True, False, False]),
-    )
+    responses = responses_of([0], [1, 2], [3, 4, 5], [])
     groups = np.array([10, 11])
     batch = rollout_batch(prompts_of([1, 2, 3], [4]), responses, rows_of_groups(groups, 2), groups, 2, version=5)
     assert batch.columns["prompt_ids"].values.tolist() == [1, 2, 3, 4]
@@ -41,20 +37,13 @@ def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
 
 
 def test_a_rank_without_prompts_has_the_columns_all_the_same():
-    none = Column.from_lengths(np.empty(0, np.int64), [])
-    responses = Responses(none, Column.from_lengths(np.empty(0, np.float32), []), np.zeros(0, bool))
     nobody = np.empty(0, np.int64)
-    batch = rollout_batch(prompts_of(), responses, nobody, nobody, 2, version=0)
+    batch = rollout_batch(prompts_of(), responses_of(), nobody, nobody, 2, version=0)
     assert len(batch) == 0 and batch.columns["prompt_ids"].per_group and "answer" in batch
 
 
 def test_reward_functions_see_the_groups_values_in_every_row():
-    responses = Responses(
-        Column.from_lengths(np.arange(2), [1, 1]),
-        Column.from_lengths(np.zeros(2, np.float32), [1, 1]),
-        np.zeros(2, bool),
-    )
-    batch = rollout_batch(prompts_of([7, 8]), responses, np.array([4, 5]), np.array([2]), 2, version=0)
+    batch = rollout_batch(prompts_of([7, 8]), responses_of([0], [1]), np.array([4, 5]), np.array([2]), 2, version=0)
     decoded = []
     rows = reward_rows(batch, lambda ids: decoded.append(ids.tolist()) or f"text of {ids.tolist()}")
     assert [(row["row_id"], row["prompt"], row["response"], row["answer"]) for row in rows] == [

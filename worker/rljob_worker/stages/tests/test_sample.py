@@ -12,7 +12,7 @@ from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.checkpoint.rows import HeldRows, read_rows, write_rows
 from rljob_worker.data.dataset import Prompts
-from rljob_worker.engines.protocols import Responses
+from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.errors import BadData
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.scalars import merge_all
@@ -43,16 +43,9 @@ class FakeDataset:
         return Prompts(ids, [], {"answer": texts}, Column.strings("s" for _ in ordinals))
 
 
-class FakeEngine:
+def answering_engine():
     """A response is its row_id twice; greedy ones are -1."""
-
-    version = 0
-
-    def generate(self, prompts, sampling, row_ids, group_size):
-        values = np.repeat(row_ids if sampling.temperature else -np.ones_like(row_ids), 2)
-        lengths = np.full(len(row_ids), 2)
-        log_probs = Column.from_lengths(-values.astype(np.float32), lengths)
-        return Responses(Column.from_lengths(values, lengths), log_probs, np.zeros(len(row_ids), bool))
+    return ScriptedEngine(lambda row_id, sampling: [row_id if sampling.temperature else -1] * 2)
 
 
 class FakeRewards:
@@ -74,7 +67,7 @@ class Ranks:
 
     def __init__(self, algorithm: str, dp_size: int) -> None:
         plan = make_plan(algorithm, "data.batchSize=4")
-        resources = Resources(plan, {}, {"actor": FakeEngine()}, None, FakeDataset(), FakeRewards())
+        resources = Resources(plan, {}, {"actor": answering_engine()}, None, FakeDataset(), FakeRewards())
         self.spec, self.dp_size = plan.spec, dp_size
         self.stages = [Sample(plan.stage("sample"), resources) for _ in range(dp_size)]
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, Qwen3Config
 
 from rljob_worker.engines.models import load_policy, random_policy
 from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
 
@@ -61,7 +62,12 @@ def vllm_engine(path: str, max_batch_rows: int = 8) -> RolloutEngine:
     return load_start()(settings, path, load_policy(path, torch.float32, CPU), (END,), CPU)
 
 
-ENGINES: dict[str, Callable[[str], RolloutEngine]] = {}
+def transformers_engine(path: str, max_batch_rows: int = 8) -> RolloutEngine:
+    """Ours, on the CPU."""
+    return TransformersRollout(load_policy(path, torch.float32, CPU), CPU, (END,), max_batch_rows)
+
+
+ENGINES: dict[str, Callable[[str], RolloutEngine]] = {"Transformers": transformers_engine}
 """Those that can be built in this environment."""
 if find_spec("vllm") is not None:
     ENGINES["VLLM"] = vllm_engine

@@ -203,15 +203,18 @@ def test_nothing_runs_until_it_is_asked_for(engine: RolloutEngine) -> None:
 
 
 def test_aborted_rows_give_what_there_is_of_them(engine: RolloutEngine) -> None:
-    whole = run(engine, requests([1, 2, 3], [4, 40, 40]))
-    engine.submit(requests([1, 2, 3], [4, 40, 40]))
+    asked = requests(list(range(1, 9)), [4] + 7 * [40])
+    whole = run(engine, asked)
+    longest = max(whole, key=lambda row: len(whole[row][0]))
+    engine.submit(asked)
     first = rows_of(engine.advance())
-    assert list(first) == [1]
-    aborted = rows_of(engine.abort(np.array([2, 99])))
-    assert list(aborted) == [2] and aborted[2][3] is Ending.ABORTED
-    some = len(aborted[2][0])
-    assert 0 < some < 40 and aborted[2][0] == whole[2][0][:some] and aborted[2][1] == whole[2][1][:some]
-    assert drain(engine)[3][0] == whole[3][0]
+    aborted = rows_of(engine.abort(np.array([longest, 99])))
+    assert list(aborted) == [longest] and aborted[longest][3] is Ending.ABORTED
+    some = len(aborted[longest][0])
+    assert 0 < some < len(whole[longest][0])
+    assert all(aborted[longest][column] == whole[longest][column][:some] for column in (0, 1))
+    tokens = {row: found[0] for row, found in (first | drain(engine)).items()}
+    assert tokens == {row: found[0] for row, found in whole.items() if row != longest}
 
 
 def test_a_row_may_come_again_after_it_was_aborted(engine: RolloutEngine) -> None:

@@ -1,4 +1,4 @@
-"""One token per row from logits; the draw depends on (seed, row_id, position) and the row's own distribution only."""
+"""One token per row from logits; a draw depends on (seed, row_id, turn, position) and the row's distribution only."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.protocols import Sampling
+from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.engines.token_log_probs import at_targets, log_distribution
 from rljob_worker.random_bits import random_bits
 
 
-def uniforms(seed: int, row_ids: Indices, positions: Indices) -> np.ndarray:
-    """A float64 in [0, 1) per (seed, row_id, position): 24 of the `random_bits`, so that float32 holds it exactly and
-    never rounds up to 1."""
-    return (random_bits(seed, row_ids, positions) >> np.uint64(40)).astype(np.float64) * 2.0**-24
+def uniforms(seed: int, row_ids: Indices, turns: Indices, positions: Indices) -> np.ndarray:
+    """A float64 in [0, 1) per (seed, row_id, turn, position): 24 of the `random_bits`, so that float32 holds it exactly
+    and never rounds up to 1. A response has less than 2**32 positions."""
+    return (random_bits(seed, row_ids, positions + (turns << 32)) >> np.uint64(40)).astype(np.float64) * 2.0**-24
 
 
 def sample(
-    logits: torch.Tensor, sampling: Sampling, row_ids: Indices, positions: Indices
+    logits: torch.Tensor, sampling: Sampling, row_ids: Indices, turns: Indices, positions: Indices
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens int64 [rows] and their log-probs [rows], from logits [rows, vocabulary].
 
-    The log-prob is under the whole distribution at the sampling temperature, whatever top-p and top-k leave to draw
-    from.
+    The log-prob is under the whole distribution at the sampling temperature, whatever top-p, top-k and min-p leave to
+    draw from.
     """
     log_probs = log_distribution(logits, sampling.temperature or 1.0)
     if sampling.temperature == 0:
         tokens = log_probs.argmax(-1)
     else:
-        kept = keep_likely(log_probs.exp(), sampling.top_p, sampling.top_k)
-        draws = uniforms(sampling.seed, row_ids, positions)
+        kept = keep_likely(log_probs.exp(), sampling.top_p, sampling.top_k, sampling.min_p)
+        draws = uniforms(sampling.seed, row_ids, turns, positions)
         tokens = invert_cdf(kept, torch.from_numpy(draws).to(kept.device, kept.dtype))
     return tokens, at_targets(log_probs, tokens)
 
 
 def invert_cdf(probabilities: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     """The first token whose cumulative probability exceeds draw * total: probabilities need not sum to 1, and a token
-    of probability 0 is never drawn. [0.5, 0, 0.5] with draw 0.5 gives token 2."""
+    of probability 0 is never drawn. [0.5, 0, 0.5] with draw 0.5 gives token 2. Some token for what is not finite."""
     cumulative = probabilities.cumsum(-1)
     targets = draws.unsqueeze(-1) * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, targets, right=True).squeeze(-1)
+    return torch.searchsorted(cumulative, targets, right=True).squeeze(-1).clamp_(max=cumulative.shape[-1] - 1)
 
 
-def keep_likely(probabilities: torch.Tensor, top_p: float, top_k: int) -> torch.Tensor:
+def keep_likely(probabilities: torch.Tensor, top_p: float, top_k: int, min_p: float = 0.0) -> torch.Tensor:
     """Zero all but the `top_k` most likely tokens, then all but the smallest set of those that reaches `top_p` of the
-    whole; the most likely token always stays."""
+    rest, then all that are less than `min_p` times as likely as the most likely one; that one always stays."""
     size = probabilities.shape[-1]
     if 0 < top_k < size:
         least = probabilities.topk(top_k, dim=-1).values[:, -1:]
@@ -55,4 +55,6 @@ def keep_likely(probabilities: torch.Tensor, top_p: float, top_k: int) -> torch.
         before = ordered.cumsum(-1) - ordered
         ordered = torch.where(before < top_p * ordered.sum(-1, keepdim=True), ordered, 0.0)
         probabilities = torch.zeros_like(probabilities).scatter_(-1, tokens, ordered)
+    if min_p > 0.0:
+        probabilities = torch.where(probabilities >= min_p * probabilities.amax(-1, keepdim=True), probabilities, 0.0)
     return probabilities

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.engines.kv_cache import DecodeCache, PromptCapture, Survivors
+from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
 from rljob_worker.engines.varlen_attention import Formula
 
 
@@ -31,8 +31,7 @@ def with_two_prompts(columns: int) -> DecodeCache:
     packed = torch.tensor([1.0, 2.0, 3.0]).view(1, 1, 3, 1)
     prompts.update(packed, packed, 0)
     cache = DecodeCache()
-    cache.open(3, columns)
-    cache.restart(2)
+    cache.restart(3, 2, columns)
     cache.admit(prompts, np.array([0, 0, 1]), np.array([0, 2]), np.array([2, 1]))
     return cache
 
@@ -60,20 +59,46 @@ def test_prompts_end_where_responses_begin() -> None:
 def test_columns_are_reserved_as_they_are_needed_and_keep_what_they_hold() -> None:
     cache = with_two_prompts(columns=600)
     for step in range(2, 258):
-        cache.reserve(3)
+        if cache.is_full:
+            cache.make_column(3, 600)
         keys = keys_after(cache, float(step))
     cache.keep(Survivors.of(np.array([True, False, False])))
-    cache.reserve(2)
+    assert cache.is_full
+    cache.make_column(2, 600)
     assert keys_after(cache, 258.0) == [[3, 3, *map(float, range(2, 259))], [1, 2, *map(float, range(2, 259))]]
     assert len(keys) == 3
 
 
-def test_a_full_cache_shifts_out_what_no_row_needs() -> None:
+def test_a_full_cache_shifts_out_what_no_row_needs_where_that_makes_room() -> None:
     cache = with_two_prompts(columns=4)
     keys_after(cache, 5.0)
     cache.keep(Survivors.of(np.array([True, True, False])))
     keys_after(cache, 6.0)
     assert cache.is_full
-    cache.shift(min_column=2)
-    assert cache.column == 3
+    cache.make_column(1, 9)  # one of four columns is not needed
+    assert cache.column == 3 and not cache.is_full
     assert keys_after(cache, 7.0) == [[3, 5, 6, 7]]
+    assert cache.is_full
+    cache.make_column(1, 2)  # all are: two more that are to come at most
+    assert keys_after(cache, 8.0) == [[3, 5, 6, 7, 8]] and not cache.is_full
+    keys_after(cache, 9.0)
+    assert cache.is_full
+
+
+def test_rows_move_to_the_right_for_a_longer_prompt() -> None:
+    cache = with_two_prompts(columns=3)
+    keys_after(cache, 5.0)
+    cache.shift(-4)
+    assert cache.lengths.tolist() == [3, 3, 2]
+    longer = PromptCapture()
+    packed = torch.arange(10.0, 17.0).view(1, 1, 7, 1)
+    longer.update(packed, packed, 0)
+    cache.reserve(4, 8)
+    cache.admit(longer, np.array([0]), np.array([0]), np.array([7]))
+    keys = keys_after(cache, 6.0)
+    assert [row[-length:] for row, length in zip(keys, (4, 4, 3, 8), strict=True)] == [
+        [1, 2, 5, 6],
+        [1, 2, 5, 6],
+        [3, 5, 6],
+        [*range(10, 17), 6],
+    ]

@@ -12,14 +12,18 @@ from transformers import MistralConfig
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.protocols import Responses, RolloutEngine, Sampling, TrainEngine
-from rljob_worker.engines.sampling import sample
+from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.engines.rollout.generate import Responses, generate
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.transformers import TransformersRollout
+from rljob_worker.engines.rollout.transformers.sampling import sample
 from rljob_worker.engines.tests.builders import END, VOCABULARY, PolicyGradient, write_config
-from rljob_worker.engines.transformers_rollout import TransformersRollout
 from rljob_worker.errors import InvalidJob, PeerLost
 
 CPU = torch.device("cpu")
-SAMPLING = Sampling(temperature=0.9, max_tokens=16, seed=5)
+SAMPLING = Sampling(temperature=0.9, seed=5)
+MAX_TOKENS = 16
 
 
 def rollout(path: str, dtype: torch.dtype = torch.float64, max_batch_rows: int | None = None) -> TransformersRollout:
@@ -31,16 +35,17 @@ def some_prompts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
     return [rng.integers(2, VOCABULARY, length) for length in lengths]
 
 
-def by_hand(model: torch.nn.Module, prompt: np.ndarray, row_id: int, sampling: Sampling) -> list[int]:
+def by_hand(model: torch.nn.Module, prompt: np.ndarray, row_id: int, sampling: Sampling, max_tokens: int) -> list[int]:
     """One token at a time, each from a whole forward without a cache."""
     from rljob_worker.engines.varlen_attention import PackedLayout
 
     ids = list(prompt)
-    while len(ids) - len(prompt) < sampling.max_tokens and (len(ids) == len(prompt) or ids[-1] != END):
+    while len(ids) - len(prompt) < max_tokens and (len(ids) == len(prompt) or ids[-1] != END):
         layout = PackedLayout.build(np.arange(len(ids)), np.array([len(ids)]), len(ids), CPU)
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([ids]), use_cache=False, attention_layout=layout).logits[0, -1:]
-        tokens, _ = sample(logits, sampling, np.array([row_id]), np.array([len(ids) - len(prompt)]))
+        position = np.array([len(ids) - len(prompt)])
+        tokens, _ = sample(logits, sampling, np.array([row_id]), np.zeros(1, np.int64), position)
         ids.append(int(tokens))
     return ids[len(prompt) :]
 
@@ -73,10 +78,10 @@ def write_mistral(directory: Path) -> str:
 def test_every_row_is_what_decoding_it_alone_gives(tmp_path: Path, kind: str, temperature: float) -> None:
     path = write_mistral(tmp_path) if kind == "mistral" else write_config(tmp_path, kind)
     engine = rollout(path)
-    sampling = Sampling(temperature=temperature, max_tokens=12, seed=3)
+    sampling = Sampling(temperature=temperature, seed=3)
     prompts, row_ids = some_prompts([7, 1, 9]), np.arange(100, 106)
-    responses = engine.generate(prompts, sampling, row_ids, 2)
-    expected = [by_hand(engine.model, prompts[row // 2], int(row_ids[row]), sampling) for row in range(6)]
+    responses = generate(engine, prompts, sampling, row_ids, 2, 12)
+    expected = [by_hand(engine.model, prompts[row // 2], int(row_ids[row]), sampling, 12) for row in range(6)]
     assert [row.tolist() for row in responses.response_ids.to_list()] == expected
     assert responses.truncated.tolist() == [END not in row for row in expected]
 
@@ -85,26 +90,26 @@ def test_every_row_is_what_decoding_it_alone_gives(tmp_path: Path, kind: str, te
 def test_how_many_rows_decode_at_once_changes_nothing(tmp_path: Path, max_batch_rows: int) -> None:
     path = write_config(tmp_path)
     prompts, row_ids = some_prompts([7, 1, 9, 4, 4]), np.arange(20)
-    sampling = Sampling(max_tokens=40, seed=1)  # longer than the slack of the cache: columns are shifted out
-    whole = rollout(path).generate(prompts, sampling, row_ids, 4)
+    sampling = Sampling(seed=1)
+    whole = generate(rollout(path), prompts, sampling, row_ids, 4, 40)
     assert not whole.truncated.all() and whole.truncated.any()
     bounded = rollout(path, max_batch_rows=max_batch_rows)
-    assert_same(bounded.generate(prompts, sampling, row_ids, 4), whole)
-    part = bounded.generate(prompts[2:4], sampling, row_ids[8:16], 4)
+    assert_same(generate(bounded, prompts, sampling, row_ids, 4, 40), whole)
+    part = generate(bounded, prompts[2:4], sampling, row_ids[8:16], 4, 40)
     assert [row.tolist() for row in part.response_ids.to_list()] == [
         row.tolist() for row in whole.response_ids.to_list()[8:16]
     ]
 
 
 def test_no_prompts_make_no_responses(tmp_path: Path) -> None:
-    responses = rollout(write_config(tmp_path)).generate([], SAMPLING, np.empty(0, np.int64), 8)
+    responses = generate(rollout(write_config(tmp_path)), [], SAMPLING, np.empty(0, np.int64), 8, 4)
     assert responses.response_ids.num_rows == 0
 
 
 def test_a_trainers_log_probs_of_fresh_rows_are_those_of_the_rollout(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     prompts, row_ids = some_prompts([7, 1, 9, 4]), np.arange(32)
-    responses = rollout(path, torch.float32).generate(prompts, SAMPLING, row_ids, 8)
+    responses = generate(rollout(path, torch.float32), prompts, SAMPLING, row_ids, 8, MAX_TOKENS)
     trainer = FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(temperature=0.9, trainable=False), CPU)
     columns = {
         "prompt_ids": Column.ragged([prompts[row // 8] for row in row_ids]),
@@ -121,7 +126,7 @@ def test_weights_come_from_the_trainer_under_their_names(tmp_path: Path) -> None
     trainer = FSDPEngine(random_policy(path, torch.float32, 0), settings, CPU)
     engine = rollout(path, torch.float32)
     prompts, row_ids = some_prompts([3, 5]), np.arange(4)
-    before = engine.generate(prompts, SAMPLING, row_ids, 2)
+    before = generate(engine, prompts, SAMPLING, row_ids, 2, MAX_TOKENS)
     columns = {"prompt_ids": Column.ragged([prompts[row // 2] for row in row_ids]), "response_ids": before.response_ids}
     columns |= {
         "advantages": Column.from_lengths(np.ones(len(before.response_ids.values)), before.response_ids.lengths),
@@ -132,8 +137,8 @@ def test_weights_come_from_the_trainer_under_their_names(tmp_path: Path) -> None
     assert engine.version == 1
     shared = TransformersRollout(trainer.model, CPU, (END,))
     shared.load_weights(trainer.weights(), version=1)
-    after = engine.generate(prompts, SAMPLING, row_ids, 2)
-    assert_same(shared.generate(prompts, SAMPLING, row_ids, 2), after)
+    after = generate(engine, prompts, SAMPLING, row_ids, 2, MAX_TOKENS)
+    assert_same(generate(shared, prompts, SAMPLING, row_ids, 2, MAX_TOKENS), after)
     assert not np.array_equal(after.log_probs.values[:1], before.log_probs.values[:1])
 
 
@@ -150,7 +155,7 @@ def test_a_policy_that_came_half_generates_nothing_until_it_is_whole(tmp_path: P
     engine = rollout(write_config(tmp_path))
     named = [(name, tensor.clone()) for name, tensor in engine.model.named_parameters()]
     prompts, row_ids = some_prompts([3]), np.arange(4)
-    before = engine.generate(prompts, SAMPLING, row_ids, 4)
+    before = generate(engine, prompts, SAMPLING, row_ids, 4, MAX_TOKENS)
 
     def lost():
         yield from named[:3]
@@ -161,10 +166,10 @@ def test_a_policy_that_came_half_generates_nothing_until_it_is_whole(tmp_path: P
             engine.load_weights(broken, version=2)
         assert engine.version == 0
         with pytest.raises(AssertionError, match="after version 0 has not come whole"):
-            engine.generate(prompts, SAMPLING, row_ids, 4)
+            generate(engine, prompts, SAMPLING, row_ids, 4, MAX_TOKENS)
     engine.load_weights(reversed(named), version=2)
     assert engine.version == 2
-    assert_same(engine.generate(prompts, SAMPLING, row_ids, 4), before)
+    assert_same(generate(engine, prompts, SAMPLING, row_ids, 4, MAX_TOKENS), before)
 
 
 def test_rows_that_ended_leave_the_batch(tmp_path: Path) -> None:
@@ -173,8 +178,7 @@ def test_rows_that_ended_leave_the_batch(tmp_path: Path) -> None:
     engine.model.register_forward_pre_hook(
         lambda _, args, inputs: decoded.append(inputs["input_ids"].shape[0]), with_kwargs=True
     )
-    sampling = Sampling(max_tokens=60, seed=1)
-    lengths = engine.generate(some_prompts([4] * 8), sampling, np.arange(64), 8).response_ids.lengths
+    lengths = generate(engine, some_prompts([4] * 8), Sampling(seed=1), np.arange(64), 8, 60).response_ids.lengths
     # the first forward is the prefill of one pack; then step t decodes the rows longer than t, and at most 1 in 16 more
     alive = [int((lengths > step).sum()) for step in range(1, 60)]
     steps = decoded[1:]
@@ -185,21 +189,20 @@ def test_rows_that_ended_leave_the_batch(tmp_path: Path) -> None:
 def test_memory_of_a_call_serves_the_next_whatever_its_size(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     used = rollout(path)
-    for lengths, rows, max_tokens in [([3], 2, 4), ([400, 2], 3, 8), ([5, 300], 1, 300), ([7], 4, 3)]:
+    for lengths, rows, max_tokens in [([3], 2, 4), ([200, 2], 3, 8), ([5, 80], 1, 170), ([7], 4, 3)]:
         prompts, row_ids = some_prompts(lengths), np.arange(rows * len(lengths))
-        sampling = Sampling(max_tokens=max_tokens, seed=2)
-        fresh = rollout(path).generate(prompts, sampling, row_ids, rows)
-        assert_same(used.generate(prompts, sampling, row_ids, rows), fresh)
+        fresh = generate(rollout(path), prompts, SAMPLING, row_ids, rows, max_tokens)
+        assert_same(generate(used, prompts, SAMPLING, row_ids, rows, max_tokens), fresh)
 
 
 def test_sleep_frees_the_cache_and_generation_wakes_by_itself(tmp_path: Path) -> None:
     engine = rollout(write_config(tmp_path))
     prompts, row_ids = some_prompts([3]), np.arange(4)
-    before = engine.generate(prompts, SAMPLING, row_ids, 4)
-    engine.sleep()
-    engine.sleep()
+    before = generate(engine, prompts, SAMPLING, row_ids, 4, MAX_TOKENS)
+    engine.sleep("Cache")
+    engine.sleep("Weights")
     engine.wake()
-    assert_same(engine.generate(prompts, SAMPLING, row_ids, 4), before)
+    assert_same(generate(engine, prompts, SAMPLING, row_ids, 4, MAX_TOKENS), before)
 
 
 def test_engines_fit_their_protocols(tmp_path: Path) -> None:

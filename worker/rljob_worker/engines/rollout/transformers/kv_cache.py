@@ -73,8 +73,7 @@ class Survivors:
 class DecodeCache(Cache):
     """A time-aligned cache, which is also the attention layout of a decoding step.
 
-    It is opened for a number of rows and columns that will not be exceeded, and reserves columns as they are needed:
-    most responses end long before the longest that is allowed.
+    It reserves columns as they are needed: most responses end long before the longest that is allowed.
     """
 
     is_compileable = False
@@ -82,36 +81,32 @@ class DecodeCache(Cache):
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.num_rows = 0
-        self.row_limit = 0
-        self.column_limit = 0
         self.column = 0
         """Where the next token is written."""
         self.starts = np.empty(0, np.int64)
         self._buffers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._first_shape = (0, 0)
+        """Rows and columns to reserve where nothing is reserved yet."""
         self._mask: torch.Tensor | None = None
         self._first = 0
-
-    def open(self, rows: int, columns: int) -> None:
-        """Before a batch of at most `rows` rows at once and `columns` columns; buffers that are large enough stay."""
-        self.num_rows, self.row_limit, self.column_limit = 0, rows, columns
-        self.starts = np.zeros(rows, np.int64)
-        if self._buffers and self._reserved(0) < rows:
-            self._buffers.clear()
 
     @property
     def is_full(self) -> bool:
         """Whether the next token has no column."""
-        return self.column >= self.column_limit
+        return self.column >= self._reserved(2)
 
     @property
     def lengths(self) -> Indices:
         """Tokens each row has in the cache; the position of its next one. [rows]"""
         return self.column - self.starts[: self.num_rows]
 
-    def restart(self, column: int) -> None:
-        """Forget all rows and write next at `column`, at least the length of every prompt to come."""
-        self.num_rows, self.column = 0, column
-        if self._buffers and self._reserved(2) < column:
+    def restart(self, rows: int, column: int, columns: int) -> None:
+        """Forget all rows and write next at `column`, at least the length of every sequence to come. Up to `rows` are
+        expected, up to column `columns`; reserved memory that is large enough stays."""
+        self.num_rows = self._first = 0
+        self.column = column
+        self._first_shape = (rows, min(columns, column + _FIRST_COLUMNS))
+        if self._reserved(0) < rows or self._reserved(2) < column:
             self._buffers.clear()
 
     def admit(self, prompts: PromptCapture, prompt_of_row: Indices, starts: Indices, lengths: Indices) -> None:
@@ -128,21 +123,36 @@ class DecodeCache(Cache):
                 at = torch.from_numpy(index).to(packed.device)
                 chosen = packed[0].transpose(0, 1).index_select(0, at).unflatten(0, (-1, width))
                 buffer[rows, :, columns] = chosen.transpose(1, 2)
-        self.starts[rows] = self.column - lengths[prompt_of_row]
+        self.starts = np.concatenate([self.starts[: self.num_rows], self.column - lengths[prompt_of_row]])
         self.num_rows = rows.stop
         self._rows_changed()
 
-    def reserve(self, rows: int) -> None:
-        """See to it that the next token has a place, for at most `rows` rows from now on."""
-        columns = self._reserved(2)
-        if self.column < columns:
-            return
-        wanted = min(self.column_limit, 2 * columns)
-        for layer, pair in self._buffers.items():
-            grown = [buffer.new_zeros(rows, buffer.shape[1], wanted, buffer.shape[3]) for buffer in pair]
-            for new, old in zip(grown, pair, strict=True):
-                new[: self.num_rows, :, :columns] = old[: self.num_rows]
-            self._buffers[layer] = (grown[0], grown[1])
+    def make_column(self, rows: int, remaining: int) -> None:
+        """See to it that the next token has a column, of at most `remaining` that are still to come: by shifting out
+        those that no row needs where that makes room for a while, otherwise with more memory, for `rows` rows."""
+        reserved = self._reserved(2)
+        if self._first * 4 >= reserved:
+            self.shift(self._first)
+        else:
+            self._resize(rows, min(2 * reserved, self.column + remaining))
+
+    def reserve(self, rows: int, columns: int) -> None:
+        """See to it that there is memory for so many rows and columns."""
+        reserved = self._reserved(0), self._reserved(2)
+        if rows > reserved[0] or columns > reserved[1]:
+            self._resize(max(rows, reserved[0]), max(columns, reserved[1]))
+
+    def shift(self, by: int) -> None:
+        """Move all rows `by` columns to the left, over columns that none of them needs; to the right where it is
+        negative."""
+        assert by <= self._first, "columns that rows need cannot be shifted out"
+        self.reserve(self.num_rows, self.column - by)
+        source, target = slice(self._first, self.column), slice(self._first - by, self.column - by)
+        for pair in self._buffers.values():
+            for buffer in pair:
+                buffer[: self.num_rows, :, target] = buffer[: self.num_rows, :, source].clone()
+        self.column -= by
+        self.starts = self.starts - by
         self._rows_changed()
 
     def keep(self, survivors: Survivors) -> None:
@@ -153,19 +163,8 @@ class DecodeCache(Cache):
             movers = torch.from_numpy(survivors.movers).to(device)
             for buffer in self._used():
                 buffer.index_copy_(0, holes, buffer.index_select(0, movers))
-            self.starts[survivors.holes] = self.starts[survivors.movers]
+        self.starts = self.starts[survivors.order()]
         self.num_rows = survivors.num_rows
-        self._rows_changed()
-
-    def shift(self, min_column: int) -> None:
-        """Make room by shifting out columns that no row needs any more; the next column stays at least `min_column`."""
-        by = min(self._first, self.column - min_column)
-        assert by > 0, "the cache is too small for its rows"
-        for pair in self._buffers.values():
-            for buffer in pair:
-                buffer[: self.num_rows, :, : self.column - by] = buffer[: self.num_rows, :, by : self.column].clone()
-        self.column -= by
-        self.starts[: self.num_rows] -= by
         self._rows_changed()
 
     def update(
@@ -206,14 +205,24 @@ class DecodeCache(Cache):
 
     def _pair(self, layer: int, like: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         if layer not in self._buffers:
-            columns = min(self.column_limit, self.column + _FIRST_COLUMNS)
-            keys, values = (x.new_zeros(self.row_limit, x.shape[1], columns, x.shape[3]) for x in like)
+            rows, columns = self._first_shape
+            keys, values = (x.new_zeros(rows, x.shape[1], columns, x.shape[3]) for x in like)
             self._buffers[layer] = (keys, values)
         return self._buffers[layer]
 
+    def _resize(self, rows: int, columns: int) -> None:
+        """Other buffers, with what rows have: layer by layer, so that little is there twice."""
+        used = slice(self._first, self.column)
+        for layer, pair in self._buffers.items():
+            resized = [buffer.new_zeros(rows, buffer.shape[1], columns, buffer.shape[3]) for buffer in pair]
+            for new, old in zip(resized, pair, strict=True):
+                new[: self.num_rows, :, used] = old[: self.num_rows, :, used]
+            self._buffers[layer] = (resized[0], resized[1])
+        self._rows_changed()
+
     def _reserved(self, dim: int) -> int:
         """Rows (0) or columns (2) of the buffers."""
-        return next(iter(self._buffers.values()))[0].shape[dim]
+        return next(iter(self._buffers.values()))[0].shape[dim] if self._buffers else 0
 
     def _rows_changed(self) -> None:
         """The first column any row needs, and the mask of rows that start later than that."""

@@ -1,0 +1,73 @@
+"""A call that waits for all of its responses: `generate`, over any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """What was generated, in the order of the rows that were asked for; columns as in `Ended`."""
+
+    response_ids: Column
+    """Ragged int64 [rows]."""
+    log_probs: Column
+    """Ragged float32 [rows]."""
+    token_versions: Column
+    """Ragged int64 [rows]."""
+    endings: np.ndarray
+    """int8 [rows], of `Ending`."""
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """bool [rows]: the response was as long as it might be, and had not ended."""
+        return self.endings == Ending.LENGTH
+
+
+def generate(
+    engine: RolloutEngine,
+    prompts: Sequence[Indices],
+    sampling: Sampling,
+    row_ids: Indices,
+    group_size: int,
+    max_tokens: int,
+) -> Responses:
+    """`group_size` responses of at most `max_tokens` to each prompt (int64 token ids, at least one). `row_ids` is int64
+    [len(prompts) * group_size]; row r answers prompt r // group_size. Nothing else may be running in the engine."""
+    row_ids = np.asarray(row_ids, np.int64)
+    assert len(row_ids) == len(prompts) * group_size, "one row_id per response"
+    engine.submit(
+        Requests(
+            row_ids=row_ids,
+            turns=np.zeros_like(row_ids),
+            prompts=Column.ragged(prompts),
+            prompt_of=np.repeat(np.arange(len(prompts)), group_size),
+            max_tokens=np.full(len(row_ids), max_tokens, np.int64),
+            sampling=sampling,
+        )
+    )
+    parts = [engine.advance()]
+    while len(parts[-1]):
+        parts.append(engine.advance())
+    return in_order(parts, row_ids)
+
+
+def in_order(parts: Sequence[Ended], row_ids: Indices) -> Responses:
+    """The responses of these rows, each of which is in one of the parts, and no other rows are."""
+    found = np.concatenate([part.row_ids for part in parts])
+    by_row = np.argsort(found, kind="stable")
+    order = by_row[np.searchsorted(found[by_row], row_ids)] if len(found) else by_row
+    assert np.array_equal(found[order], row_ids), "not the rows that were asked for"
+    return Responses(
+        Column.concat([part.response_ids for part in parts]).take(order),
+        Column.concat([part.log_probs for part in parts]).take(order),
+        Column.concat([part.token_versions for part in parts]).take(order),
+        np.concatenate([part.endings for part in parts])[order],
+    )

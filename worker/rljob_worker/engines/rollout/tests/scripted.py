@@ -1,0 +1,73 @@
+"""An engine that answers what a test says, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.rollout.generate import Responses, in_order
+from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+
+Answer = Callable[[int, Sampling], list[int]]
+"""The response to a row_id."""
+
+
+class ScriptedEngine:
+    """A RolloutEngine. Log-probs are minus the tokens."""
+
+    version = 0
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.submitted: list[Requests] = []
+        self._waiting: list[Requests] = []
+
+    def submit(self, requests: Requests) -> None:
+        self.submitted.append(requests)
+        self._waiting.append(requests)
+
+    def advance(self) -> Ended:
+        waiting, self._waiting = self._waiting, []
+        tokens = [self.answer(row_id, each.sampling) for each in waiting for row_id in each.row_ids.tolist()]
+        return ended(
+            np.concatenate([np.empty(0, np.int64), *(each.row_ids for each in waiting)]),
+            np.concatenate([np.empty(0, np.int64), *(each.turns for each in waiting)]),
+            tokens,
+        )
+
+    def abort(self, row_ids: Indices) -> Ended:
+        raise NotImplementedError
+
+    def load_weights(self, weights: Iterable[tuple[str, Any]], version: int) -> None:
+        self.version = version
+
+    def sleep(self, depth: str) -> None:
+        """There is nothing to free."""
+
+    def wake(self) -> None:
+        """There is nothing to get."""
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+def ended(row_ids: Indices, turns: Indices, tokens: list[list[int]]) -> Ended:
+    """Responses that ended by their last token, drawn from version 0."""
+    response_ids = Column.ragged(tokens)
+    return Ended(
+        row_ids,
+        turns,
+        response_ids,
+        Column.from_lengths(-response_ids.values.astype(np.float32), response_ids.lengths),
+        Column.from_lengths(np.zeros_like(response_ids.values), response_ids.lengths),
+        np.full(len(row_ids), Ending.END_TOKEN, np.int8),
+    )
+
+
+def responses_of(*tokens: list[int]) -> Responses:
+    """To some rows, in order."""
+    rows = np.arange(len(tokens))
+    return in_order([ended(rows, np.zeros_like(rows), list(tokens))], rows)

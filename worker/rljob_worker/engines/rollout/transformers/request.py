@@ -1,0 +1,92 @@
+"""One request while it waits, with what it has so far: it may have been decoded before, and been put back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """The tokens of a response so far, and how they were drawn; all [tokens]."""
+
+    tokens: np.ndarray
+    log_probs: np.ndarray
+    versions: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+NOTHING = Drawn(np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.int32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What is asked for, and what there is of it."""
+
+    row_id: int
+    turn: int
+    prompt: Indices
+    max_tokens: int
+    sampling: Sampling
+    drawn: Drawn = NOTHING
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens to compute before the next one can be drawn."""
+        return len(self.prompt) + len(self.drawn)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be drawn."""
+        return self.max_tokens - len(self.drawn)
+
+    def sequence(self) -> Indices:
+        """What the next token follows."""
+        return np.concatenate([self.prompt, self.drawn.tokens]) if len(self.drawn) else self.prompt
+
+    def with_drawn(self, drawn: Drawn) -> Request:
+        return replace(self, drawn=drawn)
+
+    def follows_the_same(self, other: Request) -> bool:
+        """Whether one computation does for the next token of both."""
+        return self.prompt is other.prompt and not len(self.drawn) and not len(other.drawn)
+
+
+def requests_of(table: Requests) -> Iterator[Request]:
+    """The entries of a table, one by one; those that continue the same prompt share it."""
+    prompts = table.prompts.to_list()
+    columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens)
+    for row_id, turn, prompt, max_tokens in zip(*(column.tolist() for column in columns), strict=True):
+        yield Request(row_id, turn, prompts[prompt], max_tokens, table.sampling)
+
+
+def sequences_of(requests: Sequence[Request]) -> tuple[Column, Indices]:
+    """The different sequences that requests go on from, and which is each one's (ascending): that of a prompt comes
+    once for neighbours that have drawn nothing."""
+    sequences: list[Indices] = []
+    sequence_of = np.empty(len(requests), np.int64)
+    for at, request in enumerate(requests):
+        if not at or not request.follows_the_same(requests[at - 1]):
+            sequences.append(request.sequence())
+        sequence_of[at] = len(sequences) - 1
+    return Column.ragged(sequences), sequence_of
+
+
+def ended(requests: Sequence[tuple[Request, Ending]]) -> Ended:
+    """Requests that ended, as a table."""
+    drawn = [request.drawn for request, _ in requests]
+    return Ended(
+        row_ids=np.array([request.row_id for request, _ in requests], np.int64),
+        turns=np.array([request.turn for request, _ in requests], np.int64),
+        response_ids=Column.ragged([each.tokens for each in drawn]),
+        log_probs=Column.ragged([each.log_probs for each in drawn], "float32"),
+        token_versions=Column.ragged([each.versions for each in drawn]),
+        endings=np.array([ending for _, ending in requests], np.int8),
+    )

@@ -1,0 +1,141 @@
+"""The requests that are being decoded, in the order of the cache's rows: who they are, what they have, which ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from rljob_worker.batch import Indices
+from rljob_worker.engines.rollout.requests import Ending, Sampling
+from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
+from rljob_worker.engines.rollout.transformers.request import Request
+from rljob_worker.engines.rollout.transformers.sampling import sample
+from rljob_worker.errors import BadData
+
+GOES_ON = -1
+"""In the place of an `Ending`."""
+
+
+class DecodingRows:
+    """Rows that ended stay, and draw nothing, until `keep` leaves them out."""
+
+    def __init__(self, end_token_ids: tuple[int, ...]) -> None:
+        self._end_token_ids = end_token_ids
+        self._samplings: dict[Sampling, int] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """No rows."""
+        self._requests: list[Request] = []
+        self._row_ids = self._turns = self._limits = self._sampling_of = np.empty(0, np.int64)
+        self._drawn = DrawnTokens()
+        self._endings = np.empty(0, np.int8)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @property
+    def finished(self) -> np.ndarray:
+        """bool [rows]."""
+        return self._endings != GOES_ON
+
+    @property
+    def remaining(self) -> int:
+        """Most tokens that a row may still draw."""
+        return int((self._limits - self._drawn.counts).max(initial=0))
+
+    def append(self, requests: Sequence[Request]) -> None:
+        """More rows, each with the tokens it has."""
+        self._requests += requests
+        self._row_ids = _extended(self._row_ids, (request.row_id for request in requests))
+        self._turns = _extended(self._turns, (request.turn for request in requests))
+        self._limits = _extended(self._limits, (request.max_tokens for request in requests))
+        samplings = (self._samplings.setdefault(request.sampling, len(self._samplings)) for request in requests)
+        self._sampling_of = _extended(self._sampling_of, samplings)
+        self._drawn.append([request.drawn for request in requests])
+        self._endings = np.concatenate([self._endings, np.full(len(requests), GOES_ON, np.int8)])
+
+    def draw(self, first: int, logits: torch.Tensor, version: int) -> tuple[torch.Tensor, list[int]]:
+        """The next token of every row from `first` on, int64 [rows], and which of them end with it; `logits` [rows,
+        vocabulary]. Raises BadData for logits that are not finite."""
+        tokens, log_probs = self._sample(first, logits)
+        going = np.flatnonzero(self._endings[first:] == GOES_ON)
+        found, how_likely = tokens.cpu().numpy()[going], log_probs.float().cpu().numpy()[going]
+        going += first
+        self._require_finite(going, how_likely, version)
+        self._drawn.add(going, found, how_likely, version)
+        self._endings[going] = self._endings_with(going, found)
+        return tokens, going[self._endings[going] != GOES_ON].tolist()
+
+    def abort(self, row_ids: Indices) -> list[int]:
+        """End rows as they are; which."""
+        rows = np.flatnonzero(np.isin(self._row_ids, row_ids) & ~self.finished)
+        self._endings[rows] = Ending.ABORTED
+        return rows.tolist()
+
+    def keep(self, order: Indices) -> None:
+        """Row i is the former row `order[i]`."""
+        self._requests = [self._requests[row] for row in order.tolist()]
+        self._row_ids, self._turns, self._limits = self._row_ids[order], self._turns[order], self._limits[order]
+        self._sampling_of, self._endings = self._sampling_of[order], self._endings[order]
+        self._drawn.keep(order)
+
+    def request(self, row: int) -> Request:
+        """The request of a row, with the tokens it has."""
+        return self._requests[row].with_drawn(self._drawn.of(row))
+
+    def ending(self, row: int) -> Ending:
+        return Ending(int(self._endings[row]))
+
+    def _sample(self, first: int, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        kinds = self._sampling_of[first:]
+        samplings = list(self._samplings)
+        if (kinds == kinds[0]).all():
+            return self._sample_alike(np.arange(first, len(self)), logits, samplings[kinds[0]])
+        tokens = torch.empty(len(kinds), dtype=torch.int64, device=logits.device)
+        log_probs = torch.empty(len(kinds), dtype=torch.promote_types(logits.dtype, torch.float32)).to(logits.device)
+        for kind in np.unique(kinds).tolist():
+            rows = np.flatnonzero(kinds == kind)
+            at = torch.from_numpy(rows).to(logits.device)
+            tokens[at], log_probs[at] = self._sample_alike(first + rows, logits[at], samplings[kind])
+        return tokens, log_probs
+
+    def _sample_alike(
+        self, rows: Indices, logits: torch.Tensor, sampling: Sampling
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return sample(logits, sampling, self._row_ids[rows], self._turns[rows], self._drawn.counts[rows])
+
+    def _endings_with(self, rows: Indices, tokens: np.ndarray) -> np.ndarray:
+        """How each of `rows` ends with the token it just got, or that it goes on; an end token says so first."""
+        endings = np.full(len(rows), GOES_ON, np.int8)
+        endings[self._drawn.counts[rows] >= self._limits[rows]] = Ending.LENGTH
+        for sampling, kind in self._samplings.items():
+            if sampling.stop_token_ids:
+                stops = np.isin(tokens, sampling.stop_token_ids) & (self._sampling_of[rows] == kind)
+                endings[stops] = Ending.STOP
+        endings[is_one_of(tokens, self._end_token_ids)] = Ending.END_TOKEN
+        return endings
+
+    def _require_finite(self, rows: Indices, log_probs: np.ndarray, version: int) -> None:
+        if np.isfinite(log_probs).all():
+            return
+        row = int(rows[np.flatnonzero(~np.isfinite(log_probs))[0]])
+        raise BadData(
+            f"row {self._row_ids[row]}: the logits of policy version {version} are not finite after "
+            f"{self._drawn.counts[row]} tokens of its response: the policy has diverged; go on from a checkpoint "
+            "before that, with a lower training.learningRate or maxGradNorm"
+        )
+
+
+def is_one_of(tokens: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
+    """bool [rows]; for the few end tokens that there are, faster than `np.isin`."""
+    found = np.zeros(len(tokens), bool)
+    for token in chosen:
+        found |= tokens == token
+    return found
+
+
+def _extended(column: Indices, more: Iterable[int]) -> Indices:
+    return np.concatenate([column, np.fromiter(more, np.int64)])

@@ -1,0 +1,225 @@
+"""Requests that come and go while others decode: what each gets is its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rljob_worker.batch import Column
+from rljob_worker.engines.models import random_policy
+from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.transformers import TransformersRollout
+from rljob_worker.engines.tests.builders import END, VOCABULARY, write_config
+from rljob_worker.errors import BadData, InvalidJob
+
+CPU = torch.device("cpu")
+SAMPLING = Sampling(seed=7)
+ROWS = 12
+PROMPTS = [np.random.default_rng(length).integers(2, VOCABULARY, length) for length in (3, 9, 1, 60)]
+
+
+def engine_of(max_batch_rows: int | None = None, seed: int = 0) -> TransformersRollout:
+    with tempfile.TemporaryDirectory() as directory:
+        policy = random_policy(write_config(Path(directory)), torch.float64, seed)
+    return TransformersRollout(policy, CPU, (END,), max_batch_rows)
+
+
+def asked(rows: Sequence[int], sampling: Sampling = SAMPLING, turn: int = 0) -> Requests:
+    """Row r continues prompt r // 3 and may have 4 + 5 (r % 7) tokens."""
+    row_ids = np.array(sorted(rows), np.int64)
+    return Requests(
+        row_ids,
+        np.full_like(row_ids, turn),
+        Column.ragged(PROMPTS),
+        row_ids // 3,
+        4 + 5 * (row_ids % 7),
+        sampling,
+    )
+
+
+def as_rows(*parts: Ended) -> dict[int, tuple[list[int], list[float], int]]:
+    """Tokens, rounded log-probs and ending of every row."""
+    return {
+        int(row_id): (
+            part.response_ids.row(at).tolist(),
+            part.log_probs.row(at).round(4).tolist(),
+            int(part.endings[at]),
+        )
+        for part in parts
+        for at, row_id in enumerate(part.row_ids)
+    }
+
+
+def all_of(engine: TransformersRollout) -> dict[int, tuple[list[int], list[float], int]]:
+    parts = []
+    while len(ended := engine.advance()):
+        parts.append(ended)
+    return as_rows(*parts)
+
+
+@cache
+def one_by_one() -> dict[int, tuple[list[int], list[float], int]]:
+    """What every row gets when it is alone in a fresh engine."""
+    found = {}
+    for row in range(ROWS):
+        engine = engine_of()
+        engine.submit(asked([row]))
+        found |= all_of(engine)
+    return found
+
+
+@settings(max_examples=12)
+@given(
+    waves=st.permutations(range(ROWS)).flatmap(
+        lambda rows: st.lists(st.integers(1, ROWS - 1), max_size=3, unique=True).map(
+            lambda cuts: [part.tolist() for part in np.split(np.array(rows), sorted(cuts))]
+        )
+    ),
+    max_batch_rows=st.sampled_from([None, 1, 2, 5]),
+    aborted=st.sets(st.integers(0, ROWS - 1), max_size=4),
+    reloads=st.booleans(),
+)
+def test_a_row_gets_the_same_whatever_runs_beside_it(
+    waves: list[list[int]], max_batch_rows: int | None, aborted: set[int], reloads: bool
+) -> None:
+    engine, parts = engine_of(max_batch_rows), []
+    same = [(name, tensor.clone()) for name, tensor in engine.model.named_parameters()]
+    for wave in waves:
+        engine.submit(asked(wave))
+        parts.append(engine.advance())
+        if reloads:
+            engine.load_weights(same, version=0)
+    stopped = as_rows(engine.abort(np.array(sorted(aborted), np.int64)))
+    found = as_rows(*parts) | all_of(engine)
+    assert not set(stopped) & set(found)
+    assert found == {row: result for row, result in one_by_one().items() if row not in stopped}
+    for row, (tokens, log_probs, ending) in stopped.items():
+        whole = one_by_one()[row]
+        assert ending == Ending.ABORTED and (tokens, log_probs) == (whole[0][: len(tokens)], whole[1][: len(tokens)])
+
+
+def test_rows_are_handed_out_as_soon_as_they_end() -> None:
+    engine = engine_of()
+    engine.submit(asked(range(ROWS)))
+    lengths = {row: len(tokens) for row, (tokens, _, _) in one_by_one().items()}
+    order = []
+    while len(ended := engine.advance()):
+        assert len({lengths[row] for row in ended.row_ids.tolist()}) == 1  # what ends in one step
+        order += ended.row_ids.tolist()
+    assert sorted(order) == list(range(ROWS)) and [lengths[row] for row in order] == sorted(lengths.values())
+
+
+def test_aborted_requests_give_what_they_have_and_unknown_rows_nothing() -> None:
+    engine = engine_of(max_batch_rows=3)
+    engine.submit(asked(range(ROWS)))
+    shortest = engine.advance()
+    ended = as_rows(engine.abort(np.array([2, 11, 99])))
+    assert set(ended) == {2, 11} - set(shortest.row_ids.tolist())
+    assert ended[11] == ([], [], Ending.ABORTED)  # it waited
+    assert len(ended[2][0]) and ended[2][0] == one_by_one()[2][0][: len(ended[2][0])]
+    assert len(engine.abort(np.array([2, 11]))) == 0
+    # the row may ask again
+    engine.submit(asked([2, 11]))
+    assert {row: result for row, result in all_of(engine).items() if row in (2, 11)} == {
+        row: one_by_one()[row] for row in (2, 11)
+    }
+
+
+def test_what_runs_goes_on_with_new_weights_and_says_which_made_each_token() -> None:
+    engine, other = engine_of(), engine_of(seed=1)
+    engine.submit(asked(range(ROWS)))
+    parts = [engine.advance()]
+    engine.load_weights(other.model.named_parameters(), version=4)
+    while len(ended := engine.advance()):
+        parts.append(ended)
+    assert set(parts[0].token_versions.values.tolist()) == {0}
+    old = one_by_one()
+    for part in parts[1:]:
+        for at, row in enumerate(part.row_ids.tolist()):
+            tokens, versions = part.response_ids.row(at).tolist(), part.token_versions.row(at).tolist()
+            assert versions == sorted(versions) and versions.count(4) > 0
+            kept = versions.count(0)
+            assert tokens[:kept] == old[row][0][:kept]
+            # the rest is what the new policy says to prompt and kept tokens
+            follows = np.concatenate([PROMPTS[row // 3], tokens])[None]
+            expected = log_probs_of(other, follows)[-len(tokens) :][kept:]
+            np.testing.assert_allclose(part.log_probs.row(at)[kept:], expected, atol=1e-5)
+
+
+def log_probs_of(engine: TransformersRollout, ids: np.ndarray) -> np.ndarray:
+    """Log-prob of every token but the first, by one forward of the whole."""
+    from rljob_worker.engines.varlen_attention import PackedLayout
+
+    length = ids.shape[1]
+    layout = PackedLayout.build(np.arange(length), np.array([length]), length, CPU)
+    with torch.no_grad():
+        logits = engine.model(input_ids=torch.from_numpy(ids), use_cache=False, attention_layout=layout).logits[0]
+    found = torch.log_softmax(logits[:-1], -1).gather(-1, torch.from_numpy(ids[0, 1:, None]))
+    return found[:, 0].numpy()
+
+
+def test_rows_of_several_samplings_decode_together() -> None:
+    greedy, warm = replace(SAMPLING, temperature=0.0), replace(SAMPLING, seed=8)
+    alone = {}
+    for sampling, rows in ((greedy, [0, 4]), (warm, [1, 3]), (SAMPLING, [2])):
+        engine = engine_of()
+        engine.submit(asked(rows, sampling))
+        alone |= all_of(engine)
+    engine = engine_of()
+    for sampling, rows in ((greedy, [0, 4]), (warm, [1, 3]), (SAMPLING, [2])):
+        engine.submit(asked(rows, sampling))
+    assert all_of(engine) == alone
+    assert alone[1] != one_by_one()[1]
+
+
+def test_every_turn_of_a_row_draws_anew() -> None:
+    engine = engine_of()
+    engine.submit(asked(range(ROWS), turn=1))
+    later = all_of(engine)
+    assert sum(later[row] == one_by_one()[row] for row in range(ROWS)) <= 1
+
+
+def test_stop_tokens_end_a_response_and_stay_in() -> None:
+    whole = one_by_one()
+    row = max(whole, key=lambda row: len(whole[row][0]))
+    tokens = whole[row][0]
+    stop = tokens[2]
+    engine = engine_of()
+    engine.submit(asked([row], replace(SAMPLING, stop_token_ids=(stop,))))
+    found = all_of(engine)[row]
+    assert found[0] == tokens[: tokens.index(stop) + 1] and found[2] == Ending.STOP
+
+
+def test_token_0_may_end_a_response() -> None:
+    engine = engine_of()
+    zero_ends = TransformersRollout(engine.model, CPU, (0,))
+    zero_ends.submit(asked(range(ROWS)))
+    ended = all_of(zero_ends).values()
+    assert any(ending == Ending.END_TOKEN for _, _, ending in ended)
+    assert all((ending == Ending.END_TOKEN) == (tokens[-1] == 0) for tokens, _, ending in ended)
+
+
+def test_a_response_longer_than_the_models_positions_is_refused() -> None:
+    engine = engine_of()  # 256 positions
+    requests = replace(asked([0, 9]), max_tokens=np.array([253, 197]))
+    with pytest.raises(InvalidJob, match=r"row 9: a prompt of 60 tokens and a response of up to 197 .* 256 positions"):
+        engine.submit(requests)
+    engine.submit(replace(requests, max_tokens=np.array([253, 196])))
+
+
+def test_logits_that_are_not_finite_name_the_row_and_the_version() -> None:
+    engine = engine_of()
+    broken = [(name, torch.full_like(tensor, torch.nan)) for name, tensor in engine.model.named_parameters()]
+    engine.submit(asked([5]))
+    engine.load_weights(broken, version=3)
+    with pytest.raises(BadData, match="row 5: the logits of policy version 3 are not finite after 0 tokens"):
+        engine.advance()

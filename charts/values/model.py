@@ -180,6 +180,10 @@ class RbacValues(ApiModel):
     """Whether it may read storage classes, priority classes and Kueue's flavors, which no namespace holds. Without it
     jobs cannot wait in Kueue's queues, and a claim that waits for its first pod counts as not bound."""
 
+    read_secrets: bool = True
+    """Whether it may read Secrets, one by one and by name: to say that one that a variable comes from is not there, and
+    that the token of a job is nobody else's. Without it kubelets say the one, and nobody the other."""
+
     user_roles: bool = True
     """Whether there are ClusterRoles to view and to edit jobs, which Kubernetes adds to `view`, `edit` and `admin`."""
 
@@ -279,7 +283,7 @@ class NetworkPolicyValues(ApiModel):
     """Whether the operator's pods are closed but to the scrapers below, and reach nothing but the API server, DNS and
     jobs."""
 
-    jobs: bool = False
+    jobs: bool = True
     """Whether the pods of each job are closed but to each other, and to the operator and the scrapers below."""
 
     scrapers: Items[Peer] = ()

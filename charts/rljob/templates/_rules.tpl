@@ -23,7 +23,7 @@ owns, so only pods, finished jobs and places in queues are deleted by name.
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [secrets] # token and certificates of a job; get also tells whether what a variable names is there. No list, no watch.
-  verbs: [get, create]
+  verbs: [{{ if .Values.rbac.readSecrets }}get, {{ end }}create]
 - apiGroups: [""]
   resources: [persistentvolumeclaims, namespaces] # is the storage bound, which pods does the namespace admit
   verbs: [get]

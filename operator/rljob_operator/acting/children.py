@@ -7,8 +7,8 @@ from typing import Any
 
 from rljob_operator.acting.bulk import for_each
 from rljob_operator.cluster.api import Cluster, Object
-from rljob_operator.cluster.errors import AlreadyExists
-from rljob_operator.cluster.kinds import POD, Kind, kind_of
+from rljob_operator.cluster.errors import AlreadyExists, Forbidden
+from rljob_operator.cluster.kinds import POD, SECRET, Kind, kind_of
 from rljob_operator.manifests.context import Manifest
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
 from rljob_operator.states.situation import Deletion
@@ -91,8 +91,13 @@ class Children:
             await self._cluster.delete(kind, self._namespace, name, uid=uid)
 
     async def existing(self, kind: Kind, name: str) -> Object | None:
-        """The child of this name; NotOurs when it is none."""
-        found = await self._cluster.get(kind, self._namespace, name)
+        """The child of this name; NotOurs when it is none. A Secret that may not be read is not looked at."""
+        try:
+            found = await self._cluster.get(kind, self._namespace, name)
+        except Forbidden:
+            if kind is not SECRET:
+                raise
+            return None
         if found is not None:
             self._check(kind, found)
         return found

@@ -244,6 +244,17 @@ def test_pods_that_are_refused_leave_no_half_gang(world: World, error: type[Clus
     assert len(world.pods) == 2 and world.status.restarts == 0
 
 
+def test_an_operator_that_may_not_read_secrets_makes_them_all_the_same(world: World) -> None:
+    world.cluster.refuse = refusing(Forbidden, "get", SECRET, "cannot get resource secrets")
+    world.to_running(dataBuffer={"tls": True})
+    assert {"small-token", "small-tls-a1"} <= set(names(world.cluster.all(SECRET, KEY.namespace)))
+    world.end_worker(0, 75)
+    world.wait(60)
+    world.run_pods()
+    world.settle()
+    assert world.status.phase == "Running" and world.status.attempt == 2
+
+
 def test_outage_is_for_the_queue_to_retry(world: World) -> None:
     world.cluster.refuse = refusing(Unavailable, "create", POD, "no answer")
     world.submit(**TWO_PODS)

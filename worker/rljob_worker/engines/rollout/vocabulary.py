@@ -1,0 +1,72 @@
+"""What the tokens of a tokenizer are in a response's text, as bytes: characters may be spread over several tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from rljob_worker.errors import InvalidJob
+
+_NO_TEXT = {"Fuse", "Strip"}
+"""Steps of decoders that change no token: they put texts together, and take a blank from the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Tokens by id."""
+
+    token_bytes: tuple[bytes, ...]
+    """UTF-8 of what each token adds to the text of a response; nothing for special tokens, which are no text."""
+    special: Mapping[str, int]
+    """Special tokens by their names."""
+
+    @staticmethod
+    def of(tokenizer: Any) -> Vocabulary:
+        """Raises InvalidJob for a tokenizer whose tokens have no bytes of their own."""
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise InvalidJob(f"{type(tokenizer).__name__} is no tokenizer with a tokenizer.json; {_FIX}")
+        added = tokenizer.added_tokens_decoder
+        special = {token.content: token_id for token_id, token in added.items() if token.special}
+        steps = list(_steps(json.loads(backend.to_str())["decoder"]))
+        found = [b""] * len(tokenizer)
+        for text, token_id in tokenizer.get_vocab().items():
+            if token_id not in added or not added[token_id].special:
+                found[token_id] = _bytes_of(text, steps)
+        return Vocabulary(tuple(found), special)
+
+
+_FIX = "write rollout.stopTokenIds in place of rollout.stop"
+_BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}
+
+
+def _steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """The parts of a decoder that make text of tokens, of those that are known."""
+    kind = decoder and decoder["type"]
+    if decoder is None or kind not in ("Sequence", "ByteLevel", "ByteFallback", "Metaspace", "Replace", *_NO_TEXT):
+        raise InvalidJob(
+            f"the tokenizer decodes by {kind or 'putting blanks'}, so its tokens are no pieces of a text; {_FIX}"
+        )
+    if kind == "Sequence":
+        for each in decoder["decoders"]:
+            yield from _steps(each)
+    elif kind not in _NO_TEXT:
+        yield decoder
+
+
+def _bytes_of(text: str, steps: list[dict[str, Any]]) -> bytes:
+    for step in steps:
+        match step["type"]:
+            case "ByteLevel" if all(letter in _BYTE_OF for letter in text):
+                return bytes(_BYTE_OF[letter] for letter in text)
+            case "ByteFallback" if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+                return bytes([int(text[3:5], 16)])
+            case "Metaspace":
+                text = text.replace(step["replacement"], " ")
+            case "Replace" if "String" in step["pattern"]:
+                text = text.replace(step["pattern"]["String"], step["content"])
+    return text.encode()

@@ -25,7 +25,6 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     yield "training.engine", training.engine, training.engine == "FSDP", "Write FSDP."
     yield "training.parallelism.tensor", training.parallelism.tensor, training.parallelism.tensor == 1, "Write 1."
     yield "training.parallelism.context", training.parallelism.context, training.parallelism.context == 1, "Write 1."
-    yield "rollout.engine", rollout.engine, rollout.engine == "Transformers", "Write Transformers."
     yield "rollout.parallelism.tensor", rollout.parallelism.tensor, rollout.parallelism.tensor == 1, "Write 1."
     yield "rollout.maxSequenceTokens", rollout.max_sequence_tokens, rollout.max_sequence_tokens is None, "Leave it out."
     yield "rollout.stop", list(rollout.stop), not rollout.stop, "Leave it out."

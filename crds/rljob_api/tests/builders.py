@@ -11,7 +11,7 @@ from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
 FULL_EXAMPLE = (Path(__file__).parent / "full_example.yaml").read_text()
-"""The example of the design with every field; VLLM is ahead of the code."""
+"""The example of the design with every field."""
 
 SMALL = """\
 apiVersion: rljob.dev/v1alpha1

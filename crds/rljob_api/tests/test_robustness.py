@@ -12,7 +12,7 @@ from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import FULL_EXAMPLE
 from rljob_api.vocabulary.problem import InvalidJobError
 
-FULL = read_document(FULL_EXAMPLE.replace("VLLM", "Transformers")).value
+FULL = read_document(FULL_EXAMPLE).value
 
 
 def places(value, path=()):

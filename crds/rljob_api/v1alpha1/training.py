@@ -80,11 +80,42 @@ class RolloutParallelism(ApiModel):
     """Workers that share every layer. Default 1."""
 
 
+class EngineOptions(ApiModel):
+    """Settings of the library that generates, each of which VLLM has and Transformers has not."""
+
+    block_size: int | None = Field(default=None, ge=1)
+    """Tokens in one block of the cache, all of which are shared by rows that begin alike, or none. On CPUs a multiple
+    of 32. Unset: 32 on CPUs, elsewhere VLLM's choice."""
+
+    max_batched_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens of prompts and responses that one forward computes; longer prompts are computed in parts. Unset:
+    VLLM's choice."""
+
+    prefix_caching: bool | None = None
+    """Whether what was computed for the beginning of a prompt is kept for others that begin alike, until the weights
+    change. Unset: true."""
+
+    enforce_eager: bool | None = None
+    """Whether a device runs the model operation by operation, and no recorded graphs: a quicker start and slower
+    tokens. CPUs do anyway. Unset: false."""
+
+    batch_invariant: bool | None = None
+    """Whether a row's last digits may not depend on what is computed beside it; slower, and not on CPUs. Unset:
+    false."""
+
+    speculative_tokens: int | None = Field(default=None, ge=1, le=16)
+    """Tokens guessed ahead where a row repeats itself, and checked together: for long rows that quote. Not on CPUs.
+    Unset: none."""
+
+
 class RolloutSpec(ApiModel):
     """How responses are generated."""
 
     engine: Literal["Transformers", "VLLM"] = "Transformers"
-    """The library that generates. Default Transformers."""
+    """The library that generates. VLLM has to be installed: docs/engines.md. Default Transformers."""
+
+    engine_options: EngineOptions = EngineOptions()
+    """Settings of that library."""
 
     max_response_tokens: int = Field(default=1024, ge=1)
     """The longest response, in tokens. Longer ones are cut off and marked truncated. Default 1024."""

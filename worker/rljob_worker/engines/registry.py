@@ -111,6 +111,24 @@ def _transformers(
     return TransformersRollout(model, device, ends, plan.spec.rollout.max_batch_rows)
 
 
+def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None) -> RolloutEngine:
+    """Its own copy of the weights, whoever trains them: it keeps them in a layout of its own."""
+    import torch
+
+    from rljob_worker.engines.fsdp.settings import DTYPES
+    from rljob_worker.engines.models import end_token_ids, load_policy, model_config, random_policy
+    from rljob_worker.engines.rollout.vllm.library import load_start
+    from rljob_worker.engines.rollout.vllm.planned import settings_of
+
+    _refuse_unbuilt_parallelism(engine)
+    start = load_start()
+    dtype, host = DTYPES[plan.spec.training.precision], torch.device("cpu")
+    is_random = engine.initialise == "Random"
+    model = random_policy(engine.path, dtype, plan.spec.seed) if is_random else load_policy(engine.path, dtype, host)
+    ends = end_token_ids(engine.path, model_config(engine.path))
+    return start(settings_of(plan, engine), engine.path, model, ends, device)
+
+
 def _refuse_unbuilt_parallelism(engine: EnginePlan) -> None:
     mesh = engine.mesh
     if mesh.ranks_per_copy > 1:
@@ -124,7 +142,7 @@ TrainBuilder = Callable[[Plan, EnginePlan, "torch.device", "ProcessMesh | None",
 RolloutBuilder = Callable[[Plan, EnginePlan, "torch.device", TrainEngine | None], RolloutEngine]
 
 TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}
-ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers}
+ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers, "VLLM": _vllm}
 
 
 T = TypeVar("T")

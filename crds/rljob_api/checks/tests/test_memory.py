@@ -121,5 +121,5 @@ def test_the_value_that_is_asked_for_is_enough():
 
 
 def test_the_full_example_fits():
-    job = parse_job(FULL_EXAMPLE, ["rollout.engine=Transformers"])
+    job = parse_job(FULL_EXAMPLE)
     assert problems_of(job) == [] and problems_of(make_job()) == []

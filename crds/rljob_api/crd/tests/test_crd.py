@@ -98,8 +98,7 @@ def test_an_example_is_the_same_job_on_a_cluster(path):
 
 
 def test_the_full_example_is_the_same_job_on_a_cluster():
-    text = FULL_EXAMPLE.replace("VLLM", "Transformers")
-    assert job_from_object(filled(text)) == parse_job(text)
+    assert job_from_object(filled(FULL_EXAMPLE)) == parse_job(FULL_EXAMPLE)
 
 
 @pytest.mark.parametrize("name", AlgorithmName.__args__)

@@ -106,7 +106,6 @@ def test_everything_is_reported_at_once_whatever_the_kind():
         "spec.data.batchSize",
         "spec.dag.stages[5].run",
         "spec.algorithm.loss.clipHigh",
-        "spec.rollout.engine",
     }
 
 

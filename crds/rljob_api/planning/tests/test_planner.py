@@ -217,7 +217,7 @@ def test_a_plan_is_small_and_does_not_grow_with_hosts():
 
 
 def _full():
-    return plan(parse_job(FULL_EXAMPLE, ["rollout.engine=Transformers"]))
+    return plan(parse_job(FULL_EXAMPLE))
 
 
 def test_the_update_has_the_reference_beside_it_where_it_compares_whole_distributions():

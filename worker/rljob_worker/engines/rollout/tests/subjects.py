@@ -16,6 +16,7 @@ from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
 
 VOCABULARY, END, POSITIONS = 96, 1, 256
+MAX_BATCH_ROWS = 12
 CPU = torch.device("cpu")
 
 Weights = list[tuple[str, torch.Tensor]]
@@ -56,13 +57,13 @@ def other_weights(model: PreTrainedModel, seed: int = 1) -> Weights:
     return [(name, each + more) for (name, each), more in zip(weights_of(model), noise, strict=True)]
 
 
-def vllm_engine(path: str, max_batch_rows: int = 8) -> RolloutEngine:
+def vllm_engine(path: str, max_batch_rows: int = MAX_BATCH_ROWS) -> RolloutEngine:
     """vLLM on the CPU."""
     settings = VLLMSettings("float32", max_batch_rows, longest_row=POSITIONS)
     return load_start()(settings, path, load_policy(path, torch.float32, CPU), (END,), CPU)
 
 
-def transformers_engine(path: str, max_batch_rows: int = 8) -> RolloutEngine:
+def transformers_engine(path: str, max_batch_rows: int = MAX_BATCH_ROWS) -> RolloutEngine:
     """Ours, on the CPU."""
     return TransformersRollout(load_policy(path, torch.float32, CPU), CPU, (END,), max_batch_rows)
 

@@ -130,8 +130,8 @@ def test_at_temperature_0_the_most_likely_tokens_come_with_log_probs_at_1(
 
 
 def test_a_response_does_not_depend_on_what_runs_beside_it(engine: RolloutEngine) -> None:
-    prompts = [np.arange(2, 2 + length) for length in (40, 3, 70, 1, 33, 9, 64, 12, 5, 50)]
-    ids = list(range(100, 110))
+    prompts = [np.arange(2, 2 + length) for length in (40, 3, 70, 1, 33, 9, 64, 12, 5, 50, 2, 31, 32, 65)]
+    ids = list(range(100, 114))
     together = run(engine, requests(ids, 12, FREE, prompts))  # two wait until others have ended
     backwards = run(engine, requests(ids[::-1], 12, FREE, prompts[::-1]))
     alone = {}
@@ -140,6 +140,15 @@ def test_a_response_does_not_depend_on_what_runs_beside_it(engine: RolloutEngine
     for row in ids:
         assert together[row][0] == backwards[row][0] == alone[row][0]
         np.testing.assert_allclose(together[row][1], alone[row][1], atol=1e-5)
+
+
+def test_more_prompts_than_one_forward_computes(engine: RolloutEngine) -> None:
+    """40 prompts of 200 tokens."""
+    draw = np.random.default_rng(0)
+    prompts = [draw.integers(2, VOCABULARY, 200) for _ in range(40)]
+    rows = run(engine, requests(list(range(40)), 2, FREE, prompts))
+    (alone,) = run(engine, requests([39], 2, FREE, prompts[39:])).values()
+    assert len(rows) == 40 and rows[39][0] == alone[0]
 
 
 def test_randomness_belongs_to_seed_row_and_turn(engine: RolloutEngine) -> None:

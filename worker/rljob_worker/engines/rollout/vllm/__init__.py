@@ -1,6 +1,7 @@
 """vLLM as a rollout engine, in the worker's own process.
 
     settings     what decides how it starts                settings in, plain values out
+    planned      what a plan says of that
     sampling     what a request asks of its sampler        requests in, plain values out
     responses    what has been sampled                     tokens in, tables out
     surroundings what of the process starting it may not change

@@ -64,7 +64,7 @@ class VLLMRollout:
 
     @property
     def longest_row(self) -> int:
-        """Tokens that a prompt and its response may have together: the model's positions, or what the cache holds."""
+        """Tokens that a prompt and its response may have together."""
         return self._engine.vllm_config.model_config.max_model_len
 
     def submit(self, requests: Requests) -> None:
@@ -155,8 +155,8 @@ class VLLMRollout:
     def _require_room(self, row_id: int, num_prompt: int, max_tokens: int) -> None:
         if num_prompt + max_tokens > self.longest_row:
             raise InvalidJob(
-                f"row {row_id}: a prompt of {num_prompt} and a response of at most {max_tokens} tokens; the model's "
-                f"positions and the memory for its cache (rollout.memoryFraction) end at {self.longest_row}"
+                f"row {row_id}: a prompt of {num_prompt} and a response of at most {max_tokens} tokens; the engine "
+                f"was started for rows of {self.longest_row}"
             )
 
 

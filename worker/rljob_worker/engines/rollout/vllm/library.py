@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Callable
@@ -26,6 +27,8 @@ def load_start() -> Start:
     os.environ.update(_REQUIRED)
     for name, value in _PREFERRED.items():
         os.environ.setdefault(name, value)
+    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])  # already while it is imported
+    logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)  # every request, when it breaks
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its own parts, at each other

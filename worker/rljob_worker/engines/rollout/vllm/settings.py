@@ -26,7 +26,8 @@ class VLLMSettings:
     memory_fraction: float = 0.6
     """Of a device's memory, for weights and cache. The CPU's cache is as large as `max_batch_rows` of `longest_row`
     need, up to this fraction of what is free."""
-    seed: int = 0
+    workers_per_host: int = 1
+    """Workers that share the memory of a host."""
     block_size: int | None = None
     max_batched_tokens: int | None = None
     prefix_caching: bool = True
@@ -43,7 +44,7 @@ def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool, is_dist
         "dtype": settings.dtype,
         "load_format": "dummy",
         "skip_tokenizer_init": True,
-        "max_model_len": -1,  # the model's positions, or as many as the cache has memory for
+        "max_model_len": settings.longest_row,
         "max_num_seqs": settings.max_batch_rows,
         "max_num_batched_tokens": settings.max_batched_tokens,
         "enable_prefix_caching": settings.prefix_caching,
@@ -51,11 +52,14 @@ def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool, is_dist
         "enable_sleep_mode": not is_cpu,
         "gpu_memory_utilization": settings.memory_fraction,
         "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled from
-        "seed": settings.seed,
+        "seed": 0,  # requests bring seeds of their own
         "disable_log_stats": True,
         "generation_config": "vllm",  # the model's own defaults for sampling are not the job's
         "distributed_executor_backend": "external_launcher" if is_distributed else "uni",
     }
+    if is_cpu:
+        # A prompt that is computed in parts takes back draws of its generator, which those of the CPU cannot.
+        found["enable_chunked_prefill"] = False
     if settings.block_size or is_cpu:
         found["block_size"] = settings.block_size or _CPU_BLOCK
     if settings.speculative_tokens:
@@ -89,13 +93,13 @@ def cpu_cache_bytes(settings: VLLMSettings, config: PretrainedConfig, itemsize: 
     block = settings.block_size or _CPU_BLOCK
     per_block = cache_bytes_per_token(config, itemsize) * block
     per_row = -(-settings.longest_row // block)
-    most = int(free_bytes * settings.memory_fraction) // per_block
+    most = int(free_bytes * settings.memory_fraction / settings.workers_per_host) // per_block
     if most < per_row + 1:
         raise InvalidJob(
-            f"rollout.memoryFraction {settings.memory_fraction}: of {free_bytes / 2**30:.1f} GiB that are free, the "
-            f"cache gets {most * per_block / 2**30:.2f}, but one row of {settings.longest_row} tokens needs "
-            f"{(per_row + 1) * per_block / 2**30:.2f}; raise it, give the workers more memory, or shorten "
-            "rollout.maxResponseTokens"
+            f"rollout.memoryFraction {settings.memory_fraction}: of {free_bytes / 2**30:.1f} GiB that are free on the "
+            f"host, the cache of one of {settings.workers_per_host} workers gets {most * per_block / 2**30:.2f}, but a "
+            f"row of {settings.longest_row} tokens needs {(per_row + 1) * per_block / 2**30:.2f}; raise it, give the "
+            "workers more memory, or shorten rollout.maxResponseTokens"
         )
     return min(most, per_row * settings.max_batch_rows + 1) * per_block
 

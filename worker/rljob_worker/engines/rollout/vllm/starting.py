@@ -36,6 +36,7 @@ def start(
     """An engine with the weights of `model`, which is read and not kept. Raises InvalidJob for what vLLM cannot run."""
     is_cpu = device.type == "cpu"
     _require_known(model, is_cpu=is_cpu)
+    _require_positions(model, settings)
     require_block_size(settings, is_cpu=is_cpu)
     arguments = engine_arguments(settings, path, is_cpu=is_cpu, is_distributed=dist.is_initialized())
     if is_cpu:
@@ -47,9 +48,8 @@ def start(
     for name, each in model.named_parameters(remove_duplicate=False):  # tied names share a tensor
         parameters.setdefault(name, parameters[_first_name(model, each)])
     engine = VLLMRollout(built, parameters, end_token_ids, can_sleep=not is_cpu)
-    _require_room(engine, settings)
     engine.load_weights(((name, each.detach()) for name, each in model.named_parameters()), 0)
-    require_faithful(engine, model)
+    require_faithful(engine, model, settings.dtype, settings.longest_row)
     return engine
 
 
@@ -87,10 +87,10 @@ def _require_known(model: PreTrainedModel, *, is_cpu: bool) -> None:
         )
 
 
-def _require_room(engine: VLLMRollout, settings: VLLMSettings) -> None:
-    if engine.longest_row < settings.longest_row:
+def _require_positions(model: PreTrainedModel, settings: VLLMSettings) -> None:
+    positions = model.config.max_position_embeddings
+    if settings.longest_row > positions:
         raise InvalidJob(
-            f"rows of up to {settings.longest_row} tokens (data.maxPromptTokens and rollout.maxResponseTokens): the "
-            f"model's positions and the memory for its cache end at {engine.longest_row}; shorten them, or raise "
-            "rollout.memoryFraction"
+            f"rows of up to {settings.longest_row} tokens (data.maxPromptTokens and rollout.maxResponseTokens, or "
+            f"rollout.maxSequenceTokens): the model's positions end at {positions}; shorten them"
         )

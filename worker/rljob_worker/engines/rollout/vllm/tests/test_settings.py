@@ -43,8 +43,13 @@ def test_where_memory_is_short_fewer_rows_run_at_once() -> None:
     assert cpu_cache_bytes(SETTINGS, CONFIG, 4, free_bytes=400 * 1024) == 7 * 32 * 1024
 
 
+def test_workers_of_a_host_share_its_memory() -> None:
+    # 0.6 of 800 KiB are 480, 240 for each of two: 7 blocks of 32
+    assert cpu_cache_bytes(replace(SETTINGS, workers_per_host=2), CONFIG, 4, free_bytes=800 * 1024) == 7 * 32 * 1024
+
+
 def test_memory_for_no_row_is_refused_with_the_numbers() -> None:
-    with pytest.raises(InvalidJob, match=r"memoryFraction 0.5: of 0.1 GiB.*one row of 10000000 tokens needs 9.54"):
+    with pytest.raises(InvalidJob, match=r"memoryFraction 0.5: of 0.1 GiB.*a row of 10000000 tokens needs 9.54"):
         cpu_cache_bytes(replace(SETTINGS, longest_row=10_000_000, memory_fraction=0.5), CONFIG, 4, 1 << 27)
 
 
@@ -65,6 +70,7 @@ def test_the_cpu_is_eager_and_cannot_sleep() -> None:
     assert (on_cpu["enforce_eager"], on_device["enforce_eager"]) == (True, False)
     assert (on_cpu["enable_sleep_mode"], on_device["enable_sleep_mode"]) == (False, True)
     assert (on_cpu["block_size"], "block_size" in on_device) == (32, False)
+    assert on_cpu["enable_chunked_prefill"] is False and "enable_chunked_prefill" not in on_device
     assert on_device["distributed_executor_backend"] == "external_launcher"
 
 

@@ -80,7 +80,7 @@ def test_a_trainers_log_probs_of_fresh_rows_are_those_of_the_rollout(path: str) 
 def test_an_engine_that_computes_with_other_weights_is_refused(path: str) -> None:
     engine = start(path, seed=0)
     with pytest.raises(InvalidJob, match="log-probs of a probe differ by .* from those of transformers"):
-        require_faithful(engine, random_policy(path, torch.float32, 1))
+        require_faithful(engine, random_policy(path, torch.float32, 1), "float32", 64)
     engine.close()
 
 
@@ -105,7 +105,7 @@ def test_a_class_that_vllm_does_not_know_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_longer_than_the_model_are_refused(path: str) -> None:
-    with pytest.raises(InvalidJob, match=f"rows of up to {POSITIONS + 1} tokens.*end at {POSITIONS}"):
+    with pytest.raises(InvalidJob, match=f"rows of up to {POSITIONS + 1} tokens.*positions end at {POSITIONS}"):
         start(path, replace(SETTINGS, longest_row=POSITIONS + 1))
 
 

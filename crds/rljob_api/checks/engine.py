@@ -1,0 +1,62 @@
+"""Can the library that generates do what the job asks of it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.pipeline.resolution import place
+from rljob_api.vocabulary.problem import Problem
+
+CPU_BLOCK = 32
+"""Tokens that VLLM's attention on CPUs reads at a time."""
+_HOTTEST = 2.0
+"""VLLM refuses higher temperatures."""
+_PATH = "spec.rollout.engineOptions"
+
+
+def check_engine_options(subject: Subject) -> Iterator[Problem]:
+    """Options that the engine has, where it runs."""
+    rollout = subject.spec.rollout
+    options = rollout.engine_options
+    if rollout.engine != "VLLM":
+        for name, info in type(options).model_fields.items():
+            if (found := getattr(options, name)) is not None:
+                message = f"rollout.engine {rollout.engine} has no such option"
+                yield problem(f"{_PATH}.{info.alias}", found, message, "Leave it out, or write rollout.engine: VLLM.")
+    elif "cpu" in _devices(subject):
+        if options.block_size is not None and options.block_size % CPU_BLOCK:
+            message = f"VLLM's blocks on CPUs are multiples of {CPU_BLOCK} tokens"
+            more = -(-options.block_size // CPU_BLOCK) * CPU_BLOCK
+            yield problem(f"{_PATH}.blockSize", options.block_size, message, f"Write {more}, or leave it out.")
+        for field, found in (
+            ("batchInvariant", options.batch_invariant),
+            ("speculativeTokens", options.speculative_tokens),
+        ):
+            if found:
+                yield problem(f"{_PATH}.{field}", found, "VLLM has this on devices only", "Leave it out.")
+
+
+def check_engine_sampling(subject: Subject) -> Iterator[Problem]:
+    """Temperatures and number formats that the engine has."""
+    spec = subject.spec
+    if spec.rollout.engine != "VLLM":
+        return
+    temperatures = (("rollout", spec.rollout.temperature), ("validation", spec.validation.temperature))
+    for section, temperature in temperatures:
+        if temperature > _HOTTEST:
+            message = f"VLLM samples at temperatures up to {_HOTTEST:g}"
+            fix = "Write less, or rollout.engine: Transformers."
+            yield problem(f"spec.{section}.temperature", temperature, message, fix)
+    if spec.training.precision == "Float64":
+        fix = "Write Float32 or BFloat16, or rollout.engine: Transformers."
+        yield problem("spec.training.precision", "Float64", "VLLM generates in Float32 and BFloat16 only", fix)
+
+
+def _devices(subject: Subject) -> set[str]:
+    """Device types of the groups that generate."""
+    placed = place(subject.resolution)
+    homes = {placed[name] for name, stage in subject.resolution.stages.items() if stage.generates}
+    profiles = {group.name: group.accelerator.profile for group in subject.spec.worker_groups}
+    known = (subject.profiles.get(profiles[home]) for home in homes if home in profiles)
+    return {profile.device for profile in known if profile is not None}

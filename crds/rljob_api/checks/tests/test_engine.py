@@ -1,0 +1,60 @@
+"""What engines have, and where."""
+
+import pytest
+
+from rljob_api.tests.builders import TWO_GROUPS, problems
+
+VLLM = "rollout.engine=VLLM"
+ON_GPUS = "workerGroups=[{name: train, accelerator: {profile: nvidia-h100, count: 1}}]"
+GENERATES_ON_CPU = "workerGroups=[{name: train, accelerator: {profile: nvidia-h100, count: 1}}, {name: rollout}]"
+
+
+@pytest.mark.parametrize("groups", ["workerGroups=[{name: train, replicas: 2}]", *TWO_GROUPS, ON_GPUS])
+def test_vllm_generates_anywhere(groups: str) -> None:
+    assert problems(VLLM, groups) == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["blockSize: 64", "maxBatchedTokens: 1", "prefixCaching: true", "enforceEager: false", "batchInvariant: true"],
+)
+def test_transformers_has_no_options(option: str) -> None:
+    (problem,) = problems(f"rollout.engineOptions={{{option}}}")
+    assert problem.path == f"spec.rollout.engineOptions.{option.split(':')[0]}"
+    assert "Transformers has no such option" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "words"),
+    [
+        ("rollout.engineOptions={blockSize: 48}", "spec.rollout.engineOptions.blockSize", "Write 64"),
+        ("rollout.engineOptions={batchInvariant: true}", "spec.rollout.engineOptions.batchInvariant", "devices only"),
+        (
+            "rollout.engineOptions={speculativeTokens: 4}",
+            "spec.rollout.engineOptions.speculativeTokens",
+            "devices only",
+        ),
+        ("rollout.temperature=2.5", "spec.rollout.temperature", "up to 2"),
+        ("validation.temperature=3", "spec.validation.temperature", "up to 2"),
+        ("training.precision=Float64", "spec.training.precision", "Float32 and BFloat16"),
+    ],
+)
+def test_what_vllm_does_not_have_on_cpus(override: str, path: str, words: str) -> None:
+    (problem,) = problems(VLLM, override)
+    assert problem.path == path and words in str(problem)
+
+
+@pytest.mark.parametrize("option", ["blockSize: 16", "batchInvariant: true", "speculativeTokens: 4"])
+def test_what_it_has_on_devices(option: str) -> None:
+    assert problems(VLLM, ON_GPUS, f"rollout.engineOptions={{{option}}}") == []
+    (problem,) = problems(VLLM, GENERATES_ON_CPU, f"rollout.engineOptions={{{option}}}")
+    assert "CPUs" in problem.message or "devices only" in problem.message
+
+
+def test_other_engines_are_not_held_to_its_limits() -> None:
+    assert problems("rollout.temperature=2.5", "training.precision=Float64") == []
+
+
+def test_options_that_nobody_has_are_refused_by_name() -> None:
+    (problem,) = problems(VLLM, "rollout.engineOptions={max_num_seqs: 4}")
+    assert problem.path == "spec.rollout.engineOptions.max_num_seqs"

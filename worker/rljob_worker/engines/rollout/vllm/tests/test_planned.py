@@ -1,0 +1,56 @@
+"""How a plan wants vLLM started."""
+
+from typing import Any
+
+import pytest
+
+from rljob_api.planning.plan import Plan
+from rljob_worker.engines.rollout.vllm.planned import settings_of
+from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
+from rljob_worker.tests.documents import plan_of
+
+
+def settings(**rollout: Any) -> VLLMSettings:
+    made = planned(**rollout)
+    return settings_of(made, made.engine("rollout/actor"))
+
+
+def planned(**rollout: Any) -> Plan:
+    return plan_of(
+        data={"batchSize": 8, "maxPromptTokens": 100, "train": [{"path": "train.parquet"}]},
+        algorithm={"name": "GRPO", "groupSize": 4},
+        workerGroups=[{"name": "train", "replicas": 1, "accelerator": {"profile": "cpu", "count": 2}}],
+        training={"precision": "Float32"},
+        rollout={"engine": "VLLM", "maxResponseTokens": 28, **rollout},
+    )
+
+
+def test_rows_of_a_worker_run_together() -> None:
+    # 8 prompts of 4 rows on 2 workers; 100 and 28 tokens
+    found = settings()
+    assert (found.max_batch_rows, found.longest_row) == (16, 128)
+    assert found.dtype == "float32" and found.workers_per_host == 2
+
+
+def test_fewer_rows_at_once_where_the_job_says_so() -> None:
+    assert settings(maxBatchRows=3).max_batch_rows == 3
+
+
+def test_options_that_are_not_given_are_what_their_docs_say() -> None:
+    found = settings()
+    assert found.block_size is None and found.max_batched_tokens is None and found.speculative_tokens == 0
+    assert (found.prefix_caching, found.enforce_eager, found.batch_invariant) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ({"blockSize": 64}, {"block_size": 64}),
+        ({"maxBatchedTokens": 512}, {"max_batched_tokens": 512}),
+        ({"prefixCaching": False}, {"prefix_caching": False}),
+        ({"enforceEager": True}, {"enforce_eager": True}),
+    ],
+)
+def test_options_reach_the_settings(option: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = settings(engineOptions=option)
+    assert {name: getattr(found, name) for name in expected} == expected

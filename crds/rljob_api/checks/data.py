@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.vocabulary.data_url import problem_of, scheme_of
+from rljob_api.vocabulary.data_url import problem_of, scheme_of, without_secrets
 from rljob_api.vocabulary.problem import Problem
 
 
@@ -15,11 +15,4 @@ def check_urls(subject: Subject) -> Iterator[Problem]:
     for kind, datasets in (("train", data.train), ("validation", data.validation)):
         for i, dataset in enumerate(datasets):
             if scheme_of(dataset.path) is not None and (found := problem_of(dataset.path)):
-                yield problem(f"spec.data.{kind}[{i}].path", _without_secrets(dataset.path), *found)
-
-
-def _without_secrets(url: str) -> str:
-    """A URL as a message may show it: no user, no password, no query."""
-    scheme, _, rest = url.partition("://")
-    host, slash, path = rest.partition("?")[0].partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+                yield problem(f"spec.data.{kind}[{i}].path", without_secrets(dataset.path), *found)

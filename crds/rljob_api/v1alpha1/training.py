@@ -195,8 +195,8 @@ class CheckpointSpec(ApiModel):
     Default Auto."""
 
     init_from: str | None = None
-    """A checkpoint of another run whose weights this one starts from; steps count from 1. Unset: start
-    from the models' paths."""
+    """A checkpoint of another run whose weights this one starts from, in a directory; steps count from 1. A URL is
+    refused, as for a model. Unset: start from the models' paths."""
 
 
 class StopSpec(ApiModel):

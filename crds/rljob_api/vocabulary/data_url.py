@@ -54,5 +54,14 @@ def problem_of(url: str) -> tuple[str, str] | None:
     return None
 
 
+def without_secrets(url: str) -> str:
+    """A URL as a message may show it: no user, no password, no query; what is no URL stays as it is."""
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        return url
+    host, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
 def _account_and_container(url: str) -> bool:
     return bool(urlsplit(url).path.strip("/"))

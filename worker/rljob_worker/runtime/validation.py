@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
-from rljob_worker.data.dataset import PromptDataset
-from rljob_worker.engines.rollout.generate import generate
+from rljob_worker.data.dataset import PromptDataset, Prompts
+from rljob_worker.engines.rollout.generate import Responses, generate
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.rewards.runner import RewardRunner
-from rljob_worker.scalars import Scalars, mean
+from rljob_worker.scalars import Scalars, mean, merge_all
 from rljob_worker.stages.reward import reward_rows
 from rljob_worker.stages.rollout import rollout_batch
 
 VALIDATION_SEED_OFFSET = 1 << 32
 """Validation draws from another stream of random numbers than training."""
+
+PIECE_PROMPTS = 1024
+"""What a rank reads, answers and judges at once: its memory and its cache of keys and values do not grow with the data
+set."""
 
 
 class Validation:
@@ -38,7 +44,7 @@ class Validation:
     ) -> None:
         spec = plan.spec
         self._dataset, self._engine, self._rewards, self._tokenizer = dataset, engine, rewards, tokenizer
-        self._ordinals = np.arange(dp_rank, len(dataset), dp_size, dtype=np.int64)
+        self._share = range(dp_rank, len(dataset), dp_size)
         self._sampling = Sampling(
             temperature=spec.validation.temperature,
             top_p=spec.validation.top_p,
@@ -50,17 +56,31 @@ class Validation:
     def run(self) -> tuple[Scalars, list[dict[str, Any]]]:
         """Accuracy overall and per source; a few rows to look at."""
         started = time.perf_counter()
-        prompts = self._dataset.fetch(self._ordinals)
-        responses = generate(self._engine, prompts.prompt_ids, self._sampling, self._ordinals, 1, self._max_tokens)
-        if self._rewards is None:
-            return {"time/validation_seconds": mean(time.perf_counter() - started)}, []
-        batch = rollout_batch(prompts, responses, self._ordinals, self._ordinals, 1, self._engine.version)
+        metrics, shown = list[Scalars](), list[dict[str, Any]]()
+        for piece, after in pairwise(chain(self._pieces(), [None])):
+            assert piece is not None
+            prompts = self._dataset.fetch(piece)
+            if after is not None:
+                self._dataset.read_ahead(after)
+            responses = generate(self._engine, prompts.prompt_ids, self._sampling, piece, 1, self._max_tokens)
+            if self._rewards is not None:
+                found, rows = self._judged(self._rewards, prompts, responses, piece)
+                metrics, shown = [*metrics, found], shown or rows
+        return merge_all([*metrics, {"time/validation_seconds": mean(time.perf_counter() - started)}]), shown
+
+    def _pieces(self) -> Iterator[np.ndarray]:
+        """Ordinals of this rank's prompts, at least one piece: a rank of no prompts says that it has none."""
+        for first in range(0, max(1, len(self._share)), PIECE_PROMPTS):
+            yield np.array(self._share[first : first + PIECE_PROMPTS], np.int64)
+
+    def _judged(
+        self, rewards: RewardRunner, prompts: Prompts, responses: Responses, ordinals: np.ndarray
+    ) -> tuple[Scalars, list[dict[str, Any]]]:
+        batch = rollout_batch(prompts, responses, ordinals, ordinals, 1, self._engine.version)
         rows = reward_rows(batch, lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)))
-        correct = self._rewards.score(rows).rewards[:, 0]
-        metrics = accuracy(correct, batch)
-        metrics["time/validation_seconds"] = mean(time.perf_counter() - started)
+        correct = rewards.score(rows).rewards[:, 0]
         shown = [{"validation": True, **_shown(rows[i]), "reward": float(correct[i])} for i in range(min(2, len(rows)))]
-        return metrics, shown
+        return accuracy(correct, batch), shown
 
 
 def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:

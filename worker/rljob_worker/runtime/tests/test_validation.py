@@ -17,19 +17,29 @@ class Tokenizer:
         return " ".join(map(str, ids))
 
 
-class FivePrompts(FakeDataset):
+class SomePrompts(FakeDataset):
+    def __init__(self, count=5):
+        super().__init__()
+        self.count = count
+        self.fetched = []
+        """The prompts of each piece, and what was being read ahead until then."""
+
     def __len__(self):
-        return 5
+        return self.count
+
+    def fetch(self, ordinals):
+        self.fetched.append((ordinals.tolist(), self.ahead))
+        return super().fetch(ordinals)
 
 
 class OddIsRight:
     def score(self, rows):
-        right = np.array([[row["row_id"] % 2] for row in rows], float)
+        right = np.array([row["row_id"] % 2 for row in rows], float).reshape(len(rows), 1)
         return RewardResult(right, right[:, 0], {}, ())
 
 
-def validation(engine, rewards, dp_rank=1):
-    return Validation(PLAN, FivePrompts(), engine, rewards, Tokenizer(), dp_rank, 2)
+def validation(engine, rewards, dp_rank=1, dataset=None):
+    return Validation(PLAN, dataset or SomePrompts(), engine, rewards, Tokenizer(), dp_rank, 2)
 
 
 def test_the_leader_of_a_copy_judges_the_copys_share():
@@ -45,6 +55,23 @@ def test_a_peer_generates_the_same_rows_and_says_only_how_long_it_took():
     metrics, samples = validation(peer, None).run()
     assert [each.row_ids.tolist() for each in (*peer.submitted, *leader.submitted)] == [[1, 3]] * 2
     assert set(metrics) == {"time/validation_seconds"} and samples == []
+
+
+def test_a_large_share_is_read_and_judged_piece_by_piece_and_the_next_piece_read_ahead():
+    # the second of two ranks has 1, 3, … 2053: a piece of 1,024 prompts, to 2047, and one of three
+    dataset, engine = SomePrompts(2054), answering_engine()
+    metrics, samples = validation(engine, OddIsRight(), dataset=dataset).run()
+    last = [2049, 2051, 2053]
+    assert dataset.fetched == [(list(range(1, 2049, 2)), None), (last, last)]
+    assert [len(each.row_ids) for each in engine.submitted] == [1024, 3]
+    assert metrics["validation/accuracy"].value == 1.0
+    assert metrics["validation/accuracy"].count == metrics["validation/accuracy/s"].count == 1027
+    assert [sample["row_id"] for sample in samples] == [1, 3]
+
+
+def test_a_rank_without_prompts_says_so():
+    metrics, samples = validation(answering_engine(), OddIsRight(), dataset=SomePrompts(1)).run()
+    assert metrics["validation/accuracy"].count == 0 and samples == []
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Prompts from a disk and from an S3 server: rows per second, what a step waits for them, and private memory by size.
 
-    python benchmarks/loading.py [--rows 1000] [--times 1 10 100] [--repeats 5]
+    python benchmarks/loading.py [--rows 1000] [--times 1 10 100 400] [--repeats 3] [--write]
 
-Data sets of so many times so many rows, as JSON lines and as Parquet (1,000 rows to a row group). Every figure is
-of a process of its own, which reads as one rank does, in the shuffled order of a job. The server (moto, in a process of
-its own on loopback) is the ceiling of the rows per second from S3: what it serves bare is printed beside. `survey` is
-the process that looked at every prompt; `read` one that found the survey. Memory is the most RssAnon beyond what it
-was with the libraries loaded.
+Data sets of so many times so many rows, as JSON lines and as Parquet (1,000 rows to a row group), in files of at most
+20,000 rows. Every figure is of a process of its own, which reads as one rank does, in the shuffled order of a job. The
+server (moto, in a process of its own on loopback) is the ceiling of the rows per second from S3: what it serves bare is
+printed beside. `survey` is the process that looked at every prompt; `read` one that found the survey. Memory is the
+most RssAnon beyond what it was with the libraries loaded. --write puts the table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import docs_section
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,6 +39,7 @@ from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 
 BATCH_ROWS = 64
 NUM_STEPS = 20
+FILE_ROWS = 20_000
 WORK_SECONDS = 0.1
 """What stands for generating and training, while the next rows are read."""
 
@@ -132,19 +134,21 @@ def warm_up(cache: str) -> None:
     ).fetch([0])
 
 
-def rows_of(number: int) -> Iterator[dict[str, str]]:
+def row(number: int) -> dict[str, str]:
     words = "abcdefgh"
-    for i in range(number):
-        yield {"prompt": " ".join(words[(i * 7 + j) % 8] for j in range(100)), "answer": f"the answer to {i}"}
+    return {"prompt": " ".join(words[(number * 7 + j) % 8] for j in range(100)), "answer": f"the answer to {number}"}
 
 
 def write(folder: Path, number: int) -> dict[str, Path]:
-    """The same rows as JSON lines and as Parquet."""
-    lines, table = folder / f"{number}.jsonl", folder / f"{number}.parquet"
-    with lines.open("w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows_of(number))
-    pq.write_table(pa.Table.from_pylist(list(rows_of(number))), table, row_group_size=1000)
-    return {"JSON lines": lines, "Parquet": table}
+    """The same rows as JSON lines and as Parquet: folders of files."""
+    lines, tables = folder / f"{number}-lines", folder / f"{number}-tables"
+    for place in (lines, tables):
+        place.mkdir()
+    for part, first in enumerate(range(0, number, FILE_ROWS)):
+        rows = [row(i) for i in range(first, min(first + FILE_ROWS, number))]
+        (lines / f"{part:04}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+        pq.write_table(pa.Table.from_pylist(rows), tables / f"{part:04}.parquet", row_group_size=1000)
+    return {"JSON lines": lines, "Parquet": tables}
 
 
 @contextmanager
@@ -183,31 +187,44 @@ def in_process(path: str, cache: Path, environment: dict[str, str]) -> dict[str,
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def compare(rows: int, sizes: Sequence[int], repeats: int) -> None:
-    print(f"batches of {BATCH_ROWS}, {NUM_STEPS} steps, {WORK_SECONDS:g} s of work a step; {repeats} repeats, median")
-    print(f"{'':30} {'rows/s':>8} {'spread':>15} {'wait':>9} {'ahead':>9} {'survey':>10} {'read':>10}")
+HEADS = ("rows", "kind", "from", "rows/s", "spread", "wait ms", "ahead ms", "survey MiB", "read MiB")
+
+
+def compare(rows: int, sizes: Sequence[int], repeats: int) -> list[str]:
+    text = [
+        f"Batches of {BATCH_ROWS}, {NUM_STEPS} steps, {WORK_SECONDS:g} s of work a step; {repeats} repeats, medians; "
+        f"load {os.getloadavg()[0]:.1f} at the start."
+    ]
     with tempfile.TemporaryDirectory() as folder, served() as server:
-        print(f"one client and the bare server: {bare_requests_per_second(server.url):.0f} requests/s")
-        for times in sizes:
-            for kind, file in write(Path(folder), rows * times).items():
-                server.put(f"data/{file.name}", file.read_bytes())
-                for place, path in (("disk", str(file)), ("S3", f"s3://data/{file.name}")):
-                    cache = Path(folder) / f"cache-{place}-{file.name}"
+        text[0] += f" The bare server answers one client {bare_requests_per_second(server.url):.0f} times a second."
+        text += ["", "| " + " | ".join(HEADS) + " |", "|--:|---|---" + "|--:" * (len(HEADS) - 3) + "|"]
+        print("\n".join(text), flush=True)
+        for number in [times * rows for times in sizes]:
+            for kind, place in write(Path(folder), number).items():
+                for file in place.iterdir():
+                    server.put(f"data/{place.name}/{file.name}", file.read_bytes())
+                for where, path in (("disk", str(place)), ("S3", f"s3://data/{place.name}")):
+                    cache = Path(folder) / f"cache-{where}-{place.name}"
                     cache.mkdir()
                     found = [in_process(path, cache, server.environment) for _ in range(1 + repeats)]
-                    show(f"{times:3} x {rows} {kind}, {place}", found)
+                    text.append("| " + " | ".join([f"{number:,}", kind, where, *cells(found)]) + " |")
+                    print(text[-1], flush=True)
+    return text
 
 
-def show(name: str, found: list[dict[str, Any]]) -> None:
+def cells(found: list[dict[str, Any]]) -> list[str]:
     """The first of them made the survey."""
     survey, *read = found
     middle = {key: statistics.median(each[key] for each in read) for key in read[0]}
     rates = [each["rows/s"] for each in read]
-    print(
-        f"{name:30} {middle['rows/s']:8.0f} {min(rates):7.0f}-{max(rates):<7.0f} {middle['wait ms']:6.1f} ms "
-        f"{middle['wait ms, read ahead']:6.1f} ms {survey['MiB']:6.1f} MiB {middle['MiB']:6.1f} MiB",
-        flush=True,
-    )
+    return [
+        f"{middle['rows/s']:,.0f}",
+        f"{min(rates):,.0f}–{max(rates):,.0f}",
+        f"{middle['wait ms']:.1f}",
+        f"{middle['wait ms, read ahead']:.1f}",
+        f"{survey['MiB']:.1f}",
+        f"{middle['MiB']:.1f}",
+    ]
 
 
 def main() -> None:
@@ -217,10 +234,13 @@ def main() -> None:
         return print(json.dumps(measure(*sys.argv[2:4])))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100])
-    parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
-    compare(arguments.rows, arguments.times, arguments.repeats)
+    parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100, 400])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    options = parser.parse_args()
+    text = compare(options.rows, options.times, options.repeats)
+    if options.write:
+        docs_section.write("loading", text)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.data.listing import Listing
+from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.kinds import rows_of
 from rljob_worker.data.objects.spans import joined
 from rljob_worker.data.objects.store import Span, Store
 from rljob_worker.data.source import BATCH_ROWS, Places, Rows, no_column, record_of, top_of, value_of
 from rljob_worker.errors import BadData
 
-SCAN_BYTES = 8 << 20
+SCAN_BYTES = 4 << 20
 """A request of the scan."""
 
 MAX_LINE_BYTES = 64 << 20
@@ -68,19 +68,25 @@ class LineSource:
     def _lines(self) -> Iterator[_Line]:
         """All lines that are not blank."""
         for index, file in enumerate(self.files):
-            number, at, rest = 0, 0, b""
-            for start in range(0, file.size, SCAN_BYTES):
-                (block,) = self.store.read([Span(file, start, min(start + SCAN_BYTES, file.size))])
-                *lines, rest = (rest + block).split(b"\n")
-                for line in lines:
-                    number += 1
-                    if line.strip():
-                        yield index, at, number, line
-                    at += len(line) + 1
-                if len(rest) > MAX_LINE_BYTES:
-                    raise BadData(f"line {number + 1} of {file.path} is longer than {MAX_LINE_BYTES >> 20} MiB")
-            if rest.strip():
-                yield index, at, number + 1, rest
+            at = 0
+            for number, line in enumerate(self._split(file), start=1):
+                if line.strip():
+                    yield index, at, number, line
+                at += len(line) + 1
+
+    def _split(self, file: DataFile) -> Iterator[bytes]:
+        """The lines of a file; in memory is the block of a request, and no second one as a list of its lines."""
+        rest, number = b"", 1
+        for start in range(0, file.size, SCAN_BYTES):
+            (block,) = self.store.read([Span(file, start, min(start + SCAN_BYTES, file.size))])
+            begin = 0
+            while (end := block.find(b"\n", begin)) >= 0:
+                yield rest + block[begin:end]
+                rest, begin, number = b"", end + 1, number + 1
+            rest += block[begin:]
+            if len(rest) > MAX_LINE_BYTES:
+                raise BadData(f"line {number} of {file.path} is longer than {MAX_LINE_BYTES >> 20} MiB")
+        yield rest
 
     def _rows(self, lines: Sequence[_Line], is_first: bool) -> Rows:
         def where(i: int) -> str:

@@ -14,7 +14,8 @@ Ray. TransferQueue and verl take the same way in both. The systems take turns, a
 system has had `--seconds` or ten turns; from 1 GB on one system after the other, for their memory. Milliseconds are
 medians, and the 95th percentile; CPU is that of all processes of a system in put, get and copy; `MB sent` is what went
 over the loopback device. Memory is the most that each kind of process had resident, pages that it shares with others
-included: those of a writer hold the rows that were made.
+included: those of a writer hold the rows that were made. --write puts the tables into docs/benchmarks.md, in place of
+those of the same size and place alone.
 """
 
 from __future__ import annotations
@@ -201,16 +202,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all that was started is ended
     begin = time.monotonic()
     cases = [Case(size, shape == "padded", *options.ranks) for size in options.sizes for shape in options.shapes]
-    text = [f"Load {os.getloadavg()[0]:.1f} at the start; {' '.join(sys.argv[1:]) or 'no arguments'}."]
-    print(text[0])
-    for place in map(PLACES.__getitem__, options.places):
-        for case, courses in measured(options, place, cases):
-            lines = ["", f"### {place}, {case}", "", *table(courses)]
-            print("\n".join(lines), flush=True)
-            text += lines
-    print(f"\n{time.monotonic() - begin:.0f} s in all")
-    if options.write:
-        docs_section.write("data plane", text)
+    head = f"Load {os.getloadavg()[0]:.1f} at the start; {' '.join(sys.argv[1:]) or 'no arguments'}."
+    print(head)
+    for place in options.places:
+        tables: dict[int, list[str]] = {}
+        for case, courses in measured(options, PLACES[place], cases):
+            lines = [f"### {PLACES[place]}, {case}", "", *table(courses), ""]
+            print("\n".join(["", *lines]), flush=True)
+            tables.setdefault(case.megabytes, [head, ""]).extend(lines)
+            if options.write:
+                docs_section.write(f"data plane, {place}, {case.megabytes}", tables[case.megabytes][:-1])
+    print(f"{time.monotonic() - begin:.0f} s in all")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the pods of a job do in a step: wait as long as computing would take, and move rows. numpy only."""
+"""What the pods of a job do in a step: wait as long as computing would take, and move rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rljob_worker.databuffer.routes.repartition import balanced
 
 COLUMNS = {
     "response_ids": "int64",
@@ -49,9 +51,24 @@ class Load:
         return self.pod_bytes * 8 / (self.megabits * 1e6)
 
     def lengths(self, pod: int) -> NDArray[np.int64]:
-        """Tokens of a pod's rows, the same in every step; they add up to the mean."""
-        drawn = np.random.default_rng(pod).uniform(0.5, 1.5, self.rows)
-        return (drawn * self.tokens * self.rows / drawn.sum()).astype(np.int64)
+        """Tokens of a pod's rows, the same in every step; they add up to about the mean.
+
+        Were it exactly, two pods would be balanced as they are, and no row would move.
+        """
+        generator = np.random.default_rng(pod)
+        drawn = generator.uniform(0.5, 1.5, self.rows)
+        about = generator.uniform(0.95, 1.05, self.rows)
+        return (drawn * about * self.tokens * self.rows / drawn.sum()).astype(np.int64)
+
+    def most_moved_bytes(self) -> int:
+        """What the pod with most to send or to receive does: routes are a function of the lengths."""
+        lengths = np.concatenate([self.lengths(pod) for pod in range(self.pods)])
+        ids = np.arange(len(lengths))
+        homes = ids // self.rows
+        shares = balanced(ids, ids, lengths, np.zeros_like(ids), parts=self.pods)
+        moves = homes != shares
+        of_pods = (np.bincount(pods[moves], lengths[moves], self.pods) for pods in (homes, shares))
+        return int(max(each.max() for each in of_pods)) * TOKEN_BYTES
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

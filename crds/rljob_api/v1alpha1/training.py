@@ -145,8 +145,10 @@ class RolloutSpec(ApiModel):
     stop_token_ids: Items[TokenId] = Field(default=(), max_length=64)
     """Tokens that end a response like the model's own end tokens, in training and in validation. Default: none."""
 
-    max_batch_rows: int | None = Field(default=None, ge=1)
-    """Rows that one worker decodes at once. Unset: all rows it has."""
+    memory_fraction: float = Field(default=0.6, gt=0, le=0.95)
+    """The part of the memory that is free when generation begins which keys and values of the rows that are decoded at
+    once may take; other rows wait for their place. Of a CPU's memory every worker of a host has an equal share.
+    Default 0.6."""
 
     max_staleness: int = Field(default=0, ge=0)
     """How many steps the generating weights may be behind the trained ones. Default 0: every step starts

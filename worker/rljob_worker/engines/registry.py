@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rljob_api.planning.plan import EnginePlan, Plan
@@ -95,6 +96,7 @@ def _transformers(
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import end_token_ids, load_policy, model_config, random_policy
+    from rljob_worker.engines.rollout.free_memory import free_memory
     from rljob_worker.engines.rollout.transformers import TransformersRollout
 
     _refuse_unbuilt_parallelism(engine)
@@ -108,7 +110,8 @@ def _transformers(
         )
         model.requires_grad_(False)
     ends = end_token_ids(engine.path, model_config(engine.path))
-    return TransformersRollout(model, device, ends, plan.spec.rollout.max_batch_rows)
+    free = partial(free_memory, device, plan.group(engine.group).workers_per_host)
+    return TransformersRollout(model, device, ends, plan.spec.rollout.memory_fraction, free)
 
 
 def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None) -> RolloutEngine:

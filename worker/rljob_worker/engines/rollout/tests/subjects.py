@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel, Qwen3Config
 
 from rljob_worker.engines.models import load_policy, random_policy
+from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.vllm.library import load_start
@@ -63,9 +64,11 @@ def vllm_engine(path: str, max_batch_rows: int = MAX_BATCH_ROWS) -> RolloutEngin
     return load_start()(settings, path, load_policy(path, torch.float32, CPU), (END,), CPU)
 
 
-def transformers_engine(path: str, max_batch_rows: int = MAX_BATCH_ROWS) -> RolloutEngine:
-    """Ours, on the CPU."""
-    return TransformersRollout(load_policy(path, torch.float32, CPU), CPU, (END,), max_batch_rows)
+def transformers_engine(path: str) -> RolloutEngine:
+    """Ours, on the CPU, with room for eight of the longest rows."""
+    policy = load_policy(path, torch.float32, CPU)
+    room = MAX_BATCH_ROWS * POSITIONS * cache_bytes_per_token(policy.config, 4)
+    return TransformersRollout(policy, CPU, (END,), 1.0, lambda: room)
 
 
 ENGINES: dict[str, Callable[[str], RolloutEngine]] = {"Transformers": transformers_engine}

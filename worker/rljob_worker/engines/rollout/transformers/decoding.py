@@ -17,6 +17,12 @@ from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.rollout.requests import Ending
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
 from rljob_worker.engines.rollout.transformers.request import Request, sequences_of
+from rljob_worker.engines.rollout.transformers.room import (
+    first_columns,
+    least_columns,
+    next_columns,
+    rows_with_room,
+)
 from rljob_worker.engines.rollout.transformers.rows import DecodingRows
 from rljob_worker.engines.varlen_attention import PackedLayout
 
@@ -28,10 +34,14 @@ _SHRINK_SHARE = 16
 class Decoding:
     """Requests that wait, rows that decode, and those that ended and were not taken yet."""
 
-    def __init__(self, model: torch.nn.Module, end_token_ids: tuple[int, ...], max_rows: int | None) -> None:
-        self._model, self._max_rows = model, max_rows
+    def __init__(self, model: torch.nn.Module, end_token_ids: tuple[int, ...]) -> None:
+        self._model = model
         self._device: torch.device = next(model.parameters()).device
+        self.room = 0
+        """Tokens that the cache may have, rows x columns; read when rows come, and when their columns are full."""
         self._waiting: deque[Request] = deque()
+        self._longest_waiting = self._most_remaining = 0
+        """Tokens to compute and to draw; at least those of every request that waits."""
         self._rows = DecodingRows(end_token_ids)
         self._tokens = torch.empty(0, dtype=torch.int64, device=self._device)
         """[rows] the last token of each, which the next step computes."""
@@ -42,7 +52,14 @@ class Decoding:
     def is_idle(self) -> bool:
         return not self._waiting and not len(self._rows)
 
-    def submit(self, requests: Iterable[Request]) -> None:
+    @property
+    def cache_bytes(self) -> int:
+        """What the cache has reserved."""
+        return self._cache.nbytes
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Each of at most `room` tokens."""
+        self._wait(requests)
         self._waiting.extend(requests)
 
     def take_ended(self) -> list[tuple[Request, Ending]]:
@@ -59,8 +76,7 @@ class Decoding:
 
     def put_back(self) -> None:
         """What is computed holds no more: rows wait again, with the tokens they have, before all others."""
-        going = np.flatnonzero(~self._rows.finished).tolist()
-        self._waiting.extendleft(self._rows.request(row) for row in reversed(going))
+        self._put_back(np.flatnonzero(~self._rows.finished))
         self._clear_rows()
 
     def drop_cache(self) -> None:
@@ -81,20 +97,28 @@ class Decoding:
 
     def _worth_admitting(self) -> int:
         """How many of those that wait to admit now: all that there is room for, once it is a quarter of all room."""
-        row_limit = self._row_limit
+        if not self._waiting:
+            return 0
+        row_limit = self._row_limit(self._columns_with_new())
         room = row_limit - len(self._rows)
-        return room if self._waiting and room >= min(len(self._waiting), max(1, row_limit // 4)) else 0
+        return room if room >= min(len(self._waiting), max(1, row_limit // 4)) else 0
 
-    @property
-    def _row_limit(self) -> int:
-        return min(len(self._rows) + len(self._waiting), self._max_rows or len(self._rows) + len(self._waiting))
+    def _row_limit(self, columns: int) -> int:
+        """Rows that may decode at once, with so many columns."""
+        return rows_with_room(len(self._rows) + len(self._waiting), self.room, columns)
+
+    def _columns_with_new(self) -> int:
+        """Columns that are needed once rows are admitted."""
+        if not len(self._rows):
+            return min(first_columns(self._longest_waiting, self._most_remaining), self.room)
+        return max(self._cache.columns, self._longest_waiting + 1)
 
     def _admit(self, num_rows: int, version: int) -> None:
         """Prefill the first requests that wait, and draw the next token of each."""
-        new = [self._waiting[at] for at in range(min(num_rows, len(self._waiting)))]
-        self._make_room_for(new)
-        for _ in new:
-            self._waiting.popleft()
+        self._make_room(num_rows)
+        new = [self._waiting.popleft() for _ in range(num_rows)]
+        if not self._waiting:
+            self._longest_waiting = self._most_remaining = 0
         sequences, sequence_of = sequences_of(new)
         for chunk in micro_batches(sequences.lengths, _PREFILL_TOKENS):
             first, last = np.searchsorted(sequence_of, (chunk[0], chunk[-1] + 1)).tolist()
@@ -103,16 +127,18 @@ class Decoding:
             self._rows.append(new[first:last])
             self._draw(before, logits, version)
 
-    def _make_room_for(self, new: Sequence[Request]) -> None:
+    def _make_room(self, num_rows: int) -> None:
+        """Memory for so many more rows, and for those that will follow them."""
+        cache, columns = self._cache, self._columns_with_new()
         if not len(self._rows):
-            longest = max(request.num_tokens for request in self._waiting)
-            remaining = max(request.remaining for request in self._waiting)
-            self._cache.restart(self._row_limit, longest, longest + remaining)
+            if cache.rows * cache.columns > self.room:
+                self.drop_cache()
+            self._cache.restart(self._row_limit(columns), self._longest_waiting, columns)
             return
-        longest = max(request.num_tokens for request in new)
-        if longest > self._cache.column:
-            self._cache.shift(self._cache.column - longest)
-        self._cache.reserve(len(self._rows) + len(new), longest)
+        if len(self._rows) + num_rows > cache.rows or columns > cache.columns:
+            cache.resize(self._row_limit(columns), columns)
+        if self._longest_waiting > cache.column:
+            cache.shift(cache.column - self._longest_waiting)
 
     def _prefill(self, sequences: Column, sequence_of: Indices) -> torch.Tensor:
         """Forward packed sequences, add a row of the cache for each of `sequence_of`; its next-token logits [rows,
@@ -135,9 +161,9 @@ class Decoding:
     # ---- one more token
 
     def _step(self, version: int) -> None:
+        if self._cache.is_full:
+            self._make_column()
         cache, finished = self._cache, self._rows.finished
-        if cache.is_full:
-            cache.make_column(self._row_limit if self._waiting else len(self._rows), self._rows.remaining)
         # a finished row goes nowhere: it must not run out of the model's positions
         positions = torch.from_numpy(np.where(finished, 0, cache.lengths)).to(self._device)
         out = self._model(
@@ -150,6 +176,22 @@ class Decoding:
         cache.advance()
         self._draw(0, out.logits[:, -1], version)
 
+    def _make_column(self) -> None:
+        """A column for the next token: where others are free, theirs; else of more memory. Rows for which there is
+        not enough wait again, those with the fewest tokens first: they are computed anew the soonest."""
+        cache, remaining = self._cache, self._rows.remaining
+        if cache.first * 4 >= cache.columns:
+            cache.shift(cache.first)
+            return
+        num_stay = rows_with_room(len(self._rows), self.room, least_columns(cache.column - cache.first, remaining))
+        if num_stay < len(self._rows):
+            self._put_back(np.sort(np.argsort(-cache.lengths, kind="stable")[num_stay:]))
+        columns = next_columns(cache.columns, cache.column, remaining)
+        if len(self._rows) * columns > self.room:
+            cache.shift(cache.first)
+            columns = min(columns, self.room // len(self._rows))
+        cache.resize(self._row_limit(columns) if self._waiting else len(self._rows), columns)
+
     def _draw(self, first: int, logits: torch.Tensor, version: int) -> None:
         """The next token of all rows from `first` on."""
         tokens, ended = self._rows.draw(first, logits, version)
@@ -161,19 +203,35 @@ class Decoding:
     def _end(self, rows: Iterable[int]) -> None:
         self._ended += [(self._rows.request(row), self._rows.ending(row)) for row in rows]
 
+    def _put_back(self, rows: Indices) -> None:
+        """These rows wait again, with the tokens they have, before all others."""
+        requests = [self._rows.request(row) for row in rows.tolist()]
+        self._wait(requests)
+        self._waiting.extendleft(reversed(requests))
+        self._leave_out(np.isin(np.arange(len(self._rows)), rows))
+
+    def _wait(self, requests: Sequence[Request]) -> None:
+        self._longest_waiting = max([self._longest_waiting, *(request.num_tokens for request in requests)])
+        self._most_remaining = max([self._most_remaining, *(request.remaining for request in requests)])
+
     def _retire(self) -> None:
         """Drop finished rows: at once where others want their place, otherwise once they are worth the move."""
         finished = self._rows.finished
         num_finished = int(finished.sum())
         is_wanted = len(self._waiting) > 0 or self._cache.is_full
-        if num_finished == len(self._rows):
+        if num_finished and (is_wanted or num_finished * _SHRINK_SHARE >= len(self._rows)):
+            self._leave_out(finished)
+
+    def _leave_out(self, leaving: np.ndarray) -> None:
+        """Go on without the rows that are leaving, bool [rows]."""
+        if leaving.all():
             self._clear_rows()
-        elif num_finished and (is_wanted or num_finished * _SHRINK_SHARE >= len(self._rows)):
-            survivors = Survivors.of(finished)
-            order = survivors.order()
-            self._cache.keep(survivors)
-            self._rows.keep(order)
-            self._tokens = self._tokens[torch.from_numpy(order).to(self._device)]
+            return
+        survivors = Survivors.of(leaving)
+        order = survivors.order()
+        self._cache.keep(survivors)
+        self._rows.keep(order)
+        self._tokens = self._tokens[torch.from_numpy(order).to(self._device)]
 
     def _clear_rows(self) -> None:
         self._rows.clear()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 
 import torch
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import copy_policy
+from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
+from rljob_worker.engines.rollout.free_memory import free_memory
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Requests
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
-from rljob_worker.engines.rollout.transformers.request import ended, requests_of
+from rljob_worker.engines.rollout.transformers.request import Request, ended, requests_of
 from rljob_worker.errors import InvalidJob
 
 
@@ -23,17 +27,29 @@ class TransformersRollout:
         model: torch.nn.Module,
         device: torch.device,
         end_token_ids: tuple[int, ...],
-        max_batch_rows: int | None = None,
+        memory_fraction: float = 0.6,
+        free_bytes: Callable[[], int] | None = None,
     ) -> None:
+        """free_bytes: what is free of the device's memory, of which the cache may take the fraction."""
         self.model = model.eval().to(device)
         self.version = 0
-        self._decoding = Decoding(self.model, end_token_ids, max_batch_rows)
+        self._free_bytes = free_bytes or partial(free_memory, device)
+        self._room = CacheRoom(0, memory_fraction, cache_bytes_per_token(model.config, model.dtype.itemsize))
+        self._decoding = Decoding(self.model, end_token_ids)
         self._num_positions: int | None = getattr(model.config, "max_position_embeddings", None)
         self._is_whole = True
 
+    @property
+    def cache_bytes(self) -> int:
+        """What the cache has of the device's memory now."""
+        return self._decoding.cache_bytes
+
     def submit(self, requests: Requests) -> None:
         require_positions(requests, self._num_positions)
-        self._decoding.submit(requests_of(requests))
+        if len(requests):
+            found = list(requests_of(requests))
+            self._require_room(max(found, key=lambda request: request.longest))
+            self._decoding.submit(found)
 
     def advance(self) -> Ended:
         assert self._is_whole, f"the policy after version {self.version} has not come whole"
@@ -63,6 +79,13 @@ class TransformersRollout:
 
     def close(self) -> None:
         """Nothing was started."""
+
+    def _require_room(self, longest: Request) -> None:
+        """For the longest of new requests. What is free is looked at when nothing runs."""
+        if self._decoding.is_idle:
+            self._room = replace(self._room, free_bytes=self._free_bytes() + self._decoding.cache_bytes)
+            self._decoding.room = self._room.tokens
+        self._room.require_row(longest.row_id, longest.longest)
 
 
 def require_positions(requests: Requests, num_positions: int | None) -> None:

@@ -24,9 +24,6 @@ from transformers.cache_utils import Cache
 from rljob_worker.batch import Indices
 from rljob_worker.engines.varlen_attention import Formula, softmax
 
-_FIRST_COLUMNS = 256
-"""Columns reserved for responses at first; the number doubles when they are full."""
-
 
 class PromptCapture(Cache):
     """Stands in for a cache during the prefill: lets packed keys and values through and remembers them."""
@@ -73,7 +70,7 @@ class Survivors:
 class DecodeCache(Cache):
     """A time-aligned cache, which is also the attention layout of a decoding step.
 
-    It reserves columns as they are needed: most responses end long before the longest that is allowed.
+    Columns are reserved as they are needed (`Decoding`): most responses end long before the longest that is allowed.
     """
 
     is_compileable = False
@@ -93,7 +90,27 @@ class DecodeCache(Cache):
     @property
     def is_full(self) -> bool:
         """Whether the next token has no column."""
-        return self.column >= self._reserved(2)
+        return self.column >= self.columns
+
+    @property
+    def rows(self) -> int:
+        """Rows of the reserved memory."""
+        return self._reserved(0)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the reserved memory."""
+        return self._reserved(2)
+
+    @property
+    def first(self) -> int:
+        """The first column that a row needs."""
+        return self._first
+
+    @property
+    def nbytes(self) -> int:
+        """Of the reserved memory."""
+        return sum(buffer.nbytes for pair in self._buffers.values() for buffer in pair)
 
     @property
     def lengths(self) -> Indices:
@@ -101,12 +118,12 @@ class DecodeCache(Cache):
         return self.column - self.starts[: self.num_rows]
 
     def restart(self, rows: int, column: int, columns: int) -> None:
-        """Forget all rows and write next at `column`, at least the length of every sequence to come. Up to `rows` are
-        expected, up to column `columns`; reserved memory that is large enough stays."""
+        """Forget all rows and write next at `column`, at least the length of every sequence to come. `rows` and
+        `columns` are what to reserve; reserved memory that has so many rows, and that column, stays."""
         self.num_rows = self._first = 0
         self.column = column
-        self._first_shape = (rows, min(columns, column + _FIRST_COLUMNS))
-        if self._reserved(0) < rows or self._reserved(2) < column:
+        self._first_shape = (rows, columns)
+        if self.rows < rows or self.columns < column:
             self._buffers.clear()
 
     def admit(self, prompts: PromptCapture, prompt_of_row: Indices, starts: Indices, lengths: Indices) -> None:
@@ -127,26 +144,22 @@ class DecodeCache(Cache):
         self.num_rows = rows.stop
         self._rows_changed()
 
-    def make_column(self, rows: int, remaining: int) -> None:
-        """See to it that the next token has a column, of at most `remaining` that are still to come: by shifting out
-        those that no row needs where that makes room for a while, otherwise with more memory, for `rows` rows."""
-        reserved = self._reserved(2)
-        if self._first * 4 >= reserved:
-            self.shift(self._first)
-        else:
-            self._resize(rows, min(2 * reserved, self.column + remaining))
-
-    def reserve(self, rows: int, columns: int) -> None:
-        """See to it that there is memory for so many rows and columns."""
-        reserved = self._reserved(0), self._reserved(2)
-        if rows > reserved[0] or columns > reserved[1]:
-            self._resize(max(rows, reserved[0]), max(columns, reserved[1]))
+    def resize(self, rows: int, columns: int) -> None:
+        """Other memory, with what rows have: layer by layer, so that little is there twice."""
+        if (rows, columns) == (self.rows, self.columns):
+            return
+        used = slice(self._first, self.column)
+        for layer, pair in self._buffers.items():
+            resized = [buffer.new_zeros(rows, buffer.shape[1], columns, buffer.shape[3]) for buffer in pair]
+            for new, old in zip(resized, pair, strict=True):
+                new[: self.num_rows, :, used] = old[: self.num_rows, :, used]
+            self._buffers[layer] = (resized[0], resized[1])
+        self._rows_changed()
 
     def shift(self, by: int) -> None:
         """Move all rows `by` columns to the left, over columns that none of them needs; to the right where it is
-        negative."""
+        negative, for which there must be memory."""
         assert by <= self._first, "columns that rows need cannot be shifted out"
-        self.reserve(self.num_rows, self.column - by)
         source, target = slice(self._first, self.column), slice(self._first - by, self.column - by)
         for pair in self._buffers.values():
             for buffer in pair:
@@ -209,16 +222,6 @@ class DecodeCache(Cache):
             keys, values = (x.new_zeros(rows, x.shape[1], columns, x.shape[3]) for x in like)
             self._buffers[layer] = (keys, values)
         return self._buffers[layer]
-
-    def _resize(self, rows: int, columns: int) -> None:
-        """Other buffers, with what rows have: layer by layer, so that little is there twice."""
-        used = slice(self._first, self.column)
-        for layer, pair in self._buffers.items():
-            resized = [buffer.new_zeros(rows, buffer.shape[1], columns, buffer.shape[3]) for buffer in pair]
-            for new, old in zip(resized, pair, strict=True):
-                new[: self.num_rows, :, used] = old[: self.num_rows, :, used]
-            self._buffers[layer] = (resized[0], resized[1])
-        self._rows_changed()
 
     def _reserved(self, dim: int) -> int:
         """Rows (0) or columns (2) of the buffers."""

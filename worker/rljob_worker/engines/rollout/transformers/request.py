@@ -43,6 +43,11 @@ class Request:
         return len(self.prompt) + len(self.drawn)
 
     @property
+    def longest(self) -> int:
+        """Tokens of the prompt and the longest response."""
+        return len(self.prompt) + self.max_tokens
+
+    @property
     def remaining(self) -> int:
         """Tokens that may still be drawn."""
         return self.max_tokens - len(self.drawn)

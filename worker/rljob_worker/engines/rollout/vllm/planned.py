@@ -6,7 +6,7 @@ from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
 
 _MOST_ROWS = 256
-"""Rows at once where the job does not say: more gain little, and the logits of each are a whole vocabulary."""
+"""Rows at once: more gain little, and the logits of each are a whole vocabulary."""
 _DTYPES = {"Float32": "float32", "BFloat16": "bfloat16"}
 
 
@@ -16,8 +16,9 @@ def settings_of(plan: Plan, engine: EnginePlan) -> VLLMSettings:
     rollout, options = spec.rollout, spec.rollout.engine_options
     rows = -(-spec.num_rows // engine.mesh.dp)
     return VLLMSettings(
-        dtype=_DTYPES[spec.training.precision],
-        max_batch_rows=rollout.max_batch_rows or min(rows, _MOST_ROWS),
+        dtype=_DTYPES[plan.precision],
+        max_batch_rows=min(rows, _MOST_ROWS),
+        memory_fraction=rollout.memory_fraction,
         longest_row=rollout.max_sequence_tokens or spec.data.max_prompt_tokens + rollout.max_response_tokens,
         workers_per_host=plan.group(engine.group).workers_per_host,
         block_size=options.block_size,

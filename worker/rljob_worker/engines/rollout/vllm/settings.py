@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.errors import InvalidJob
 
 _CPU_BLOCK = 32
@@ -69,20 +70,6 @@ def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool, is_dist
             "prompt_lookup_max": 4,
         }
     return found
-
-
-def cache_bytes_per_token(config: PretrainedConfig, itemsize: int) -> int:
-    """Keys and values of all layers: 2 x layers x heads x head_dim x itemsize.
-
-    Qwen3-8B in bfloat16: 2 x 36 x 8 x 128 x 2 = 147,456.
-    """
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * head_dim(config) * itemsize
-
-
-def head_dim(config: PretrainedConfig) -> int:
-    """Width of one attention head."""
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def cpu_cache_bytes(settings: VLLMSettings, config: PretrainedConfig, itemsize: int, free_bytes: int) -> int:

@@ -12,13 +12,13 @@ from vllm.model_executor.models.registry import ModelRegistry
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from rljob_worker.engines.rollout.cache_bytes import head_dim
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import (
     VLLMSettings,
     cpu_cache_bytes,
     engine_arguments,
-    head_dim,
     require_block_size,
 )
 from rljob_worker.engines.rollout.vllm.surroundings import kept_surroundings

@@ -26,8 +26,9 @@ SAMPLING = Sampling(temperature=0.9, seed=5)
 MAX_TOKENS = 16
 
 
-def rollout(path: str, dtype: torch.dtype = torch.float64, max_batch_rows: int | None = None) -> TransformersRollout:
-    return TransformersRollout(random_policy(path, dtype, 0), CPU, (END,), max_batch_rows)
+def rollout(path: str, dtype: torch.dtype = torch.float64, room: int = 10**6) -> TransformersRollout:
+    """room: tokens in the cache; two layers of two heads of 8 numbers each, twice."""
+    return TransformersRollout(random_policy(path, dtype, 0), CPU, (END,), 1.0, lambda: room * 64 * dtype.itemsize)
 
 
 def some_prompts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
@@ -86,14 +87,14 @@ def test_every_row_is_what_decoding_it_alone_gives(tmp_path: Path, kind: str, te
     assert responses.truncated.tolist() == [END not in row for row in expected]
 
 
-@pytest.mark.parametrize("max_batch_rows", [1, 3, 7])
-def test_how_many_rows_decode_at_once_changes_nothing(tmp_path: Path, max_batch_rows: int) -> None:
+@pytest.mark.parametrize("room", [49, 120, 333])
+def test_how_many_rows_decode_at_once_changes_nothing(tmp_path: Path, room: int) -> None:
     path = write_config(tmp_path)
     prompts, row_ids = some_prompts([7, 1, 9, 4, 4]), np.arange(20)
     sampling = Sampling(seed=1)
     whole = generate(rollout(path), prompts, sampling, row_ids, 4, 40)
     assert not whole.truncated.all() and whole.truncated.any()
-    bounded = rollout(path, max_batch_rows=max_batch_rows)
+    bounded = rollout(path, room=room)
     assert_same(generate(bounded, prompts, sampling, row_ids, 4, 40), whole)
     part = generate(bounded, prompts[2:4], sampling, row_ids[8:16], 4, 40)
     assert [row.tolist() for row in part.response_ids.to_list()] == [

@@ -57,43 +57,40 @@ def test_prompts_end_where_responses_begin() -> None:
 
 
 def test_columns_are_reserved_as_they_are_needed_and_keep_what_they_hold() -> None:
-    cache = with_two_prompts(columns=600)
+    cache = with_two_prompts(columns=200)
     for step in range(2, 258):
         if cache.is_full:
-            cache.make_column(3, 600)
+            cache.resize(3, 2 * cache.columns)
         keys = keys_after(cache, float(step))
     cache.keep(Survivors.of(np.array([True, False, False])))
-    assert cache.is_full
-    cache.make_column(2, 600)
+    cache.resize(2, 300)
     assert keys_after(cache, 258.0) == [[3, 3, *map(float, range(2, 259))], [1, 2, *map(float, range(2, 259))]]
     assert len(keys) == 3
 
 
-def test_a_full_cache_shifts_out_what_no_row_needs_where_that_makes_room() -> None:
+def test_columns_that_no_row_needs_are_shifted_out() -> None:
     cache = with_two_prompts(columns=4)
     keys_after(cache, 5.0)
     cache.keep(Survivors.of(np.array([True, True, False])))
     keys_after(cache, 6.0)
-    assert cache.is_full
-    cache.make_column(1, 9)  # one of four columns is not needed
+    assert cache.is_full and cache.first == 1
+    cache.shift(1)
     assert cache.column == 3 and not cache.is_full
     assert keys_after(cache, 7.0) == [[3, 5, 6, 7]]
-    assert cache.is_full
-    cache.make_column(1, 2)  # all are: two more that are to come at most
-    assert keys_after(cache, 8.0) == [[3, 5, 6, 7, 8]] and not cache.is_full
-    keys_after(cache, 9.0)
-    assert cache.is_full
+    cache.resize(1, 6)
+    assert cache.nbytes == 2 * 6 * 4  # keys and values of one layer in float32
+    assert keys_after(cache, 8.0) == [[3, 5, 6, 7, 8]]
 
 
 def test_rows_move_to_the_right_for_a_longer_prompt() -> None:
     cache = with_two_prompts(columns=3)
     keys_after(cache, 5.0)
+    cache.resize(4, 8)
     cache.shift(-4)
     assert cache.lengths.tolist() == [3, 3, 2]
     longer = PromptCapture()
     packed = torch.arange(10.0, 17.0).view(1, 1, 7, 1)
     longer.update(packed, packed, 0)
-    cache.reserve(4, 8)
     cache.admit(longer, np.array([0]), np.array([0]), np.array([7]))
     keys = keys_after(cache, 6.0)
     assert [row[-length:] for row, length in zip(keys, (4, 4, 3, 8), strict=True)] == [

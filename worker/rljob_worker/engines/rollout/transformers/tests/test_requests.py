@@ -27,10 +27,11 @@ ROWS = 12
 PROMPTS = [np.random.default_rng(length).integers(2, VOCABULARY, length) for length in (3, 9, 1, 60)]
 
 
-def engine_of(max_batch_rows: int | None = None, seed: int = 0) -> TransformersRollout:
+def engine_of(room: int = 10**6, seed: int = 0) -> TransformersRollout:
+    """room: tokens in the cache; two layers of two heads of 8 numbers of 8 bytes, twice."""
     with tempfile.TemporaryDirectory() as directory:
         policy = random_policy(write_config(Path(directory)), torch.float64, seed)
-    return TransformersRollout(policy, CPU, (END,), max_batch_rows)
+    return TransformersRollout(policy, CPU, (END,), 1.0, lambda: room * 512)
 
 
 def asked(rows: Sequence[int], sampling: Sampling = SAMPLING, turn: int = 0) -> Requests:
@@ -84,14 +85,14 @@ def one_by_one() -> dict[int, tuple[list[int], list[float], int]]:
             lambda cuts: [part.tolist() for part in np.split(np.array(rows), sorted(cuts))]
         )
     ),
-    max_batch_rows=st.sampled_from([None, 1, 2, 5]),
+    room=st.sampled_from([84, 100, 200, 400, 10**6]),
     aborted=st.sets(st.integers(0, ROWS - 1), max_size=4),
     reloads=st.booleans(),
 )
 def test_a_row_gets_the_same_whatever_runs_beside_it(
-    waves: list[list[int]], max_batch_rows: int | None, aborted: set[int], reloads: bool
+    waves: list[list[int]], room: int, aborted: set[int], reloads: bool
 ) -> None:
-    engine, parts = engine_of(max_batch_rows), []
+    engine, parts = engine_of(room), []
     same = [(name, tensor.clone()) for name, tensor in engine.model.named_parameters()]
     for wave in waves:
         engine.submit(asked(wave))
@@ -119,7 +120,7 @@ def test_rows_are_handed_out_as_soon_as_they_end() -> None:
 
 
 def test_aborted_requests_give_what_they_have_and_unknown_rows_nothing() -> None:
-    engine = engine_of(max_batch_rows=3)
+    engine = engine_of(room=300)
     engine.submit(asked(range(ROWS)))
     shortest = engine.advance()
     ended = as_rows(engine.abort(np.array([2, 11, 99])))
@@ -223,3 +224,19 @@ def test_logits_that_are_not_finite_name_the_row_and_the_version() -> None:
     engine.load_weights(broken, version=3)
     with pytest.raises(BadData, match="row 5: the logits of policy version 3 are not finite after 0 tokens"):
         engine.advance()
+
+
+def test_a_row_that_the_cache_has_no_room_for_is_refused_with_the_numbers() -> None:
+    engine = engine_of(room=83)
+    with pytest.raises(InvalidJob, match="memoryFraction 1.0: of 0.00 GiB .* row 11 of up to 84 tokens needs"):
+        engine.submit(asked([0, 11]))
+    engine.submit(asked([0, 10]))
+
+
+def test_the_cache_never_has_more_than_its_room() -> None:
+    for room in (84, 150, 300):
+        engine, most = engine_of(room), []
+        engine.model.register_forward_hook(lambda *_, held=most, of=engine: held.append(of.cache_bytes))
+        engine.submit(asked(range(ROWS)))
+        assert all_of(engine) == one_by_one()
+        assert 0 < max(most) <= room * 512

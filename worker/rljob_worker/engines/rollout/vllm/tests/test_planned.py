@@ -32,8 +32,8 @@ def test_rows_of_a_worker_run_together() -> None:
     assert found.dtype == "float32" and found.workers_per_host == 2
 
 
-def test_fewer_rows_at_once_where_the_job_says_so() -> None:
-    assert settings(maxBatchRows=3).max_batch_rows == 3
+def test_the_jobs_part_of_the_memory_is_the_librarys() -> None:
+    assert settings(memoryFraction=0.25).memory_fraction == 0.25
 
 
 def test_options_that_are_not_given_are_what_their_docs_say() -> None:

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 from transformers import LlamaConfig, Qwen3Config
 
+from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token, head_dim
 from rljob_worker.engines.rollout.vllm.settings import (
     VLLMSettings,
-    cache_bytes_per_token,
     cpu_cache_bytes,
     engine_arguments,
-    head_dim,
     require_block_size,
 )
 from rljob_worker.errors import InvalidJob

@@ -1,0 +1,59 @@
+"""What the cache takes and what it may take, by hand and against a cache that was filled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3Config
+
+from rljob_worker.engines.models import random_policy
+from rljob_worker.engines.models.families import FAMILIES
+from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
+from rljob_worker.engines.rollout.free_memory import container_free, free_memory, host_free
+from rljob_worker.engines.rollout.generate import generate
+from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.transformers import TransformersRollout
+from rljob_worker.engines.tests.builders import write_config
+from rljob_worker.errors import InvalidJob
+
+CPU = torch.device("cpu")
+GIB = 2**30
+
+
+def test_a_token_of_qwen3_8b() -> None:
+    config = Qwen3Config(num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128)
+    assert cache_bytes_per_token(config, 2) == 147_456
+    # 0.6 of 40 GiB is 25,769,803,776 bytes
+    assert CacheRoom(40 * GIB, 0.6, 147_456).tokens == 174_762
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
+def test_a_filled_cache_is_as_large_as_was_said(tmp_path: Path, kind: str) -> None:
+    policy = random_policy(write_config(tmp_path, kind), torch.float32, 0)
+    engine = TransformersRollout(policy, CPU, ())
+    generate(engine, [np.array([5, 6, 7])], Sampling(), np.arange(4), 4, 10)
+    # four rows of 3 and 10 tokens
+    assert engine.cache_bytes == 4 * 13 * cache_bytes_per_token(policy.config, 4)
+
+
+def test_no_room_for_one_row_is_said_with_the_numbers() -> None:
+    room = CacheRoom(2 * GIB, 0.5, 1 << 20)  # 1024 tokens of 1 MiB
+    room.require_row(3, 1024)
+    with pytest.raises(InvalidJob, match="memoryFraction 0.5: of 2.00 GiB .* gets 1.00 .* row 3 .* 1536 .* 1.50"):
+        room.require_row(3, 1536)
+
+
+def test_what_is_free_of_a_host_and_of_a_container(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       1000 kB\nMemAvailable:    600 kB\n")
+    assert host_free(meminfo) == 600 * 1024
+    assert container_free(tmp_path) == []
+    for name, text in (("max", "1000\n"), ("current", "700\n"), ("stat", "anon 500\ninactive_file 150\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert container_free(tmp_path) == [450]
+    (tmp_path / "memory.max").write_text("max\n")
+    assert container_free(tmp_path) == []
+    assert free_memory(CPU, 4) < host_free() / 2

@@ -15,7 +15,7 @@ COPY dockerfiles/cpu-overrides.txt ./
 RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; \
     if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \
     /tools/bin/uv pip compile --quiet --no-header --no-annotate --constraint constraints.txt --extra worker \
-        --extra objectstore --override cpu-overrides.txt pyproject.toml --output-file /tools/requirements.txt; \
+        --extra adapters --extra objectstore --override cpu-overrides.txt pyproject.toml --output-file /tools/requirements.txt; \
     grep '^nvidia-cuda-runtime==' constraints.txt >> /tools/requirements.txt
 FROM pins AS wheel
 COPY README.md LICENSE ./

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.v1alpha1 import Balance, Precision, RLJobSpec
+from rljob_api.v1alpha1 import AdapterSpec, Balance, Precision, RLJobSpec
 from rljob_api.vocabulary.model import ApiModel, Items
 
 SCHEMA_VERSION = 1
@@ -54,6 +54,10 @@ class EnginePlan(ApiModel):
     mesh: Mesh
     trainable: bool
     """Whether a stage updates the model, so that the engine needs an optimizer."""
+    adapter: AdapterSpec | None = None
+    """What of the model is trained, where that is not all of it."""
+    base_of: str | None = None
+    """The engine whose model this is without the adapter: it has no weights of its own."""
 
 
 class StagePlan(ApiModel):

@@ -75,17 +75,38 @@ class _Planner:
     def _engine(self, key: EngineKey) -> EnginePlan:
         model, group, kind = key
         trained = model in self.resolution.trained_models
+        source = self.spec.source_of(model)
+        trainable = trained and kind == "Train"
         return EnginePlan(
             name=self._engine_name(key, trained),
             kind=kind,
             library=self.spec.rollout.engine if kind == "Rollout" else self.spec.training.engine,
             model=model,
-            path=self.spec.source_of(model).path,
-            initialise=self.spec.source_of(model).initialise,
+            path=source.path,
+            initialise=source.initialise,
             group=group,
             mesh=mesh_of(self.spec, group, kind),
-            trainable=trained and kind == "Train",
+            trainable=trainable,
+            adapter=source.adapter if trainable else None,
+            base_of=None if trained else self._adapted_engine(model, group),
         )
+
+    def _adapted_engine(self, base: str, group: str) -> str | None:
+        """The engine in this group that trains an adapter on the policy `base`."""
+        stages = [stage for stage in self.resolution.stages.values() if self.group_of[stage.name] == group]
+        if any(stage.spec.run == "Values" and base in stage.models for stage in stages):
+            return None  # a critic has a head of its own
+        for stage in stages:
+            if stage.spec.run == "UpdatePolicy":
+                (model,) = stage.models
+                if self.spec.source_of(model).adapter and self._is_same(model, base):
+                    return self._engine_name((model, group, "Train"), trained=True)
+        return None
+
+    def _is_same(self, model: str, other: str) -> bool:
+        """Whether both begin as the same weights."""
+        one, two = self.spec.source_of(model), self.spec.source_of(other)
+        return (one.path, one.initialise) == (two.path, two.initialise)
 
     def _engine_name(self, key: EngineKey, trained: bool) -> str:
         """`rollout/MODEL`, `train/MODEL`, or MODEL alone when nobody trains it; @GROUP where it has several homes."""

@@ -12,7 +12,7 @@ from rljob_api.v1alpha1.algorithm import (
     SamplingSpec,
 )
 from rljob_api.v1alpha1.dag import Balance, DagSpec, StageSpec
-from rljob_api.v1alpha1.data import DatasetSpec, DataSpec, ModelSpec, RewardSpec
+from rljob_api.v1alpha1.data import AdapterSpec, DatasetSpec, DataSpec, ModelSpec, RewardSpec
 from rljob_api.v1alpha1.infrastructure import (
     AcceleratorSpec,
     CodeSpec,
@@ -54,6 +54,7 @@ from rljob_api.v1alpha1.training import (
 )
 
 __all__ = [
+    "AdapterSpec",
     "AcceleratorSpec",
     "AdvantageSpec",
     "AlgorithmSpec",

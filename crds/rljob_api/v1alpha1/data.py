@@ -14,6 +14,23 @@ Name = Annotated[str, Field(pattern=NAME, json_schema_extra={"maxLength": 32})]
 """The form of names of models, rewards and stages.  The length repeats the pattern for rules that look for a bound."""
 
 
+class AdapterSpec(ApiModel):
+    """LoRA: small matrices beside linear layers of a model. Only they are trained; the model stays as it is."""
+
+    rank: int = Field(ge=1)
+    """Rows of the smaller of the two matrices beside a layer."""
+
+    alpha: float | None = Field(default=None, gt=0)
+    """What the matrices give is multiplied by alpha / rank. Unset: twice the rank."""
+
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of inputs that the adapter does not see. Default 0.0, and nothing else is built: with dropout the
+    log-probabilities of an update would be those of another policy than the one that made the rows."""
+
+    targets: Items[Annotated[str, Field(min_length=1)]] = Field(default=(), max_length=64)
+    """Names of linear layers, such as `q_proj` or `self_attn.q_proj`, in every decoder layer. Empty: all there are."""
+
+
 class ModelSpec(ApiModel):
     """A named set of weights."""
 
@@ -33,6 +50,11 @@ class ModelSpec(ApiModel):
     chat_template: dict[str, Any] = Field(default_factory=dict)
     """Arguments for the chat template of `actor`, such as `{enable_thinking: false}`; names that the template reads.
     Default: none."""
+
+    adapter: AdapterSpec | None = None
+    """Train a LoRA adapter in place of the model. Another model of the same path that nobody trains, such as the
+    reference, then is this one with its adapter off, and needs no memory. A critic that is not listed has an adapter of
+    its own as the actor's. Needs `pip install 'rljob[adapters]'`. Unset: all weights are trained."""
 
 
 class DatasetSpec(ApiModel):

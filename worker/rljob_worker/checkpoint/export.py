@@ -1,4 +1,5 @@
-"""`python -m rljob_worker.checkpoint.export RUN OUT --step N`: a checkpoint's policy as a Hugging Face directory."""
+"""`python -m rljob_worker.checkpoint.export RUN OUT --step N`: a checkpoint's policy as a Hugging Face directory, or
+its adapter as one that peft loads."""
 
 from __future__ import annotations
 
@@ -18,28 +19,43 @@ from rljob_worker.runtime.environment import read_plan
 GENERATION_CONFIG = "generation_config.json"
 
 
-def export(run_dir: Path, out: Path, step: int) -> None:
-    """Write model, configuration and tokenizer of the actor at `step`, whatever number of ranks wrote the checkpoint.
+def export(run_dir: Path, out: Path, step: int, *, merged: bool) -> None:
+    """Write what the actor was at `step`, whatever number of ranks wrote the checkpoint: its model, configuration and
+    tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
 
     Raises InvalidJob for a step without checkpoint, StorageError when it is damaged or `out` cannot be written.
     """
+    plan = read_plan(run_dir / "plan.json")
+    engine = actor_engine(plan)
+    if merged and engine.adapter is None:
+        raise InvalidJob(f"--merged: {run_dir} trains no adapter; its whole model is exported without the option")
+    folder = checkpoint_of(run_dir, step).path / "engines" / engine_folder(engine.name)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if engine.adapter is None or merged:
+            export_model(plan, engine, folder, out)
+        else:
+            from rljob_worker.engines.fsdp.adapter_files import export_adapter
+
+            export_adapter(folder, out)
+        copy_tokenizer(engine.path, out)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def export_model(plan: Plan, engine_plan: EnginePlan, checkpoint: Path, out: Path) -> None:
+    """Weights, with an adapter merged into them, and configuration."""
     import torch
 
     from rljob_worker.engines.registry import build_train_engine
 
-    plan = read_plan(run_dir / "plan.json")
-    checkpoint = checkpoint_of(run_dir, step)
-    engine_plan = actor_engine(plan)
     frozen = engine_plan.model_copy(update={"trainable": False})  # without an optimizer, in the precision of the job
     engine = build_train_engine(plan, frozen, torch.device("cpu"), is_loaded_next=True)
-    engine.load(checkpoint.path / "engines" / engine_folder(engine_plan.name), weights_only=True)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        engine.export(out)
-        copy_generation_config(engine_plan.path, out)
-        copy_tokenizer(engine_plan.path, out)
-    except OSError as error:
-        raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
+    engine.load(checkpoint, weights_only=True)
+    engine.export(out)
+    copy_generation_config(engine_plan.path, out)
 
 
 def checkpoint_of(run_dir: Path, step: int) -> Committed:
@@ -78,10 +94,11 @@ def main() -> int:
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--step", type=int, required=True)
+    parser.add_argument("--merged", action="store_true")
     options = parser.parse_args()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        export(options.run, options.out, options.step)
+        export(options.run, options.out, options.step, merged=options.merged)
     except RLJobError as error:
         print(f"rljob: {error}", file=sys.stderr)
         return int(error.exit_code)

@@ -76,12 +76,13 @@ def status(run: str | None, as_json: bool, runs_dir: Path) -> int:
 @click.argument("run")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--step", type=click.IntRange(min=0), help="The checkpoint to take.  [default: the newest]")
+@click.option("--merged", is_flag=True, help="Where an adapter was trained, write the model that it makes.")
 @RUNS_DIR
-def export(run: str, out: Path, step: int | None, runs_dir: Path) -> int:
-    """Write a checkpoint of RUN as a Hugging Face model."""
+def export(run: str, out: Path, step: int | None, merged: bool, runs_dir: Path) -> int:
+    """Write a checkpoint of RUN as a Hugging Face model, or its adapter as peft loads it."""
     from rljob_worker.cli.export import export_checkpoint
 
-    return export_checkpoint(run, out, step, runs_dir)
+    return export_checkpoint(run, out, step, runs_dir, merged=merged)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from rljob_worker.cli.status import find_run
 from rljob_worker.errors import InvalidJob
 
 
-def export_checkpoint(run: str, out: Path, step: int | None, runs_dir: Path) -> int:
+def export_checkpoint(run: str, out: Path, step: int | None, runs_dir: Path, *, merged: bool) -> int:
     """The exit code of the export; InvalidJob for a step without checkpoint and for an OUT that is not empty."""
     require_extra("worker", "rljob export")
     directory = find_run(run, runs_dir)
@@ -23,4 +23,5 @@ def export_checkpoint(run: str, out: Path, step: int | None, runs_dir: Path) -> 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidJob(f"{out} exists and is not an empty directory; choose another one")
     command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.path), str(out)]
-    return subprocess.run([*command, "--step", str(steps[-1] if step is None else step)]).returncode
+    command += ["--step", str(steps[-1] if step is None else step), *(["--merged"] if merged else [])]
+    return subprocess.run(command).returncode

@@ -99,6 +99,10 @@ def _engines(plan: Plan) -> Table:
 def _engine_cells(engine: EnginePlan) -> tuple[str, ...]:
     model = f"{engine.model} ({engine.path})"
     trained = "yes" if engine.trainable else ""
+    if engine.adapter is not None:
+        trained = f"adapter of rank {engine.adapter.rank}"
+    if engine.base_of is not None:
+        model += f": {engine.base_of} with its adapter off"
     return engine.name, engine.library, model, engine.group, mesh_text(engine.mesh), trained
 
 

@@ -2,8 +2,8 @@
 they may ask of one that generates.
 
 A **TrainEngine** holds one model on the ranks of one mesh and can score rows, take optimizer steps and write
-checkpoints. An **Objective** is the algorithm's side of an update: it
-says which columns and model outputs it reads, counts its denominators, and maps packed tokens to a loss.
+checkpoints; a **ScoringEngine** only scores. An **Objective** is the algorithm's side of an update: it says which
+columns and model outputs it reads, counts its denominators, and maps packed tokens to a loss.
 
     stage                     engine                              objective
     engine.update(batch, o) ->  counts = all_reduce(o.counts(batch))
@@ -79,7 +79,7 @@ class Objective(Protocol):
 
 
 @runtime_checkable
-class TrainEngine(Protocol):
+class ScoringEngine(Protocol):
     """One model on the ranks of one mesh. Every method is collective: all ranks of the mesh call it in the same
     order, with their own rows, possibly none. Rows keep the order of the batch."""
 
@@ -92,11 +92,18 @@ class TrainEngine(Protocol):
         """The critic's value of the state before each response token. Reads and returns as `log_probs`."""
         ...
 
-    def update(self, batch: Batch, objective: Objective, *, reference: TrainEngine | None = None) -> dict[str, Scalar]:
+
+@runtime_checkable
+class TrainEngine(ScoringEngine, Protocol):
+    """A model that may be trained, written and handed on. Collective likewise."""
+
+    def update(
+        self, batch: Batch, objective: Objective, *, reference: ScoringEngine | None = None
+    ) -> dict[str, Scalar]:
         """ONE optimizer step over one mini-batch, of which `batch` holds this rank's rows. The result does not depend
         on how rows are split over ranks or micro-batches. A step whose gradient norm is not finite is skipped on all
         ranks alike and counted in `update/skipped_total`. reference: what `full_kl` compares with; an engine of the
-        same kind, model shape and ranks."""
+        same kind, model shape and ranks, or the base of this one."""
         ...
 
     def weights(

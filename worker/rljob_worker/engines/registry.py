@@ -65,6 +65,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         betas=(training.betas[0], training.betas[1]),
         max_grad_norm=training.max_grad_norm,
         activation_checkpointing=training.activation_checkpointing,
+        seed=spec.seed,
     )
 
 
@@ -80,14 +81,16 @@ def _fsdp(
     from rljob_worker.engines.fsdp import FSDPEngine
 
     _refuse_unbuilt_parallelism(engine)
+    is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
     settings, is_critic = train_settings(plan, engine), has_value_head(plan, engine)
-    dtype = settings.master_dtype
+    adapter = models.Adapter.of(engine)
+    dtype = settings.master_dtype if adapter is None else settings.dtype
     if engine.initialise == "Random" and not is_loaded_next:
         draw = models.random_value_model if is_critic else models.random_policy
-        return FSDPEngine(draw(engine.path, dtype, plan.spec.seed), settings, device, mesh)
+        return FSDPEngine(draw(engine.path, dtype, plan.spec.seed), settings, device, mesh, adapter=adapter)
     build = models.empty_value_model if is_critic else models.empty_policy
     files = None if is_loaded_next else models.WeightFiles.find(engine.path)
-    return FSDPEngine(build(engine.path, dtype), settings, device, mesh, files)
+    return FSDPEngine(build(engine.path, dtype), settings, device, mesh, files, adapter)
 
 
 def _transformers(
@@ -100,7 +103,7 @@ def _transformers(
     from rljob_worker.engines.rollout.transformers import TransformersRollout
 
     _refuse_unbuilt_parallelism(engine)
-    if isinstance(trained_by, FSDPEngine) and not trained_by.is_sharded:
+    if isinstance(trained_by, FSDPEngine) and trained_by.can_lend_weights:
         model = trained_by.model
     else:
         dtype = DTYPES[plan.precision]

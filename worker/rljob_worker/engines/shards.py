@@ -19,3 +19,12 @@ def own_rows(tensor: torch.Tensor) -> slice:
     chunk = -(-rows // tensor.device_mesh.size())
     start = min(rows, tensor.device_mesh.get_local_rank() * chunk)
     return slice(start, min(rows, start + chunk))
+
+
+def laid_out_like(tensor: torch.Tensor, shard: torch.Tensor) -> torch.Tensor:
+    """`shard` as this rank's part of a tensor that is spread over ranks as `tensor` is."""
+    if not isinstance(tensor, DTensor):
+        return shard
+    return DTensor.from_local(
+        shard, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ import torch
 
 from rljob_api.catalogue.columns import data_columns
 from rljob_api.catalogue.stages import STAGES
-from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.data.source import DataAccess
-from rljob_worker.engines.mesh import build_meshes
+from rljob_worker.engines.mesh import ProcessMesh, build_meshes
+from rljob_worker.engines.protocols import ScoringEngine
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.runner import RewardRunner
@@ -46,7 +48,7 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
     led = {stage.run for stage in stages if stage.mesh.is_row_leader(rank)}
     uses_text = bool(runs & {*GENERATING, "Reward"}) or any(":" in run for run in runs)
     tokenizer = load_tokenizer(plan) if uses_text else None
-    train = {e.model: build_train_engine(plan, e, device, meshes[e.mesh]) for e in engines if e.kind == "Train"}
+    train = train_engines(plan, [each for each in engines if each.kind == "Train"], device, meshes)
     resources = Resources(
         plan=plan,
         train_engines=train,
@@ -61,6 +63,18 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
     if resources.rewards is not None:
         resources.rewards.check()  # after the engines: reward processes import while models load
     return resources
+
+
+def train_engines(
+    plan: Plan, engines: Iterable[EnginePlan], device: torch.device, meshes: Mapping[Mesh, ProcessMesh]
+) -> dict[str, ScoringEngine]:
+    """What scores and trains in a group, by model. Collective."""
+    built: dict[str, Any] = {}
+    bases = {each.model: each.base_of for each in engines if each.base_of is not None}
+    for each in engines:
+        if each.base_of is None:
+            built[each.model] = build_train_engine(plan, each, device, meshes[each.mesh])
+    return built | {model: built[plan.engine(adapted).model].base for model, adapted in bases.items()}
 
 
 def needs_rewards(plan: Plan, runs: Iterable[str]) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rljob_api.planning.plan import Plan, StagePlan
     from rljob_worker.data.dataset import PromptDataset
     from rljob_worker.engines.mesh import ProcessMesh
-    from rljob_worker.engines.protocols import TrainEngine
+    from rljob_worker.engines.protocols import ScoringEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.runner import RewardRunner
 
@@ -127,8 +127,8 @@ class Resources:
     """What a rank has built for its stages: only what its schedule needs."""
 
     plan: Plan
-    train_engines: Mapping[str, TrainEngine]
-    """By model."""
+    train_engines: Mapping[str, ScoringEngine]
+    """By model; those that train are TrainEngines."""
     rollout_engines: Mapping[str, RolloutEngine]
     """By model."""
     tokenizer: Any | None

@@ -17,7 +17,7 @@ from rljob_worker.algorithms.preparation import check_reads, corrected, prepared
 from rljob_worker.algorithms.row_weights import ROW_WEIGHTS
 from rljob_worker.algorithms.value_objective import value_objective
 from rljob_worker.batch import Batch
-from rljob_worker.engines.protocols import Objective, TrainEngine
+from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.scalars import Scalars, mean
 from rljob_worker.stages.advantage import kl_controller, updated
@@ -100,7 +100,7 @@ def run_updates(
     objective: Objective,
     parts: Sequence[Batch],
     num_epochs: int,
-    reference: TrainEngine | None = None,
+    reference: ScoringEngine | None = None,
 ) -> Iterator[Scalars]:
     """One optimizer step per epoch and mini-batch, and what each says of itself."""
     return (engine.update(part, objective, reference=reference) for _ in range(num_epochs) for part in parts)

@@ -74,6 +74,11 @@ def test_nothing_is_wrong_with_the_full_example():
     ("override", "path", "words"),
     [
         # not built yet
+        (
+            "models=[{name: actor, path: models/tiny, adapter: {rank: 8, dropout: 0.1}}]",
+            "spec.models[0].adapter.dropout",
+            "not built yet",
+        ),
         ("training.engine=Megatron", "spec.training.engine", "not built yet"),
         ("training.parallelism.tensor=2", "spec.training.parallelism.tensor", "not built yet"),
         ("training.parallelism.context=2", "spec.training.parallelism.context", "not built yet"),
@@ -89,6 +94,19 @@ def test_nothing_is_wrong_with_the_full_example():
         ("models.0.path='s3://me:secret@bucket/model'", "spec.models[0].path", '"s3://bucket/model"'),
         ("models.0.path='s3://bucket/model'", "spec.models[0].path", "not built yet"),
         ("checkpoint.initFrom='gs://bucket/run'", "spec.checkpoint.initFrom", "only data is read from stores"),
+        # adapters
+        (
+            "models=[{name: actor, path: a}, {name: reference, path: b, adapter: {rank: 8}}]",
+            "spec.models[1].adapter",
+            "no stage trains model reference",
+        ),
+        ("models=[{name: actor, path: a, adapter: {rank: 0}}]", "spec.models[0].adapter.rank", "1"),
+        ("models=[{name: actor, path: a, adapter: {rank: 8, alpha: 0}}]", "spec.models[0].adapter.alpha", "0"),
+        (
+            "models=[{name: actor, path: a, adapter: {rank: 8, targets: ['']}}]",
+            "spec.models[0].adapter.targets[0]",
+            "1",
+        ),
         # names
         ("metadata.name=My_Run", "metadata.name", "Write my-run."),
         ("metadata.name=___", "metadata.name", "Write my-job."),

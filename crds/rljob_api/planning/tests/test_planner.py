@@ -3,7 +3,20 @@ import pytest
 from rljob_api.loading.load import parse_job
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.planner import plan
-from rljob_api.tests.builders import ADVANTAGE, FULL_EXAMPLE, PPO, ROLLOUT, TWO_GROUPS, dag, make_job, make_plan
+from rljob_api.tests.builders import (
+    ADVANTAGE,
+    FULL_EXAMPLE,
+    GRPO,
+    PPO,
+    REFERENCE,
+    REWARD,
+    ROLLOUT,
+    TWO_GROUPS,
+    UPDATE,
+    dag,
+    make_job,
+    make_plan,
+)
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import InvalidJobError
 
@@ -236,3 +249,36 @@ def test_a_verdict_governs_the_step_after_those_that_generating_weights_may_be_b
     rollout = spec.rollout.model_copy(update={"max_staleness": staleness})
     asynchronous = make_plan().model_copy(update={"spec": spec.model_copy(update={"rollout": rollout})})
     assert (asynchronous.staleness, asynchronous.verdict_delay) == (staleness, staleness + 1)
+
+
+ADAPTED = "models=[{name: actor, path: models/tiny, adapter: {rank: 8, targets: [q_proj]}}]"
+
+
+def test_the_reference_of_an_adapted_actor_is_the_actor_with_its_adapter_off():
+    plan = make_plan(ADAPTED)
+    assert plan.engine("train/actor").adapter.rank == 8
+    assert plan.engine("rollout/actor").adapter is None  # it gets merged weights
+    assert (plan.engine("reference").base_of, plan.engine("reference").adapter) == ("train/actor", None)
+    assert plan.engine("rollout/actor").base_of is None
+    assert make_plan().engine("reference").base_of is None
+
+
+def test_a_reference_of_other_weights_or_in_another_group_is_an_engine_of_its_own():
+    other = "models=[{name: actor, path: models/tiny, adapter: {rank: 8}}, {name: reference, path: models/other}]"
+    assert make_plan(other).engine("reference").base_of is None
+    random = other.replace("models/other", "models/tiny, initialise: Random")
+    assert make_plan(random).engine("reference").base_of is None
+    same = other.replace("models/other", "models/tiny")
+    assert make_plan(same).engine("reference").base_of == "train/actor"
+    apart = dag(*(f"{stage}, group: rollout" if stage == REFERENCE else stage for stage in GRPO))
+    assert make_plan(same, apart, *TWO_GROUPS).engine("reference").base_of is None
+
+
+def test_a_critic_has_an_adapter_of_its_own_and_one_that_nobody_trains_a_head_of_its_own():
+    plan = make_plan(ADAPTED, *PPO)
+    assert plan.engine("train/critic").adapter == plan.engine("train/actor").adapter
+    values = "name: values, run: Values, models: [critic], after: [rollout]"
+    advantage = ADVANTAGE.replace("[reward]", "[reward, values]")
+    frozen = make_plan(ADAPTED, *PPO, dag(ROLLOUT, REWARD, values, REFERENCE, advantage, UPDATE))
+    assert frozen.engine("critic").base_of is None
+    assert frozen.engine("reference").base_of == "train/actor"

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -14,7 +15,7 @@ from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.engines.registry import build_train_engine
-from rljob_worker.engines.tests.builders import write_config
+from rljob_worker.engines.tests.builders import write_config, write_model
 from rljob_worker.tests.documents import plan_of
 
 PPO = {"name": "PPO", "critic": {"learningRate": 0.25}}
@@ -46,8 +47,8 @@ def fill(model, value):
             parameter.fill_(value)
 
 
-def export(monkeypatch, run, out, step):
-    monkeypatch.setattr(sys, "argv", ["export", str(run), str(out), "--step", str(step)])
+def export(monkeypatch, run, out, step, *options):
+    monkeypatch.setattr(sys, "argv", ["export", str(run), str(out), "--step", str(step), *options])
     return main()
 
 
@@ -104,3 +105,32 @@ def test_every_failure_is_one_line_with_its_exit_code(monkeypatch, capsys, run, 
     shard.write_bytes(whole)
     assert code == 74
     assert words.startswith("rljob: the checkpoint of step 4 is damaged: ") and "export another step" in words
+
+
+def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, run, tmp_path):
+    path = write_model(tmp_path / "model")
+    words_tokenizer().save_pretrained(path)
+    adapter = {"rank": 2, "alpha": 4, "targets": ["q_proj"]}
+    plan = plan_of(
+        models=[{"name": "actor", "path": path, "adapter": adapter}], training={"precision": "Float32"}, algorithm=PPO
+    )
+    (tmp_path / "plan.json").write_text(plan.canonical_json())
+    engine = build_train_engine(plan, actor_engine(plan), torch.device("cpu"))
+    with torch.no_grad():
+        for parameter in engine.optimizer.parameters.values():
+            parameter.fill_(0.5)
+    claim_run(tmp_path, Owner(1))
+    RankFiles(tmp_path, Owner(1), "train", 0).save(1, {actor_engine(plan).name: engine}, {})
+    committer(tmp_path, Owner(1), [("train", 0)]).commit(1, score=None)
+    assert export(monkeypatch, tmp_path, tmp_path / "adapter", 1) == 0
+    assert export(monkeypatch, tmp_path, tmp_path / "merged", 1, "--merged") == 0
+    assert AutoTokenizer.from_pretrained(tmp_path / "adapter")("be kind").input_ids == [1, 14, 15]
+    base = AutoModelForCausalLM.from_pretrained(path)
+    before = base.model.layers[0].self_attn.q_proj.weight.detach().clone()
+    with_peft = PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload()
+    merged = dict(AutoModelForCausalLM.from_pretrained(tmp_path / "merged").named_parameters())
+    assert all(torch.allclose(p, merged[name], atol=1e-6) for name, p in with_peft.named_parameters())
+    # 4 / 2 times the product of two matrices of 0.5 with two columns: 2 * 2 * 0.25
+    assert torch.allclose(merged["model.layers.0.self_attn.q_proj.weight"], before + 1.0, atol=1e-6)
+    assert export(monkeypatch, run, tmp_path / "out", 4, "--merged") == 64
+    assert "trains no adapter" in capsys.readouterr().err

@@ -6,6 +6,7 @@ them, and rank 0 merges the indexes through the file system; a reader needs nobo
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,17 +18,26 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
+from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.engines.fsdp.shard_index import OwnShards, ShardWriter, merge_indexes
 from rljob_worker.engines.fsdp.sharding import world_size
+from rljob_worker.engines.models import Adapter
 from rljob_worker.errors import StorageError
 
 State = dict[str, dict[str, torch.Tensor]]
 
 
-def write(state: State, directory: Path, group: dist.ProcessGroup | None) -> None:
+_ADAPTER = "adapter.json"
+"""Beside the shards of a checkpoint that holds an adapter in place of a whole model: which one."""
+
+
+def write(state: State, directory: Path, group: dist.ProcessGroup | None, adapter: Adapter | None = None) -> None:
     """Every rank writes its shards to `directory`. Collective."""
     rank = 0 if group is None else group.rank()
     with _storage_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        if rank == 0 and adapter is not None:
+            (directory / _ADAPTER).write_text(json.dumps(adapter.to_json()))
         dcp.save(own(state, rank), storage_writer=ShardWriter(directory, rank), planner=OwnShards(), no_dist=True)
     wait_for_all(group)
     if rank == 0:
@@ -44,12 +54,13 @@ def own(state: State, rank: int) -> State:
     }
 
 
-def read(state: State, directory: Path) -> None:
-    """Fill the tensors of `state` in place, whatever number of ranks wrote them."""
+def read(state: State, directory: Path, adapter: Adapter | None = None) -> None:
+    """Fill the tensors of `state` in place, whatever number of ranks wrote them. Raises StorageError."""
     if not (directory / ".metadata").is_file():
         raise StorageError(
             f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere"
         )
+    _require_same(adapter_in(directory), adapter, directory)
     try:
         with _single_process_is_fine():
             dcp.load(state, storage_reader=dcp.FileSystemReader(directory), no_dist=True)
@@ -57,6 +68,28 @@ def read(state: State, directory: Path) -> None:
         raise StorageError(
             f"checkpoint {directory}: cannot be read; it is damaged or of another model: {error}"
         ) from error
+
+
+def adapter_in(directory: Path) -> Adapter | None:
+    """Which adapter a checkpoint holds; None for one of a whole model. Raises StorageError."""
+    text = read_if_there(directory / _ADAPTER)
+    return None if text is None else Adapter.from_json(json.loads(text))
+
+
+def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Path) -> None:
+    if found == wanted:
+        return
+    if found is None:
+        raise StorageError(
+            f"checkpoint {directory}: it holds a whole model, and this job trains an adapter; `rljob export` makes a "
+            "directory of it that models[].path may name"
+        )
+    if wanted is None:
+        raise StorageError(
+            f"checkpoint {directory}: it holds an adapter of {found.base!r}, and this job trains a whole model; "
+            "`rljob export --merged` makes a directory of it that models[].path may name"
+        )
+    raise StorageError(f"checkpoint {directory}: it holds another adapter: {', '.join(found.differences(wanted))}")
 
 
 def wait_for_all(group: dist.ProcessGroup | None) -> None:

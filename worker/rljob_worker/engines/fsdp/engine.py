@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import checkpoint
+from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.fsdp.full_tensors import BUCKET_BYTES, full_tensors, tensors_at
+from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard, world_size
@@ -22,9 +25,9 @@ from rljob_worker.engines.linear_log_probs import EntropyUse
 from rljob_worker.engines.mesh import ProcessMesh, alone
 from rljob_worker.engines.mesh_ranks import SHARDS
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs, response_logits
-from rljob_worker.engines.models import ValueModel, WeightFiles
+from rljob_worker.engines.models import Adapter, ValueModel, WeightFiles, draw_adapter, trained_parameters
 from rljob_worker.engines.packing import micro_batches, placeholder
-from rljob_worker.engines.protocols import Objective, TokenBatch, TrainEngine
+from rljob_worker.engines.protocols import Objective, ScoringEngine, TokenBatch
 from rljob_worker.engines.token_log_probs import token_log_probs
 from rljob_worker.scalars import Scalar, mean, merge_all, total
 
@@ -47,6 +50,15 @@ class _Outputs:
         )
 
 
+@runtime_checkable
+class Reference(Protocol):
+    """What the divergence of whole distributions is taken from: an `FSDPEngine`, or the base of one."""
+
+    def logits(self, rows: MicroBatch) -> torch.Tensor: ...
+
+    def free_gathered_weights(self) -> None: ...
+
+
 class FSDPEngine:
     """A TrainEngine (see `protocols`) for a causal LM or a `ValueModel`, over the ranks of one mesh.
 
@@ -61,33 +73,59 @@ class FSDPEngine:
         device: torch.device,
         mesh: ProcessMesh | None = None,
         files: WeightFiles | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
-        """files: what a model without memory is filled with; None where `load` comes next, or the model has weights."""
+        """files: what a model without memory is filled with; None where `load` comes next, or the model has weights.
+        adapter: what is trained in place of the model."""
         self.settings = settings
         self.device = device
         self.mesh = mesh or alone(device)
         self.group = self.mesh.group(*SHARDS)
-        self.model = shard(model.eval().requires_grad_(settings.trainable), settings, device, self.group)
+        self.adapter = adapter
+        if adapter is not None:
+            adapter.put_beside(model, settings.adapter_dtype)
+        if adapter is None or not settings.trainable:
+            model.requires_grad_(settings.trainable)
+        self.model = shard(model.eval(), settings, device, self.group)
         if files is not None:
             files.fill(self.model)
+        if adapter is not None:
+            draw_adapter(self.model, settings.seed)
+        self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))
         self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)
-        self.optimizer = ShardedAdamW(dict(model.named_parameters()), settings) if settings.trainable else None
+        self.optimizer = ShardedAdamW(self._kept, settings) if settings.trainable else None
 
     @property
-    def is_sharded(self) -> bool:
-        """Whether the model's own parameters are shards; if not, a rollout engine may share them."""
-        return world_size(self.group) > 1 or self.settings.is_mixed
+    def can_lend_weights(self) -> bool:
+        """Whether a rollout engine may share the model's parameters: they are whole, and all there is to it."""
+        return world_size(self.group) == 1 and not self.settings.is_mixed and self.adapter is None
+
+    @property
+    def base(self) -> BaseModel:
+        """The model without its adapter."""
+        assert self.adapter is not None, "a model without an adapter has no base"
+        return BaseModel(self)
 
     def log_probs(self, batch: Batch) -> Column:
         return self._score(batch, lambda rows: response_log_probs(self.model, rows, self.settings.temperature)[0])
 
+    def logits(self, rows: MicroBatch) -> torch.Tensor:
+        """[tokens, vocabulary], without gradients; `free_gathered_weights` is the caller's to call."""
+        with torch.no_grad():
+            return response_logits(self.model, rows)
+
+    def free_gathered_weights(self) -> None:
+        free_gathered_weights(self.model)
+
     def values(self, batch: Batch) -> Column:
         return self._score(batch, self._values)
 
-    def update(self, batch: Batch, objective: Objective, *, reference: TrainEngine | None = None) -> dict[str, Scalar]:
+    def update(
+        self, batch: Batch, objective: Objective, *, reference: ScoringEngine | None = None
+    ) -> dict[str, Scalar]:
         assert self.optimizer is not None, "a model that is not trainable was asked to update"
-        assert reference is None or isinstance(reference, FSDPEngine), "the reference is of another kind of engine"
+        assert reference is None or isinstance(reference, Reference), "the reference is of another kind of engine"
         watch = Stopwatch()
         runs = self._micro_batches(batch)
         with watch.phase("collectives"):
@@ -107,7 +145,7 @@ class FSDPEngine:
             with watch.phase("backward"):
                 loss.backward()
         if reference is not None:
-            free_gathered_weights(reference.model)
+            reference.free_gathered_weights()
         learning_rate = self.optimizer.learning_rate
         with watch.phase("optimizer"):
             norm, stepped = self.optimizer.step(self.agreement)
@@ -130,20 +168,20 @@ class FSDPEngine:
         *,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        named = self.model.named_parameters()
+        named = merged_tensors(self.model, self.group)
         dtype = dtype or DTYPES[self.settings.precision]
         if sources is None:
             return full_tensors(named, self.group, dtype, bucket_bytes)
         return tensors_at(named, self.group, sources, dtype, bucket_bytes)
 
     def save(self, directory: Path) -> None:
-        checkpoint.write(self._state(), Path(directory), self.group)
+        checkpoint.write(self._state(), Path(directory), self.group, self.adapter)
 
     def load(self, directory: Path, *, weights_only: bool = False) -> None:
         state = self._state()
         if weights_only:
             state.pop("optimizer", None)
-        checkpoint.read(state, Path(directory))
+        checkpoint.read(state, Path(directory), self.adapter)
         if self.optimizer is not None and not weights_only:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 
@@ -151,7 +189,7 @@ class FSDPEngine:
         export(self.model, Path(directory), self.group, DTYPES[self.settings.precision])
 
     def _state(self) -> checkpoint.State:
-        model = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        model = {name: parameter.detach() for name, parameter in self._kept.items()}
         return {"model": model, "optimizer": self.optimizer.state()} if self.optimizer else {"model": model}
 
     def _micro_batches(self, batch: Batch) -> list[np.ndarray]:
@@ -186,7 +224,7 @@ class FSDPEngine:
         rows: np.ndarray,
         objective: Objective,
         counts: dict[str, float],
-        reference: FSDPEngine | None,
+        reference: Reference | None,
     ) -> tuple[torch.Tensor, dict[str, Scalar]]:
         micro_batch = MicroBatch.of(batch, rows, self.device)
         if not micro_batch.targets.numel():
@@ -204,11 +242,11 @@ class FSDPEngine:
         )
         return objective(tokens, counts)
 
-    def _zero_loss(self, objective: Objective, reference: FSDPEngine | None) -> torch.Tensor:
+    def _zero_loss(self, objective: Objective, reference: Reference | None) -> torch.Tensor:
         """A loss of 0 whose forward and backward run every collective."""
         return self._outputs(MicroBatch.build(placeholder(), self.device), objective.outputs, reference).zero()
 
-    def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: FSDPEngine | None) -> _Outputs:
+    def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: Reference | None) -> _Outputs:
         """Of a critic only the values mean anything."""
         if isinstance(self.model, ValueModel):
             values = self._values(rows)
@@ -221,8 +259,7 @@ class FSDPEngine:
         logits = response_logits(self.model, rows)
         with_entropy = _entropy_use(names) != "None"
         log_probs, entropy = token_log_probs(logits, rows.targets, temperature, with_entropy=with_entropy)
-        with torch.no_grad():
-            ref_logits = response_logits(reference.model, rows)
+        ref_logits = reference.logits(rows)
         return _Outputs(log_probs, entropy, full_kl=full_kl(logits, ref_logits, temperature))
 
     def _values(self, rows: MicroBatch) -> torch.Tensor:

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from rljob_worker.engines.fsdp.checkpoint import wait_for_all
 from rljob_worker.engines.fsdp.full_tensors import Bucket, Named, buckets, tensors_at
+from rljob_worker.engines.fsdp.merged import merged_tensors, own_tensors
 from rljob_worker.engines.fsdp.sharding import world_size
 from rljob_worker.engines.models import VALUE_HEAD, ValueModel
 from rljob_worker.errors import StorageError
@@ -39,12 +40,12 @@ def export(
     backbone = model.backbone if isinstance(model, ValueModel) else model
     assert isinstance(backbone, PreTrainedModel), "what is exported is a model of transformers"
     try:
-        _write_weights(list(backbone.named_parameters()), directory, group, dtype, file_bytes)
+        _write_weights(backbone, directory, group, dtype, file_bytes)
         head = model.value_head.named_parameters() if isinstance(model, ValueModel) else ()
         tensors = {name: tensor.cpu() for name, tensor in tensors_at(head, group, [0], dtype)}
         if group is None or group.rank() == 0:
             if tensors:
-                _save(tensors, directory / VALUE_HEAD)
+                save_tensors(tensors, directory / VALUE_HEAD)
             _write_config(backbone, directory, dtype)
     except (OSError, SafetensorError) as error:  # a disk that fills up while weights are written
         raise StorageError(f"export to {directory}: cannot be written: {error}") from error
@@ -52,16 +53,17 @@ def export(
 
 
 def _write_weights(
-    named: list[Named], directory: Path, group: dist.ProcessGroup | None, dtype: torch.dtype, file_bytes: int
+    model: PreTrainedModel, directory: Path, group: dist.ProcessGroup | None, dtype: torch.dtype, file_bytes: int
 ) -> None:
     """This rank's files, and on the first rank the index of several."""
+    named = list(own_tensors(model))
     files = list(buckets(named, file_bytes, dtype))
     names = _file_names(len(files))
     ranks = world_size(group)
     rank = 0 if group is None else group.rank()
-    tensors = tensors_at(named, group, range(ranks), dtype, file_bytes)
+    tensors = tensors_at(merged_tensors(model, group), group, range(ranks), dtype, file_bytes)
     for bucket, name in list(zip(files, names, strict=True))[rank::ranks]:
-        _save(_next_of(tensors, bucket), directory / name)
+        save_tensors(_next_of(tensors, bucket), directory / name)
     assert next(tensors, None) is None, "tensors beyond those of the files"
     if rank == 0 and len(files) > 1:
         places = {tensor: name for bucket, name in zip(files, names, strict=True) for tensor, _ in bucket.tensors}
@@ -70,7 +72,7 @@ def _write_weights(
         (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
 
 
-def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+def save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
     """For whoever may read the directory: safetensors writes for the owner alone."""
     save_file(tensors, path, metadata={"format": "pt"})
     path.chmod(path.parent.stat().st_mode & 0o666)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
-from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.shards import laid_out_like, local_part
 
 _EPSILON = 1e-8
 
@@ -74,7 +73,7 @@ class ShardedAdamW:
         tensors: dict[str, torch.Tensor] = {"num_steps": torch.tensor(self.num_steps)}
         for name, local in self._locals.items():
             for key in ("exp_avg", "exp_avg_sq"):
-                tensors[f"{name}.{key}"] = _like(self.parameters[name], self._adamw.state[local][key])
+                tensors[f"{name}.{key}"] = laid_out_like(self.parameters[name], self._adamw.state[local][key])
         return tensors
 
     def set_num_steps(self, num_steps: int) -> None:
@@ -82,17 +81,3 @@ class ShardedAdamW:
         self.num_steps = num_steps
         for local in self._locals.values():
             self._adamw.state[local]["step"].fill_(num_steps)
-
-
-def _like(parameter: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
-    """`local` as the shard of a tensor laid out like `parameter`."""
-    if not isinstance(parameter, DTensor):
-        return local
-    return DTensor.from_local(
-        local,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )

@@ -21,6 +21,8 @@ class TrainSettings:
     precision: str = "Float32"
     """Of forward and backward: Float32, BFloat16 (weights and optimizer stay float32) or Float64."""
     trainable: bool = True
+    seed: int = 0
+    """Of the job: an adapter begins as a function of it."""
     learning_rate: float = 1e-6
     schedule: str = "Constant"
     warmup_steps: int = 0
@@ -40,15 +42,24 @@ class TrainSettings:
     gathering of all weights, for every further micro-batch."""
 
     @property
+    def dtype(self) -> torch.dtype:
+        """In which layers compute, and in which what is not trained is kept."""
+        return DTYPES[self.precision]
+
+    @property
     def master_dtype(self) -> torch.dtype:
         """Of stored weights: what is trained is kept in at least float32."""
-        dtype = DTYPES[self.precision]
-        return torch.float32 if self.trainable and dtype == torch.bfloat16 else dtype
+        return self.adapter_dtype if self.trainable else self.dtype
+
+    @property
+    def adapter_dtype(self) -> torch.dtype:
+        """Of an adapter, trained or not: what is added to weights is not rounded before."""
+        return torch.promote_types(self.dtype, torch.float32)
 
     @property
     def is_mixed(self) -> bool:
         """Whether layers compute in another dtype than the weights are kept in."""
-        return self.master_dtype != DTYPES[self.precision]
+        return self.master_dtype != self.dtype
 
 
 def learning_rate_factor(settings: TrainSettings, step: int) -> float:

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.mesh import single_rank_group
-from rljob_worker.engines.models import give_memory
+from rljob_worker.engines.models import decoder_layers, give_memory
 
 
 def shard(
@@ -18,7 +18,7 @@ def shard(
 ) -> torch.nn.Module:
     """Shard the model onto its device, where it is never whole: a layer at a time, or with memory for shards only where
     its parameters have none yet. On a single rank that computes in its weights' dtype it is only moved."""
-    layers = decoder_layers(model)
+    layers = list(decoder_layers(model))
     if settings.activation_checkpointing and settings.trainable:
         recompute_in_backward(layers)
     if world_size(group) == 1 and not settings.is_mixed:
@@ -39,14 +39,6 @@ def shard(
         unit.set_force_sum_reduction_for_comms(True)
     give_memory(model, device)
     return model
-
-
-def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The repeated layers: the children of the ModuleList with the most parameters."""
-    lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and len(module)]
-    if not lists:
-        return []
-    return list(max(lists, key=lambda each: sum(p.numel() for p in each.parameters())))
 
 
 def layer_units(model: torch.nn.Module, layers: list[torch.nn.Module], min_bytes: int) -> list[list[torch.nn.Module]]:

@@ -4,31 +4,56 @@
     fully_shard(...), model.to_empty(device)       the engine's: each rank has memory for its shards
     WeightFiles.find(path).fill(model)             each rank reads its own rows of every tensor
 
+    Adapter(...).put_beside(model)                 before it is sharded: what is trained in place of the model
+    draw_adapter(model, seed)                      after
+
 `random_policy` draws the weights of a model that is to be trained from nothing, where the job says so.
 """
 
+from rljob_worker.engines.models.adapter import (
+    ADAPTER,
+    Adapter,
+    adapted_layers,
+    adapter_off,
+    adapter_parameters,
+    base_name,
+    draw_adapter,
+    is_of_adapter,
+    trained_parameters,
+)
 from rljob_worker.engines.models.building import (
     empty_policy,
     empty_value_model,
-    give_memory,
     load_policy,
     random_policy,
     random_value_model,
 )
 from rljob_worker.engines.models.configs import end_token_ids, model_config
+from rljob_worker.engines.models.decoder import decoder_layers
+from rljob_worker.engines.models.memory import give_memory
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
 from rljob_worker.engines.models.weight_files import WeightFiles
 
 __all__ = [
+    "ADAPTER",
     "VALUE_HEAD",
+    "Adapter",
     "ValueModel",
     "WeightFiles",
+    "adapted_layers",
+    "adapter_off",
+    "adapter_parameters",
+    "base_name",
+    "decoder_layers",
+    "draw_adapter",
     "empty_policy",
     "empty_value_model",
     "end_token_ids",
     "give_memory",
+    "is_of_adapter",
     "load_policy",
     "model_config",
     "random_policy",
     "random_value_model",
+    "trained_parameters",
 ]

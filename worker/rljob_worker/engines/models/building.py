@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
-from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 
 from rljob_worker.engines.models.configs import model_config
 from rljob_worker.engines.models.last_layer import fuse_last_layer
+from rljob_worker.engines.models.memory import give_memory, parameters_without_memory
 from rljob_worker.engines.models.value_model import ValueModel
 from rljob_worker.engines.models.weight_files import WeightFiles
 from rljob_worker.engines.rms_norm import replace_rms_norms
@@ -20,7 +17,7 @@ from rljob_worker.engines.varlen_attention import ATTENTION
 def empty_policy(path: str, dtype: torch.dtype) -> PreTrainedModel:
     """A causal LM in evaluation mode whose parameters have no memory. Raises InvalidJob when the path is none that the
     engines know."""
-    with _parameters_without_memory():
+    with parameters_without_memory():
         model = _build(AutoModelForCausalLM, path, dtype)
     replace_rms_norms(model)
     return model
@@ -28,7 +25,7 @@ def empty_policy(path: str, dtype: torch.dtype) -> PreTrainedModel:
 
 def empty_value_model(path: str, dtype: torch.dtype) -> ValueModel:
     """A critic on the backbone of a causal LM, likewise."""
-    with _parameters_without_memory():
+    with parameters_without_memory():
         model = ValueModel(_build(AutoModel, path, dtype))
     replace_rms_norms(model)
     return model.eval()
@@ -57,40 +54,9 @@ def load_policy(path: str, dtype: torch.dtype, device: torch.device) -> PreTrain
     return model
 
 
-def give_memory(model: torch.nn.Module, device: torch.device) -> None:
-    """Move a model to its device: parameters without memory get some, with anything in it. Buffers keep their values,
-    tied parameters stay one."""
-    if not any(parameter.is_meta for parameter in model.parameters()):
-        model.to(device)
-        return
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    model.to_empty(device=device)
-    for name, buffer in model.named_buffers():
-        buffer.copy_(buffers[name])
-    for module in model.modules():
-        if isinstance(module, PreTrainedModel):
-            module.tie_weights()
-
-
 def _build(auto: type, path: str, dtype: torch.dtype) -> PreTrainedModel:
     config = model_config(path)
     model: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     if isinstance(model, GenerationMixin):  # a policy; a backbone alone has no last layer
         fuse_last_layer(model)
     return model.eval()
-
-
-@contextmanager
-def _parameters_without_memory() -> Iterator[None]:
-    """Parameters of modules that are made here are on the meta device; buffers, which no file has, are real."""
-
-    def on_meta(_module: torch.nn.Module, _name: str, parameter: torch.nn.Parameter | None) -> torch.Tensor | None:
-        if parameter is None or parameter.is_meta:
-            return None  # as it is: tied parameters stay one
-        return torch.nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
-
-    hook = register_module_parameter_registration_hook(on_meta)
-    try:
-        yield
-    finally:
-        hook.remove()

@@ -15,6 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
+from rljob_worker.engines.models.adapter import base_name, is_of_adapter
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
 from rljob_worker.engines.shards import local_part, own_rows
 from rljob_worker.errors import BadData, InvalidJob
@@ -66,9 +67,11 @@ class WeightFiles:
         """The parameter that each tensor of the files is for. A tied one has several names, of which one is enough; the
         files of a backbone leave its prefix out, those of a policy have it."""
         names: dict[int, list[str]] = {}
-        targets = {id(parameter): parameter for parameter in model.parameters()}
+        targets = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            names.setdefault(id(parameter), []).extend(_spellings(name, model.base_model_prefix))
+            if not is_of_adapter(name):
+                targets[id(parameter)] = parameter
+                names.setdefault(id(parameter), []).extend(_spellings(base_name(name), model.base_model_prefix))
         found = {key: next((each for each in names[key] if each in self.places), None) for key in targets}
         if missing := [names[key][0] for key, name in found.items() if name is None]:
             raise BadData(f"model path {self.path!r}: its files have no {_listed(missing)}; fetch the model again")

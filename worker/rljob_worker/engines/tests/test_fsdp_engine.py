@@ -14,9 +14,10 @@ import torch
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.sharding import decoder_layers, layer_units
+from rljob_worker.engines.fsdp.sharding import layer_units
 from rljob_worker.engines.models import (
     WeightFiles,
+    decoder_layers,
     empty_value_model,
     load_policy,
     random_policy,
@@ -256,7 +257,7 @@ def test_layers_are_gathered_in_units_of_a_size() -> None:
     # four layers of 40 bytes and 20 more elsewhere
     layers = [torch.nn.Linear(5, 2, bias=False) for _ in range(4)]
     model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList(layers), "head": torch.nn.Linear(5, 1, bias=False)})
-    assert decoder_layers(model) == layers
+    assert list(decoder_layers(model)) == layers
     assert [len(unit) for unit in layer_units(model, layers, 0)] == [1, 1, 1, 1]
     assert [len(unit) for unit in layer_units(model, layers, 81)] == [3, 1]
     assert layer_units(model, layers, 181) == []

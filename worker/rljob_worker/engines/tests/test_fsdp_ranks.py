@@ -15,7 +15,15 @@ from transformers import AutoModelForCausalLM
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.export import export
-from rljob_worker.engines.models import load_policy, random_policy, random_value_model
+from rljob_worker.engines.mesh import ProcessMesh
+from rljob_worker.engines.models import (
+    Adapter,
+    WeightFiles,
+    empty_policy,
+    load_policy,
+    random_policy,
+    random_value_model,
+)
 from rljob_worker.engines.tests.builders import (
     Distillation,
     PolicyGradient,
@@ -24,6 +32,7 @@ from rljob_worker.engines.tests.builders import (
     mesh_of_all,
     run_ranks,
     write_config,
+    write_model,
 )
 
 CPU = torch.device("cpu")
@@ -111,6 +120,35 @@ def resume(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
     critic = FSDPEngine(random_value_model(path, torch.float64, seed=5), EXACT, CPU, mesh)
     critic.save(checkpoint / f"critic-{world_size}")
     return {"loaded": loaded, "after": snapshot(engine), "critic": snapshot(critic)}
+
+
+def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
+    """Updates of an adapter in two precisions; one goes on from the other's checkpoint where there is one."""
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    mesh, batches = mesh_of_all(), [share(a_batch(each), i, rank, world_size) for i, each in enumerate(LENGTHS)]
+    found: dict[str, Any] = {}
+    for settings in (EXACT, MIXED):
+        engine = adapted(path, settings, mesh)
+        for batch in batches:
+            engine.update(batch, PolicyGradient())
+        engine.update(batches[0], Distillation(), reference=engine.base)
+        found |= {
+            f"{settings.precision} weights": snapshot(engine),
+            f"{settings.precision} base": engine.base.log_probs(batches[0]).values,
+            f"{settings.precision} log_probs": engine.log_probs(batches[0]).values,
+        }
+        if world_size > 1:
+            engine.save(checkpoint / settings.precision)
+            engine.export(checkpoint / f"{settings.precision} exported")
+    other = adapted(path, EXACT, mesh)
+    other.load(checkpoint / "Float64")
+    found["loaded"] = snapshot(other)
+    return found
+
+
+def adapted(path: str, settings: TrainSettings, mesh: ProcessMesh) -> FSDPEngine:
+    adapter = Adapter(path, rank=3, alpha=6.0, targets=("q_proj", "down_proj"))
+    return FSDPEngine(empty_policy(path, settings.dtype), settings, CPU, mesh, WeightFiles.find(path), adapter)
 
 
 def snapshot(engine: FSDPEngine) -> dict[str, torch.Tensor]:
@@ -204,3 +242,25 @@ def test_recomputing_and_mixed_precision_run_on_two_ranks(workplace: dict[str, A
     assert_close(recomputed[0]["weights"], workplace["one"][0]["weights"], 1e-10)
     assert_close(mixed[0]["weights"], mixed[1]["weights"], 0.0)
     assert {tensor.dtype for tensor in mixed[0]["weights"].values()} == {torch.float32}
+
+
+def test_an_adapter_is_the_same_on_one_rank_and_on_two(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", tie_word_embeddings=True)
+    two = run_ranks(2, train_adapter, tmp_path / "two", path, tmp_path / "checkpoint")
+    one = train_adapter(0, path, tmp_path / "checkpoint")
+    base = load_policy(path, torch.float64, CPU)
+    moved = {name for name, p in base.named_parameters() if not torch.equal(one["Float64 weights"][name], p)}
+    assert moved == {
+        f"model.layers.{i}.{kind}.weight" for i in (0, 1) for kind in ("self_attn.q_proj", "mlp.down_proj")
+    }
+    for rank in two:
+        assert_close(rank["Float64 weights"], one["Float64 weights"], 1e-10)
+        assert_close(rank["loaded"], rank["Float64 weights"], 0.0)
+        assert_close(rank["BFloat16 weights"], one["BFloat16 weights"], 2e-3)
+    assert_close(one["loaded"], two[0]["loaded"], 0.0)
+    for kind, tolerance in (("Float64 base", 1e-6), ("Float64 log_probs", 1e-6), ("BFloat16 base", 5e-2)):
+        np.testing.assert_allclose(np.concatenate([rank[kind] for rank in two]), one[kind], atol=tolerance)
+    frozen = FSDPEngine(base, replace(EXACT, trainable=False), CPU)
+    np.testing.assert_allclose(one["Float64 base"], frozen.log_probs(a_batch(LENGTHS[0])).values, atol=1e-7)
+    merged = load_policy(str(tmp_path / "checkpoint" / "Float64 exported"), torch.float64, CPU)
+    assert_close(dict(merged.named_parameters()), two[0]["Float64 weights"], 0.0)

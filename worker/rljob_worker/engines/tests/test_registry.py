@@ -137,3 +137,19 @@ def test_engines_read_the_weights_of_the_path(tmp_path: Path) -> None:
     assert isinstance(trained, FSDPEngine) and isinstance(generating, TransformersRollout)
     for model in (trained.model, generating.model):
         assert all(torch.equal(p, dict(model.named_parameters())[name]) for name, p in expected.named_parameters())
+
+
+def test_an_adapted_actor_trains_beside_its_weights_and_lends_none(tmp_path: Path) -> None:
+    path = write_model(tmp_path)
+    spec = {"rank": 2, "targets": ["q_proj"]}
+    made = planned(path, models=[{"name": "actor", "path": path, "adapter": spec}], training={"precision": "BFloat16"})
+    actor = build_train_engine(made, made.engine("train/actor"), CPU)
+    assert isinstance(actor, FSDPEngine) and actor.adapter is not None
+    assert (actor.adapter.rank, actor.adapter.alpha) == (2, 4.0)  # twice the rank unless said
+    dtypes = {parameter.requires_grad: parameter.dtype for parameter in actor.model.parameters()}
+    assert dtypes == {True: torch.float32, False: torch.bfloat16}
+    rollout = build_rollout_engine(made, made.engine("rollout/actor"), CPU, actor)
+    assert isinstance(rollout, TransformersRollout) and rollout.model is not actor.model
+    rollout.load_weights(actor.weights(), version=1)
+    expected = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16)
+    assert all(torch.equal(p, dict(rollout.model.named_parameters())[name]) for name, p in expected.named_parameters())

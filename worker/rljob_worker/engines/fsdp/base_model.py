@@ -1,0 +1,35 @@
+"""The model under an adapter, which costs no memory of its own: what a reference is to the policy that trains one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.micro_batch import MicroBatch
+from rljob_worker.engines.models import adapter_off
+
+if TYPE_CHECKING:
+    from rljob_worker.engines.fsdp.engine import FSDPEngine
+
+
+class BaseModel:
+    """A ScoringEngine (see `protocols`): another engine's model with its adapter off."""
+
+    def __init__(self, adapted: FSDPEngine) -> None:
+        self._adapted = adapted
+
+    def log_probs(self, batch: Batch) -> Column:
+        with adapter_off(self._adapted.model):
+            return self._adapted.log_probs(batch)
+
+    def values(self, batch: Batch) -> Column:
+        raise AssertionError("values were asked of a policy")
+
+    def logits(self, rows: MicroBatch) -> torch.Tensor:
+        with adapter_off(self._adapted.model):
+            return self._adapted.logits(rows)
+
+    def free_gathered_weights(self) -> None:
+        self._adapted.free_gathered_weights()

@@ -1,0 +1,43 @@
+"""The tensors of a model, whether an adapter is beside it or not: under its own names, in their layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+
+from rljob_worker.engines.fsdp.full_tensors import Named, full_tensors
+from rljob_worker.engines.models import ADAPTER, adapted_layers, adapter_parameters, base_name, is_of_adapter
+from rljob_worker.engines.shards import laid_out_like, local_part, own_rows
+
+
+def own_tensors(model: torch.nn.Module) -> Iterator[Named]:
+    """The model's own parameters, as they are without what is beside them."""
+    return ((base_name(name), p) for name, p in model.named_parameters() if not is_of_adapter(name))
+
+
+def merged_tensors(model: torch.nn.Module, group: dist.ProcessGroup | None) -> Iterator[Named]:
+    """The same with the adapter's product added, one at a time: W + alpha / rank · B A.
+
+    Each rank adds its own rows. Collective: A and B are gathered on the way, a bucket of them at a time, so that every
+    rank exhausts it.
+    """
+    matrices = full_tensors(adapter_parameters(model), group)
+    adapted = {id(layer.get_base_layer().weight): layer for layer in adapted_layers(model)}
+    for name, parameter in own_tensors(model):
+        layer = adapted.get(id(parameter))
+        if layer is None:
+            yield name, parameter
+            continue
+        (_, a), (_, b) = next(matrices), next(matrices)
+        yield name, _plus_product(parameter.detach(), a, b, layer)
+    assert next(matrices, None) is None, "an adapter beside no layer"
+
+
+def _plus_product(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
+    """a: [rank, inputs], b: [outputs, rank]; the weight is [outputs, inputs], or the other way round."""
+    rows, own = own_rows(weight), local_part(weight)
+    product = a.T[rows] @ b.T if layer.fan_in_fan_out else b[rows] @ a
+    total = own + product.mul_(layer.scaling[ADAPTER])
+    return laid_out_like(weight, total.to(own.dtype))

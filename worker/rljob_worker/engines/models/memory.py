@@ -1,0 +1,41 @@
+"""Memory for parameters: none while a model is built, then this rank's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from transformers import PreTrainedModel
+
+
+def give_memory(model: torch.nn.Module, device: torch.device) -> None:
+    """Move a model to its device: parameters without memory get some, with anything in it. Buffers keep their values,
+    tied parameters stay one."""
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        model.to(device)
+        return
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.to_empty(device=device)
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            module.tie_weights()
+
+
+@contextmanager
+def parameters_without_memory() -> Iterator[None]:
+    """Parameters of modules that are made here are on the meta device; buffers, which no file has, are real."""
+
+    def on_meta(_module: torch.nn.Module, _name: str, parameter: torch.nn.Parameter | None) -> torch.Tensor | None:
+        if parameter is None or parameter.is_meta:
+            return None  # as it is: tied parameters stay one
+        return torch.nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(on_meta)
+    try:
+        yield
+    finally:
+        hook.remove()

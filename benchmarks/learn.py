@@ -1,4 +1,5 @@
-"""Trains the examples to their targets: GRPO from three seeds, every other algorithm, and the disaggregated job.
+"""Trains the examples to their targets: GRPO from three seeds and with an adapter, every other algorithm, and the
+disaggregated job.
 
     make learn                      # about 25 minutes on 2 cores
     python benchmarks/learn.py --only arithmetic-dapo
@@ -34,6 +35,7 @@ OTHERS = ("dapo", "gspo", "cpgd", "drgrpo", "rloo", "reinforce-plus-plus")
 
 TARGETS = [
     *(Target("arithmetic-grpo", seed, rise=0.30, final=0.75) for seed in (0, 1, 2)),
+    Target("arithmetic-lora", 0, rise=0.30, final=0.60),
     Target("arithmetic-ppo", 0, rise=0.20, final=0.0),
     Target("arithmetic-disaggregated", 0, rise=0.20, final=0.0),
     *(Target(f"arithmetic-{name}", 0, rise=0.50, final=0.80) for name in OTHERS),

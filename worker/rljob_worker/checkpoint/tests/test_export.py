@@ -28,7 +28,9 @@ def run(tmp_path_factory):
     directory = tmp_path_factory.mktemp("run")
     words_tokenizer().save_pretrained(directory / "model")
     plan = plan_of(
-        models=[{"name": "actor", "path": write_config(directory / "model"), "initialise": "Random"}], algorithm=PPO
+        models=[{"name": "actor", "path": write_config(directory / "model"), "initialise": "Random"}],
+        training={"precision": "BFloat16"},
+        algorithm=PPO,
     )
     (directory / "plan.json").write_text(plan.canonical_json())
     engines = {e.name: build_train_engine(plan, e, torch.device("cpu")) for e in plan.engines if e.trainable}

@@ -71,6 +71,9 @@ class AcceleratorProfile(ApiModel):
     backend: str
     """The torch.distributed backend: gloo, nccl, hccl, cncl, xla."""
 
+    memory: str | None = None
+    """What one accelerator has, as its driver says it. Unset: unknown, and no job is refused for it."""
+
     image: str | None = None
     """The workers' image. Unset: the operator's own for CPUs or for CUDA."""
 
@@ -144,7 +147,11 @@ _NVIDIA = AcceleratorProfile(
 )
 
 _NVIDIA_H100 = _NVIDIA.model_copy(
-    update={"name": "nvidia-h100", "node_selector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}}
+    update={
+        "name": "nvidia-h100",
+        "memory": "81559Mi",
+        "node_selector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+    }
 )
 
 

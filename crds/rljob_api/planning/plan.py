@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.v1alpha1 import AdapterSpec, Balance, Precision, RLJobSpec
 from rljob_api.vocabulary.model import ApiModel, Items
@@ -125,6 +126,8 @@ class Plan(ApiModel):
     lead_group: str
     """The group that updates the first policy. Its rank 0 writes metrics and decides when to stop."""
     spec: RLJobSpec
+    memory: Items[GroupMemory] = ()
+    """What a worker of each group has in memory, phase by phase."""
     rows_per_trajectory: int = Field(1, ge=1)
     """Row numbers of a trajectory: row_id = trajectory_id * rows_per_trajectory + index of the row in it. A trajectory
     may have fewer rows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from rljob_api.catalogue import profiles as built_in_profiles
@@ -12,6 +13,7 @@ from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_pl
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.pipeline.settled import settled
+from rljob_api.planning.memory import Limit, Shapes, limit_of, memory_of, memory_problems
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.v1alpha1 import RLJob, WorkerGroupSpec
 from rljob_api.vocabulary.problem import InvalidJobError
@@ -20,11 +22,24 @@ Profiles = Mapping[str, AcceleratorProfile]
 EngineKey = tuple[str, str, Literal["Train", "Rollout"]]  # model, group, kind
 
 
-def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT) -> Plan:
-    """The plan of a job.  Raises InvalidJobError with every problem of a job that cannot run."""
+def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Shapes = MappingProxyType({})) -> Plan:
+    """The plan of a job.  shapes: of the models whose configs are at hand, by path; of others it states no memory.
+
+    Raises InvalidJobError with every problem of a job that cannot run, or else with every group it cannot fit.
+    """
     if problems := problems_of(job, profiles):
         raise InvalidJobError(problems)
-    return _Planner(job, profiles).build()
+    made = _Planner(job, profiles).build()
+    limits = _limits(made, profiles)
+    made = made.model_copy(update={"memory": memory_of(made, shapes, limits)})
+    if problems := list(memory_problems(made, limits)):
+        raise InvalidJobError(problems)
+    return made
+
+
+def _limits(made: Plan, profiles: Profiles) -> dict[str, Limit]:
+    found = {group.name: limit_of(made, group, profiles[group.profile].memory) for group in made.groups}
+    return {name: limit for name, limit in found.items() if limit is not None}
 
 
 class _Planner:

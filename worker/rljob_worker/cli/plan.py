@@ -10,15 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 from rljob_api.loading.load import parse_job
+from rljob_api.memory.phases import GroupMemory
 from rljob_api.picture.graph_svg import render_svg
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.memory import PARTS
 from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
 from rljob_api.planning.planner import plan as plan_of
 from rljob_api.planning.traffic import Traffic, expected_bytes
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.jobfile import read_text
 from rljob_worker.errors import StorageError
+from rljob_worker.local.model_shapes import shapes_of
 
 PLAIN_WIDTH = 160
 """Of tables in a file or a pipe."""
@@ -26,7 +29,8 @@ PLAIN_WIDTH = 160
 
 def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, as_json: bool) -> int:
     """Print the plan of a job; files that the job names need not be here."""
-    plan = plan_of(parse_job(read_text(path), overrides))
+    job = parse_job(read_text(path), overrides)
+    plan = plan_of(job, shapes=shapes_of(job, path.absolute().parent))
     if svg is not None:
         _write(svg, render_svg(plan))
     if as_json:
@@ -50,7 +54,14 @@ def print_plan(plan: Plan, console: Console) -> None:
         f"step{'s' if spec.num_optimizer_steps > 1 else ''} per step, {spec.stop.steps} steps",
         soft_wrap=True,
     )
-    for table in (_groups(plan), _stages(plan), _engines(plan), _edges(plan), _weights(plan)):
+    for table in (
+        _groups(plan),
+        _stages(plan),
+        _engines(plan),
+        _edges(plan),
+        _weights(plan),
+        *map(_memory, plan.memory),
+    ):
         console.print()
         console.print(table)
 
@@ -129,6 +140,21 @@ def _weights(plan: Plan) -> Table:
     for weight in plan.weights:
         table.add_row(weight.name, weight.source, weight.target, weight.transport)
     return table
+
+
+def _memory(memory: GroupMemory) -> Table:
+    """Of one worker. Parts that are most at different times add up to more than the peak."""
+    table = _table(f"Memory of a worker of {memory.group}", "", *(phase.phase for phase in memory.phases))
+    if memory.unknown:
+        table.add_row(f"unknown: no config.json at hand of {', '.join(memory.unknown)}")
+        return table
+    for part in (*PARTS, "peak"):
+        table.add_row(part, *(_bytes_or_none(getattr(phase, part)) for phase in memory.phases))
+    return table
+
+
+def _bytes_or_none(count: int) -> str:
+    return format_bytes(count) if count else "–"
 
 
 def mesh_text(mesh: Mesh) -> str:

@@ -28,6 +28,7 @@ from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import Commands
 from rljob_worker.local.job_paths import with_absolute_paths
 from rljob_worker.local.lock import RunLock
+from rljob_worker.local.model_shapes import shapes_of
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
@@ -42,7 +43,8 @@ def run_job(
     require_extra("worker", "rljob run")
     job = read_job(path, overrides)
     folder = path.absolute().parent
-    plan = plan_of(with_absolute_paths(job, folder))
+    located = with_absolute_paths(job, folder)
+    plan = plan_of(located, shapes=shapes_of(located, folder))
     directory = RunDirectory(runs_dir / job.name)
     check_installed(plan.spec.monitoring.trackers)
     check_devices(plan, os.environ)

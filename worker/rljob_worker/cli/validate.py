@@ -5,10 +5,12 @@ from pathlib import Path
 
 import click
 
+from rljob_api.planning.planner import plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 from rljob_worker.cli.jobfile import read_job
 from rljob_worker.errors import InvalidJob
+from rljob_worker.local.model_shapes import shapes_of
 
 
 def validate_jobs(paths: Sequence[Path], overrides: Sequence[str]) -> int:
@@ -20,6 +22,7 @@ def validate_jobs(paths: Sequence[Path], overrides: Sequence[str]) -> int:
 def _validate(path: Path, overrides: Sequence[str]) -> bool:
     try:
         job = read_job(path, overrides)
+        plan(job, shapes=shapes_of(job, path.absolute().parent))
     except InvalidJobError as error:
         click.echo(problem_list(path, error.problems), err=True)
         return False

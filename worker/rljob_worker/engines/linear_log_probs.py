@@ -17,9 +17,10 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
+from rljob_api.memory.training import LOGITS_ELEMENTS
 from rljob_worker.engines.token_log_probs import at_targets, log_distribution, logit_gradient
 
-CHUNK_ELEMENTS = 1 << 24
+CHUNK_ELEMENTS = LOGITS_ELEMENTS
 """Logits in memory at once: 64 MiB in float32, four times over in the backward pass."""
 
 EntropyUse = Literal["None", "Figure", "Loss"]

@@ -133,6 +133,41 @@ def test_plan_shows_stages_groups_edges_and_bytes(tmp_path):
     assert (tmp_path / "dag.svg").read_text().lstrip().startswith("<svg")
 
 
+QWEN3_8B = {
+    "model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def write_large_job(folder, accelerators):
+    """A model of 8 B parameters, of which only the config is here."""
+    groups = [{"name": "train", "accelerator": {"profile": "nvidia-h100", "count": accelerators}}]
+    write_job(folder, models=[{"name": "actor", "path": "large"}], workerGroups=groups, data={
+        "train": [{"path": "some/data"}], "batchSize": 8,
+    })  # fmt: skip
+    (folder / "large").mkdir()
+    (folder / "large" / "config.json").write_text(json.dumps(QWEN3_8B))
+
+
+def test_plan_shows_what_a_worker_has_in_memory(tmp_path):
+    write_large_job(tmp_path, 8)
+    lines = [line.strip() for line in rljob("plan", "job.yaml", cwd=tmp_path).stdout.splitlines()]
+    table = lines[lines.index("Memory of a worker of train") + 1 :]
+    assert table[0].split() == ["load", "generate", "train", "sync"]
+    # two states of 4 bytes of 8,190,735,360 parameters, an eighth of it
+    assert table[2].split()[:3] == ["optimizer", "7.6", "GiB"] and len(table) == 8
+
+
+@pytest.mark.parametrize("command", ["plan", "validate", "run"])
+def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, command):
+    write_large_job(tmp_path, 1)
+    done = rljob(command, "job.yaml", cwd=tmp_path)
+    assert done.returncode == 64
+    assert "spec.workerGroups[0]" in done.stderr and "79.6 GiB" in done.stderr
+    assert "more replicas or accelerators" in done.stderr and not (tmp_path / "runs").exists()
+
+
 def test_plan_as_json_is_a_plan(tmp_path):
     write_job(tmp_path)
     done = rljob("plan", "job.yaml", "--json", "--set", "metadata.name=other", cwd=tmp_path)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from rljob_api.memory.training import HELD_BYTES, MIN_UNIT_BYTES
+
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16, "Float64": torch.float64}
 
 
@@ -33,9 +35,9 @@ class TrainSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     max_grad_norm: float = 1.0
     activation_checkpointing: bool = False
-    min_unit_bytes: int = 32 << 20
+    min_unit_bytes: int = MIN_UNIT_BYTES
     """Layers are gathered and reduced together up to this size, in bytes."""
-    held_bytes: int = 1 << 30
+    held_bytes: int = HELD_BYTES
     """Up to this size of a model its gradients, and on a CPU its weights, stay whole on every rank between the
     micro-batches of a step: one reduction for all of them. A larger model is reduced and sharded after each, so that a
     rank never has more of it whole than the layers at work; that costs a reduction of all gradients, and on a CPU the

@@ -1,0 +1,151 @@
+"""`ModelShape`: how large a model is, from its config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What the models of one architecture have in common."""
+
+    norms: int
+    """Norms of the hidden state in a layer."""
+    norm_bias: bool = False
+    query_key_norms: bool = False
+    projections: int = 3
+    """Matrices of the MLP: 3 with a gate, 2 without."""
+    query_bias: bool = False
+    """Of queries, keys and values."""
+    output_bias: bool = False
+    """Of attention's output."""
+    mlp_bias: bool = False
+    tied: bool = False
+    """Whether the last layer is the embedding, where the config does not say."""
+    last_bias: bool = False
+
+
+FAMILIES: Mapping[str, Family] = {
+    "gemma2": Family(norms=4, tied=True),
+    "gemma3_text": Family(norms=4, query_key_norms=True, tied=True),
+    "gpt2": Family(2, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True),
+    "llama": Family(norms=2),
+    "mistral": Family(norms=2),
+    "phi": Family(1, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, last_bias=True),
+    "phi3": Family(norms=2),
+    "qwen2": Family(norms=2, query_bias=True),
+    "qwen3": Family(norms=2, query_key_norms=True),
+}
+"""By the `model_type` of the config."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder of equal layers."""
+
+    family: Family
+    vocabulary: int
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    key_heads: int
+    head_dim: int
+    tied: bool
+    positions: int = 0
+    """Learned positions."""
+
+    @property
+    def query_width(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def key_width(self) -> int:
+        """Of keys, and of values."""
+        return self.key_heads * self.head_dim
+
+    @property
+    def embedding(self) -> int:
+        """Parameters of the embedding, and of a last layer that is not tied to it."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def layer(self) -> int:
+        """Parameters of one layer."""
+        family, hidden = self.family, self.hidden
+        wide = self.query_width + 2 * self.key_width
+        attention = hidden * wide + family.query_bias * wide + self.query_width * hidden + family.output_bias * hidden
+        mlp = family.projections * hidden * self.intermediate
+        mlp += family.mlp_bias * ((family.projections - 1) * self.intermediate + hidden)
+        norms = family.norms * self._norm + family.query_key_norms * 2 * self.head_dim
+        return attention + mlp + norms
+
+    @property
+    def rest(self) -> int:
+        """Parameters beside the layers: embeddings, the last norm, the last layer."""
+        last = 0 if self.tied else self.embedding
+        return (
+            self.embedding + self.positions * self.hidden + self._norm + last + self.family.last_bias * self.vocabulary
+        )
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of a policy; one that has two names counts once."""
+        return self.layers * self.layer + self.rest
+
+    @property
+    def _norm(self) -> int:
+        return self.hidden * (1 + self.family.norm_bias)
+
+
+def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:
+    """Of a config.json as transformers writes it; None for an architecture or a config that is not understood."""
+    family = FAMILIES.get(str(config.get("model_type")))
+    try:
+        return None if family is None else _gpt2(family, config) if "n_embd" in config else _llama_like(family, config)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _llama_like(family: Family, config: Mapping[str, Any]) -> ModelShape:
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    return ModelShape(
+        family=_with_biases(family, config),
+        vocabulary=int(config["vocab_size"]),
+        hidden=hidden,
+        intermediate=int(config["intermediate_size"]),
+        layers=int(config["num_hidden_layers"]),
+        heads=heads,
+        key_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or hidden // heads),
+        tied=bool(config.get("tie_word_embeddings", family.tied)),
+    )
+
+
+def _with_biases(family: Family, config: Mapping[str, Any]) -> Family:
+    """Where an architecture leaves its biases to the config."""
+    attention, mlp = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
+    return replace(
+        family,
+        query_bias=family.query_bias or attention,
+        output_bias=family.output_bias or attention,
+        mlp_bias=family.mlp_bias or mlp,
+    )
+
+
+def _gpt2(family: Family, config: Mapping[str, Any]) -> ModelShape:
+    hidden, heads = int(config["n_embd"]), int(config["n_head"])
+    return ModelShape(
+        family=family,
+        vocabulary=int(config["vocab_size"]),
+        hidden=hidden,
+        intermediate=int(config.get("n_inner") or 4 * hidden),
+        layers=int(config["n_layer"]),
+        heads=heads,
+        key_heads=heads,
+        head_dim=hidden // heads,
+        tied=bool(config.get("tie_word_embeddings", family.tied)),
+        positions=int(config["n_positions"]),
+    )

@@ -1,0 +1,36 @@
+"""What a worker has in memory, as the plan states it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rljob_api.vocabulary.model import ApiModel, Items
+
+Phase = Literal["load", "generate", "train", "sync"]
+
+
+class PhaseMemory(ApiModel):
+    """Bytes of one worker in one phase: each part where it is most, and the most of all together."""
+
+    phase: Phase
+    weights: int = 0
+    """Of every model in the worker, and what of them is gathered to compute with."""
+    optimizer: int = 0
+    gradients: int = 0
+    activations: int = 0
+    """What a forward pass keeps for its backward pass."""
+    logits: int = 0
+    """Of the tokens that are predicted at once, with their gradients and those of the last layer."""
+    cache: int = 0
+    """Keys and values of the rows that are decoded at once."""
+    peak: int = 0
+    """Together. Less than the sum where parts are most at different times."""
+
+
+class GroupMemory(ApiModel):
+    """A worker of one group, phase by phase."""
+
+    group: str
+    phases: Items[PhaseMemory] = ()
+    unknown: Items[str] = ()
+    """Paths of models whose shape is not at hand; then there are no phases."""

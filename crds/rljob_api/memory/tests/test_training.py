@@ -1,0 +1,79 @@
+"""A model of two layers of 100 parameters and 60 beside them, in numbers that a head can follow."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from rljob_api.memory import training
+from rljob_api.memory.generating import draw_bytes, row_cache_bytes
+from rljob_api.memory.model_shape import FAMILIES, ModelShape
+from rljob_api.memory.training import Layout, activations, logits_bytes, update_of
+
+SHAPE = ModelShape(
+    FAMILIES["llama"], vocabulary=10, hidden=4, intermediate=6, layers=2, heads=2, key_heads=1, head_dim=2, tied=True
+)
+# layer: 4 x (4 + 2 x 2) + 4 x 4 + 3 x 4 x 6 + 2 x 4 = 128; rest: 40 + 4; all: 300
+
+
+def layout(**changes):
+    return Layout(**{"shape": SHAPE, "ranks": 1, "stored": 4, "computed": 4, "on_cpu": True, **changes})
+
+
+def test_weights_are_divided_and_gathered_to_compute_with():
+    alone, sharded = layout(), layout(ranks=4)
+    assert (alone.shard, alone.gathered) == (1200, 0)
+    assert (sharded.shard, sharded.gathered) == (300, 1200)  # a small model stays whole between micro-batches
+
+
+def test_a_layer_keeps_what_its_backward_pass_needs():
+    # norms 2 x 2 x 4, attention 3 x 4 + 2 x 2, MLP 4 x 6: 56 of a token; outside the layers 4 x 4 + 2 x 2 = 20
+    assert activations(layout(), 10, recompute=False) == (2 * 56 + 20) * 10 * 4
+    # inputs of both layers, and one layer's 56
+    assert activations(layout(), 10, recompute=True) == (2 * 4 + 56 + 20) * 10 * 4
+
+
+def test_logits_are_never_more_than_a_chunk(monkeypatch):
+    # four times 3 tokens of 10 words, and the gradient of the last layer
+    assert logits_bytes(layout(), 3, trained=True) == 4 * 3 * 10 * 4 + 40 * 4
+    monkeypatch.setattr(training, "LOGITS_ELEMENTS", 100)
+    assert logits_bytes(layout(), 1000, trained=True) == 4 * 100 * 4 + 40 * 4
+    assert logits_bytes(layout(), 0, trained=True) == 0  # a critic
+
+
+@pytest.mark.parametrize(
+    "ranks, held_bytes, micro_batches, gradients",
+    [
+        (1, 1 << 30, 1, 1200),
+        (4, 1 << 30, 4, 1200),  # whole, until the last micro-batch reduces them
+        (4, 1 << 30, 1, 300 + 2 * 1200),  # a model of a few bytes is reduced as one unit
+        (4, 0, 4, 300 + 2 * 1200),
+    ],
+)
+def test_gradients_add_up_whole_or_in_parts(ranks, held_bytes, micro_batches, gradients):
+    update = update_of(layout(ranks=ranks, held_bytes=held_bytes), 10, 5, micro_batches, recompute=False)
+    assert update.gradients == gradients
+
+
+def test_gradients_are_there_from_the_second_micro_batch_on():
+    one, several = (update_of(layout(), 10, 5, count, recompute=False) for count in (1, 2))
+    together = one.activations + one.logits
+    assert one.peak == max(together, 1200 + 56 * 10 * 4 // 2) and several.peak == together + 1200
+
+
+def test_large_models_are_gathered_in_units_of_layers():
+    @dataclass(frozen=True)
+    class Large:
+        layer = 4 << 20
+        rest = 10 << 20
+        layers = 16
+        parameters = layers * layer + rest
+
+    found = layout(shape=Large(), ranks=8, held_bytes=0)
+    # two layers of 16 MiB make a unit of 32; three of those beside the rest
+    assert found.unit == 8 << 20 and found.gathered == (10 + 3 * 8) * 4 << 20
+
+
+def test_a_cache_has_keys_and_values_of_every_token():
+    # 100 columns x 2 layers x 2 x a width of 2 x 2 bytes
+    assert row_cache_bytes(SHAPE, 100, 2) == 100 * 2 * 2 * 2 * 2
+    assert draw_bytes(SHAPE, 3, 2) == 3 * 3 * 10 * 4

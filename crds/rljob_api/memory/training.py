@@ -1,0 +1,152 @@
+"""Memory of a model that is trained or scored over sharded ranks.
+
+With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and c of a computed one:
+
+    weights      P b / R kept, and what is gathered to compute with: nothing on one rank that computes in what it
+                 stores; all P c where the model stays whole between micro-batches (on CPUs, up to HELD_BYTES); else the
+                 part beside the layers and three units of layers, one at work, one that is fetched, one on its way
+    optimizer    2 P b / R: the two means of AdamW
+    gradients    P b / R; whole, P b, where they add up before they are reduced (up to HELD_BYTES); and two units on
+                 their way
+    activations  T L a c, with T tokens of a micro-batch, L layers, and a elements that a layer keeps of a token:
+                     norms            2 of each norm's width: the result without and with the weight; 4 in bf16
+                     attention        queries, keys, values and the output, and the output as its projection reads it
+                     gated MLP        4 x intermediate: gate, silu(gate), up, and their product
+                     MLP              2 x intermediate
+                 (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
+                 attention matrix); computed again in the backward pass: T (L hidden + a) c
+    logits       4 x LOGITS_ELEMENTS x max(c, 4) at most, however long the rows, and one more gradient of the last layer
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from rljob_api.memory.model_shape import ModelShape
+
+HELD_BYTES = 1 << 30
+"""Largest model whose gradients, and on a CPU weights, stay whole on every rank between micro-batches."""
+MIN_UNIT_BYTES = 32 << 20
+"""Layers are gathered together up to this size."""
+LOGITS_ELEMENTS = 1 << 24
+"""Logits in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one model lies on its ranks."""
+
+    shape: ModelShape
+    ranks: int
+    stored: int
+    """Bytes of a number as it is kept."""
+    computed: int
+    """Bytes of a number as it is computed with."""
+    on_cpu: bool
+    held_bytes: int = HELD_BYTES
+
+    @property
+    def shard(self) -> int:
+        """Bytes of this rank's part of the weights."""
+        return ceil(self.shape.parameters / self.ranks) * self.stored
+
+    @property
+    def whole(self) -> int:
+        return self.shape.parameters * self.stored
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rank has all weights as they are computed with."""
+        return self.ranks == 1 and self.stored == self.computed
+
+    @property
+    def is_held(self) -> bool:
+        return self.whole <= self.held_bytes
+
+    @property
+    def unit(self) -> int:
+        """Parameters that are gathered together."""
+        if self.whole < MIN_UNIT_BYTES:
+            return 0
+        layers = ceil(MIN_UNIT_BYTES / (self.shape.layer * self.stored))
+        return min(layers, self.shape.layers) * self.shape.layer
+
+    @property
+    def root(self) -> int:
+        """Parameters that stay gathered."""
+        return self.shape.rest if self.unit else self.shape.parameters
+
+    @property
+    def gathered(self) -> int:
+        """Bytes of weights to compute with, beside the shard."""
+        if self.is_whole:
+            return 0
+        if self.on_cpu and self.is_held:
+            return self.shape.parameters * self.computed
+        return (self.root + 3 * self.unit) * self.computed
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one optimizer step of a model takes at most, in bytes."""
+
+    gradients: int
+    activations: int
+    logits: int
+    peak: int
+    """Beyond shards, gathered weights and optimizer."""
+
+
+def update_of(layout: Layout, tokens: int, responses: int, micro_batches: int, *, recompute: bool) -> Update:
+    """tokens: of a micro-batch, of which `responses` are predicted; none by a critic."""
+    several = micro_batches > 1
+    gradients = _gradients(layout, several)
+    kept = activations(layout, tokens, recompute=recompute)
+    logits = logits_bytes(layout, responses, trained=True)
+    in_first = kept + logits
+    peak = gradients + in_first if several else max(gradients + _one_layer(layout, tokens), in_first)
+    return Update(gradients, kept, logits, peak)
+
+
+def _gradients(layout: Layout, several: bool) -> int:
+    if layout.is_whole:
+        return layout.whole
+    if layout.is_held and several:
+        return layout.whole
+    on_their_way = 2 * (layout.unit or layout.root)
+    return layout.shard + on_their_way * layout.stored
+
+
+def activations(layout: Layout, tokens: int, *, recompute: bool) -> int:
+    """What a forward pass keeps of a micro-batch."""
+    shape, layer = layout.shape, _layer_elements(layout) * tokens
+    elements = tokens * shape.layers * shape.hidden + layer if recompute else shape.layers * layer
+    outside = 4 * shape.hidden + 2 * shape.head_dim
+    return (elements + outside * tokens) * layout.computed
+
+
+def _layer_elements(layout: Layout) -> int:
+    """Of one token."""
+    shape, per_norm = layout.shape, 2 if layout.computed > 2 else 4
+    norms = shape.family.norms * shape.hidden
+    if shape.family.query_key_norms:
+        norms += (shape.query_width + shape.key_width) * (per_norm - 1) // per_norm
+    attention = 3 * shape.query_width + 2 * shape.key_width
+    mlp = (4 if shape.family.projections == 3 else 2) * shape.intermediate
+    return per_norm * norms + attention + mlp
+
+
+def _one_layer(layout: Layout, tokens: int) -> int:
+    """Gradients of what one layer keeps, on the way back."""
+    return _layer_elements(layout) * tokens * layout.computed // 2
+
+
+def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:
+    """Of the tokens of a chunk, forward (twice over) or backward (four times), in at least four bytes."""
+    shape = layout.shape
+    if not responses:
+        return 0
+    chunk = min(responses * shape.vocabulary, max(LOGITS_ELEMENTS, shape.vocabulary))
+    wide = max(layout.computed, 4)
+    return chunk * wide * 4 + shape.embedding * wide if trained else chunk * wide * 2

@@ -1,0 +1,119 @@
+import pytest
+
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.tests.test_model_shape import QWEN3_8B
+from rljob_api.planning.planner import plan
+from rljob_api.tests.builders import PPO, TWO_GROUPS, make_job
+from rljob_api.vocabulary.problem import InvalidJobError
+
+TINY = QWEN3_8B | {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "vocab_size": 100,
+    "head_dim": 8,
+}
+GIB = 1 << 30
+
+
+def planned(config, *overrides):
+    return plan(make_job(*overrides), shapes={"models/tiny": parse_shape(config)})
+
+
+def phases(config, *overrides, group="train"):
+    found = next(each for each in planned(config, *overrides).memory if each.group == group)
+    return {phase.phase: phase for phase in found.phases}
+
+
+def gpus(replicas, count=8):
+    return (
+        f"workerGroups=[{{name: train, replicas: {replicas}, accelerator: {{profile: nvidia-h100, count: {count}}}}}]"
+    )
+
+
+def test_a_model_without_its_config_at_hand_is_said_to_be_unknown():
+    (group,) = plan(make_job()).memory
+    assert group.unknown == ("models/tiny",) and group.phases == ()
+
+
+def test_weights_and_optimizer_are_divided_over_workers():
+    found = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8")
+    parameters = 8_190_735_360
+    # in BFloat16 masters of 4 bytes and two states of 4, an eighth of each, and a whole copy of 2 bytes that generates
+    assert found["load"].optimizer == parameters
+    assert found["load"].weights == parameters // 2 + 2 * parameters
+    # gradients: an eighth of 4 bytes each, and two layers on their way
+    assert found["train"].gradients == parameters // 2 + 2 * 4 * 192_946_432
+
+
+def test_one_worker_in_float32_generates_with_the_weights_it_trains():
+    found = phases(TINY, "algorithm.kl.coefficient=0")
+    assert found["load"].weights * 2 == found["load"].optimizer
+    assert phases(TINY)["load"].weights == 2 * found["load"].weights  # with a reference
+
+
+def test_a_critic_is_trained_beside_the_policy():
+    assert phases(TINY, *PPO)["load"].optimizer > 1.9 * phases(TINY)["load"].optimizer
+
+
+def test_who_generates_has_a_cache_and_who_trains_has_gradients():
+    train, rollout = phases(TINY, *TWO_GROUPS), phases(TINY, *TWO_GROUPS, group="rollout")
+    assert set(train) == {"load", "train", "sync"} and set(rollout) == {"load", "generate", "sync"}
+    # 32 rows on 4 workers: 8 rows x (16 + 32) columns x 2 layers x keys and values of 8 x 8 x 4 bytes
+    assert rollout["generate"].cache == 8 * 48 * 2 * 2 * 64 * 4
+
+
+def test_what_cannot_fit_is_refused_with_the_numbers_and_what_would_help():
+    with pytest.raises(InvalidJobError) as caught:
+        planned(QWEN3_8B, gpus(1, count=1), "data.batchSize=8")
+    (problem,) = caught.value.problems
+    assert problem.path == "spec.workerGroups[0]"
+    assert "to train" in problem.message and "79.6 GiB" in problem.message and "optimizer 61.0 GiB" in problem.message
+    assert "more replicas or accelerators" in problem.fix
+    assert planned(QWEN3_8B, gpus(1), "data.batchSize=8").memory
+
+
+def test_activations_are_lowered_before_hosts_are_added():
+    with pytest.raises(InvalidJobError) as caught:
+        planned(
+            QWEN3_8B, gpus(4), "data.batchSize=32", "data.maxPromptTokens=32768",
+            "training.tokensPerMicroBatch=32768", "dataBuffer.memory=16Gi",
+        )  # fmt: skip
+    assert caught.value.problems[0].fix.startswith("Lower training.tokensPerMicroBatch, or set training.activation")
+
+
+@pytest.mark.parametrize("memory, fits", [("16Gi", True), ("1Gi", False)])
+def test_workers_on_cpus_share_the_limit_of_their_container(memory, fits):
+    limits = f"{{containers: [{{name: worker, resources: {{limits: {{memory: {memory}}}}}}}]}}"
+    overrides = f"workerGroups=[{{name: train, accelerator: {{count: 4}}, template: {{spec: {limits}}}}}]"
+    if fits:
+        assert planned(TINY, overrides).memory
+        return
+    with pytest.raises(InvalidJobError, match="512.0 MiB beside its models") as caught:
+        planned(TINY, overrides)
+    assert "limits.memory gives it 256.0 MiB" in str(caught.value)
+
+
+def on_two_hosts(*overrides):
+    groups = ", ".join(
+        f"{{name: {name}, accelerator: {{profile: nvidia-h100, count: 8}}}}" for name in ("train", "rollout")
+    )
+    return (f"workerGroups=[{groups}]", "data.batchSize=64", "training.tokensPerMicroBatch=2048", *overrides)
+
+
+def test_a_cache_takes_its_fraction_of_what_is_free():
+    one_row = (16 + 4096) * 36 * 2 * 1024 * 2
+    found = phases(QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=4096"), group="rollout")
+    assert found["generate"].cache == 32 * one_row  # 256 rows on 8 workers: all of them
+    few = phases(
+        QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=4096", "rollout.memoryFraction=0.1"), group="rollout"
+    )
+    free = (81559 << 20) - (1 << 30) - 2 * 8_190_735_360
+    assert few["generate"].cache == free // 10 // one_row * one_row
+
+
+def test_a_row_that_alone_has_no_room_is_refused():
+    with pytest.raises(InvalidJobError) as caught:
+        planned(QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=600000", "dataBuffer.memory=64Gi"))
+    found = next(problem for problem in caught.value.problems if "to generate" in problem.message)
+    assert found.path == "spec.workerGroups[1]" and found.fix.startswith("Lower rollout.maxResponseTokens")

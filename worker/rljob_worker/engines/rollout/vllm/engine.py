@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
@@ -17,16 +16,16 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.rollout.protocol import Depth
-from rljob_worker.engines.rollout.requests import Ended, Ending, Requests
+from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.vllm.responses import Response, table_of
 from rljob_worker.engines.rollout.vllm.sampling import sampling_of
 from rljob_worker.engines.rollout.vllm.weights import refresh_tied
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
-
-log = logging.getLogger(__name__)
 
 _CLOSED = "it is closed"
 
@@ -45,12 +44,15 @@ class VLLMRollout:
         engine: LLMEngine,
         parameters: Mapping[str, torch.Tensor],
         end_token_ids: tuple[int, ...],
+        vocabulary: Vocabulary | None = None,
         *,
         can_sleep: bool,
     ) -> None:
         self._engine = engine
         self._parameters = parameters
         self._end_token_ids = end_token_ids
+        self._vocabulary = vocabulary
+        self._stops: dict[tuple[str, ...], StopStrings | None] = {(): None}
         self._can_sleep = can_sleep
         self._running: dict[str, Response] = {}
         self._version = 0
@@ -68,6 +70,7 @@ class VLLMRollout:
         return self._engine.vllm_config.model_config.max_model_len
 
     def submit(self, requests: Requests) -> None:
+        stops, stop_token_ids = self._stops_of(requests.sampling), frozenset(requests.sampling.stop_token_ids)
         for (row_id, turn), of, arguments in zip(
             zip(requests.row_ids.tolist(), requests.turns.tolist(), strict=True),
             requests.prompt_of.tolist(),
@@ -78,9 +81,8 @@ class VLLMRollout:
             self._require_room(row_id, len(prompt), arguments["max_tokens"])
             assert str(row_id) not in self._running, f"row {row_id} runs already"
             params = _params(row_id, arguments)
-            stops = frozenset(requests.sampling.stop_token_ids)
             self._engine.add_request(str(row_id), tokens_input(prompt), params)
-            self._running[str(row_id)] = Response(row_id, turn, stops)
+            self._running[str(row_id)] = Response(row_id, turn, stop_token_ids, stops)
 
     def advance(self) -> Ended:
         assert self._fault is None, f"the engine cannot generate: {self._fault}"
@@ -88,10 +90,13 @@ class VLLMRollout:
         self.wake()
         while self._running and not ended:
             for output in self._step():
-                self._take(output)
-                if output.finished:
-                    response = self._running.pop(output.request_id)
-                    ended.append((response, response.ending(frozenset(self._end_token_ids))))
+                response = self._running[output.request_id]
+                self._take(response, output)
+                ending = response.ending(self._end_token_ids, is_finished=output.finished)
+                if ending is not None:
+                    ended.append((self._running.pop(output.request_id), ending))
+                    if not output.finished:
+                        self._engine.abort_request([output.request_id])
         return table_of(ended)
 
     def abort(self, row_ids: Indices) -> Ended:
@@ -112,7 +117,6 @@ class VLLMRollout:
     def sleep(self, depth: Depth) -> None:
         assert not self._running, "nothing may be running"
         if not self._can_sleep:
-            log.info("vLLM cannot sleep on this device: its cache and weights stay in memory")
             return
         self._engine.sleep(_SLEEP_LEVELS[depth])
         self._is_asleep = True
@@ -140,13 +144,19 @@ class VLLMRollout:
         finally:
             torch.set_rng_state(state)
 
-    def _take(self, output: RequestOutput) -> None:
+    def _stops_of(self, sampling: Sampling) -> StopStrings | None:
+        """Raises InvalidJob for a stop text that no response can contain."""
+        if sampling.stop not in self._stops:
+            assert self._vocabulary is not None, "stop texts are told by the tokenizer's tokens"
+            self._stops[sampling.stop] = StopStrings(sampling.stop, self._vocabulary)
+        return self._stops[sampling.stop]
+
+    def _take(self, response: Response, output: RequestOutput) -> None:
         """The tokens that one step gave one request."""
         (new,) = output.outputs
-        response = self._running[output.request_id]
         log_probs = new.logprobs.logprobs
         response.add(new.token_ids, log_probs, self._version)
-        if not np.isfinite(log_probs).all():
+        if not all(map(isfinite, log_probs)):
             raise BadData(
                 f"row {response.row_id}: the logits of token {len(response.tokens) - 1} of its response are not finite "
                 f"under policy version {self._version}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.rollout.requests import Ended, Ending
+from rljob_worker.engines.rollout.stop_strings import StopStrings
 
 
 @dataclass(slots=True)
@@ -19,24 +20,41 @@ class Response:
     turn: int
     stop_token_ids: frozenset[int]
     """Of the job, beside the model's end tokens."""
+    stops: StopStrings | None = None
+    """Texts that end it."""
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     """The policy version each token was sampled from."""
+    is_stopped: bool = False
+    """Whether its last token ends a stop text."""
 
     def add(self, tokens: Sequence[int], log_probs: Sequence[float], version: int) -> None:
-        """The next tokens."""
+        """The next tokens: one, or some that were guessed ahead, as far as a text among them does not end it."""
+        if self.stops is not None and (end := self._stopped_after(tokens)) is not None:
+            tokens, log_probs = tokens[:end], log_probs[:end]
+            self.is_stopped = True
         self.tokens.extend(tokens)
         self.log_probs.extend(log_probs)
         self.versions.extend([version] * len(tokens))
 
-    def ending(self, end_token_ids: frozenset[int]) -> Ending:
-        """Why a response that vLLM calls finished has ended. It may reach its length with the token that ends it."""
-        if self.tokens and self.tokens[-1] in end_token_ids:
+    def ending(self, end_token_ids: Container[int], *, is_finished: bool) -> Ending | None:
+        """Why it has ended: None while it goes on. is_finished: vLLM says so, for a token that ends it or its length,
+        which it may reach with such a token."""
+        last = self.tokens[-1] if self.tokens else None
+        if is_finished and not self.is_stopped and last in end_token_ids:
             return Ending.END_TOKEN
-        if self.tokens and self.tokens[-1] in self.stop_token_ids:
+        if self.is_stopped or (is_finished and last in self.stop_token_ids):
             return Ending.STOP
-        return Ending.LENGTH
+        return Ending.LENGTH if is_finished else None
+
+    def _stopped_after(self, tokens: Sequence[int]) -> int | None:
+        """How many of the next tokens there are up to the one in which a stop text ends."""
+        assert self.stops is not None
+        for at in np.flatnonzero(self.stops.may_end(np.array(tokens, np.int64))).tolist():
+            if self.stops.have_ended(np.array([*self.tokens, *tokens[: at + 1]], np.int64)):
+                return at + 1
+        return None
 
 
 def table_of(ended: Sequence[tuple[Response, Ending]]) -> Ended:

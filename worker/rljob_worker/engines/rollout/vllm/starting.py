@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import psutil
 import torch
 import torch.distributed as dist
@@ -22,7 +24,10 @@ from rljob_worker.engines.rollout.vllm.settings import (
     require_block_size,
 )
 from rljob_worker.engines.rollout.vllm.surroundings import kept_surroundings
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
+
+log = logging.getLogger(__name__)
 
 
 def start(
@@ -31,9 +36,10 @@ def start(
     model: PreTrainedModel,
     end_token_ids: tuple[int, ...],
     device: torch.device,
-    local_rank: int = 0,
+    vocabulary: Vocabulary | None = None,
 ) -> VLLMRollout:
-    """An engine with the weights of `model`, which is read and not kept. Raises InvalidJob for what vLLM cannot run."""
+    """An engine with the weights of `model`, which is read and not kept. Only requests with stop texts need a
+    vocabulary. Raises InvalidJob for what vLLM cannot run."""
     is_cpu = device.type == "cpu"
     _require_known(model, is_cpu=is_cpu)
     _require_positions(model, settings)
@@ -42,26 +48,30 @@ def start(
     if is_cpu:
         free = psutil.virtual_memory().available
         arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(settings, model.config, model.dtype.itemsize, free)
-    with kept_surroundings(_variables(settings, local_rank)):
+    with kept_surroundings(_variables(settings, device)):
         built = _built(arguments)
-    parameters = {name: each.detach().to("meta") for name, each in model.named_parameters()}
-    for name, each in model.named_parameters(remove_duplicate=False):  # tied names share a tensor
-        parameters.setdefault(name, parameters[_first_name(model, each)])
-    engine = VLLMRollout(built, parameters, end_token_ids, can_sleep=not is_cpu)
+    if is_cpu:
+        log.info("vLLM cannot sleep on the CPU: its weights and cache stay in memory while others compute")
+    engine = VLLMRollout(built, _shapes(model), end_token_ids, vocabulary, can_sleep=not is_cpu)
     engine.load_weights(((name, each.detach()) for name, each in model.named_parameters()), 0)
     require_faithful(engine, model, settings.dtype, settings.longest_row)
     return engine
 
 
-def _first_name(model: PreTrainedModel, parameter: torch.nn.Parameter) -> str:
-    return next(name for name, each in model.named_parameters() if each is parameter)
+def _shapes(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Tensors without memory under every name that a parameter has, the same one where names are tied."""
+    empty = {id(each): each.detach().to("meta") for each in model.parameters()}
+    return {name: empty[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
 
 
-def _variables(settings: VLLMSettings, local_rank: int) -> dict[str, str]:
-    """What vLLM reads of a launcher while it starts."""
+def _variables(settings: VLLMSettings, device: torch.device) -> dict[str, str]:
+    """What vLLM reads of its environment while it starts."""
     found = {"VLLM_BATCH_INVARIANT": "1"} if settings.batch_invariant else {}
+    if device.type == "cpu":
+        # Functions that take microseconds would be compiled when first called: ten seconds, and a C++ compiler.
+        found["TORCHDYNAMO_DISABLE"] = "1"
     if dist.is_initialized():
-        found |= {"RANK": str(dist.get_rank()), "LOCAL_RANK": str(local_rank)}
+        found |= {"RANK": str(dist.get_rank()), "LOCAL_RANK": str(device.index or 0)}
     return found
 
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from rljob_worker.engines.rollout.requests import Ending
+from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.vllm.responses import Response, table_of
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 
 def test_every_token_has_its_log_prob_and_the_version_that_made_it() -> None:
@@ -40,4 +42,17 @@ def test_nothing_that_ended_is_a_table_without_entries() -> None:
 def test_the_last_token_says_why_it_ended(tokens: list[int], ending: Ending) -> None:
     response = Response(0, 0, stop_token_ids=frozenset({9, 2}))
     response.add(tokens, [-1.0] * len(tokens), 0)
-    assert response.ending(frozenset({2})) is ending
+    assert response.ending({2}, is_finished=True) is ending
+    assert response.ending({2}, is_finished=False) is None
+
+
+def test_a_stop_text_ends_a_response_at_the_token_that_completes_it() -> None:
+    """Guessed tokens behind it are dropped."""
+    stops = StopStrings(("abc",), Vocabulary((b"a", b"b", b"c", b"x"), {}))
+    response = Response(0, 0, frozenset(), stops)
+    response.add([3, 0], [-1.0, -2.0], 1)
+    assert response.ending((), is_finished=False) is None
+    response.add([1, 2, 3], [-3.0, -4.0, -5.0], 1)
+    assert response.tokens == [3, 0, 1, 2] and response.log_probs == [-1.0, -2.0, -3.0, -4.0]
+    assert response.ending((), is_finished=False) is Ending.STOP
+    assert response.ending((3,), is_finished=True) is Ending.STOP  # 3 was behind the text

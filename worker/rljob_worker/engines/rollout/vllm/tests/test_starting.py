@@ -16,10 +16,11 @@ from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import load_policy, random_policy
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling
-from rljob_worker.engines.rollout.tests.subjects import CPU, END, POSITIONS, write_model
+from rljob_worker.engines.rollout.tests.subjects import CPU, END, POSITIONS, VOCABULARY, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
 
 SETTINGS = VLLMSettings("float32", max_batch_rows=4, longest_row=64)
@@ -82,6 +83,29 @@ def test_an_engine_that_computes_with_other_weights_is_refused(path: str) -> Non
     with pytest.raises(InvalidJob, match="log-probs of a probe differ by .* from those of transformers"):
         require_faithful(engine, random_policy(path, torch.float32, 1), "float32", 64)
     engine.close()
+
+
+def test_a_stop_text_ends_a_response_and_nothing_else(path: str) -> None:
+    vocabulary = Vocabulary(tuple(f"<{token}>".encode() for token in range(VOCABULARY)), {})
+    model = load_policy(path, torch.float32, CPU)
+    engine = load_start()(SETTINGS, path, model, (END,), CPU, vocabulary)
+    engine.submit(requests(2))
+    free = responses_of(engine)
+    text = "".join(f"<{token}>" for token in free[0][4:6])
+    engine.submit(replace(requests(2), sampling=Sampling(temperature=0.9, seed=2, stop=(text,))))
+    stopped = responses_of(engine)
+    assert stopped[0] == free[0][:6] and stopped[1] == free[1]
+    engine.submit(requests(2))
+    assert responses_of(engine) == free
+    engine.close()
+
+
+def responses_of(engine: RolloutEngine) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    while len(ended := engine.advance()):
+        tokens = [row.tolist() for row in ended.response_ids.to_list()]
+        found |= dict(zip(ended.row_ids.tolist(), tokens, strict=True))
+    return found
 
 
 @pytest.mark.parametrize("tied", [True, False])

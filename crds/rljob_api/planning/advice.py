@@ -18,6 +18,7 @@ def warnings_of(plan: Plan) -> list[str]:
         *_critic(plan),
         *_schedule(plan),
         *_precision(plan),
+        *_init_from(plan),
     ]
 
 
@@ -88,3 +89,15 @@ def _precision(plan: Plan) -> Iterator[str]:
             "instructions for it takes tens of times longer than in Float32, which is the default there; leave "
             "training.precision out, or ask for accelerators"
         )
+
+
+def _init_from(plan: Plan) -> Iterator[str]:
+    source = plan.spec.checkpoint.init_from
+    trained = {engine.path for engine in plan.engines if engine.trainable}
+    for engine in plan.engines:
+        if source is not None and engine.kind == "Train" and not engine.trainable and engine.path in trained:
+            yield (
+                f"checkpoint.initFrom gives the weights of {source} to models in training alone: {engine.model} stays "
+                f"at {engine.path}, and distances to it are measured from there; to have another, list {engine.model} "
+                "under models with a path, which may be a run or a checkpoint"
+            )

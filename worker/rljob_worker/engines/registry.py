@@ -77,12 +77,17 @@ def has_value_head(plan: Plan, engine: EnginePlan) -> bool:
 def _fsdp(
     plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
 ) -> TrainEngine:
+    from rljob_worker.checkpoint.trained_model import trained_model
     from rljob_worker.engines import models
     from rljob_worker.engines.fsdp import FSDPEngine
 
     _refuse_unbuilt_parallelism(engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
     settings, is_critic = train_settings(plan, engine), has_value_head(plan, engine)
+    if not (engine.trainable or is_critic) and (trained := trained_model(engine.path)) is not None:
+        scorer = FSDPEngine(models.empty_policy(trained.path, settings.dtype), settings, device, mesh)
+        scorer.load(trained.state, weights_only=True)
+        return scorer
     adapter = models.Adapter.of(engine)
     dtype = settings.master_dtype if adapter is None else settings.dtype
     if engine.initialise == "Random" and not is_loaded_next:

@@ -56,6 +56,9 @@ def test_warnings_name_what_was_probably_not_meant():
     assert "old_log_probs" in only(pipeline, "training.miniBatchRows=16")
     assert "K3Weighted" in only("algorithm.kl.estimator=K1")
     assert "warmupSteps" in only("training.warmupSteps=10")
+    assert "reference stays at models/tiny" in only("checkpoint.initFrom=runs/other")
+    listed = "models=[{name: actor, path: models/tiny}, {name: reference, path: runs/other}]"
+    assert warnings_of(make_plan(listed, "checkpoint.initFrom=runs/other")) == []
     lonely = pipeline[:-2] + ", {name: mine, run: 'm:f', after: [rollout], writes: [x]}]}"
     assert "no stage reads x" in only(lonely)
 

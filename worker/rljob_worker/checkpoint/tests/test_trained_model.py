@@ -1,0 +1,59 @@
+"""A model path that is a run: the policy of its newest checkpoint, to score with."""
+
+import pytest
+import torch
+
+from rljob_worker.checkpoint.ownership import Owner, claim_run
+from rljob_worker.checkpoint.tests.builders import committer
+from rljob_worker.checkpoint.trained_model import trained_model
+from rljob_worker.checkpoint.writer import RankFiles
+from rljob_worker.engines.registry import build_train_engine
+from rljob_worker.engines.tests.builders import write_model
+from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.tests.documents import plan_of
+
+CPU = torch.device("cpu")
+
+
+def write_run(directory, path, **model):
+    """A run whose actor's trained weights are 0.2 at step 2 and 0.4 at step 4."""
+    plan = plan_of(models=[{"name": "actor", "path": path, **model}])
+    directory.mkdir()
+    (directory / "plan.json").write_text(plan.canonical_json())
+    engine = build_train_engine(plan, plan.engine("train/actor"), CPU)
+    claim_run(directory, Owner(1))
+    for step in (2, 4):
+        with torch.no_grad():
+            for parameter in engine.optimizer.parameters.values():
+                parameter.fill_(step / 10)
+        RankFiles(directory, Owner(1), "train", 0).save(step, {"train/actor": engine}, {})
+        committer(directory, Owner(1)).commit(step, score=None)
+    return directory
+
+
+def reference_of(path, source):
+    plan = plan_of(models=[{"name": "actor", "path": path}, {"name": "reference", "path": str(source)}])
+    return build_train_engine(plan, plan.engine("reference"), CPU)
+
+
+def test_a_reference_may_be_the_policy_of_a_run_or_of_one_of_its_checkpoints(tmp_path):
+    path = write_model(tmp_path / "model")
+    run = write_run(tmp_path / "run", path)
+    older = min((run / "checkpoints").iterdir())
+    for source, value in ((run, 0.4), (older, 0.2)):
+        reference = reference_of(path, source)
+        assert reference.optimizer is None
+        assert all(torch.equal(p, torch.full_like(p, value)) for p in reference.model.parameters())
+    assert trained_model(path) is None and trained_model("Qwen/Qwen3-0.6B") is None
+
+
+def test_what_is_damaged_or_no_whole_model_is_refused_by_name(tmp_path):
+    path = write_model(tmp_path / "model")
+    adapted = write_run(tmp_path / "adapted", path, adapter={"rank": 2})
+    with pytest.raises(InvalidJob, match=r"adapted'.*trained an adapter.*export --merged"):
+        reference_of(path, adapted)
+    run = write_run(tmp_path / "run", path)
+    shard = next(max((run / "checkpoints").iterdir()).rglob("*.distcp"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(StorageError, match=r"run': the checkpoint of step 4 is damaged"):
+        reference_of(path, run)

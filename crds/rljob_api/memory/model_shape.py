@@ -90,6 +90,11 @@ class ModelShape:
             self.embedding + self.positions * self.hidden + self._norm + last + self.family.last_bias * self.vocabulary
         )
 
+    def adapter(self, rank: int) -> int:
+        """Parameters of a LoRA adapter of this rank beside every linear layer: rank x (inputs + outputs) of each."""
+        attention = 2 * self.hidden + 2 * self.query_width + 2 * (self.hidden + self.key_width)
+        return self.layers * rank * (attention + self.family.projections * (self.hidden + self.intermediate))
+
     @property
     def parameters(self) -> int:
         """Parameters of a policy; one that has two names counts once."""

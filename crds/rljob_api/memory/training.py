@@ -5,7 +5,7 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
     weights      P b / R kept, and what is gathered to compute with: nothing on one rank that computes in what it
                  stores; all P c where the model stays whole between micro-batches (on CPUs, up to HELD_BYTES); else the
                  part beside the layers and three units of layers, one at work, one that is fetched, one on its way
-    optimizer    2 P b / R: the two means of AdamW
+    optimizer    2 P b / R: the two means of AdamW; as gradients, of an adapter alone where there is one
     gradients    P b / R; whole, P b, where they add up before they are reduced (up to HELD_BYTES); and two units on
                  their way
     activations  T L a c, with T tokens of a micro-batch, L layers, and a elements that a layer keeps of a token:
@@ -45,11 +45,24 @@ class Layout:
     """Bytes of a number as it is computed with."""
     on_cpu: bool
     held_bytes: int = HELD_BYTES
+    adapter: int = 0
+    """Parameters of an adapter, of at least four bytes each, which is then all that is trained."""
 
     @property
     def shard(self) -> int:
         """Bytes of this rank's part of the weights."""
-        return ceil(self.shape.parameters / self.ranks) * self.stored
+        base = ceil(self.shape.parameters / self.ranks) * self.stored
+        return base + ceil(self.adapter / self.ranks) * max(self.stored, 4)
+
+    @property
+    def trained(self) -> int:
+        """Bytes of what is trained, over all ranks."""
+        return self.adapter * max(self.stored, 4) if self.adapter else self.whole
+
+    @property
+    def optimizer(self) -> int:
+        """Bytes of this rank's part of the two means."""
+        return 2 * ceil(self.trained / self.ranks)
 
     @property
     def whole(self) -> int:
@@ -110,12 +123,10 @@ def update_of(layout: Layout, tokens: int, responses: int, micro_batches: int, *
 
 
 def _gradients(layout: Layout, several: bool) -> int:
-    if layout.is_whole:
-        return layout.whole
-    if layout.is_held and several:
-        return layout.whole
-    on_their_way = 2 * (layout.unit or layout.root)
-    return layout.shard + on_their_way * layout.stored
+    if layout.is_whole or (layout.is_held and several):
+        return layout.trained
+    on_their_way = 2 * (layout.unit or layout.root) * layout.trained // layout.shape.parameters
+    return ceil(layout.trained / layout.ranks) + on_their_way
 
 
 def activations(layout: Layout, tokens: int, *, recompute: bool) -> int:
@@ -149,4 +160,6 @@ def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:
         return 0
     chunk = min(responses * shape.vocabulary, max(LOGITS_ELEMENTS, shape.vocabulary))
     wide = max(layout.computed, 4)
-    return chunk * wide * 4 + shape.embedding * wide if trained else chunk * wide * 2
+    if not trained:
+        return chunk * wide * 2
+    return chunk * wide * 4 + (0 if layout.adapter else shape.embedding * wide)

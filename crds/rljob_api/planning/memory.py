@@ -72,7 +72,7 @@ class _Worker:
     limit: Limit | None
 
     def phases(self) -> Iterator[PhaseMemory]:
-        optimizer = sum(2 * self.layout(engine).shard for engine in self._training if engine.trainable)
+        optimizer = sum(self.layout(engine).optimizer for engine in self._training if engine.trainable)
         weights = sum(self.layout(engine).shard for engine in self._training)
         weights += sum(self._copy(engine) for engine in self._generating)
         kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer)
@@ -91,8 +91,11 @@ class _Worker:
         shape = self.shapes[engine.path]
         if self._is_critic(engine):
             shape = replace(shape, tied=True)  # without a last layer
+        on_cpu, ranks = self.group.device == "cpu", engine.mesh.size
+        if engine.adapter is not None:  # of every linear layer, though the job may name fewer
+            return Layout(shape, ranks, computed, computed, on_cpu, adapter=shape.adapter(engine.adapter.rank))
         stored = max(computed, 4) if engine.trainable else computed
-        return Layout(shape, engine.mesh.size, stored, computed, on_cpu=self.group.device == "cpu")
+        return Layout(shape, ranks, stored, computed, on_cpu)
 
     def _whole(self, engine: EnginePlan) -> int:
         return self.shapes[engine.path].parameters * _NUMBER_BYTES[self.plan.precision]
@@ -103,7 +106,9 @@ class _Worker:
 
     @property
     def _training(self) -> list[EnginePlan]:
-        return [each for each in self.plan.engines if each.group == self.group.name and each.kind == "Train"]
+        """Those with weights of their own: a base is another engine's model with its adapter off."""
+        own = (each for each in self.plan.engines if each.kind == "Train" and each.base_of is None)
+        return [each for each in own if each.group == self.group.name]
 
     @property
     def _generating(self) -> list[EnginePlan]:
@@ -119,7 +124,10 @@ class _Worker:
 
     def _copy(self, engine: EnginePlan) -> int:
         """Weights of a model that generates: none of its own where the one that trains it is whole."""
-        lends = (each.model == engine.model and self.layout(each).is_whole for each in self._training)
+        lends = (
+            each.model == engine.model and each.adapter is None and self.layout(each).is_whole
+            for each in self._training
+        )
         return 0 if engine.library == "Transformers" and any(lends) else self._whole(engine)
 
     def _generate(self, kept: PhaseMemory) -> PhaseMemory:

@@ -13,7 +13,7 @@ TINY = QWEN3_8B | {
     "vocab_size": 100,
     "head_dim": 8,
 }
-GIB = 1 << 30
+LITTLE = "training.tokensPerMicroBatch=2048"
 
 
 def planned(config, *overrides):
@@ -50,6 +50,17 @@ def test_one_worker_in_float32_generates_with_the_weights_it_trains():
     found = phases(TINY, "algorithm.kl.coefficient=0")
     assert found["load"].weights * 2 == found["load"].optimizer
     assert phases(TINY)["load"].weights == 2 * found["load"].weights  # with a reference
+
+
+def test_an_adapter_is_all_that_has_gradients_and_its_base_is_the_reference():
+    found = phases(QWEN3_8B, gpus(1), "data.batchSize=8", "models.0.adapter={rank: 16}", LITTLE)
+    # beside each layer: q, o (4096 + 4096), k, v (4096 + 1024), and three of 4096 + 12288
+    adapter = 36 * 16 * (2 * 8192 + 2 * 5120 + 3 * 16384)
+    assert found["load"].optimizer == 2 * adapter * 4 // 8
+    # an eighth of the model in 2 bytes and of the adapter in 4, and the copy that generates; no reference
+    assert found["load"].weights == 8_190_735_360 * 2 // 8 + adapter * 4 // 8 + 8_190_735_360 * 2
+    # an eighth, and what two of the layers have of it on their way
+    assert found["train"].gradients == adapter * 4 // 8 + 2 * 192_946_432 * adapter * 4 // 8_190_735_360
 
 
 def test_a_critic_is_trained_beside_the_policy():

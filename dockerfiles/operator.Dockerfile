@@ -16,6 +16,7 @@ RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; 
 
 FROM pins AS wheel
 COPY README.md LICENSE ./
+COPY client client
 COPY crds crds
 COPY operator operator
 COPY worker worker

@@ -19,6 +19,7 @@ RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; 
     grep '^nvidia-cuda-runtime==' constraints.txt >> /tools/requirements.txt
 FROM pins AS wheel
 COPY README.md LICENSE ./
+COPY client client
 COPY crds crds
 COPY operator operator
 COPY worker worker

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SOURCES = ("crds", "operator", "worker")
+SOURCES = ("client", "crds", "operator", "worker")
 """Folders that packages are imported from."""
 
 

@@ -16,6 +16,7 @@ SOURCES = (
     "LICENSE",
     "README.md",
     "constraints.txt",
+    "client/rljob",
     "crds/rljob_api",
     "operator/rljob_operator",
     "pyproject.toml",

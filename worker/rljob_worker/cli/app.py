@@ -1,9 +1,11 @@
 """The subcommands and their options; what they do is in the module of the same name."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from rljob.commands import COMMANDS, jobs_of, of_a_cluster
 
 if TYPE_CHECKING:
     from rljob_worker.local.gang import Commands
@@ -65,11 +67,12 @@ def validate(jobs: tuple[Path, ...], overrides: tuple[str, ...]) -> int:
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @RUNS_DIR
-def status(run: str | None, as_json: bool, runs_dir: Path) -> int:
-    """Show what runs or ran here, or one RUN in detail."""
+@of_a_cluster
+def status(run: str | None, as_json: bool, runs_dir: Path, **cluster: Any) -> int:
+    """Show what runs or ran here, or one RUN in detail; with --context or --namespace the jobs of a cluster, too."""
     from rljob_worker.cli.status import show_status
 
-    return show_status(run, runs_dir, as_json)
+    return show_status(run, runs_dir, as_json, jobs_of(cluster) if any(cluster.values()) else None)
 
 
 @app.command()
@@ -92,3 +95,7 @@ def new(name: str) -> int:
     from rljob_worker.cli.new import write_starter
 
     return write_starter(name)
+
+
+for each in COMMANDS:
+    app.add_command(each)

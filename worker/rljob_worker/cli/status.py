@@ -3,11 +3,14 @@
 import json
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rljob.commands import table as job_table
+from rljob.job import Job
 from rljob_worker.cli.figures import duration, number
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.progress import MetricsTail, Progress
@@ -16,18 +19,21 @@ from rljob_worker.local.rundir import RUNNING_PHASES, RunDirectory, RunNote, run
 HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "AGE")
 
 
-def show_status(run: str | None, runs_dir: Path, as_json: bool) -> int:
-    """All runs as a table, or one in detail."""
+def show_status(run: str | None, runs_dir: Path, as_json: bool, jobs: list[Job] | None = None) -> int:
+    """All runs as a table, or one in detail; below them the jobs of a cluster."""
     found = [find_run(run, runs_dir)] if run else list(runs_in(runs_dir))
     rows = [row for row in map(row_of, found) if row is not None]
     if as_json:
-        click.echo(json.dumps(rows[0] if run else rows, indent=1))
+        shown = rows[0] if run else rows if jobs is None else rows + [job.to_json() for job in jobs]
+        click.echo(json.dumps(shown, indent=1))
     elif run:
         click.echo(detail(rows[0]))
     elif rows:
         click.echo(table(rows))
     else:
         click.echo(f"no runs in {runs_dir}")
+    if jobs is not None and not as_json:
+        click.echo("\n" + (job_table(jobs, datetime.now(UTC)) if jobs else "no jobs on the cluster"))
     return 0
 
 

@@ -1,0 +1,52 @@
+"""A folder's Python as a ConfigMap, which pods find as `spec.code`. Pure but for reading the folder."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+from rljob.errors import ClusterError
+from rljob.server import Object
+
+MAX_BYTES = 1 << 20
+"""What a ConfigMap holds."""
+_OTHER_WAYS = "put it on a claim (spec.code.persistentVolumeClaim) or into an image on top of ours"
+
+
+def modules_of(folder: Path) -> dict[str, bytes]:
+    """The modules of a folder by file name. Raises ClusterError for what a ConfigMap cannot carry."""
+    if not folder.is_dir():
+        raise ClusterError(f"--code {folder} is no folder; name the one with the job's Python files")
+    packages = sorted(each.name for each in folder.iterdir() if (each / "__init__.py").is_file())
+    if packages:
+        raise ClusterError(
+            f"--code {folder} has packages ({', '.join(packages)}), which no ConfigMap holds; {_OTHER_WAYS}"
+        )
+    found = {path.name: path.read_bytes() for path in sorted(folder.glob("*.py")) if path.is_file()}
+    if not found:
+        raise ClusterError(f"--code {folder} has no Python files; name the folder with the job's modules")
+    size = sum(len(name) + len(text) for name, text in found.items())
+    if size > MAX_BYTES:
+        largest = max(found, key=lambda name: len(found[name]))
+        words = f"--code {folder} has {size:,} bytes of Python, most of them in {largest}"
+        raise ClusterError(f"{words}, and a ConfigMap holds {MAX_BYTES:,}; {_OTHER_WAYS}")
+    return found
+
+
+def config_map(name: str, modules: Mapping[str, bytes], owner: Object) -> Object:
+    """The manifest; it goes with the job `owner`, as the API server returned it."""
+    metadata = owner["metadata"]
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": metadata["namespace"], "ownerReferences": [reference]},
+        "binaryData": {module: base64.b64encode(text).decode() for module, text in modules.items()},
+        "immutable": True,
+    }

@@ -84,8 +84,8 @@ def test_the_source_archive_holds_what_a_build_and_a_reader_need(dist: Path) -> 
     with tarfile.open(path) as archive:
         inside = [name.partition("/")[2] for name in archive.getnames()]
     assert {name.partition("/")[0] for name in inside} == {
-        ".gitignore", "LICENSE", "PKG-INFO", "README.md", "client", "constraints.txt", "crds", "docs", "examples", "operator",
-        "pyproject.toml", "worker",
+        ".gitignore", "LICENSE", "PKG-INFO", "README.md", "client", "constraints.txt", "crds", "docs", "examples",
+        "operator", "pyproject.toml", "worker",
     }  # fmt: skip
     assert not [name for name in inside if name.startswith("examples/arithmetic/") or "__pycache__" in name]
 

@@ -32,6 +32,9 @@ def test_a_job_is_sent_as_it_was_written_and_checked_before(client, api, job_fil
 def test_a_profile_of_the_clusters_own_is_left_to_its_operator(client, api, job_file):
     client.submit(job_file, overrides=["workerGroups=[{name: train, accelerator: {profile: ours, count: 1}}]"])
     assert api.objects[f"{JOBS}/small"]["spec"]["workerGroups"][0]["accelerator"]["profile"] == "ours"
+    with pytest.raises(InvalidJobError, match="miniBatchRows"):
+        profile = "workerGroups=[{name: train, accelerator: {profile: ours, count: 1}}]"
+        client.submit(job_file, overrides=[profile, "training.miniBatchRows=-1"])
 
 
 def test_code_goes_with_the_job_and_is_owned_by_it(client, api, job_file, tmp_path):

@@ -37,10 +37,18 @@ def test_what_another_operator_writes_beside_it_is_left_alone():
             "TooManyRestarts",
         ),
         ([condition("Degraded", "False", "AsExpected")], ""),
+        ([condition("Degraded", "True", "ClusterFails")], "ClusterFails"),
+        ([condition("Scheduled", "False", "WaitingForNodes")], "WaitingForNodes"),
     ],
 )
 def test_the_most_telling_reason_is_the_one_that_is_shown(conditions, reason):
     assert job(phase="Pending", conditions=conditions).reason == reason
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Suspending", "Suspended"])
+def test_what_was_wrong_before_is_nothing_to_a_job_that_is_done_or_rests(phase):
+    rests = job(phase=phase, conditions=[condition("Degraded", "True", "PodFailed", "once")])
+    assert (rests.reason, rests.message) == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,10 @@ def check_lengths(subject: Subject) -> Iterator[Problem]:
         message = f"a prompt of data.maxPromptTokens {prompt} would leave no token for its response"
         path = "spec.rollout.maxSequenceTokens"
         yield problem(path, most, message, f"Write more than {prompt}, or a smaller data.maxPromptTokens.")
+    elif most is not None and overlong is not None and most < prompt + longest:
+        message = "a response to a long prompt would be cut off before the stretch that this punishes"
+        fix = "Leave it out, or leave out rollout.maxSequenceTokens."
+        yield problem("spec.algorithm.overlong", overlong.to_json(), message, fix)
 
 
 def _engines(subject: Subject) -> list[tuple[str, Kind | None]]:

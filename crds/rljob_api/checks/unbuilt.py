@@ -31,10 +31,8 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
     yield "rollout.parallelism.tensor", rollout.parallelism.tensor, rollout.parallelism.tensor == 1, "Write 1."
-    yield "rollout.maxSequenceTokens", rollout.max_sequence_tokens, rollout.max_sequence_tokens is None, "Leave it out."
-    yield "rollout.stop", list(rollout.stop), not rollout.stop, "Leave it out."
-    yield "rollout.stopTokenIds", list(rollout.stop_token_ids), not rollout.stop_token_ids, "Leave it out."
-    yield "validation.minP", spec.validation.min_p, spec.validation.min_p == 0, "Leave it out."
+    has_stop_texts = rollout.engine == "VLLM" and bool(rollout.stop)
+    yield "rollout.stop", list(rollout.stop), not has_stop_texts, "Write engine: Transformers, or stopTokenIds."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
     for i, tracker in enumerate(spec.monitoring.trackers):
         yield f"monitoring.trackers[{i}]", tracker, tracker in BUILT_TRACKERS, f"Write {', '.join(BUILT_TRACKERS)}."

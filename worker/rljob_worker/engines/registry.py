@@ -105,6 +105,7 @@ def _transformers(
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import end_token_ids, load_policy, model_config, random_policy
     from rljob_worker.engines.rollout.free_memory import free_memory
+    from rljob_worker.engines.rollout.stop_strings import vocabulary_of
     from rljob_worker.engines.rollout.transformers import TransformersRollout
 
     _refuse_unbuilt_parallelism(engine)
@@ -117,9 +118,11 @@ def _transformers(
             random_policy(engine.path, dtype, plan.spec.seed) if is_random else load_policy(engine.path, dtype, device)
         )
         model.requires_grad_(False)
-    ends = end_token_ids(engine.path, model_config(engine.path))
+    config, rollout = model_config(engine.path), plan.spec.rollout
+    vocabulary = vocabulary_of(engine.path, config, rollout.stop, rollout.stop_token_ids)
+    ends = end_token_ids(engine.path, config)
     free = partial(free_memory, device, plan.group(engine.group).workers_per_host)
-    return TransformersRollout(model, device, ends, plan.spec.rollout.memory_fraction, free)
+    return TransformersRollout(model, device, ends, rollout.memory_fraction, free, vocabulary)
 
 
 def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None) -> RolloutEngine:

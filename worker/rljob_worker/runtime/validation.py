@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 
 from rljob_api.planning.plan import Plan
-from rljob_worker.batch import Batch
+from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.rollout.generate import Responses, generate
+from rljob_worker.engines.rollout.of_job import max_tokens_of, validation_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, mean, merge_all
 from rljob_worker.stages.reward import reward_rows
 from rljob_worker.stages.rollout import rollout_batch
-
-VALIDATION_SEED_OFFSET = 1 << 32
-"""Validation draws from another stream of random numbers than training."""
 
 PIECE_PROMPTS = 1024
 """What a rank reads, answers and judges at once: its memory and its cache of keys and values do not grow with the data
@@ -45,13 +42,7 @@ class Validation:
         spec = plan.spec
         self._dataset, self._engine, self._rewards, self._tokenizer = dataset, engine, rewards, tokenizer
         self._share = range(dp_rank, len(dataset), dp_size)
-        self._sampling = Sampling(
-            temperature=spec.validation.temperature,
-            top_p=spec.validation.top_p,
-            top_k=spec.validation.top_k,
-            seed=spec.seed + VALIDATION_SEED_OFFSET,
-        )
-        self._max_tokens = spec.rollout.max_response_tokens
+        self._spec, self._sampling = spec, validation_sampling(spec)
 
     def run(self) -> tuple[Scalars, list[dict[str, Any]]]:
         """Accuracy overall and per source; a few rows to look at."""
@@ -62,7 +53,8 @@ class Validation:
             prompts = self._dataset.fetch(piece)
             if after is not None:
                 self._dataset.read_ahead(after)
-            responses = generate(self._engine, prompts.prompt_ids, self._sampling, piece, 1, self._max_tokens)
+            max_tokens = max_tokens_of(self._spec, Column.ragged(prompts.prompt_ids).lengths)
+            responses = generate(self._engine, prompts.prompt_ids, self._sampling, piece, 1, max_tokens)
             if self._rewards is not None:
                 found, rows = self._judged(self._rewards, prompts, responses, piece)
                 metrics, shown = [*metrics, found], shown or rows

@@ -11,6 +11,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.rollout.generate import Responses, generate
+from rljob_worker.engines.rollout.of_job import max_tokens_of, training_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.scalars import Scalars, maximum, mean, total
@@ -30,8 +31,7 @@ class Rollout:
         self._group_size = spec.algorithm.group_size
         self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._writes = frozenset(stage.writes)
-        self._sampling = Sampling(temperature=spec.rollout.temperature, seed=spec.seed)
-        self._max_tokens = spec.rollout.max_response_tokens
+        self._spec, self._sampling = spec, training_sampling(spec)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = (context.step - 1) * self._batch_size
@@ -76,7 +76,8 @@ class Rollout:
     def _generate(
         self, prompts: list[np.ndarray], sampling: Sampling, row_ids: np.ndarray, group_size: int
     ) -> Responses:
-        return generate(self._engine, prompts, sampling, row_ids, group_size, self._max_tokens)
+        max_tokens = max_tokens_of(self._spec, Column.ragged(prompts).lengths)
+        return generate(self._engine, prompts, sampling, row_ids, group_size, max_tokens)
 
 
 def rows_of_groups(group_ids: np.ndarray, group_size: int, rows_per_trajectory: int = 1) -> np.ndarray:

@@ -60,6 +60,14 @@ def test_workers_that_share_a_copy_of_the_model(overrides, path, words):
     assert words in str(refused[0])
 
 
+def test_overlong_responses_are_told_by_one_length_for_all():
+    overlong = "algorithm.overlong={bufferTokens: 8}"
+    # 16 tokens of the longest prompt and 32 of the longest response
+    assert problems(overlong, "rollout.maxSequenceTokens=48") == []
+    (problem,) = problems(overlong, "rollout.maxSequenceTokens=47")
+    assert problem.path == "spec.algorithm.overlong" and "cut off before" in problem.message
+
+
 def test_the_profiles_there_are_decide_and_else_the_built_in_ones():
     assert problems_of(make_job()) == []
     (problem,) = problems_of(make_job(), {})
@@ -83,9 +91,7 @@ def test_nothing_is_wrong_with_the_full_example():
         ("training.parallelism.tensor=2", "spec.training.parallelism.tensor", "not built yet"),
         ("training.parallelism.context=2", "spec.training.parallelism.context", "not built yet"),
         ("rollout.parallelism.tensor=2", "spec.rollout.parallelism.tensor", "not built yet"),
-        ("rollout.stop=['</answer>']", "spec.rollout.stop", "not built yet"),
-        ("rollout.stopTokenIds=[0]", "spec.rollout.stopTokenIds", "not built yet"),
-        ("rollout.maxSequenceTokens=4096", "spec.rollout.maxSequenceTokens", "not built yet"),
+        ("rollout={engine: VLLM, stop: [a]}", "spec.rollout.stop", "not built yet"),
         ("rollout.maxStaleness=1", "spec.rollout.maxStaleness", "not built yet"),
         ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "mapping of fields"),
         ("dataBuffer.spill={limit: 1Gi, directory: scratch}", "spec.dataBuffer.spill.directory", "^/"),
@@ -157,12 +163,13 @@ def test_nothing_is_wrong_with_the_full_example():
         ("rollout.minP=0.1", "spec.rollout.minP", "full distribution"),
         ("validation.topP=0.9", "spec.validation.topP", "Give validation.temperature too"),
         ("validation.topK=20", "spec.validation.topK", "most likely token"),
-        ("validation.minP=0.1", "spec.validation.minP", "not built yet"),
+        ("validation.minP=0.1", "spec.validation.minP", "most likely token"),
         ("rollout.stop=['']", "spec.rollout.stop[0]", "fewer than 1"),
         ("rollout.stop=[a, b, a]", "spec.rollout.stop[2]", "in the list before"),
         ('rollout.stop=["a\\uFFFD"]', "spec.rollout.stop[0]", "U+FFFD"),
         ("rollout.stopTokenIds=[0, 0]", "spec.rollout.stopTokenIds[1]", "in the list before"),
         ("rollout.stopTokenIds=[-1]", "spec.rollout.stopTokenIds[0]", "at least 0"),
+        ("rollout.maxSequenceTokens=16", "spec.rollout.maxSequenceTokens", "Write more than 16"),
         ("models.0.chatTemplate={tools: []}", "spec.models[0].chatTemplate.tools", "already"),
         ("models.1={name: reference, path: x, chatTemplate: {a: 1}}", "spec.models[1].chatTemplate", "under actor"),
         ("training.betas=[0.9, 1.0]", "spec.training.betas[1]", "below 1"),

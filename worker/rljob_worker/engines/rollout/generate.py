@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +37,14 @@ def generate(
     sampling: Sampling,
     row_ids: Indices,
     group_size: int,
-    max_tokens: int,
+    max_tokens: int | Indices,
+    when_ended: Callable[[Ended], None] | None = None,
 ) -> Responses:
     """`group_size` responses of at most `max_tokens` to each prompt (int64 token ids, at least one). `row_ids` is int64
-    [len(prompts) * group_size]; row r answers prompt r // group_size. Nothing else may be running in the engine."""
+    [len(prompts) * group_size]; row r answers prompt r // group_size. Nothing else may be running in the engine.
+
+    max_tokens: of all prompts, or [prompts]. when_ended: called with rows that have ended, while others go on.
+    """
     row_ids = np.asarray(row_ids, np.int64)
     assert len(row_ids) == len(prompts) * group_size, "one row_id per response"
     engine.submit(
@@ -49,12 +53,14 @@ def generate(
             turns=np.zeros_like(row_ids),
             prompts=Column.ragged(prompts),
             prompt_of=np.repeat(np.arange(len(prompts)), group_size),
-            max_tokens=np.full(len(row_ids), max_tokens, np.int64),
+            max_tokens=np.repeat(np.full(len(prompts), max_tokens, np.int64), group_size),
             sampling=sampling,
         )
     )
     parts = [engine.advance()]
     while len(parts[-1]):
+        if when_ended is not None:
+            when_ended(parts[-1])
         parts.append(engine.advance())
     return in_order(parts, row_ids)
 

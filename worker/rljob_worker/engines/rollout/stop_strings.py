@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from transformers import AutoTokenizer, PretrainedConfig
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
@@ -50,6 +51,23 @@ class StopStrings:
 
     def _bytes(self, token: int) -> bytes:
         return self._tokens[token] if token < len(self._tokens) else b""
+
+
+def vocabulary_of(
+    path: str, config: PretrainedConfig, stop: Sequence[str], stop_token_ids: Sequence[int]
+) -> Vocabulary | None:
+    """The tokens of a model's tokenizer, where a job has stop texts. Raises InvalidJob for stops that no response can
+    contain."""
+    size = config.get_text_config().vocab_size
+    for token in stop_token_ids:
+        if token >= size:
+            raise InvalidJob(f"rollout.stopTokenIds {token}: the model at {path!r} has tokens from 0 to {size - 1}")
+    if not stop:
+        return None
+    vocabulary = Vocabulary.of(AutoTokenizer.from_pretrained(path))
+    for text in stop:
+        _require_possible(text, vocabulary)
+    return vocabulary
 
 
 def _require_possible(text: str, vocabulary: Vocabulary) -> None:

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, T5Config
 
 from rljob_api.planning.plan import Plan
+from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine, train_settings
@@ -42,6 +43,17 @@ def test_every_engine_of_a_ppo_job_is_built(tmp_path: Path) -> None:
     ours, theirs = dict(actor.model.named_parameters()), dict(reference.model.named_parameters())
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert torch.equal(critic.model.backbone.embed_tokens.weight, ours["model.embed_tokens.weight"])
+
+
+def test_stops_of_a_job_are_checked_against_the_model_when_its_engine_is_built(tmp_path: Path) -> None:
+    # a model of 48 tokens
+    made = planned(write_config(tmp_path), rollout={"stopTokenIds": [0, 47, 48]})
+    with pytest.raises(InvalidJob, match=r"rollout.stopTokenIds 48: the model at .* has tokens from 0 to 47"):
+        build_rollout_engine(made, made.engine("rollout/actor"), CPU)
+    words_tokenizer().save_pretrained(tmp_path)
+    made = planned(str(tmp_path), rollout={"stop": ["a"]})
+    with pytest.raises(InvalidJob, match=r"write rollout\.stopTokenIds in place of rollout\.stop"):
+        build_rollout_engine(made, made.engine("rollout/actor"), CPU)
 
 
 def test_a_rollout_engine_borrows_whole_weights_and_copies_sharded_ones(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.packing import micro_batches
-from rljob_worker.engines.rollout.requests import Ending
+from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
 from rljob_worker.engines.rollout.transformers.request import Request, sequences_of
 from rljob_worker.engines.rollout.transformers.room import (
@@ -24,6 +24,7 @@ from rljob_worker.engines.rollout.transformers.room import (
     rows_with_room,
 )
 from rljob_worker.engines.rollout.transformers.rows import DecodingRows
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.varlen_attention import PackedLayout
 
 _PREFILL_TOKENS = 16384
@@ -34,7 +35,7 @@ _SHRINK_SHARE = 16
 class Decoding:
     """Requests that wait, rows that decode, and those that ended and were not taken yet."""
 
-    def __init__(self, model: torch.nn.Module, end_token_ids: tuple[int, ...]) -> None:
+    def __init__(self, model: torch.nn.Module, end_token_ids: tuple[int, ...], vocabulary: Vocabulary | None) -> None:
         self._model = model
         self._device: torch.device = next(model.parameters()).device
         self.room = 0
@@ -42,7 +43,7 @@ class Decoding:
         self._waiting: deque[Request] = deque()
         self._longest_waiting = self._most_remaining = 0
         """Tokens to compute and to draw; at least those of every request that waits."""
-        self._rows = DecodingRows(end_token_ids)
+        self._rows = DecodingRows(end_token_ids, vocabulary)
         self._tokens = torch.empty(0, dtype=torch.int64, device=self._device)
         """[rows] the last token of each, which the next step computes."""
         self._ended: list[tuple[Request, Ending]] = []
@@ -57,8 +58,9 @@ class Decoding:
         """What the cache has reserved."""
         return self._cache.nbytes
 
-    def submit(self, requests: Sequence[Request]) -> None:
-        """Each of at most `room` tokens."""
+    def submit(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        """Each of at most `room` tokens, all of which are drawn in this way."""
+        self._rows.prepare(sampling)
         self._wait(requests)
         self._waiting.extend(requests)
 

@@ -55,6 +55,10 @@ class DrawnTokens:
                 table[moved, :longest] = table[order[moved], :longest]
         self.counts = self.counts[order]
 
+    def tokens(self, row: int) -> np.ndarray:
+        """Those of one row, where they lie."""
+        return self._tokens[row, : self.counts[row]]
+
     def of(self, row: int) -> Drawn:
         """What a row has, in new memory."""
         mine = slice(int(self.counts[row]))

@@ -16,11 +16,15 @@ from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Requests
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
 from rljob_worker.engines.rollout.transformers.request import Request, ended, requests_of
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
 
 
 class TransformersRollout:
-    """A RolloutEngine over a causal LM that `models.load_policy` made."""
+    """A RolloutEngine over a causal LM that `models.load_policy` made.
+
+    vocabulary: of the model's tokenizer; only requests with stop texts need it.
+    """
 
     def __init__(
         self,
@@ -29,13 +33,14 @@ class TransformersRollout:
         end_token_ids: tuple[int, ...],
         memory_fraction: float = 0.6,
         free_bytes: Callable[[], int] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         """free_bytes: what is free of the device's memory, of which the cache may take the fraction."""
         self.model = model.eval().to(device)
         self.version = 0
         self._free_bytes = free_bytes or partial(free_memory, device)
         self._room = CacheRoom(0, memory_fraction, cache_bytes_per_token(model.config, model.dtype.itemsize))
-        self._decoding = Decoding(self.model, end_token_ids)
+        self._decoding = Decoding(self.model, end_token_ids, vocabulary)
         self._num_positions: int | None = getattr(model.config, "max_position_embeddings", None)
         self._is_whole = True
 
@@ -49,7 +54,7 @@ class TransformersRollout:
         if len(requests):
             found = list(requests_of(requests))
             self._require_room(max(found, key=lambda request: request.longest))
-            self._decoding.submit(found)
+            self._decoding.submit(found, requests.sampling)
 
     def advance(self) -> Ended:
         assert self._is_whole, f"the policy after version {self.version} has not come whole"

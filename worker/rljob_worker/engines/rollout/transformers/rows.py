@@ -9,9 +9,11 @@ import torch
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.rollout.requests import Ending, Sampling
+from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
 from rljob_worker.engines.rollout.transformers.request import Request
 from rljob_worker.engines.rollout.transformers.sampling import sample
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData
 
 GOES_ON = -1
@@ -21,10 +23,19 @@ GOES_ON = -1
 class DecodingRows:
     """Rows that ended stay, and draw nothing, until `keep` leaves them out."""
 
-    def __init__(self, end_token_ids: tuple[int, ...]) -> None:
+    def __init__(self, end_token_ids: tuple[int, ...], vocabulary: Vocabulary | None) -> None:
         self._end_token_ids = end_token_ids
+        self._vocabulary = vocabulary
         self._samplings: dict[Sampling, int] = {}
+        self._stops: dict[tuple[str, ...], StopStrings] = {}
         self.clear()
+
+    def prepare(self, sampling: Sampling) -> None:
+        """For rows that are drawn so. Raises InvalidJob for a stop text that no response can contain."""
+        self._samplings.setdefault(sampling, len(self._samplings))
+        if sampling.stop and sampling.stop not in self._stops:
+            assert self._vocabulary is not None, "stop texts are told by the tokenizer's tokens"
+            self._stops[sampling.stop] = StopStrings(sampling.stop, self._vocabulary)
 
     def clear(self) -> None:
         """No rows."""
@@ -52,8 +63,7 @@ class DecodingRows:
         self._row_ids = _extended(self._row_ids, (request.row_id for request in requests))
         self._turns = _extended(self._turns, (request.turn for request in requests))
         self._limits = _extended(self._limits, (request.max_tokens for request in requests))
-        samplings = (self._samplings.setdefault(request.sampling, len(self._samplings)) for request in requests)
-        self._sampling_of = _extended(self._sampling_of, samplings)
+        self._sampling_of = _extended(self._sampling_of, (self._samplings[request.sampling] for request in requests))
         self._drawn.append([request.drawn for request in requests])
         self._endings = np.concatenate([self._endings, np.full(len(requests), GOES_ON, np.int8)])
 
@@ -112,11 +122,20 @@ class DecodingRows:
         endings = np.full(len(rows), GOES_ON, np.int8)
         endings[self._drawn.counts[rows] >= self._limits[rows]] = Ending.LENGTH
         for sampling, kind in self._samplings.items():
-            if sampling.stop_token_ids:
-                stops = np.isin(tokens, sampling.stop_token_ids) & (self._sampling_of[rows] == kind)
-                endings[stops] = Ending.STOP
+            if sampling.stop_token_ids or sampling.stop:
+                mine = self._sampling_of[rows] == kind
+                endings[mine & is_one_of(tokens, sampling.stop_token_ids)] = Ending.STOP
+                endings[self._with_stop_text(rows, tokens, mine, sampling.stop)] = Ending.STOP
         endings[is_one_of(tokens, self._end_token_ids)] = Ending.END_TOKEN
         return endings
+
+    def _with_stop_text(self, rows: Indices, tokens: np.ndarray, mine: np.ndarray, stop: tuple[str, ...]) -> list[int]:
+        """Which of `mine` have a stop text that ends in the token they just got, as places in `rows`."""
+        if not stop:
+            return []
+        texts = self._stops[stop]
+        candidates = np.flatnonzero(mine & texts.may_end(tokens)).tolist()
+        return [at for at in candidates if texts.have_ended(self._drawn.tokens(int(rows[at])))]
 
     def _require_finite(self, rows: Indices, log_probs: np.ndarray, version: int) -> None:
         if np.isfinite(log_probs).all():
@@ -130,7 +149,7 @@ class DecodingRows:
 
 
 def is_one_of(tokens: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
-    """bool [rows]; for the few end tokens that there are, faster than `np.isin`."""
+    """bool [rows]; for the few that there are, faster than `np.isin`."""
     found = np.zeros(len(tokens), bool)
     for token in chosen:
         found |= tokens == token

@@ -18,6 +18,7 @@ from rljob_worker.batch import Column
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.tests.builders import END, VOCABULARY, write_config
 from rljob_worker.errors import BadData, InvalidJob
 
@@ -27,11 +28,15 @@ ROWS = 12
 PROMPTS = [np.random.default_rng(length).integers(2, VOCABULARY, length) for length in (3, 9, 1, 60)]
 
 
+LETTERS = Vocabulary(tuple(bytes([65 + token]) for token in range(VOCABULARY)), {"<end>": END})
+"""Every token is one letter."""
+
+
 def engine_of(room: int = 10**6, seed: int = 0) -> TransformersRollout:
     """room: tokens in the cache; two layers of two heads of 8 numbers of 8 bytes, twice."""
     with tempfile.TemporaryDirectory() as directory:
         policy = random_policy(write_config(Path(directory)), torch.float64, seed)
-    return TransformersRollout(policy, CPU, (END,), 1.0, lambda: room * 512)
+    return TransformersRollout(policy, CPU, (END,), 1.0, lambda: room * 512, LETTERS)
 
 
 def asked(rows: Sequence[int], sampling: Sampling = SAMPLING, turn: int = 0) -> Requests:
@@ -187,6 +192,48 @@ def test_every_turn_of_a_row_draws_anew() -> None:
     engine.submit(asked(range(ROWS), turn=1))
     later = all_of(engine)
     assert sum(later[row] == one_by_one()[row] for row in range(ROWS)) <= 1
+
+
+def letters_of(tokens: list[int]) -> str:
+    return b"".join(LETTERS.token_bytes[token] for token in tokens).decode()
+
+
+def test_stop_texts_end_responses_where_they_stand_and_stay_in_them() -> None:
+    free = one_by_one()
+    longest = max(free, key=lambda row: len(free[row][0]))
+    text = letters_of(free[longest][0][3:6])
+    stop = (text, "ZZZZZZZ")
+    engine = engine_of(room=400)
+    engine.submit(asked(range(0, ROWS, 2), replace(SAMPLING, stop=stop)))
+    engine.submit(asked(range(1, ROWS, 2)))
+    found = all_of(engine)
+    for row, (tokens, log_probs, ending) in free.items():
+        at = letters_of(tokens).find(text) if row % 2 == 0 else -1
+        end = at + 3 if at >= 0 else len(tokens)
+        stopped = Ending.END_TOKEN if tokens[:end][-1] == END else Ending.STOP
+        assert found[row] == (tokens[:end], log_probs[:end], stopped if at >= 0 else ending), row
+    assert longest % 2 == 0 and len(found[longest][0]) == 6 and found[longest][2] == Ending.STOP
+
+
+def test_a_stop_text_is_told_over_tokens_that_came_before_new_weights() -> None:
+    free = one_by_one()
+    row = max(free, key=lambda row: len(free[row][0]))
+    engine = engine_of()
+    request = asked([row], replace(SAMPLING, stop=(letters_of(free[row][0][:6]),)))
+    other, zero, one = np.array([999]), np.array([0]), np.array([1])
+    engine.submit(request)
+    # a row of one token ends at once, when the other has got as many
+    engine.submit(Requests(other, zero, Column.ragged(PROMPTS), zero, one, SAMPLING))
+    assert engine.advance().row_ids.tolist() == [999]
+    engine.load_weights([(name, each.detach().clone()) for name, each in engine.model.named_parameters()], 1)
+    assert all_of(engine)[row][0] == free[row][0][:6]
+
+
+def test_a_stop_text_that_cannot_be_is_refused_when_it_is_submitted() -> None:
+    engine = engine_of()
+    with pytest.raises(InvalidJob, match="no tokens of the model's tokenizer make this text"):
+        engine.submit(asked([0], replace(SAMPLING, stop=("é",))))
+    assert not len(engine.advance())
 
 
 def test_stop_tokens_end_a_response_and_stay_in() -> None:

@@ -366,6 +366,17 @@ def test_a_cache_that_cannot_be_written(tmp_path, plain):
     assert "the data cache" in refusal(tmp_path, plain, path, kind=StorageError)
 
 
+@pytest.mark.parametrize(("write", "kind"), [(write_lines, "jsonl"), (write_parquet, "parquet")])
+def test_a_new_file_is_named_when_the_next_epoch_begins(tmp_path, plain, write, kind):
+    folder = tmp_path / "questions"
+    write(folder / f"0.{kind}", numbered(5))
+    dataset = open_data(tmp_path, plain, folder, seed=1)
+    new = write(folder / f"1.{kind}", numbered(3))
+    dataset.fetch(np.arange(1, 5))
+    with pytest.raises(BadData, match=f"no longer what this run began with: {new} is new; put the files back"):
+        dataset.fetch(np.arange(4, 8))
+
+
 def test_changed_data_have_another_fingerprint(tmp_path, plain):
     rows = numbered(4)
     before = open_data(tmp_path, plain, make_lines(tmp_path, rows)).fingerprint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,3 +216,10 @@ def test_merged_weights_are_streamed_bucket_by_bucket(tmp_path: Path) -> None:
     names = [name for name, _ in load_policy(path, torch.float64, CPU).named_parameters()]
     assert list(small) == names
     assert all(torch.equal(small[name], large[name]) for name in names)
+
+
+def test_without_peft_the_package_to_install_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_config(tmp_path)
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(InvalidJob, match=r"needs peft, which is not installed: pip install 'rljob\[adapters\]'"):
+        FSDPEngine(random_policy(path, torch.float64, 0), SETTINGS, CPU, adapter=adapter(path))

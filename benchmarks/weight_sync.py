@@ -40,7 +40,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, plan_of, stage
 from rljob_worker.databuffer.weights.chunk_bytes import checksum_of
-from rljob_worker.runtime.weight_chunks import read_tensors, write_tensors
+from rljob_worker.weights.chunks import read_tensors, write_tensors
 
 EDGE = "weights/actor"
 SHAPES = ((1, 1), (1, 4), (4, 4))

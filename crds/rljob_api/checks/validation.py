@@ -19,6 +19,7 @@ from rljob_api.checks import (
     sizes,
     stages,
     templates,
+    weights,
 )
 from rljob_api.checks.subject import Subject, corrected
 from rljob_api.checks.unbuilt import check_unbuilt
@@ -63,6 +64,7 @@ _CORRECTED = (
     sizes.check_workers,
     sizes.check_accelerators,
     sizes.check_lengths,
+    weights.check_transport,
     columns.check_written_once,
 )
 

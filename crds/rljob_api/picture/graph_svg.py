@@ -148,13 +148,13 @@ class _Picture:
             f"M {x0:.1f} {y0:.1f} V {floor - turn:.1f} Q {x0:.1f} {floor:.1f} {x0 - turn:.1f} {floor:.1f} "
             f"H {x1 + turn:.1f} Q {x1:.1f} {floor:.1f} {x1:.1f} {floor - turn:.1f} V {y1:.1f}"
         )
-        title = f"{edge.name}: {edge.source} to {edge.target} ({edge.transport.lower()})"
+        title = f"{edge.name}: {edge.source} to {edge.target} ({edge.transport})"
         return "\n".join(
             [
                 f"<g><title>{escape(title)}</title>",
                 f'<path d="{path}" fill="none" stroke="{WEIGHTS}" stroke-width="1.8" stroke-dasharray="7 4" '
                 'marker-end="url(#weights)"/>',
-                label((x0 + x1) / 2, floor, [f"{edge.name} · {edge.transport.lower()}"], WEIGHTS),
+                label((x0 + x1) / 2, floor, [f"{edge.name} · {edge.transport}"], WEIGHTS),
                 "</g>",
             ]
         )

@@ -168,10 +168,16 @@ def _crossings(resolution: Resolution, layouts: Mapping[str, StageLayout]) -> It
 
 def _weight_groups(resolution: Resolution, layouts: Mapping[str, StageLayout]) -> set[str]:
     """Groups that weights leave, or enter, through data buffers."""
+    if resolution.spec.weight_sync.transport == "Collective":
+        return set()
+    return {group for edge in weight_edges(resolution, layouts) for group in edge if len(set(edge)) > 1}
+
+
+def weight_edges(resolution: Resolution, layouts: Mapping[str, StageLayout]) -> set[tuple[str, str]]:
+    """(group that trains, group that generates) of every policy; the same group where it does both."""
     trains, generates = set[tuple[str, str]](), set[tuple[str, str]]()
     for name, layout in layouts.items():
         stage = resolution.stages[name]
         homes = generates if stage.generates else trains if stage.trains else set[tuple[str, str]]()
         homes.update((model, layout.group) for model in stage.models)
-    apart = [(source, target) for model, source in trains for same, target in generates if model == same]
-    return {group for source, target in apart if source != target for group in (source, target)}
+    return {(source, target) for model, source in trains for same, target in generates if model == same}

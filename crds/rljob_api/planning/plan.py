@@ -17,6 +17,7 @@ from rljob_api.vocabulary.model import ApiModel, Items
 SCHEMA_VERSION = 1
 
 Transport = Literal["Local", "Buffer"]
+WeightTransport = Literal["InProcess", "DataBuffer", "Collective"]
 
 
 class GroupPlan(ApiModel):
@@ -107,7 +108,9 @@ class WeightEdge(ApiModel):
     model: str
     source: str
     target: str
-    transport: Transport
+    transport: WeightTransport
+    """`InProcess`: from engine to engine of one worker. `DataBuffer`: through shared memory of the hosts. `Collective`:
+    by broadcasts on process groups across worker groups."""
 
 
 class Plan(ApiModel):

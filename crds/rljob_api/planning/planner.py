@@ -15,7 +15,8 @@ from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.pipeline.settled import settled
 from rljob_api.planning.memory import Limit, Shapes, limit_of, memory_of, memory_problems
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
-from rljob_api.v1alpha1 import RLJob, WorkerGroupSpec
+from rljob_api.planning.weights import weight_transport
+from rljob_api.v1alpha1 import RLJob, WeightTransportChoice, WorkerGroupSpec
 from rljob_api.vocabulary.problem import InvalidJobError
 
 Profiles = Mapping[str, AcceleratorProfile]
@@ -60,7 +61,7 @@ class _Planner:
             engines=tuple(engines.values()),
             stages=stages,
             edges=_edges(stages, self.resolution),
-            weights=_weights(tuple(engines.values())),
+            weights=_weights(tuple(engines.values()), self.spec.weight_sync.transport),
             lead_group=self._lead_group(),
             spec=self.spec,
         )
@@ -184,7 +185,7 @@ def _edges(stages: tuple[StagePlan, ...], resolution: Resolution) -> tuple[EdgeP
     return tuple(edges)
 
 
-def _weights(engines: tuple[EnginePlan, ...]) -> tuple[WeightEdge, ...]:
+def _weights(engines: tuple[EnginePlan, ...], asked: WeightTransportChoice) -> tuple[WeightEdge, ...]:
     sources = {engine.model: engine for engine in engines if engine.trainable}
     targets = [engine for engine in engines if engine.kind == "Rollout" and engine.model in sources]
     return tuple(
@@ -193,7 +194,7 @@ def _weights(engines: tuple[EnginePlan, ...]) -> tuple[WeightEdge, ...]:
             model=target.model,
             source=sources[target.model].name,
             target=target.name,
-            transport="Local" if sources[target.model].group == target.group else "Buffer",
+            transport=weight_transport(asked, together=sources[target.model].group == target.group),
         )
         for target in targets
     )

@@ -1,20 +1,22 @@
-"""Weights that go through the data buffers: which ranks send them, and the memory that data buffers keep for them.
+"""How weights go from training to sampling: over which transport, which ranks send, what data buffers keep for them.
 
-Every host that takes part keeps WINDOW slots for each source whose chunks pass through it: a fixed set per source, so
-that the chunks of one source never wait for room that those of another hold.
+A host whose data buffer weights pass through keeps WINDOW slots for each source whose chunks come by: a fixed set per
+source, so that the chunks of one source never wait for room that those of another hold.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.planning.plan import GroupPlan, Plan, WeightTransport
+from rljob_api.v1alpha1 import WeightTransportChoice
 from rljob_api.vocabulary.arena import weights_share
 from rljob_api.vocabulary.quantity import parse_quantity
 
-MAX_SOURCES = 16
-"""Most ranks that send one model."""
+MAX_SOURCES: Mapping[WeightTransport, int] = {"DataBuffer": 16, "Collective": 4}
+"""Most ranks that send one model. Each that broadcasts costs every rank that receives a communicator."""
 
 WINDOW = 4
 """Slots per source on a host: one that fills while two children and the ranks read others at their own pace."""
@@ -28,9 +30,11 @@ MIN_SLOT_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class WeightFlow:
-    """All edges of one name that go through the data buffers: a model from its trainer to all who sample with it."""
+    """All edges of one name between worker groups: a model from its trainer to all who sample with it."""
 
     name: str
+    model: str
+    transport: WeightTransport
     source: GroupPlan
     targets: tuple[GroupPlan, ...]
 
@@ -38,25 +42,56 @@ class WeightFlow:
     def source_ranks(self) -> tuple[int, ...]:
         """Ranks of the training group that send, spread evenly over its hosts."""
         workers = self.source.num_workers
-        num_sources = min(workers, MAX_SOURCES)
+        num_sources = min(workers, MAX_SOURCES[self.transport])
         return tuple(i * workers // num_sources for i in range(num_sources))
+
+    @property
+    def num_receivers(self) -> int:
+        """Ranks that receive."""
+        return sum(target.num_workers for target in self.targets)
+
+    def receivers_before(self, group: str) -> int:
+        """Ranks of the targets in front of one of them."""
+        names = [target.name for target in self.targets]
+        return sum(target.num_workers for target in self.targets[: names.index(group)])
+
+    def num_slots(self, group: str) -> int:
+        """Slots in the data buffer of the host of a group that has most: for each source that passes through it."""
+        if any(target.name == group for target in self.targets):
+            return WINDOW * len(self.source_ranks)
+        if self.source.name == group:
+            return WINDOW * max(Counter(rank // self.source.workers_per_host for rank in self.source_ranks).values())
+        return 0
+
+
+def weight_transport(asked: WeightTransportChoice, *, together: bool) -> WeightTransport:
+    """How the weights of one edge go. together: both engines are in the same workers."""
+    if together:
+        return "InProcess"
+    return "Collective" if asked == "Collective" else "DataBuffer"
 
 
 def weight_flows(plan: Plan) -> list[WeightFlow]:
     """One for each name, in the order of the plan."""
-    edges = [edge for edge in plan.weights if edge.transport == "Buffer"]
+    edges = [edge for edge in plan.weights if edge.transport != "InProcess"]
     flows = []
     for name in dict.fromkeys(edge.name for edge in edges):
         mine = [edge for edge in edges if edge.name == name]
         targets = dict.fromkeys(plan.engine(edge.target).group for edge in mine)
-        source = plan.engine(mine[0].source).group
-        flows.append(WeightFlow(name, plan.group(source), tuple(plan.group(target) for target in targets)))
+        source = plan.group(plan.engine(mine[0].source).group)
+        groups = tuple(plan.group(target) for target in targets)
+        flows.append(WeightFlow(name, mine[0].model, mine[0].transport, source, groups))
     return flows
+
+
+def buffered_flows(plan: Plan) -> list[WeightFlow]:
+    """Those that go through data buffers."""
+    return [flow for flow in weight_flows(plan) if flow.transport == "DataBuffer"]
 
 
 def num_slots(plan: Plan, group: str) -> int:
     """Slots for weights in the data buffer of the host of a group that has most."""
-    return WINDOW * sum(_sources_through(flow, group) for flow in weight_flows(plan))
+    return sum(flow.num_slots(group) for flow in buffered_flows(plan))
 
 
 def slot_bytes(plan: Plan) -> int | None:
@@ -78,11 +113,3 @@ def least_memory(plan: Plan) -> int:
 
 def _most_slots(plan: Plan) -> int:
     return max(num_slots(plan, group.name) for group in plan.groups)
-
-
-def _sources_through(flow: WeightFlow, group: str) -> int:
-    if any(target.name == group for target in flow.targets):
-        return len(flow.source_ranks)
-    if flow.source.name == group:
-        return max(Counter(rank // flow.source.workers_per_host for rank in flow.source_ranks).values())
-    return 0

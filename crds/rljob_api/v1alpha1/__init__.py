@@ -51,6 +51,8 @@ from rljob_api.v1alpha1.training import (
     TrainingParallelism,
     TrainingSpec,
     ValidationSpec,
+    WeightSyncSpec,
+    WeightTransportChoice,
 )
 
 __all__ = [
@@ -104,6 +106,8 @@ __all__ = [
     "TrainingParallelism",
     "TrainingSpec",
     "ValidationSpec",
+    "WeightSyncSpec",
+    "WeightTransportChoice",
     "WorkerGroupSpec",
     "WorkerGroupStatus",
 ]

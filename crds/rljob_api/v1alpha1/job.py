@@ -22,7 +22,14 @@ from rljob_api.v1alpha1.infrastructure import (
     WorkerGroupSpec,
 )
 from rljob_api.v1alpha1.status import RLJobStatus
-from rljob_api.v1alpha1.training import CheckpointSpec, RolloutSpec, StopSpec, TrainingSpec, ValidationSpec
+from rljob_api.v1alpha1.training import (
+    CheckpointSpec,
+    RolloutSpec,
+    StopSpec,
+    TrainingSpec,
+    ValidationSpec,
+    WeightSyncSpec,
+)
 from rljob_api.vocabulary.keys import ACTOR, CRITIC, MANAGED_BY, REFERENCE
 from rljob_api.vocabulary.model import ApiModel, Items
 
@@ -54,6 +61,9 @@ class RLJobSpec(ApiModel):
 
     rollout: RolloutSpec = RolloutSpec()
     """How responses are generated."""
+
+    weight_sync: WeightSyncSpec = WeightSyncSpec()
+    """How new weights get from training to generation."""
 
     validation: ValidationSpec = ValidationSpec()
     """How and when the policy is measured on the validation data."""

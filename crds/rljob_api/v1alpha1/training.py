@@ -158,6 +158,18 @@ class RolloutSpec(ApiModel):
     """How one copy of the generating model is spread over workers."""
 
 
+WeightTransportChoice = Literal["Auto", "InProcess", "DataBuffer", "Collective"]
+
+
+class WeightSyncSpec(ApiModel):
+    """How new weights get from training to generation after a step."""
+
+    transport: WeightTransportChoice = "Auto"
+    """`InProcess`: from engine to engine, where the same workers train and generate. `DataBuffer`: through shared
+    memory of the hosts and TCP, from many workers. `Collective`: broadcasts on a process group across worker groups, of
+    NCCL between accelerators. `Auto`: InProcess where that can be, else DataBuffer. Default Auto."""
+
+
 class ValidationSpec(ApiModel):
     """How and when the policy is measured on the validation data."""
 

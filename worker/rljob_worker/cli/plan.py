@@ -18,6 +18,7 @@ from rljob_api.planning.memory import PARTS
 from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
 from rljob_api.planning.planner import plan as plan_of
 from rljob_api.planning.traffic import Traffic, expected_bytes
+from rljob_api.planning.weights import WeightFlow, slot_bytes, weight_flows
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.jobfile import read_text
 from rljob_worker.errors import StorageError
@@ -136,9 +137,11 @@ def _byte_cells(traffic: Traffic, transport: str) -> tuple[str, str]:
 
 
 def _weights(plan: Plan) -> Table:
-    table = _table("Weights", "edge", "from", "to", "transport")
+    table = _table("Weights", "edge", "from", "to", "transport", "senders", "of dataBuffer.memory")
+    flows = {flow.name: flow for flow in weight_flows(plan)}
     for weight in plan.weights:
-        table.add_row(weight.name, weight.source, weight.target, weight.transport)
+        cells = _flow_cells(plan, flows[weight.name]) if weight.name in flows else ("–", "none")
+        table.add_row(weight.name, weight.source, weight.target, weight.transport, *cells)
     return table
 
 
@@ -155,6 +158,16 @@ def _memory(memory: GroupMemory) -> Table:
 
 def _bytes_or_none(count: int) -> str:
     return format_bytes(count) if count else "–"
+
+
+def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
+    """Who sends, and what the slots take on the host that has most of them."""
+    senders = f"{len(flow.source_ranks)} of {flow.source.num_workers} workers"
+    slot = slot_bytes(plan)
+    if flow.transport != "DataBuffer" or slot is None:
+        return senders, "none"
+    num_slots = max(flow.num_slots(group.name) for group in plan.groups)
+    return senders, f"{format_bytes(num_slots * slot)} ({num_slots} x {format_bytes(slot)})"
 
 
 def mesh_text(mesh: Mesh) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -126,8 +126,8 @@ class BufferClient:
             yield stream
         self._count(edge, put_bytes=stream.num_bytes, put_seconds=time.perf_counter() - start)
 
-    def receive(self, version: int, edge: str) -> Iterator[ReceivedChunk]:
-        """The chunks of all sources of a version, in any order. To stop early is to skip the rest."""
+    def receive(self, version: int, edge: str) -> Generator[ReceivedChunk, None, None]:
+        """The chunks of all sources of a version, in any order. To close it early is to skip the rest."""
         return self._weights.receive(version, edge)
 
     # ---- reports and what the lead says

@@ -17,7 +17,7 @@ Padding, packing, sharding and temperature are the engine's; baselines, clipping
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -106,16 +106,18 @@ class TrainEngine(ScoringEngine, Protocol):
         same kind, model shape and ranks, or the base of this one."""
         ...
 
-    def weights(
-        self, sources: Sequence[int] | None = None, dtype: torch.dtype | None = None
-    ) -> Iterator[tuple[str, torch.Tensor]]:
+    def weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
         """Full tensors under their Hugging Face names, as `dtype` or else in the precision of the job, streamed: at
         most a bucket is gathered at a time, and a tensor is only good until the next one is asked for. Tied weights
-        come once. Collective: every rank must exhaust the iterator.
+        come once. Every rank yields every tensor. Collective: every rank must exhaust the iterator."""
+        ...
 
-        sources: different ranks of the mesh, of which each yields its share of the tensors and the other ranks none:
-        bucket b is gathered on `sources[b % len(sources)]` alone. Without it every rank yields every tensor.
-        """
+    def weight_buckets(
+        self, sources: Sequence[int], dtype: torch.dtype | None = None
+    ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
+        """The tensors of `weights` shared out to `sources`, which are different ranks of the mesh: bucket b is gathered
+        on `sources[b % len(sources)]` alone. Every rank yields as many items as the first source gets buckets: its own
+        bucket of the round, or no tensors. A bucket is only good until the next is asked for. Collective."""
         ...
 
     def save(self, directory: Path) -> None:

@@ -49,6 +49,8 @@ class Opening:
 
     step: int
     checkpoint: str | None
+    meeting: str = ""
+    """Address, `host:port`, of the store where workers of several groups meet: that of the lead's world."""
 
 
 @dataclass(frozen=True, slots=True)

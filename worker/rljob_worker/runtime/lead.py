@@ -115,8 +115,10 @@ class Lead:
             self._writing.release()
 
 
-def build_lead(environment: WorkerEnvironment, board: Board, ordinal: int, reporter: Reporter) -> Lead:
-    """The lead, which has claimed the run, chosen where to go on, and opened its files.
+def build_lead(
+    environment: WorkerEnvironment, board: Board, ordinal: int, reporter: Reporter, meeting: str = ""
+) -> Lead:
+    """The lead, which has claimed the run, chosen where to go on, and opened its files. meeting: as in `Opening`.
 
     Raises InvalidJob for a job that cannot go on with what is there, or a tracker that is not installed.
     """
@@ -140,4 +142,5 @@ def build_lead(environment: WorkerEnvironment, board: Board, ordinal: int, repor
         keeps_checkpoints=environment.keeps_checkpoints,
         stop_requested=board.stop_requested,
     )
-    return Lead(board, ordinal, Opening(start.step, None if start.checkpoint is None else str(start.checkpoint)), judge)
+    checkpoint = None if start.checkpoint is None else str(start.checkpoint)
+    return Lead(board, ordinal, Opening(start.step, checkpoint, meeting), judge)

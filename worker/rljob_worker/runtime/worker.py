@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 
-from rljob_api.planning.plan import Plan, StagePlan
+from rljob_api.planning.plan import Plan, StagePlan, WeightTransport
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.data.listing import DataIdentity
 from rljob_worker.databuffer.client import BufferClient, Identity
@@ -19,7 +20,7 @@ from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.checkpoints import Checkpoints
-from rljob_worker.runtime.control import Control, Follower, StepEnd, Verdict, end_of, governing
+from rljob_worker.runtime.control import Control, Follower, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.devices import require_devices_of_torch
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import StepFigures, data_metrics
@@ -28,11 +29,13 @@ from rljob_worker.runtime.lead import build_lead
 from rljob_worker.runtime.resources import build_resources, build_validation
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.validation import Validation
-from rljob_worker.runtime.weight_sync import WeightSync
 from rljob_worker.runtime.world import device_of, wait_for_address, world
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.warm_up import policy_version
+from rljob_worker.weights.buffers import Buffers
+from rljob_worker.weights.collective import Collective
+from rljob_worker.weights.sync import Transport, WeightSync, build_weight_sync
 
 
 def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
@@ -51,8 +54,10 @@ def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
     client = BufferClient(environment.buffer_socket, identity)
     with stop.passed_on(client.request_stop):
         host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
-        with world(client, group, environment.rank, host=host, attempt=environment.attempt, deadline_seconds=deadline):
-            words = Worker.assemble(environment, client).run()
+        attempt = environment.attempt
+        joined = world(client, group, environment.rank, host=host, attempt=attempt, deadline_seconds=deadline)
+        with joined as meeting:
+            words = Worker.assemble(environment, client, meeting).run()
         client.drain(deadline)
     return words
 
@@ -78,8 +83,9 @@ class Worker:
     """The first step that this attempt reports: 0 where it validates before the first step."""
 
     @staticmethod
-    def assemble(environment: WorkerEnvironment, client: BufferClient) -> Worker:
-        """Collective over the group. The lead's also claims the run and chooses where to go on."""
+    def assemble(environment: WorkerEnvironment, client: BufferClient, meeting: str) -> Worker:
+        """Collective over the group. The lead's also claims the run and chooses where to go on. meeting: the address of
+        the store of the group's world."""
         plan, group, rank = environment.plan, environment.group_plan, environment.rank
         device, access = device_of(group, environment.local_rank), environment.data_access
         resources = build_resources(plan, group, rank, device, access)
@@ -89,14 +95,18 @@ class Worker:
         trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
         data = DataIdentity() if resources.dataset is None else resources.dataset.identity
         reporter = Reporter.from_environment()
-        make_control = partial(build_lead, environment, reporter=reporter) if environment.is_lead else Follower
+        make_lead = partial(build_lead, environment, reporter=reporter, meeting=meeting)
+        make_control = make_lead if environment.is_lead else Follower
+        transports = weight_transports(environment, client, device)
         return Worker(
             environment=environment,
             client=client,
             resources=resources,
             schedule=schedule,
             handover=Handover(plan, group.name, rank, client, plan.spec.data_buffer.deadline_seconds),
-            weights=WeightSync(plan, group.name, rank, client, resources.train_engines, resources.rollout_engines),
+            weights=build_weight_sync(
+                plan, group.name, rank, transports, resources.train_engines, resources.rollout_engines
+            ),
             validation=build_validation(plan, stages, rank, resources, access),
             checkpoints=Checkpoints(environment, trainable, schedule, data),
             control=make_control(board=client, ordinal=environment.ordinal),
@@ -110,16 +120,19 @@ class Worker:
         opening = self.control.open()
         state = self.checkpoints.restore(opening)
         with self.control.attend(opening.step, state.active_seconds):
-            step, verdict = self.train(opening.step)
+            step, verdict = self.train(opening)
+        self.weights.close()
         self.status.close()
         if self.resources.rewards is not None:
             self.resources.rewards.close()
         return self._last_words(step, verdict)
 
-    def train(self, done: int) -> tuple[int, Verdict]:
-        """The steps after `done`; returns the last one and the verdict on it."""
+    def train(self, opening: Opening) -> tuple[int, Verdict]:
+        """The steps after that of the opening; returns the last one and the verdict on it."""
+        done = opening.step
         if done >= self.plan.spec.stop.steps:
             return done, Verdict(done, cause="already finished")
+        self.weights.open(opening.meeting)
         self.sync_weights(done)
         self.first_reported = done + 1
         if done == 0 and self.plan.spec.data.validation:
@@ -231,3 +244,12 @@ class Worker:
         code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE
         checkpoint = step if self.environment.keeps_checkpoints else None
         return LastWords(int(code), step, checkpoint, verdict.cause, self.environment.name)
+
+
+def weight_transports(
+    environment: WorkerEnvironment, client: BufferClient, device: torch.device
+) -> dict[WeightTransport, Transport]:
+    """The ways of weights between worker groups, for this worker."""
+    deadline = environment.plan.spec.data_buffer.deadline_seconds
+    backend = environment.group_plan.backend
+    return {"DataBuffer": Buffers(client), "Collective": Collective(environment.attempt, backend, device, deadline)}

@@ -20,7 +20,7 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import DeadlineExceeded, PeerLost
-from rljob_worker.runtime.lost_peer import tells_of_lost_peer
+from rljob_worker.lost_peer import tells_of_lost_peer
 
 _POLL_SECONDS = 0.05
 
@@ -36,8 +36,8 @@ class StatusBoard(Protocol):
 @contextmanager
 def world(
     board: StatusBoard, group: GroupPlan, rank: int, *, host: str, attempt: int, deadline_seconds: float
-) -> Iterator[None]:
-    """Joins the group's world for the length of the block.
+) -> Iterator[str]:
+    """Joins the group's world for the length of the block, and gives the address, `host:port`, of its store.
 
     Raises DeadlineExceeded when rank 0 does not show up, and PeerLost where a collective of the block fails because
     another process is gone: its own end is the cause, this is an echo of it.
@@ -59,7 +59,7 @@ def world(
         timeout=timeout,
     )
     try:
-        yield
+        yield f"{host}:{store.port}"
     except RuntimeError as error:
         if not tells_of_lost_peer(error):
             raise

@@ -46,11 +46,13 @@ class Place:
 
     folder: Path
     groups: list[dict[str, Any]]
+    transport: str = "Auto"
+    """Of weights."""
 
     def run(self, tiny: Path, num_steps: int, **environment: str) -> Run:
         """From where the job stands until it has done so many steps."""
         (self.folder / "steps.py").write_text(STEPS)
-        run = run_job(job_on(tiny, self.groups, num_steps), self.folder, timeout_seconds=500, **environment)
+        run = run_job(job_on(tiny, self, num_steps), self.folder, timeout_seconds=500, **environment)
         assert run.code == 0, run.output + run.logs
         return run
 
@@ -72,11 +74,17 @@ def on_workers(count):
     return [{"name": "train", "accelerator": {"profile": "cpu", "count": count}}]
 
 
-PLACES = {"one": on_workers(1), "two": on_workers(2), "four": on_workers(4), "disaggregated": DISAGGREGATED}
+PLACES = {
+    "one": (on_workers(1),),
+    "two": (on_workers(2), "InProcess"),
+    "four": (on_workers(4),),
+    "disaggregated": (DISAGGREGATED,),
+    "broadcast": (DISAGGREGATED, "Collective"),
+}
 
 
-def job_on(tiny, groups, num_steps):
-    generates, trains = groups[0]["name"], groups[-1]["name"]
+def job_on(tiny, place, num_steps):
+    generates, trains = place.groups[0]["name"], place.groups[-1]["name"]
     note = {"run": "steps:note", "after": ["rollout"], "reads": ["response_ids"], "writes": ["noted"]}
     update = {"run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"], "balance": "Tokens"}
     stages = [
@@ -92,7 +100,8 @@ def job_on(tiny, groups, num_steps):
     training = {"learningRate": 1.0e-3, "precision": "Float64", "tokensPerMicroBatch": 128, "miniBatchRows": 8}
     return make_job(
         tiny,
-        workerGroups=groups,
+        workerGroups=place.groups,
+        weightSync={"transport": place.transport},
         dag={"stages": stages},
         training=training,
         algorithm={"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.01}},
@@ -104,7 +113,7 @@ def job_on(tiny, groups, num_steps):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    return {how: Place(tmp_path_factory.mktemp(how), groups) for how, groups in PLACES.items()}
+    return {how: Place(tmp_path_factory.mktemp(how), *place) for how, place in PLACES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +142,7 @@ def samples(run):
     return {(one["step"], "validation" in one, one["row_id"]): (one["response"], one["reward"]) for one in said}
 
 
-@pytest.mark.parametrize("how", ["two", "four", "disaggregated"])
+@pytest.mark.parametrize("how", ["two", "four", "disaggregated", "broadcast"])
 def test_a_job_learns_the_same_as_on_one_worker(run_on, how):
     one, other = run_on("one"), run_on(how)
     assert [step["step"] for step in other.metrics] == [0, 1, 2]

@@ -20,7 +20,7 @@ from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.tests.gang import TOKEN, as_processes
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.errors import DeadlineExceeded
-from rljob_worker.runtime.control import Follower, Opening
+from rljob_worker.runtime.control import Follower
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.status import StopSignal
 from rljob_worker.runtime.worker import run_worker
@@ -85,4 +85,5 @@ def test_a_worker_stays_until_what_it_said_has_been_heard(tiny, tmp_path, monkey
         assert (lead.result().code, lead.result().cause) == (0, "already finished")
         gang.processes["train-0"].kill()
         gang.processes["train-0"].wait()
-        assert Follower(reader, 0).open() == Opening(LAST, str(checkpoint))
+        opening = Follower(reader, 0).open()
+        assert (opening.step, opening.checkpoint) == (LAST, str(checkpoint))

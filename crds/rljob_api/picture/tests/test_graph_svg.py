@@ -20,7 +20,7 @@ def test_every_stage_group_and_weight_edge_is_in_the_picture():
     shown = texts(render_svg(plan))
     for stage in plan.stages:
         assert stage.name in shown
-    assert "weights/actor · buffer" in shown
+    assert "weights/actor · DataBuffer" in shown
     assert "rollout: 4 x 1 cpu" in shown
     assert "by tokens" in " ".join(shown)
 

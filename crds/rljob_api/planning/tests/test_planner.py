@@ -111,12 +111,19 @@ def test_two_groups_run_rollout_and_reward_apart_from_the_rest():
     assert edges(plan)["reward->advantage"][1] == "Buffer"
     (weights,) = plan.weights
     assert (weights.name, weights.source, weights.target) == ("weights/actor", "train/actor", "rollout/actor")
-    assert weights.transport == "Buffer"
+    assert weights.transport == "DataBuffer"
     assert (plan.worker_offset("train"), plan.worker_offset("rollout"), plan.num_workers) == (0, 2, 6)
 
 
 def test_weights_stay_in_the_process_when_colocated():
-    assert [edge.transport for edge in make_plan().weights] == ["Local"]
+    assert [edge.transport for edge in make_plan().weights] == ["InProcess"]
+
+
+def test_weights_go_between_groups_as_the_job_says():
+    for asked, found in [("Auto", "DataBuffer"), ("DataBuffer", "DataBuffer"), ("Collective", "Collective")]:
+        plan = make_plan(*TWO_GROUPS, f"weightSync.transport={asked}")
+        assert [edge.transport for edge in plan.weights] == [found]
+    assert [edge.transport for edge in make_plan("weightSync.transport=InProcess").weights] == ["InProcess"]
 
 
 def test_a_stage_without_group_follows_its_model_then_its_predecessor():

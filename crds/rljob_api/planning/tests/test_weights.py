@@ -44,7 +44,7 @@ def test_edges_of_one_name_are_one_flow_with_every_target_once():
         "weights/actor",
         "weights/other",
     ]
-    local = edge.model_copy(update={"transport": "Local"})
+    local = edge.model_copy(update={"transport": "InProcess"})
     assert weight_flows(plan.model_copy(update={"weights": (local,)})) == []
 
 

@@ -168,6 +168,32 @@ def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, command):
     assert "more replicas or accelerators" in done.stderr and not (tmp_path / "runs").exists()
 
 
+def test_plan_shows_how_weights_go_and_what_they_take(tmp_path):
+    groups = [("train", 4, 2), ("rollout", 1, 4)]
+    write_job(tmp_path, groups=groups, data={"train": [{"path": "some/data"}], "batchSize": 8})
+    shown = rljob("plan", "job.yaml", cwd=tmp_path).stdout.splitlines()
+    # 1Gi: an eighth of it in 4 slots for each of 8 senders is 4 MiB a slot
+    assert words_of(shown) == ["DataBuffer", "8", "of", "8", "workers", "128.0", "MiB", "(32", "x", "4.0", "MiB)"]
+    shown = rljob("plan", "job.yaml", "--set", "weightSync.transport=Collective", cwd=tmp_path).stdout.splitlines()
+    assert words_of(shown) == ["Collective", "4", "of", "8", "workers", "none"]
+
+
+def words_of(lines):
+    """Of the table of weights, what follows the engines."""
+    (line,) = [line for line in lines if line.startswith("weights/actor")]
+    return line.split()[3:]
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "run"])
+def test_memory_that_can_never_hold_the_weights_is_refused_before_anything_starts(tmp_path, command):
+    write_job(tmp_path, groups=[("train", 2, 1), ("rollout", 1, 1)], dataBuffer={"memory": "12Mi"})
+    done = rljob(command, "job.yaml", cwd=tmp_path)
+    assert done.returncode == 64
+    said = done.stdout + done.stderr
+    assert "spec.dataBuffer.memory" in said and "64.0 MiB of weights" in said and "to at least 66Mi" in said
+    assert not (tmp_path / "runs").exists()
+
+
 def test_plan_as_json_is_a_plan(tmp_path):
     write_job(tmp_path)
     done = rljob("plan", "job.yaml", "--json", "--set", "metadata.name=other", cwd=tmp_path)

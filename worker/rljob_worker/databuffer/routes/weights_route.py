@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.planning.weights import WINDOW, WeightFlow, least_memory, slot_bytes, weight_flows
+from rljob_api.planning.weights import WINDOW, WeightFlow, buffered_flows, least_memory, slot_bytes
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.databuffer.protocol.worker_side import WeightsOfWorker
 from rljob_worker.databuffer.routes.hosts import Host, Worker
@@ -125,7 +125,7 @@ class WeightsRoutes:
     @staticmethod
     def of(plan: Plan) -> WeightsRoutes:
         """Raises InvalidJob when dataBuffer.memory has no room for their slots."""
-        flows = weight_flows(plan)
+        flows = buffered_flows(plan)
         size = slot_bytes(plan)
         if size is None:
             raise InvalidJob(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
+from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge, WeightTransport
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
@@ -77,9 +77,11 @@ def plan_of(
     deadline_seconds: float = 10.0,
     mini_batch_rows: int | None = None,
     weights: tuple[str, str] | None = None,
+    transport: WeightTransport = "DataBuffer",
     tls: bool = False,
 ) -> Plan:
-    """`edges`: "a->b" to its columns. `weights`: groups of the training and of the generating engine."""
+    """`edges`: "a->b" to its columns. `weights`: groups of the training and of the generating engine, between which
+    they go by `transport`."""
     data_buffer = {"memory": memory, "spill": spill, "deadlineSeconds": deadline_seconds, "tls": tls}
     engines: list[EnginePlan] = []
     weight_edges: tuple[WeightEdge, ...] = ()
@@ -102,7 +104,7 @@ def plan_of(
             )
         weight_edges = (
             WeightEdge(
-                name="weights/actor", model="actor", source="train/actor", target="rollout/actor", transport="Buffer"
+                name="weights/actor", model="actor", source="train/actor", target="rollout/actor", transport=transport
             ),
         )
     return Plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -130,8 +130,8 @@ class WeightsClient:
         yield SendingStream(self._own, self._writable, edge, version, end.slot_bytes, self._deadline_seconds)
         self._own.call(CloseVersion(edge=edge, version=version))
 
-    def receive(self, version: int, edge: str) -> Iterator[ReceivedChunk]:
-        """The chunks of all sources of a version, in any order. To stop early is to skip the rest.
+    def receive(self, version: int, edge: str) -> Generator[ReceivedChunk, None, None]:
+        """The chunks of all sources of a version, in any order. To close it early is to skip the rest.
 
         Raises DeadlineExceeded naming the sources that are late.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -15,7 +15,7 @@ from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.export import export
-from rljob_worker.engines.fsdp.full_tensors import BUCKET_BYTES, full_tensors, tensors_at
+from rljob_worker.engines.fsdp.full_tensors import BUCKET_BYTES, buckets_at, full_tensors
 from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
@@ -162,17 +162,16 @@ class FSDPEngine:
         return {**merge_all(metrics), **own}
 
     def weights(
-        self,
-        sources: Sequence[int] | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
+        self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        named = merged_tensors(self.model, self.group)
         dtype = dtype or DTYPES[self.settings.precision]
-        if sources is None:
-            return full_tensors(named, self.group, dtype, bucket_bytes)
-        return tensors_at(named, self.group, sources, dtype, bucket_bytes)
+        return full_tensors(merged_tensors(self.model, self.group), self.group, dtype, bucket_bytes)
+
+    def weight_buckets(
+        self, sources: Sequence[int], dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
+    ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
+        dtype = dtype or DTYPES[self.settings.precision]
+        return buckets_at(merged_tensors(self.model, self.group), self.group, sources, dtype, bucket_bytes)
 
     def save(self, directory: Path) -> None:
         checkpoint.write(self._state(), Path(directory), self.group, self.adapter)

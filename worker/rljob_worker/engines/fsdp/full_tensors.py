@@ -1,7 +1,7 @@
 """Full tensors out of shards, many at a time: small tensors cost one collective together, not one each.
 
 A bucket is as many consecutive tensors as fit its bytes. Everybody gets every bucket (`full_tensors`), or one rank of
-the sources each (`tensors_at`), which then hand them on side by side:
+the sources each (`buckets_at`, `tensors_at`), which then hand them on side by side:
 
     sources 0, 2      rank 0 gets buckets 0, 2, 4      rank 2 gets buckets 1, 3, 5      ranks 1 and 3 get none
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import torch
 import torch.distributed as dist
@@ -94,20 +94,33 @@ def tensors_at(
     dtype: torch.dtype | None = None,
     bucket_bytes: int = BUCKET_BYTES,
 ) -> Iterator[Named]:
+    """What `buckets_at` yields, tensor after tensor."""
+    return chain.from_iterable(buckets_at(named, group, sources, dtype, bucket_bytes))
+
+
+def buckets_at(
+    named: Iterable[Named],
+    group: dist.ProcessGroup | None,
+    sources: Sequence[int],
+    dtype: torch.dtype | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Iterator[Iterable[Named]]:
     """Stream to each rank of `sources` its share: bucket b to `sources[b % len(sources)]`, to nobody else.
 
-    Collective: every rank exhausts it. As many buckets as there are sources are on their way at once, so that no source
-    waits for what another does with its own. A source holds one bucket whole, in memory that the next one takes over.
+    Collective: every rank exhausts it. As many buckets as there are sources are on their way at once, a round of which
+    every rank gets one item: its bucket, or no tensors. A source holds one bucket whole, in memory that the next one
+    takes over; a tensor is good until the next one is asked for.
     """
     assert len(set(sources)) == len(sources) > 0, f"sources are different ranks, at least one: {sources}"
     assert all(0 <= source < world_size(group) for source in sources), f"{sources} of {world_size(group)} ranks"
     if group is None or world_size(group) == 1:
-        yield from full_tensors(named, group, dtype, bucket_bytes)
+        for bucket in buckets(named, bucket_bytes, dtype):
+            yield full_tensors(bucket.tensors, group, bucket.dtype, bucket_bytes)
         return
     rest, room = buckets(named, bucket_bytes, dtype), _Room()
     while together := list(islice(rest, len(sources))):
         # the last round may have fewer buckets than there are sources
-        yield from _to_their_sources(list(zip(together, sources, strict=False)), group, room)
+        yield _to_its_source(list(zip(together, sources, strict=False)), group, room)
 
 
 def buckets(named: Iterable[Named], limit: int, dtype: torch.dtype | None = None) -> Iterator[Bucket]:
@@ -129,7 +142,7 @@ def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     return left.dtype == right.dtype and isinstance(left, DTensor) == isinstance(right, DTensor)
 
 
-def _to_their_sources(together: Sequence[tuple[Bucket, int]], group: dist.ProcessGroup, room: _Room) -> Iterator[Named]:
+def _to_its_source(together: Sequence[tuple[Bucket, int]], group: dist.ProcessGroup, room: _Room) -> Iterable[Named]:
     """Gather buckets, each on a rank of its own, all at once; the tensors of the one that is this rank's."""
     rank = group.rank()
     works = [
@@ -147,7 +160,8 @@ def _to_their_sources(together: Sequence[tuple[Bucket, int]], group: dist.Proces
         work.wait()
     for bucket, source in together:
         if source == rank:
-            yield from bucket.whole(room.of(bucket)) if bucket.is_sharded else bucket.as_they_are()
+            return bucket.whole(room.of(bucket)) if bucket.is_sharded else bucket.as_they_are()
+    return ()
 
 
 class _Room:

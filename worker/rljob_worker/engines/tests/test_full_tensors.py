@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.full_tensors import Named, buckets, full_tensors, tensors_at
+from rljob_worker.engines.fsdp.full_tensors import Named, buckets, buckets_at, full_tensors, tensors_at
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import mesh_of_all, run_ranks, write_config
 
@@ -87,9 +88,10 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
         two = DeviceMesh.from_group(pair, "cpu")
         found["pair"] = copied(full_tensors(sharded(two), pair)), copied(tensors_at(sharded(two), pair, [1]))
     engine = FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU, mesh_of_all())
-    found["engine"] = copied(engine.weights([1, 2], bucket_bytes=4096))
+    found["engine"] = copied(chain.from_iterable(engine.weight_buckets([1, 2], bucket_bytes=4096)))
+    found["rounds"] = [sum(1 for _ in bucket) for bucket in buckets_at(sharded(mesh), group, [3, 0], None, LIMIT)]
     found["default"] = copied(engine.weights())
-    found["masters"] = copied(engine.weights([0], torch.float32))
+    found["masters"] = copied(chain.from_iterable(engine.weight_buckets([0], torch.float32)))
     return found
 
 
@@ -207,6 +209,11 @@ def test_tensors_of_two_dtypes_share_no_bucket() -> None:
         (["c"], torch.float64),
     ]
     assert list(buckets([], LIMIT)) == []
+
+
+def test_every_rank_gets_one_item_of_every_round(ranks: list[dict[str, Any]]) -> None:
+    # buckets of 2 1 2 1 1 1 tensors go to ranks 3 and 0 in turn
+    assert [rank["rounds"] for rank in ranks] == [[1, 1, 1], [0, 0, 0], [0, 0, 0], [2, 2, 1]]
 
 
 def test_a_rank_alone_lends_its_own_tensors() -> None:

@@ -64,6 +64,12 @@ class Weights:
     def __init__(self, end, moment):
         self._end, self._moment = end, moment
 
+    def open(self, meeting):
+        pass
+
+    def close(self):
+        pass
+
     def sync(self, version):
         self._moment("sync", self._end.ordinal, version)
         self._end.num_bytes += 8.0

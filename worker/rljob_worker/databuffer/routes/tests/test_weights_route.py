@@ -34,7 +34,7 @@ def group(name: str, replicas: int, workers_per_host: int = 1) -> GroupPlan:
 def route(sources: tuple[int, int], *targets: tuple[int, int]) -> WeightsRoute:
     """Each (hosts, workers per host); target groups are t0, t1 ..."""
     groups = tuple(group(f"t{i}", *size) for i, size in enumerate(targets))
-    return WeightsRoute.of(WeightFlow(EDGE, group("train", *sources), groups), 64 * KI)
+    return WeightsRoute.of(WeightFlow(EDGE, "actor", "DataBuffer", group("train", *sources), groups), 64 * KI)
 
 
 def targets_of(route: WeightsRoute) -> list[Host]:

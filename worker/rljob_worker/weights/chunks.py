@@ -1,4 +1,4 @@
-"""Tensors in chunks of shared memory, and back: each is copied once on its way out and once on its way in.
+"""Tensors in chunks of memory, and back: each is copied once on its way out and once on its way in.
 
 A chunk's table says which pieces of which tensors lie in it. A tensor that fits in a chunk lies in one; a longer one
 is cut. Chunks may come in any order and from several sources.
@@ -6,20 +6,16 @@ is cut. Chunks may come in any order and from several sources.
 
 from __future__ import annotations
 
-import warnings
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 import msgspec
-import numpy as np
 import torch
 
 from rljob_worker.errors import PeerLost
-
-Bytes = np.ndarray
-"""uint8 [num_bytes]."""
 
 ALIGNMENT = 64
 """Pieces begin at multiples of this, so that a view of any type is aligned."""
@@ -47,7 +43,9 @@ class Slots(Protocol):
 
     slot_bytes: int
 
-    def reserve(self, num_bytes: int) -> Bytes: ...
+    def reserve(self, num_bytes: int) -> torch.Tensor:
+        """uint8 [num_bytes]."""
+        ...
 
     def seal(self, table: bytes, num_bytes: int | None = None) -> None: ...
 
@@ -59,7 +57,9 @@ class Received(Protocol):
     def table(self) -> bytes: ...
 
     @property
-    def data(self) -> Bytes: ...
+    def data(self) -> torch.Tensor:
+        """uint8 [bytes]; read only."""
+        ...
 
 
 def write_tensors(slots: Slots, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -88,7 +88,7 @@ class _Writer:
             piece = flat[start : start + self._slots.slot_bytes]
             if self._room is None or self._used + len(piece) > len(self._room):
                 self.seal()
-                self._room = torch.from_numpy(self._slots.reserve(self._slots.slot_bytes))
+                self._room = self._slots.reserve(self._slots.slot_bytes)
             self._room[self._used : self._used + len(piece)].copy_(piece)
             self._pieces.append(Piece(name, dtype, shape, start, len(piece), self._used))
             self._used = -(-(self._used + len(piece)) // ALIGNMENT) * ALIGNMENT
@@ -112,9 +112,8 @@ def read_tensors(chunks: Iterable[Received]) -> Iterator[tuple[str, torch.Tensor
     """
     assembly = _Assembly()
     for chunk in chunks:
-        data = _tensor_over(chunk.data)
         for piece in _pieces_of(chunk.table):
-            whole = assembly.add(piece, data)
+            whole = assembly.add(piece, chunk.data)
             if whole is not None:
                 yield piece.name, whole
     assembly.check_complete()
@@ -165,7 +164,7 @@ class _Assembly:
         if piece.num_bytes == num_bytes:
             self._whole.add(piece.name)
             return found.view(dtype).reshape(piece.shape) if num_bytes else torch.empty(piece.shape, dtype=dtype)
-        cut = self._cut.setdefault(piece.name, _Cut(torch.empty(piece.shape, dtype=dtype)))
+        cut = self._cut.setdefault(piece.name, _Cut(torch.empty(piece.shape, dtype=dtype, device=data.device)))
         cut.fill(piece, found)
         if cut.num_filled < num_bytes:
             return None
@@ -186,7 +185,7 @@ def _type_of(piece: Piece) -> tuple[torch.dtype, int]:
     dtype = getattr(torch, piece.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise PeerLost(f"the weights {piece.name} have a type that is none: {piece.dtype!r}")
-    return dtype, int(np.prod(piece.shape, dtype=np.int64)) * dtype.itemsize
+    return dtype, math.prod(piece.shape) * dtype.itemsize
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -194,10 +193,3 @@ def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.numel() == 0:  # torch cannot view an empty tensor as another type
         return torch.empty(0, dtype=torch.uint8)
     return tensor.reshape(-1).view(torch.uint8)
-
-
-def _tensor_over(data: Bytes) -> torch.Tensor:
-    """A tensor over memory that may be read-only, which torch warns of: it is only ever read."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(data)

@@ -1,22 +1,20 @@
 import msgspec
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.errors import PeerLost
-from rljob_worker.runtime.weight_chunks import ALIGNMENT, Piece, read_tensors, write_tensors
+from rljob_worker.weights.chunks import ALIGNMENT, Piece, read_tensors, write_tensors
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64]
 
 
 class Chunk:
-    """A chunk as a reader gets it: read-only."""
+    """A chunk as a reader gets it."""
 
-    def __init__(self, table: bytes, data: np.ndarray) -> None:
-        self.table, self.data = table, data.copy()
-        self.data.flags.writeable = False
+    def __init__(self, table: bytes, data: torch.Tensor) -> None:
+        self.table, self.data = table, data.clone()
 
 
 class Slots:
@@ -24,10 +22,10 @@ class Slots:
 
     def __init__(self, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes
-        self.room = np.zeros(slot_bytes, np.uint8)
+        self.room = torch.zeros(slot_bytes, dtype=torch.uint8)
         self.chunks: list[Chunk] = []
 
-    def reserve(self, num_bytes: int) -> np.ndarray:
+    def reserve(self, num_bytes: int) -> torch.Tensor:
         assert num_bytes == self.slot_bytes
         return self.room
 
@@ -47,7 +45,7 @@ def table_of(chunk: Chunk) -> list[Piece]:
 
 def piece(name="w", dtype="float32", shape=(4,), start=0, num_bytes=16, offset=0, data=16) -> Chunk:
     table = msgspec.msgpack.encode([Piece(name, dtype, shape, start, num_bytes, offset)])
-    return Chunk(table, np.arange(data, dtype=np.uint8))
+    return Chunk(table, torch.arange(data, dtype=torch.uint8))
 
 
 @given(
@@ -116,7 +114,7 @@ def test_a_tensor_that_is_not_contiguous_is_sent_as_it_reads():
 def test_a_whole_tensor_is_a_view_of_its_chunk():
     (chunk,) = chunks_of([("w", torch.arange(4.0))], 128)
     ((_, tensor),) = read_tensors([chunk])
-    assert tensor.data_ptr() == chunk.data.ctypes.data
+    assert tensor.data_ptr() == chunk.data.data_ptr()
 
 
 def test_a_stream_that_ends_inside_tensors_is_a_lost_peer():
@@ -153,7 +151,7 @@ def test_a_table_that_is_not_so_is_refused(lie):
 @pytest.mark.parametrize("table", [b"", b"{", msgspec.msgpack.encode([("w", "int8", (1,), -1, 1, 0)])])
 def test_bytes_that_are_no_table_are_refused(table):
     with pytest.raises(PeerLost, match=f"{len(table)} bytes are no table of weights"):
-        list(read_tensors([Chunk(table, np.zeros(4, np.uint8))]))
+        list(read_tensors([Chunk(table, torch.zeros(4, dtype=torch.uint8))]))
 
 
 def test_a_type_that_is_none_is_refused():

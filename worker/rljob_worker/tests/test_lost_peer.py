@@ -3,7 +3,7 @@
 import pytest
 import torch.distributed as dist
 
-from rljob_worker.runtime.lost_peer import tells_of_lost_peer
+from rljob_worker.lost_peer import tells_of_lost_peer
 
 PAIR = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:{}] {}"
 SYSTEM = (

@@ -1,0 +1,59 @@
+"""Ways of weights that a placement does not allow."""
+
+import pytest
+
+from rljob_api.tests.builders import TWO_GROUPS, problems
+
+
+def only(*overrides):
+    (problem,) = problems(*overrides)
+    assert problem.path == "spec.weightSync.transport"
+    return problem
+
+
+def test_weights_of_workers_apart_cannot_stay_in_one_process():
+    problem = only(*TWO_GROUPS, "weightSync.transport=InProcess")
+    assert problem.message == (
+        "group train trains what group rollout generates with, and their workers share no process"
+    )
+    assert "Write Auto, DataBuffer or Collective" in problem.fix
+
+
+@pytest.mark.parametrize("asked", ["DataBuffer", "Collective"])
+def test_weights_of_workers_that_do_both_go_nowhere(asked):
+    problem = only(f"weightSync.transport={asked}")
+    assert problem.message == "the workers of group train train and generate, so that weights go nowhere"
+
+
+@pytest.mark.parametrize("asked", ["Auto", "InProcess"])
+def test_what_a_colocated_job_may_say(asked):
+    assert problems(f"weightSync.transport={asked}") == []
+
+
+@pytest.mark.parametrize("asked", ["Auto", "DataBuffer", "Collective"])
+def test_what_a_job_with_groups_apart_may_say(asked):
+    assert problems(*TWO_GROUPS, f"weightSync.transport={asked}") == []
+
+
+def with_profiles(train, rollout):
+    groups = ", ".join(
+        f"{{name: {name}, accelerator: {{profile: {profile}}}}}"
+        for name, profile in (("train", train), ("rollout", rollout))
+    )
+    return f"workerGroups=[{groups}]", "weightSync.transport=Collective"
+
+
+def test_broadcasts_need_the_same_collectives_on_both_sides():
+    assert problems(*with_profiles("cpu", "cpu")) == problems(*with_profiles("nvidia", "nvidia-h100")) == []
+    problem = only(*with_profiles("nvidia", "cpu"))
+    assert problem.message == (
+        "group train has collectives of nccl and group rollout of gloo; broadcasts between groups need the same on "
+        "both, one of gloo, nccl"
+    )
+    assert "group train has collectives of hccl" in only(*with_profiles("ascend-910", "ascend-910")).message
+
+
+def test_weights_that_are_broadcast_take_no_room_in_data_buffers():
+    little = "dataBuffer.memory=12Mi"
+    assert problems(*TWO_GROUPS, little, "weightSync.transport=Collective") == []
+    assert problems(*TWO_GROUPS, little)[0].path == "spec.dataBuffer.memory"

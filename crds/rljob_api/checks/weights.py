@@ -1,0 +1,41 @@
+"""Can new weights go from training to generation in the way that the job asks for?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.pipeline.room import layouts_of, weight_edges
+from rljob_api.vocabulary.problem import Problem
+
+BACKENDS = ("gloo", "nccl")
+"""Of collectives, that process groups across worker groups can be made of."""
+
+
+def check_transport(subject: Subject) -> Iterator[Problem]:
+    """The transport is one that the placement of the stages allows."""
+    path, asked = "spec.weightSync.transport", subject.spec.weight_sync.transport
+    edges = sorted(weight_edges(subject.resolution, layouts_of(subject.resolution, subject.placed)))
+    apart = [(source, target) for source, target in edges if source != target]
+    if asked == "InProcess" and apart:
+        source, target = apart[0]
+        message = f"group {source} trains what group {target} generates with, and their workers share no process"
+        yield problem(path, asked, message, "Write Auto, DataBuffer or Collective, or do both in one group.")
+    if asked in ("DataBuffer", "Collective") and edges and not apart:
+        message = f"the workers of group {edges[0][0]} train and generate, so that weights go nowhere"
+        yield problem(path, asked, message, "Write Auto or InProcess, or generate in a group of its own.")
+    if asked == "Collective":
+        yield from _backends(subject, apart)
+
+
+def _backends(subject: Subject, apart: list[tuple[str, str]]) -> Iterator[Problem]:
+    of_group = {group.name: group.accelerator.profile for group in subject.spec.worker_groups}
+    for edge in apart:
+        found = [subject.profiles[of_group[group]].backend for group in edge if of_group[group] in subject.profiles]
+        if len(found) == 2 and (found[0] != found[1] or found[0] not in BACKENDS):
+            message = (
+                f"group {edge[0]} has collectives of {found[0]} and group {edge[1]} of {found[1]}; broadcasts between "
+                f"groups need the same on both, one of {', '.join(BACKENDS)}"
+            )
+            yield problem("spec.weightSync.transport", "Collective", message, "Write Auto or DataBuffer.")
+            return

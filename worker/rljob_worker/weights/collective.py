@@ -1,0 +1,238 @@
+"""Weights by broadcasts: every source to its circle of receivers, bucket by bucket, the sources in turn.
+
+    source 0   gather  send ──▶      gather  send ──▶           a bucket is gathered while the one before it is still
+    source 1   gather     send ──▶   gather     send ──▶        on its way; all gather together (`weight_buckets`)
+    receiver            0    1                0    1            what comes next arrives while the last is copied
+
+A turn is one bucket in any number of chunks, and every broadcast of a chunk follows one that says how long it is. All
+receivers take the turns in the same order, so that communicators that share a device never wait for each other in a
+circle. A source that has launched its turn goes on to gather the next, for which it needs no receiver; so receivers
+wait for sources only, and sources for their own receivers or for a gathering that all sources come to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from rljob_api.planning.weights import MAX_SLOT_BYTES, WINDOW, WeightFlow
+from rljob_worker.errors import PeerLost
+from rljob_worker.weights.chunks import Received, write_tensors
+from rljob_worker.weights.circle import SOURCE, Circle
+from rljob_worker.weights.sides import Named, Receiver, Sender
+
+CHUNK, TURN_ENDS, ALL_SENT = 0, 1, 2
+"""What a head announces: a table and its chunk, that another source is next, that this source has sent everything."""
+
+Slots = list[torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """The transport: what a rank needs to send or to receive."""
+
+    attempt: int
+    backend: str
+    device: torch.device
+    deadline_seconds: float
+    slot_bytes: int = MAX_SLOT_BYTES
+
+    def sender(self, flow: WeightFlow, rank: int) -> Sender:
+        number = flow.source_ranks.index(rank)
+        return CollectiveSender(lambda meeting: self._join(meeting, flow, number, SOURCE), self._slots)
+
+    def receiver(self, flow: WeightFlow, group: str, rank: int) -> Receiver:
+        member = 1 + flow.receivers_before(group) + rank
+        numbers = range(len(flow.source_ranks))
+        return CollectiveReceiver(
+            lambda meeting: [self._join(meeting, flow, number, member) for number in numbers], self._slots, self.device
+        )
+
+    def _join(self, meeting: str, flow: WeightFlow, number: int, member: int) -> Circle:
+        return Circle.join(
+            meeting,
+            f"{flow.name}/{number}/{self.attempt}",
+            member,
+            1 + flow.num_receivers,
+            backend=self.backend,
+            seconds=self.deadline_seconds,
+            name=f"source {flow.source.name}/{flow.source_ranks[number]} of {flow.name}",
+        )
+
+    def _slots(self) -> Slots:
+        return [torch.empty(self.slot_bytes, dtype=torch.uint8, device=self.device) for _ in range(WINDOW)]
+
+
+class CollectiveSender:
+    """A source's end of its circle."""
+
+    def __init__(self, join: Callable[[str], Circle], slots: Callable[[], Slots]) -> None:
+        self._join, self._make_slots = join, slots
+        self._circle: Circle | None = None
+
+    def open(self, meeting: str) -> None:
+        self._circle = self._join(meeting)
+
+    @contextmanager
+    def sending(self, version: int) -> Iterator[_Out]:
+        assert self._circle is not None, "weights are sent before the circle was joined"
+        out = _Out(self._circle, version, self._make_slots())
+        yield out
+        out.end()
+
+    def close(self) -> None:
+        self._circle = None
+
+
+class _Out:
+    """One version on its way out: chunks in slots, which are filled again when they have arrived."""
+
+    def __init__(self, circle: Circle, version: int, slots: Slots) -> None:
+        self.slot_bytes = len(slots[0])
+        self._circle, self._version, self._slots = circle, version, slots
+        self._under_way: list[list[tuple[Any, torch.Tensor]]] = [[] for _ in slots]
+        self._num_chunks = 0
+
+    def send(self, bucket: Iterable[Named]) -> None:
+        before = self._num_chunks
+        write_tensors(self, bucket)
+        if self._num_chunks > before:
+            self._say(TURN_ENDS)
+
+    def end(self) -> None:
+        """Everything has been sent, and has arrived when this returns."""
+        self._say(ALL_SENT)
+        for place in range(len(self._slots)):
+            self._await(place)
+
+    def reserve(self, num_bytes: int) -> torch.Tensor:
+        self._num_chunks += 1
+        self._await(self._place)
+        return self._slots[self._place][:num_bytes]
+
+    def seal(self, table: bytes, num_bytes: int | None = None) -> None:
+        data = self._slots[self._place][:num_bytes]
+        self._say(CHUNK, len(table), len(data))
+        self._launch(torch.frombuffer(bytearray(table), dtype=torch.uint8).to(data.device))
+        if len(data):
+            self._launch(data)
+
+    @property
+    def _place(self) -> int:
+        return self._num_chunks % len(self._slots)
+
+    def _say(self, what: int, table_bytes: int = 0, data_bytes: int = 0) -> None:
+        head = torch.tensor([what, self._version, table_bytes, data_bytes])
+        self._launch(head.to(self._slots[0].device))
+
+    def _launch(self, tensor: torch.Tensor) -> None:
+        # the tensor must live as long as it is sent
+        self._under_way[self._place].append((self._circle.broadcast(tensor), tensor))
+
+    def _await(self, place: int) -> None:
+        for work, _ in self._under_way[place]:
+            self._circle.wait(work)
+        self._under_way[place].clear()
+
+
+class CollectiveReceiver:
+    """A target's ends of the circles of all sources."""
+
+    def __init__(self, join: Callable[[str], list[Circle]], slots: Callable[[], Slots], device: torch.device) -> None:
+        self._join, self._make_slots, self._device = join, slots, device
+        self._circles: list[Circle] = []
+        self._reading: _Reading | None = None
+
+    def open(self, meeting: str) -> None:
+        self._circles = self._join(meeting)
+
+    def receive(self, version: int) -> Generator[Received, None, None]:
+        assert self._circles, "weights are received before the circles were joined"
+        if self._reading is not None:
+            self._reading.thread.join()
+        self._reading = _Reading(self._circles, version, self._make_slots(), self._device)
+        return self._reading.chunks()
+
+    def close(self) -> None:
+        self._circles, self._reading = [], None
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    table: bytes
+    data: torch.Tensor
+    slot: torch.Tensor
+
+
+@dataclass
+class _Reading:
+    """One version on its way in: a thread of its own reads ahead, as far as there are free slots.
+
+    Whoever stops early leaves it to read on and to forget, so that others get theirs and the next version begins at its
+    beginning. It is a daemon: a process that ends waits for no source.
+    """
+
+    circles: Sequence[Circle]
+    version: int
+    slots: Slots
+    device: torch.device
+    found: SimpleQueue[_Chunk | BaseException | None] = field(default_factory=SimpleQueue)
+
+    def __post_init__(self) -> None:
+        self.free: SimpleQueue[torch.Tensor] = SimpleQueue()
+        self.stopped = False
+        for slot in self.slots:
+            self.free.put(slot)
+        self.thread = threading.Thread(target=self._run, name="weights", daemon=True)
+        self.thread.start()
+
+    def chunks(self) -> Generator[Received, None, None]:
+        try:
+            while (found := self.found.get()) is not None:
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
+                self.free.put(found.slot)
+        finally:
+            self.stopped = True
+            self.free.put(self.slots[0])  # the reader may be waiting for one
+
+    def _run(self) -> None:
+        try:
+            self._read_all()
+            self.found.put(None)
+        except BaseException as error:  # whatever it is, it belongs to whoever takes the chunks
+            self.found.put(error)
+
+    def _read_all(self) -> None:
+        left = list(self.circles)
+        while left:
+            left = [circle for circle in left if self._read_turn(circle)]
+
+    def _read_turn(self, circle: Circle) -> bool:
+        """Whether the source has more turns."""
+        while True:
+            what, version, table_bytes, data_bytes = self._get(circle, 4, torch.int64).tolist()
+            if version != self.version:
+                raise PeerLost(f"{circle.name} sends version {version} where version {self.version} is due")
+            if what != CHUNK:
+                return bool(what == TURN_ENDS)
+            self._read_chunk(circle, table_bytes, data_bytes)
+
+    def _read_chunk(self, circle: Circle, table_bytes: int, data_bytes: int) -> None:
+        table = self._get(circle, table_bytes, torch.uint8).numpy().tobytes()
+        slot = self.slots[0] if self.stopped else self.free.get()
+        if data_bytes:
+            circle.wait(circle.broadcast(slot[:data_bytes]))
+        self.found.put(_Chunk(table, slot[:data_bytes], slot))
+
+    def _get(self, circle: Circle, num: int, dtype: torch.dtype) -> torch.Tensor:
+        tensor = torch.empty(num, dtype=dtype, device=self.device)
+        circle.wait(circle.broadcast(tensor))
+        return tensor.cpu()

@@ -1,0 +1,82 @@
+"""What one rank does about all edges of weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rljob_api.planning.plan import Plan, WeightTransport
+from rljob_api.planning.weights import WeightFlow, weight_flows
+from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.scalars import Scalars, mean
+from rljob_worker.weights.sides import Bystander, InProcess, Receiver, Sender, Side, Source, Target
+
+
+class Transport(Protocol):
+    """A way between worker groups."""
+
+    def sender(self, flow: WeightFlow, rank: int) -> Sender: ...
+
+    def receiver(self, flow: WeightFlow, group: str, rank: int) -> Receiver: ...
+
+
+@dataclass(frozen=True)
+class WeightSync:
+    """After `sync(version)` this rank's rollout engines hold that version."""
+
+    sides: Sequence[Side]
+
+    def open(self, meeting: str) -> None:
+        """Before the first version. Collective over all ranks of edges that go by broadcasts."""
+        for side in self.sides:
+            side.open(meeting)
+
+    def sync(self, version: int) -> Scalars:
+        """Send, receive or copy every policy's weights as `version`, which is newer than the one before."""
+        started = time.perf_counter()
+        for side in self.sides:
+            side.sync(version)
+        return {"time/weight_sync_seconds": mean(time.perf_counter() - started)}
+
+    def close(self) -> None:
+        """After the last version."""
+        for side in self.sides:
+            side.close()
+
+
+def build_weight_sync(
+    plan: Plan,
+    group: str,
+    rank: int,
+    transports: Mapping[WeightTransport, Transport],
+    train_engines: Mapping[str, TrainEngine],
+    rollout_engines: Mapping[str, RolloutEngine],
+) -> WeightSync:
+    """The sides of one rank, in the order of the plan's edges."""
+    sides = list[Side](_in_process(plan, group, train_engines, rollout_engines))
+    for flow in weight_flows(plan):
+        if flow.source.name == group:
+            train, sources = train_engines[flow.model], flow.source_ranks
+            sends = rank in sources
+            sides.append(
+                Source(train, sources, transports[flow.transport].sender(flow, rank))
+                if sends
+                else Bystander(train, sources)
+            )
+        elif any(target.name == group for target in flow.targets):
+            sides.append(Target(rollout_engines[flow.model], transports[flow.transport].receiver(flow, group, rank)))
+    return WeightSync(sides)
+
+
+def _in_process(
+    plan: Plan,
+    group: str,
+    train_engines: Mapping[str, TrainEngine],
+    rollout_engines: Mapping[str, RolloutEngine],
+) -> Iterator[InProcess]:
+    for edge in plan.weights:
+        if edge.transport == "InProcess" and plan.engine(edge.source).group == group:
+            yield InProcess(train_engines[edge.model], rollout_engines[edge.model])

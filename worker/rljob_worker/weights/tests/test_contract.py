@@ -1,0 +1,101 @@
+"""What every way of weights promises."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rljob_worker.errors import InvalidJob
+from rljob_worker.weights.tests.ways import way
+
+SHAPES = [
+    ("InProcess", 1, 1),
+    ("DataBuffer", 1, 1),
+    ("DataBuffer", 3, 2),
+    ("Collective", 1, 1),
+    ("Collective", 5, 2),  # four of them send
+]
+DTYPES = [torch.float32, torch.bfloat16, torch.float64]
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: "-".join(map(str, shape)))
+def edge(request, tmp_path_factory):
+    transport, trainers, samplers = request.param
+    with way(transport, tmp_path_factory.mktemp("buffers"), trainers, samplers) as made:
+        yield made
+
+
+def buckets_of(sizes, seed=0):
+    """Tensors of so many rows of 7 numbers each, by bucket; types in turn, the last one tied to nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    number, buckets = 0, []
+    for bucket in sizes:
+        buckets.append([])
+        for rows in bucket:
+            tensor = torch.randn((rows, 7), generator=generator).to(DTYPES[number % len(DTYPES)])
+            buckets[-1].append((f"layer.{number}.weight", tensor))
+            number += 1
+    return buckets
+
+
+SIZES = st.lists(st.lists(st.sampled_from([0, 1, 30, 700]), min_size=1, max_size=4), min_size=1, max_size=11)
+"""Buckets of tensors of up to 39,200 bytes: in chunks of 4,096, a tensor in ten."""
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=SIZES, seed=st.integers(0, 9))
+def test_every_engine_gets_every_tensor_as_it_is(edge, sizes, seed):
+    edge.hold(buckets_of(sizes, seed))
+    edge.assert_synced()
+
+
+def test_twice_is_the_same_and_then_what_was_learnt(edge):
+    edge.hold(buckets_of([[30, 700], [5], [1]]))
+    edge.assert_synced()
+    edge.assert_synced()
+    for tensor in edge.policy.tensors.values():
+        tensor.add_(1)
+    edge.assert_synced()
+
+
+def of_samplers(edge, errors):
+    """What ranks that sample raised, and that no other raised anything."""
+    others = len(errors) - len(edge.samplers)
+    assert errors[:others] == [None] * others
+    return errors[others:]
+
+
+def missing(edge):
+    edge.policy.buckets[1].pop()
+    return "layer.3.weight of the rollout model did not come"
+
+
+def extra(edge):
+    edge.policy.buckets[1].append(("lm_head.bias", torch.ones(3)))
+    return r"lm_head.bias of shape \(3,\), but the rollout model has none of that name"
+
+
+def another_shape(edge):
+    edge.policy.buckets[0][1] = ("layer.1.weight", torch.ones(2, 2, dtype=torch.bfloat16))
+    return r"layer.1.weight of shape \(2, 2\), but the rollout model has one of shape \(40, 7\)"
+
+
+def twice(edge):
+    edge.policy.buckets[2].append(edge.policy.buckets[0][0])
+    return "layer.0.weight came twice"
+
+
+@pytest.mark.parametrize("change", [missing, extra, another_shape, twice])
+def test_another_model_is_refused_by_name_and_the_version_stays_what_it_was(edge, change):
+    edge.hold(buckets_of([[700, 40], [1, 30], [4], [9]]))
+    edge.assert_synced()
+    before = edge.version
+    said = change(edge)
+    errors = edge.sync()
+    for error in of_samplers(edge, errors):
+        assert error is not None
+        with pytest.raises((InvalidJob, ConnectionError), match=said):
+            raise error
+    assert {sampler.version for sampler in edge.samplers} == {before}
+    edge.hold(buckets_of([[700, 40], [1, 30], [4], [9]], seed=1))
+    edge.assert_synced()

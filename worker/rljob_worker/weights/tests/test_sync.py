@@ -1,0 +1,56 @@
+"""Which ranks send, help, receive or copy which weights."""
+
+from rljob_worker.tests.documents import plan_of
+from rljob_worker.weights.sides import Bystander, InProcess, Source, Target
+from rljob_worker.weights.sync import build_weight_sync
+
+
+class Transport:
+    """Says for whom it makes what."""
+
+    def sender(self, flow, rank):
+        return "sender", flow.name, rank
+
+    def receiver(self, flow, group, rank):
+        return "receiver", flow.name, group, rank
+
+
+def two_groups(workers=3, transport="Auto"):
+    data = {"train": [{"path": "some/data"}], "batchSize": workers}
+    groups = [("train", 1, workers), ("rollout", 1, 1)]
+    return plan_of(groups=groups, data=data, weightSync={"transport": transport})
+
+
+def sides_of(plan, group, rank, transport="DataBuffer"):
+    engines = {"actor": "trainer"}, {"actor": "sampler"}
+    return build_weight_sync(plan, group, rank, {transport: Transport()}, *engines).sides
+
+
+def test_every_rank_that_trains_sends_and_every_rank_that_samples_receives():
+    (source,), (target,) = sides_of(two_groups(), "train", 2), sides_of(two_groups(), "rollout", 0)
+    assert source == Source("trainer", (0, 1, 2), ("sender", "weights/actor", 2))
+    assert target == Target("sampler", ("receiver", "weights/actor", "rollout", 0))
+
+
+def test_a_rank_that_is_no_source_takes_part_in_the_gathering():
+    assert sides_of(two_groups(32), "train", 1) == [Bystander("trainer", tuple(range(0, 32, 2)))]
+    # a process group costs each receiver a communicator, so that four ranks of five send
+    apart = two_groups(5, "Collective")
+    kinds = [type(side) for rank in range(5) for side in sides_of(apart, "train", rank, "Collective")]
+    assert kinds == [Source, Source, Source, Source, Bystander]
+
+
+def test_edges_of_one_name_are_one_side():
+    plan = two_groups(1)
+    (edge,) = plan.weights
+    twice = plan.model_copy(update={"weights": (edge, edge)})
+    assert len(sides_of(twice, "train", 0)) == len(sides_of(twice, "rollout", 0)) == 1
+
+
+def test_weights_that_stay_in_the_worker_are_copied_from_engine_to_engine():
+    plan = plan_of()
+    assert sides_of(plan, plan.lead_group, 0) == [InProcess("trainer", "sampler")]
+
+
+def test_a_group_without_an_end_of_the_edge_has_no_side():
+    assert sides_of(two_groups(), "other", 0) == []

@@ -109,7 +109,8 @@ def _transformers(
     from rljob_worker.engines.rollout.transformers import TransformersRollout
 
     _refuse_unbuilt_parallelism(engine)
-    if isinstance(trained_by, FSDPEngine) and trained_by.can_lend_weights:
+    owns_weights = not (isinstance(trained_by, FSDPEngine) and trained_by.can_lend_weights)
+    if isinstance(trained_by, FSDPEngine) and not owns_weights:
         model = trained_by.model
     else:
         dtype = DTYPES[plan.precision]
@@ -122,7 +123,9 @@ def _transformers(
     vocabulary = vocabulary_of(engine.path, config, rollout.stop, rollout.stop_token_ids)
     ends = end_token_ids(engine.path, config)
     free = partial(free_memory, device, plan.group(engine.group).workers_per_host)
-    return TransformersRollout(model, device, ends, rollout.memory_fraction, free, vocabulary)
+    return TransformersRollout(
+        model, device, ends, rollout.memory_fraction, free, vocabulary, owns_weights=owns_weights
+    )
 
 
 def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None) -> RolloutEngine:

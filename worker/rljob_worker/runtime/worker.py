@@ -26,7 +26,8 @@ from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import StepFigures, data_metrics
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead import build_lead
-from rljob_worker.runtime.resources import build_resources, build_validation
+from rljob_worker.runtime.memory_phases import end_generation
+from rljob_worker.runtime.resources import GENERATING, build_resources, build_validation
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.runtime.world import device_of, wait_for_address, world
@@ -175,6 +176,9 @@ class Worker:
             result = stage.run(batch, self._context(plan, step))
         self.figures.add(result.metrics, result.samples)
         self.handover.give(plan, step, result.batch)
+        if plan.run in GENERATING and self.resources.train_engines:
+            engines = [self.resources.rollout_engines[model] for model in plan.models]
+            end_generation(engines, gets_weights=policy_version(self.plan.spec, step) == step)
 
     def sync_weights(self, step: int) -> None:
         """The weights that `step` left behind, to whoever samples with them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -21,6 +23,15 @@ def free_memory(device: torch.device, workers_per_host: int = 1) -> int:
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + int(kept)
     return min([host_free(), *container_free()]) // workers_per_host
+
+
+def give_back(device: torch.device) -> None:
+    """Hand what was freed to the device, or to the kernel: torch and glibc keep it for later otherwise."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return
+    with suppress(AttributeError):  # glibc's alone
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def host_free(meminfo: Path = Path("/proc/meminfo")) -> int:

@@ -57,6 +57,10 @@ class RolloutEngine(Protocol):
         """The policy version of the last `load_weights`; 0 for the weights it was built with."""
         ...
 
+    def held_bytes(self, depth: Depth) -> int:
+        """What `sleep` would give back now."""
+        ...
+
     def sleep(self, depth: Depth) -> None:
         """Give memory that only generation needs back to training; nothing may be running. Idempotent. After "Weights"
         the next call is `load_weights`."""

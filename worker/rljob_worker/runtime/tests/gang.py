@@ -155,7 +155,7 @@ class Gang:
         )  # fmt: skip
         stage = Learning(number, moment)
         mesh = self.plan.stages[0].mesh
-        schedule = ((SimpleNamespace(name="learn", mesh=mesh), stage),)
+        schedule = ((SimpleNamespace(name="learn", run="Learn", mesh=mesh), stage),)
         end = self.board.end(number)
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))

@@ -44,6 +44,9 @@ class ScriptedEngine:
     def load_weights(self, weights: Iterable[tuple[str, Any]], version: int) -> None:
         self.version = version
 
+    def held_bytes(self, depth: str) -> int:
+        return 0
+
     def sleep(self, depth: str) -> None:
         """There is nothing to free."""
 

@@ -36,7 +36,7 @@ def test_a_filled_cache_is_as_large_as_was_said(tmp_path: Path, kind: str) -> No
     engine = TransformersRollout(policy, CPU, ())
     generate(engine, [np.array([5, 6, 7])], Sampling(), np.arange(4), 4, 10)
     # four rows of 3 and 10 tokens
-    assert engine.cache_bytes == 4 * 13 * cache_bytes_per_token(policy.config, 4)
+    assert engine.held_bytes("Cache") == 4 * 13 * cache_bytes_per_token(policy.config, 4)
 
 
 def test_no_room_for_one_row_is_said_with_the_numbers() -> None:

@@ -11,7 +11,7 @@ import torch
 from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import copy_policy
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
-from rljob_worker.engines.rollout.free_memory import free_memory
+from rljob_worker.engines.rollout.free_memory import free_memory, give_back
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Requests
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
@@ -34,20 +34,19 @@ class TransformersRollout:
         memory_fraction: float = 0.6,
         free_bytes: Callable[[], int] | None = None,
         vocabulary: Vocabulary | None = None,
+        *,
+        owns_weights: bool = False,
     ) -> None:
-        """free_bytes: what is free of the device's memory, of which the cache may take the fraction."""
+        """free_bytes: what is free of the device's memory, of which the cache may take the fraction. owns_weights:
+        nobody else computes with the model."""
         self.model = model.eval().to(device)
         self.version = 0
         self._free_bytes = free_bytes or partial(free_memory, device)
         self._room = CacheRoom(0, memory_fraction, cache_bytes_per_token(model.config, model.dtype.itemsize))
         self._decoding = Decoding(self.model, end_token_ids, vocabulary)
         self._num_positions: int | None = getattr(model.config, "max_position_embeddings", None)
+        self._device, self._owns_weights = device, owns_weights
         self._is_whole = True
-
-    @property
-    def cache_bytes(self) -> int:
-        """What the cache has of the device's memory now."""
-        return self._decoding.cache_bytes
 
     def submit(self, requests: Requests) -> None:
         require_positions(requests, self._num_positions)
@@ -71,19 +70,37 @@ class TransformersRollout:
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         self._is_whole = False
         self._decoding.put_back()
+        self._give_weights_memory()
         copy_policy(dict(self.model.named_parameters(remove_duplicate=False)), weights, version)
         self.version, self._is_whole = version, True
 
+    def held_bytes(self, depth: Depth) -> int:
+        weights = sum(each.nbytes() for each in self._storages()) if depth == "Weights" else 0
+        return self._decoding.cache_bytes + weights
+
     def sleep(self, depth: Depth) -> None:
-        """The weights stay, whatever the depth: they may be the trainer's own."""
         assert self._decoding.is_idle, "requests that run need what was computed for them"
         self._decoding.drop_cache()
+        if depth == "Weights":
+            for storage in self._storages():
+                self._is_whole = False
+                storage.resize_(0)
+        give_back(self._device)
 
     def wake(self) -> None:
         """Nothing to do: the next request reserves what it needs."""
 
     def close(self) -> None:
         """Nothing was started."""
+
+    def _storages(self) -> list[torch.UntypedStorage]:
+        """The memory of the weights, where it is the engine's own; that of tied ones once."""
+        return [each.untyped_storage() for each in self.model.parameters()] if self._owns_weights else []
+
+    def _give_weights_memory(self) -> None:
+        if self._owns_weights:
+            for each in self.model.parameters():
+                each.untyped_storage().resize_(each.numel() * each.element_size())
 
     def _require_room(self, longest: Request) -> None:
         """For the longest of new requests. What is free is looked at when nothing runs."""

@@ -15,6 +15,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import whole_policy
+from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
@@ -113,6 +114,15 @@ class VLLMRollout:
         self._engine.apply_model(refresh_tied)
         self._engine.reset_prefix_cache(reset_running_requests=True)
         self._version, self._fault = version, None
+
+    def held_bytes(self, depth: Depth) -> int:
+        """Cache and weights: at either depth both leave the device."""
+        if not self._can_sleep or self._is_asleep:
+            return 0
+        config = self._engine.vllm_config
+        num_tokens = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
+        per_token = cache_bytes_per_token(config.model_config.hf_config, config.model_config.dtype.itemsize)
+        return num_tokens * per_token + sum(each.nbytes for each in self._parameters.values())
 
     def sleep(self, depth: Depth) -> None:
         assert not self._running, "nothing may be running"

@@ -283,7 +283,37 @@ def test_a_row_that_the_cache_has_no_room_for_is_refused_with_the_numbers() -> N
 def test_the_cache_never_has_more_than_its_room() -> None:
     for room in (84, 150, 300):
         engine, most = engine_of(room), []
-        engine.model.register_forward_hook(lambda *_, held=most, of=engine: held.append(of.cache_bytes))
+        engine.model.register_forward_hook(lambda *_, held=most, of=engine: held.append(of.held_bytes("Cache")))
         engine.submit(asked(range(ROWS)))
         assert all_of(engine) == one_by_one()
         assert 0 < max(most) <= room * 512
+
+
+def test_a_longer_prompt_joins_rows_that_decode() -> None:
+    engine = engine_of()
+    engine.submit(asked([0, 6]))
+    found = as_rows(engine.advance())
+    engine.submit(asked([9]))  # 60 tokens, beside a row of a few
+    assert found | all_of(engine) == {row: one_by_one()[row] for row in (0, 6, 9)}
+
+
+def test_rows_that_have_no_room_any_more_wait_and_go_on(tmp_path: Path) -> None:
+    # 1000 tokens: three rows of 259 columns, three of 333, then two of 403
+    policy = random_policy(write_config(tmp_path, max_position_embeddings=512), torch.float64, 0)
+    asked_for = Requests(
+        np.arange(4),
+        np.zeros(4, np.int64),
+        Column.ragged(PROMPTS[:1]),
+        np.zeros(4, np.int64),
+        np.full(4, 400),
+        SAMPLING,
+    )
+    found = []
+    for room in (10**6, 1000):
+        engine, held = TransformersRollout(policy, CPU, (), 1.0, lambda room=room: room * 512), []
+        hook = policy.register_forward_hook(lambda *_, held=held, of=engine: held.append(of.held_bytes("Cache")))
+        engine.submit(asked_for)
+        found.append(all_of(engine))
+        hook.remove()
+        assert max(held) <= room * 512
+    assert found[0] == found[1] and len(found[0]) == 4

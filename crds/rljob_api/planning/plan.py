@@ -181,6 +181,23 @@ class Plan(ApiModel):
         """The edges that begin in `stage`."""
         return tuple(edge for edge in self.edges if edge.producer == stage)
 
+    def begun_in(self, reward: str) -> str | None:
+        """The Rollout stage whose rows a Reward stage may begin with one by one, while others are generated; None
+        where it has to wait for its turn.
+
+        It may where all it reads and waits for is that stage on the same worker: nobody has a chance to write responses
+        anew, or to prepare what its functions look for.
+        """
+        stage, inputs = self.stage(reward), self.inputs(reward)
+        if len(inputs) != 1 or inputs[0].transport != "Local" or stage.rename:
+            return None
+        return inputs[0].producer if self.stage(inputs[0].producer).run == "Rollout" else None
+
+    def begins_rewards(self, stage: str) -> bool:
+        """Whether a stage that generates has rewards begun: its own, or those of a Reward stage."""
+        rewards = (each.name for each in self.stages if each.run == "Reward")
+        return self.stage(stage).run == "Sample" or stage in map(self.begun_in, rewards)
+
     def worker_offset(self, group: str) -> int:
         """The ordinal, over all groups, of rank 0 of `group`."""
         offset = 0

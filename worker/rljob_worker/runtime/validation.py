@@ -11,14 +11,14 @@ import numpy as np
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.data.dataset import PromptDataset, Prompts
-from rljob_worker.engines.rollout.generate import Responses, generate
+from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.of_job import max_tokens_of, validation_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, mean, merge_all
-from rljob_worker.stages.reward import reward_rows
-from rljob_worker.stages.rollout import rollout_batch
+from rljob_worker.stages.reward import begins_rewards, reward_rows
+from rljob_worker.stages.rollout import asked_batch, rollout_batch
 
 PIECE_PROMPTS = 1024
 """What a rank reads, answers and judges at once: its memory and its cache of keys and values do not grow with the data
@@ -54,9 +54,11 @@ class Validation:
             if after is not None:
                 self._dataset.read_ahead(after)
             max_tokens = max_tokens_of(self._spec, Column.ragged(prompts.prompt_ids).lengths)
-            responses = generate(self._engine, prompts.prompt_ids, self._sampling, piece, 1, max_tokens)
+            asked = asked_batch(prompts, piece, piece, 1)
+            begin = None if self._rewards is None else begins_rewards(self._rewards, asked, self._decode)
+            responses = generate(self._engine, prompts.prompt_ids, self._sampling, piece, 1, max_tokens, begin)
             if self._rewards is not None:
-                found, rows = self._judged(self._rewards, prompts, responses, piece)
+                found, rows = self._judged(self._rewards, rollout_batch(asked, responses, self._engine.version))
                 metrics, shown = [*metrics, found], shown or rows
         return merge_all([*metrics, {"time/validation_seconds": mean(time.perf_counter() - started)}]), shown
 
@@ -65,14 +67,18 @@ class Validation:
         for first in range(0, max(1, len(self._share)), PIECE_PROMPTS):
             yield np.array(self._share[first : first + PIECE_PROMPTS], np.int64)
 
-    def _judged(
-        self, rewards: RewardRunner, prompts: Prompts, responses: Responses, ordinals: np.ndarray
-    ) -> tuple[Scalars, list[dict[str, Any]]]:
-        batch = rollout_batch(prompts, responses, ordinals, ordinals, 1, self._engine.version)
-        rows = reward_rows(batch, lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)))
-        correct = rewards.score(rows).rewards[:, 0]
-        shown = [{"validation": True, **_shown(rows[i]), "reward": float(correct[i])} for i in range(min(2, len(rows)))]
+    def _judged(self, rewards: RewardRunner, batch: Batch) -> tuple[Scalars, list[dict[str, Any]]]:
+        """What was right of rows whose rewards were begun, and the first of them."""
+        correct = rewards.collect(batch.row_ids.tolist()).rewards[:, 0]
+        rows = reward_rows(batch.take(np.arange(min(2, len(batch)))), self._decode)
+        shown = [
+            {"validation": True, **_shown(row), "reward": float(reward)}
+            for row, reward in zip(rows, correct, strict=False)
+        ]
         return accuracy(correct, batch), shown
+
+    def _decode(self, ids: np.ndarray) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:

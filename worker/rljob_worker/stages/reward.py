@@ -10,6 +10,7 @@ import numpy as np
 
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.rollout.requests import Ended
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.rewards.runner import RewardRunner
@@ -39,6 +40,7 @@ class Reward:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._runner: RewardRunner | None = resources.rewards
+        self._is_begun = stage.run == "Sample" or resources.plan.begun_in(stage.name) is not None
         self._batch_size = resources.plan.spec.data.batch_size
         self._names = [reward.name for reward in resources.plan.spec.rewards]
 
@@ -53,10 +55,12 @@ class Reward:
     ) -> tuple[RewardResult, list[dict[str, Any]]]:
         """Rewards of a batch with the columns that the Reward stage reads, and its rows of the step's first groups."""
         assert self._runner is not None, "rewards run on the leader of a copy only"
-        rows = reward_rows(batch, decode)
-        result = self._runner.score(rows)
+        if not self._is_begun:
+            self._runner.begin(reward_rows(batch, decode))
+        result = self._runner.collect(batch.row_ids.tolist())
         shown = np.flatnonzero(batch.group_ids - first_group < NUM_SAMPLED_GROUPS)
-        return result, [self._sample(rows[i], result, i) for i in shown]
+        rows = reward_rows(batch.take(shown), decode)
+        return result, [self._sample(row, result, i) for row, i in zip(rows, shown, strict=True)]
 
     def score_for_copy(self, batch: Batch, context: StageContext, *, first_group: int) -> Scored:
         """The same on every rank of a copy, by the word of its leader."""
@@ -76,11 +80,27 @@ class Reward:
         return {**shown, "reward": float(result.total[index]), "rewards": each}
 
 
-def reward_rows(batch: Batch, decode: Callable[[np.ndarray], str]) -> list[dict[str, Any]]:
-    """What a reward function is given: texts, counts and the dataset's columns of each row."""
+def begins_rewards(runner: RewardRunner, asked: Batch, decode: Callable[[np.ndarray], str]) -> Callable[[Ended], None]:
+    """What begins rewards of rows that have ended; asked: all rows, with what their prompts give to rewards."""
+    texts: dict[int, str] = {}
+
+    def begin(ended: Ended) -> None:
+        order = np.argsort(ended.row_ids)
+        rows = asked.take(np.searchsorted(asked.row_ids, ended.row_ids[order]))
+        rows = rows.with_columns({"response_ids": ended.response_ids.take(order)})
+        runner.begin(reward_rows(rows, decode, texts))
+
+    return begin
+
+
+def reward_rows(
+    batch: Batch, decode: Callable[[np.ndarray], str], texts: dict[int, str] | None = None
+) -> list[dict[str, Any]]:
+    """What a reward function is given: texts, counts and the dataset's columns of each row. texts: prompts of groups
+    that were decoded before."""
     prompts, responses = batch.values_of("prompt_ids"), batch["response_ids"]
     carried = {name: batch.values_of(name) for name in batch.columns if name not in ("prompt_ids", "response_ids")}
-    texts: dict[int, str] = {}  # a group shares its prompt
+    texts = {} if texts is None else texts  # a group shares its prompt
     rows = []
     for i in range(len(batch)):
         group = int(batch.group_ids[i])

@@ -16,6 +16,7 @@ from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.scalars import Scalars, maximum, mean, total
 from rljob_worker.stages.filling import share_of_rank
+from rljob_worker.stages.reward import begins_rewards
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 
@@ -32,17 +33,21 @@ class Rollout:
         self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._writes = frozenset(stage.writes)
         self._spec, self._sampling = spec, training_sampling(spec)
+        self._rewards = resources.rewards if resources.plan.begins_rewards(stage.name) else None
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = (context.step - 1) * self._batch_size
         step = np.arange(first, first + self._batch_size, dtype=np.int64)
         after = share_of_rank(step + self._batch_size, context.dp_rank, context.dp_size)
-        batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size), after)
+        batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size), context, after)
         batch = batch.select(name for name in batch.columns if name in self._writes)
         return StageResult(batch, context.counted(metrics))
 
-    def draw(self, ordinals: np.ndarray, after: np.ndarray | None = None) -> tuple[Batch, Scalars]:
-        """`groupSize` responses to each of some prompts, with every column there is, and figures of the rows.
+    def draw(
+        self, ordinals: np.ndarray, context: StageContext, after: np.ndarray | None = None
+    ) -> tuple[Batch, Scalars]:
+        """`groupSize` responses to each of some prompts, with every column there is, and figures of the rows. Their
+        rewards are begun where the plan says so.
 
         after: what will be drawn next, as far as it is known: read while these are generated.
         """
@@ -53,9 +58,10 @@ class Rollout:
             self.read_ahead(after)
         row_ids = rows_of_groups(ordinals, self._group_size, self._rows_per_trajectory)
         started = time.perf_counter()
-        responses = self._generate(prompts.prompt_ids, self._sampling, row_ids, self._group_size)
+        asked = asked_batch(prompts, row_ids, ordinals, self._group_size)
+        responses = self._generate(prompts.prompt_ids, self._sampling, asked, self._group_size, context)
         generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
-        batch = rollout_batch(prompts, responses, row_ids, ordinals, self._group_size, self._engine.version)
+        batch = rollout_batch(asked, responses, self._engine.version)
         metrics = rollout_metrics(batch) | reading | generation
         metrics["data/filtered_prompts"] = maximum(float(self._dataset.num_filtered))
         return batch, metrics
@@ -64,20 +70,24 @@ class Rollout:
         """Begin to read the prompts that are drawn next."""
         self._dataset.read_ahead(ordinals)
 
-    def greedy(self, batch: Batch) -> tuple[Batch, Scalars]:
-        """The most likely response to each prompt of a drawn batch, in the first row of its group."""
+    def greedy(self, batch: Batch, context: StageContext) -> tuple[Batch, Scalars]:
+        """The most likely response to each prompt of a drawn batch, in the first row of its group. batch: with what
+        rewards read; those of the responses are begun likewise."""
         first = batch.take(np.arange(0, len(batch), self._group_size))
         started = time.perf_counter()
         sampling = replace(self._sampling, temperature=0.0)
-        responses = self._generate(first.values_of("prompt_ids"), sampling, first.row_ids, 1)
+        responses = self._generate(first.values_of("prompt_ids"), sampling, first, 1, context)
         metrics = {"time/generation_seconds": mean(time.perf_counter() - started)}
         return first.with_columns({"response_ids": responses.response_ids}), metrics
 
     def _generate(
-        self, prompts: list[np.ndarray], sampling: Sampling, row_ids: np.ndarray, group_size: int
+        self, prompts: list[np.ndarray], sampling: Sampling, asked: Batch, group_size: int, context: StageContext
     ) -> Responses:
+        begin = None
+        if self._rewards is not None and context.copy.is_leader:
+            begin = begins_rewards(self._rewards, asked, context.decode)
         max_tokens = max_tokens_of(self._spec, Column.ragged(prompts).lengths)
-        return generate(self._engine, prompts, sampling, row_ids, group_size, max_tokens)
+        return generate(self._engine, prompts, sampling, asked.row_ids, group_size, max_tokens, begin)
 
 
 def rows_of_groups(group_ids: np.ndarray, group_size: int, rows_per_trajectory: int = 1) -> np.ndarray:
@@ -88,25 +98,28 @@ def rows_of_groups(group_ids: np.ndarray, group_size: int, rows_per_trajectory: 
     return (group_ids[:, None] * group_size + np.arange(group_size)).reshape(-1) * rows_per_trajectory
 
 
-def rollout_batch(
-    prompts: Prompts, responses: Responses, row_ids: np.ndarray, group_ids: np.ndarray, group_size: int, version: int
-) -> Batch:
-    """One row per response; what belongs to the prompt is stored once for its group."""
+def asked_batch(prompts: Prompts, row_ids: np.ndarray, group_ids: np.ndarray, group_size: int) -> Batch:
+    """The rows that are asked for; what belongs to the prompt is stored once for its group."""
     heads, num_rows = np.arange(len(group_ids), dtype=np.int64) * group_size, len(row_ids)
     prompt_ids = Column.ragged(prompts.prompt_ids)
     of_prompts = prompts.columns | {"source": prompts.source, "prompt_ids": prompt_ids}
     columns = {name: column.per_group_at(heads, num_rows) for name, column in of_prompts.items()}
-    columns |= {
+    return Batch(row_ids, np.repeat(group_ids, group_size), np.repeat(prompt_ids.lengths, group_size), columns)
+
+
+def rollout_batch(asked: Batch, responses: Responses, version: int) -> Batch:
+    """The rows with their responses."""
+    columns = {
         "response_ids": responses.response_ids,
         "response_mask": replace(
             responses.response_ids, values=np.ones(len(responses.response_ids.values), np.uint8), dtype="uint8"
         ),
         "rollout_log_probs": responses.log_probs,
         "truncated": Column.fixed(responses.truncated),
-        "policy_version": Column.fixed(np.full(num_rows, version, np.int64)),
+        "policy_version": Column.fixed(np.full(len(asked), version, np.int64)),
     }
-    num_tokens = np.repeat(prompt_ids.lengths, group_size) + responses.response_ids.lengths
-    return Batch(row_ids, np.repeat(group_ids, group_size), num_tokens, columns)
+    num_tokens = asked.num_tokens + responses.response_ids.lengths
+    return Batch(asked.row_ids, asked.group_ids, num_tokens, {**asked.columns, **columns})
 
 
 def rollout_metrics(batch: Batch) -> Scalars:

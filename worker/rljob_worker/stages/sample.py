@@ -93,7 +93,7 @@ class Sample:
 
     def _draw(self, ordinals: Int64, first: int, context: StageContext) -> _Drawn:
         """Responses and rewards of some prompts."""
-        batch, metrics = self._rollout.draw(ordinals)
+        batch, metrics = self._rollout.draw(ordinals, context)
         started = time.perf_counter()
         scored = self._reward.score_for_copy(batch.select(self._reward_reads), context, first_group=first)
         metrics |= reward_metrics(scored.total) | scored.metrics
@@ -118,8 +118,8 @@ class Sample:
 
     def _baseline(self, batch: Batch, context: StageContext) -> tuple[Column, Scalars]:
         """The reward of the greedy response to each row's prompt; it is no row of the batch, and in no other figure."""
-        greedy, metrics = self._rollout.greedy(batch)
-        total = self._reward.score_for_copy(greedy.select(self._reward_reads), context, first_group=0).total
+        greedy, metrics = self._rollout.greedy(batch.select(self._reward_reads), context)
+        total = self._reward.score_for_copy(greedy, context, first_group=0).total
         metrics["reward/baseline"] = mean(float(total.sum()), len(greedy))
         return Column.fixed(np.repeat(total, self._group_size)), metrics
 

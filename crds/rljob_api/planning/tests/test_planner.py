@@ -53,6 +53,47 @@ def test_rows_of_dynamic_sampling_cross_where_another_worker_may_have_them():
     assert edges(several)["reference->update"] == ({"ref_log_probs"}, "Buffer")
 
 
+LOOK = "name: look, run: 'm:f', after: [rollout], reads: [response_ids], writes: [rewritten]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "begun_in"),
+    [
+        ((), "rollout"),
+        (("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]",), "rollout"),
+        (TWO_GROUPS, "rollout"),
+        # rewards are computed in another group than responses
+        ((*TWO_GROUPS, dag(ROLLOUT, f"{REWARD}, group: train", REFERENCE, ADVANTAGE, UPDATE)), None),
+        # a stage comes in between, and has the responses in hand
+        ((dag(ROLLOUT, LOOK, REWARD.replace("[rollout]", "[rollout, look]"), REFERENCE, ADVANTAGE, UPDATE),), None),
+        # rewards are of what a stage made of the responses
+        (
+            (
+                dag(
+                    ROLLOUT,
+                    LOOK,
+                    f"{REWARD.replace('[rollout]', '[look]')}, rename: {{response_ids: rewritten}}",
+                    REFERENCE,
+                    ADVANTAGE,
+                    UPDATE,
+                ),
+            ),
+            None,
+        ),
+        # a stage beside it does not matter
+        ((dag(ROLLOUT, LOOK, REWARD, REFERENCE, ADVANTAGE, UPDATE),), "rollout"),
+    ],
+)
+def test_rewards_are_begun_row_by_row_where_nobody_has_a_hand_in_what_they_see(overrides, begun_in):
+    plan = make_plan(*overrides)
+    assert plan.begun_in("reward") == begun_in
+    assert plan.begins_rewards("rollout") == (begun_in is not None)
+
+
+def test_a_sample_stage_begins_its_own_rewards():
+    assert make_plan("algorithm={name: DAPO}").begins_rewards("sample")
+
+
 def test_without_kl_there_is_no_reference_model():
     plan = make_plan("algorithm.kl.coefficient=0")
     assert plan.group("train").schedule == ("rollout", "reward", "advantage", "update")

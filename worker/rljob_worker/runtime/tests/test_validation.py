@@ -1,10 +1,9 @@
 """Validation of a copy: all its ranks generate, its leader judges."""
 
-import numpy as np
 import pytest
 
 from rljob_api.tests.builders import make_plan
-from rljob_worker.rewards.round import RewardResult
+from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.runtime.resources import needs_rewards
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.tests.test_sample import FakeDataset, answering_engine
@@ -32,10 +31,8 @@ class SomePrompts(FakeDataset):
         return super().fetch(ordinals)
 
 
-class OddIsRight:
-    def score(self, rows):
-        right = np.array([row["row_id"] % 2 for row in rows], float).reshape(len(rows), 1)
-        return RewardResult(right, right[:, 0], {}, ())
+def odd_is_right():
+    return RewardsHere(lambda row: row["row_id"] % 2)
 
 
 def validation(engine, rewards, dp_rank=1, dataset=None):
@@ -43,15 +40,15 @@ def validation(engine, rewards, dp_rank=1, dataset=None):
 
 
 def test_the_leader_of_a_copy_judges_the_copys_share():
-    metrics, samples = validation(answering_engine(), OddIsRight(), dp_rank=0).run()
+    metrics, samples = validation(answering_engine(), odd_is_right(), dp_rank=0).run()
     assert metrics["validation/accuracy"].value == 0.0 and metrics["validation/accuracy"].count == 3
-    assert validation(answering_engine(), OddIsRight()).run()[0]["validation/accuracy"].value == 1.0
+    assert validation(answering_engine(), odd_is_right()).run()[0]["validation/accuracy"].value == 1.0
     assert [sample["row_id"] for sample in samples] == [0, 2]
 
 
 def test_a_peer_generates_the_same_rows_and_says_only_how_long_it_took():
     leader, peer = answering_engine(), answering_engine()
-    validation(leader, OddIsRight()).run()
+    validation(leader, odd_is_right()).run()
     metrics, samples = validation(peer, None).run()
     assert [each.row_ids.tolist() for each in (*peer.submitted, *leader.submitted)] == [[1, 3]] * 2
     assert set(metrics) == {"time/validation_seconds"} and samples == []
@@ -60,7 +57,7 @@ def test_a_peer_generates_the_same_rows_and_says_only_how_long_it_took():
 def test_a_large_share_is_read_and_judged_piece_by_piece_and_the_next_piece_read_ahead():
     # the second of two ranks has 1, 3, … 2053: a piece of 1,024 prompts, to 2047, and one of three
     dataset, engine = SomePrompts(2054), answering_engine()
-    metrics, samples = validation(engine, OddIsRight(), dataset=dataset).run()
+    metrics, samples = validation(engine, odd_is_right(), dataset=dataset).run()
     last = [2049, 2051, 2053]
     assert dataset.fetched == [(list(range(1, 2049, 2)), None), (last, last)]
     assert [len(each.row_ids) for each in engine.submitted] == [1024, 3]
@@ -70,7 +67,7 @@ def test_a_large_share_is_read_and_judged_piece_by_piece_and_the_next_piece_read
 
 
 def test_a_rank_without_prompts_says_so():
-    metrics, samples = validation(answering_engine(), OddIsRight(), dataset=SomePrompts(1)).run()
+    metrics, samples = validation(answering_engine(), odd_is_right(), dataset=SomePrompts(1)).run()
     assert metrics["validation/accuracy"].count == 0 and samples == []
 
 

@@ -26,10 +26,10 @@ from rljob_worker.stages.tests.test_sample import (
     RESAMPLED,
     WARM_UP,
     FakeDataset,
-    FakeRewards,
     Ranks,
     answering_engine,
     contents,
+    fake_rewards,
 )
 from rljob_worker.stages.update import UpdateCritic, UpdatePolicy
 
@@ -44,15 +44,20 @@ class LateRewards:
     def __init__(self) -> None:
         self.num_scored = 0
 
-    def score(self, rows: list[dict[str, Any]]) -> RewardResult:
+    def begin(self, rows: list[dict[str, Any]]) -> None:
         self.num_scored += len(rows)
-        late = tuple(TimedOut("fate", i, "too late") for i in range(len(rows)))
-        metrics = {"reward/timeouts_total": total(len(rows))}
-        return RewardResult(np.zeros((len(rows), 1)), np.zeros(len(rows)), metrics, late)
+
+    def collect(self, row_ids: list[int]) -> RewardResult:
+        late = tuple(TimedOut("fate", i, "too late") for i in range(len(row_ids)))
+        metrics = {"reward/timeouts_total": total(len(row_ids))}
+        return RewardResult(np.zeros((len(row_ids), 1)), np.zeros(len(row_ids)), metrics, late)
 
 
 class FailingRewards:
-    def score(self, rows: list[dict[str, Any]]) -> RewardResult:
+    def begin(self, rows: list[dict[str, Any]]) -> None:
+        """Goes wrong later."""
+
+    def collect(self, row_ids: list[int]) -> RewardResult:
         raise BadData("the reward raised")
 
 
@@ -81,7 +86,7 @@ def sample_in_copies(rank: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     late = LateRewards()
     for name, algorithm in ALGORITHMS.items():
-        plan, stage = sampling_stage(algorithm, FakeRewards() if mesh.is_leader else late)
+        plan, stage = sampling_stage(algorithm, fake_rewards() if mesh.is_leader else late)
         results = [stage.run(None, context_of(mesh, plan, step)) for step in STEPS]
         found[name] = [(result.batch, result.metrics, result.samples) for result in results]
     found["scored by a peer"] = late.num_scored

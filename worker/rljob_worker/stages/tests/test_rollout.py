@@ -1,10 +1,14 @@
 import numpy as np
 
+from rljob_api.tests.builders import ADVANTAGE, REFERENCE, REWARD, ROLLOUT, UPDATE, dag, make_plan
 from rljob_worker.batch import Column
 from rljob_worker.data.dataset import Prompts
-from rljob_worker.engines.rollout.tests.scripted import responses_of
-from rljob_worker.stages.reward import reward_rows
-from rljob_worker.stages.rollout import rollout_batch, rows_of_groups
+from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine, ended, responses_of
+from rljob_worker.rewards.tests.in_process import RewardsHere
+from rljob_worker.stages.reward import Reward, reward_rows
+from rljob_worker.stages.rollout import Rollout, asked_batch, rollout_batch, rows_of_groups
+from rljob_worker.stages.stage import Resources, StageContext
+from rljob_worker.stages.tests.test_sample import FakeDataset
 
 
 def test_rows_count_on_over_the_job():
@@ -24,7 +28,8 @@ def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
     # prompts of 3 and 1 tokens, two responses each, of 1, 2, 3 and 0 tokens
     responses = responses_of([0], [1, 2], [3, 4, 5], [])
     groups = np.array([10, 11])
-    batch = rollout_batch(prompts_of([1, 2, 3], [4]), responses, rows_of_groups(groups, 2), groups, 2, version=5)
+    asked = asked_batch(prompts_of([1, 2, 3], [4]), rows_of_groups(groups, 2), groups, 2)
+    batch = rollout_batch(asked, responses, version=5)
     assert batch.columns["prompt_ids"].values.tolist() == [1, 2, 3, 4]
     assert [name for name, column in batch.columns.items() if column.per_group] == ["answer", "source", "prompt_ids"]
     assert [row.tolist() for row in batch["prompt_ids"].to_list()] == [[1, 2, 3], [1, 2, 3], [4], [4]]
@@ -38,12 +43,13 @@ def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
 
 def test_a_rank_without_prompts_has_the_columns_all_the_same():
     nobody = np.empty(0, np.int64)
-    batch = rollout_batch(prompts_of(), responses_of(), nobody, nobody, 2, version=0)
+    batch = rollout_batch(asked_batch(prompts_of(), nobody, nobody, 2), responses_of(), version=0)
     assert len(batch) == 0 and batch.columns["prompt_ids"].per_group and "answer" in batch
 
 
 def test_reward_functions_see_the_groups_values_in_every_row():
-    batch = rollout_batch(prompts_of([7, 8]), responses_of([0], [1]), np.array([4, 5]), np.array([2]), 2, version=0)
+    asked = asked_batch(prompts_of([7, 8]), np.array([4, 5]), np.array([2]), 2)
+    batch = rollout_batch(asked, responses_of([0], [1]), version=0)
     decoded = []
     rows = reward_rows(batch, lambda ids: decoded.append(ids.tolist()) or f"text of {ids.tolist()}")
     assert [(row["row_id"], row["prompt"], row["response"], row["answer"]) for row in rows] == [
@@ -51,3 +57,44 @@ def test_reward_functions_see_the_groups_values_in_every_row():
         (5, "text of [7, 8]", "text of [1]", "a0"),
     ]
     assert decoded.count([7, 8]) == 1
+
+
+class OneByOne(ScriptedEngine):
+    """Later rows end first, one with every `advance`."""
+
+    def advance(self):
+        if self.submitted and not hasattr(self, "coming"):
+            self.coming = self.submitted[-1].row_ids.tolist()[::-1]
+        if not getattr(self, "coming", []):
+            return ended(np.empty(0, np.int64), np.empty(0, np.int64), [])
+        row_id = self.coming.pop(0)
+        return ended(np.array([row_id]), np.zeros(1, np.int64), [self.answer(row_id, self.submitted[-1].sampling)])
+
+
+def stages_of(*overrides, engine, rewards):
+    plan = make_plan("data.batchSize=2", "algorithm.groupSize=2", *overrides)
+    resources = Resources(plan, {}, {"actor": engine}, None, FakeDataset(), rewards)
+    context = StageContext(1, 0, plan.spec, lambda ids: " ".join(map(str, ids)), None, 0, 1)
+    return Rollout(plan.stage("rollout"), resources), Reward(plan.stage("reward"), resources), context
+
+
+def run_both(rollout, reward, context):
+    batch = rollout.run(None, context).batch
+    return reward.run(batch.select(["prompt_ids", "response_ids", "source", "answer"]), context)
+
+
+def test_rewards_are_begun_as_rows_end_and_are_what_they_would_be_afterwards():
+    def judge(row):
+        return len(row["prompt"]) + float(row["response"]) + len(row["answer"]) + row["num_response_tokens"]
+
+    early, late = RewardsHere(judge), RewardsHere(judge)
+    answer = lambda row_id, sampling: [row_id]  # noqa: E731
+    first = run_both(*stages_of(engine=OneByOne(answer), rewards=early))
+    # a stage that comes in between may write responses anew
+    look = "name: look, run: 'm:f', after: [rollout], reads: [response_ids]"
+    between = dag(ROLLOUT, look, REWARD.replace("[rollout]", "[rollout, look]"), REFERENCE, ADVANTAGE, UPDATE)
+    then = run_both(*stages_of(between, engine=OneByOne(answer), rewards=late))
+    assert early.begun == [[3], [2], [1], [0]] and late.begun == [[0, 1, 2, 3]]
+    assert first.batch["rewards"].values.tolist() == then.batch["rewards"].values.tolist()
+    assert first.samples == then.samples and len(first.samples) == 4
+    assert first.metrics == then.metrics

@@ -14,7 +14,7 @@ from rljob_worker.checkpoint.rows import HeldRows, read_rows, write_rows
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.errors import BadData
-from rljob_worker.rewards.round import RewardResult
+from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.scalars import merge_all
 from rljob_worker.stages.sample import Sample, numbered
 from rljob_worker.stages.stage import Resources, StageContext
@@ -48,18 +48,16 @@ def answering_engine():
     return ScriptedEngine(lambda row_id, sampling: [row_id if sampling.temperature else -1] * 2)
 
 
-class FakeRewards:
+def fake_reward(row):
     """Groups 1 of 4 are all right and 2 of 4 all wrong; others vary. A greedy response gets a tenth of its ordinal."""
+    ordinal, member = divmod(row["row_id"], 4)
+    if row["response"] == "-1 -1":
+        return ordinal / 10
+    return {1: 1.0, 2: 0.0}.get(ordinal % 4, ordinal + member / 10)
 
-    def score(self, rows):
-        rewards = np.array([self._reward(row) for row in rows]).reshape(len(rows), 1)
-        return RewardResult(rewards, rewards[:, 0], {}, ())
 
-    def _reward(self, row):
-        ordinal, member = divmod(row["row_id"], 4)
-        if row["response"] == "-1 -1":
-            return ordinal / 10
-        return {1: 1.0, 2: 0.0}.get(ordinal % 4, ordinal + member / 10)
+def fake_rewards():
+    return RewardsHere(fake_reward)
 
 
 class Ranks:
@@ -67,9 +65,14 @@ class Ranks:
 
     def __init__(self, algorithm: str, dp_size: int) -> None:
         plan = make_plan(algorithm, "data.batchSize=4")
-        resources = Resources(plan, {}, {"actor": answering_engine()}, None, FakeDataset(), FakeRewards())
         self.spec, self.dp_size = plan.spec, dp_size
-        self.stages = [Sample(plan.stage("sample"), resources) for _ in range(dp_size)]
+        self.stages = [
+            Sample(
+                plan.stage("sample"),
+                Resources(plan, {}, {"actor": answering_engine()}, None, FakeDataset(), fake_rewards()),
+            )
+            for _ in range(dp_size)
+        ]
 
     def run(self, step: int) -> tuple[Batch, dict]:
         """The rows of all ranks together, and the metrics as the lead merges them."""

@@ -169,6 +169,19 @@ class BugStatus(ApiModel):
     """Step of the last committed checkpoint then."""
 
 
+class SuspectNode(ApiModel):
+    """A node on which a worker of the job was killed, crashed or lost its disk."""
+
+    name: str
+    """The node."""
+
+    failures: int = Field(ge=1)
+    """How often, not counting what was forgotten. From two on, the next attempts avoid the node."""
+
+    last_time: Time
+    """When last. An hour later it is forgotten."""
+
+
 class RLJobStatus(ApiModel):
     """What the operator reports of a job."""
 
@@ -232,6 +245,9 @@ class RLJobStatus(ApiModel):
 
     last_failure: FailureStatus | None = None
     """Why the last attempt that failed did."""
+
+    suspect_nodes: Items[SuspectNode] = Field(default=(), max_length=16)
+    """Nodes on which workers failed lately, the latest last."""
 
     last_bug: BugStatus | None = None
     """Where the last attempt ended, if with exit code 70: met there again, the job stops."""

@@ -154,6 +154,8 @@ class JobContext:
     """Of the attempt that runs; the job's spec may have moved on."""
     profiles: Mapping[str, AcceleratorProfile]
     pods: PodSettings = PodSettings()
+    avoided_nodes: tuple[str, ...] = ()
+    """Nodes that pods made now should not have, if there are others."""
 
     @property
     def name(self) -> str:

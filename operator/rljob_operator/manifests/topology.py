@@ -11,10 +11,21 @@ HOST_NAME = "kubernetes.io/hostname"
 
 
 def affinity(context: JobContext, group: GroupPlan, attempt: int) -> Manifest:
-    """Pods of a group near each other, as `topology` says; empty when it says nothing.
+    """Pods of a group near each other, as `topology` says, and away from nodes to avoid; empty when neither is said."""
+    return {**_near_each_other(context, group, attempt), **_away_from(context.avoided_nodes)}
 
-    Only pods of the same attempt attract: those that are still leaving would hold the new ones to their nodes.
-    """
+
+def _away_from(nodes: tuple[str, ...]) -> Manifest:
+    """A preference: where no other node is left, a suspected one may do."""
+    if not nodes:
+        return {}
+    others = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    term = {"weight": 100, "preference": {"matchFields": others}}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _near_each_other(context: JobContext, group: GroupPlan, attempt: int) -> Manifest:
+    """Only pods of the same attempt attract: those that are still leaving would hold the new ones to their nodes."""
     topology = context.group(group.name).topology
     if topology is None:
         return {}

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Because, Restart, Stop, decide
-from rljob_api.v1alpha1.status import BugStatus, FailureStatus, ProgressStatus
+from rljob_api.v1alpha1.status import BugStatus, FailureStatus, ProgressStatus, SuspectNode
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.states import ending, finished
 from rljob_operator.states.conditions import Claim, Reason, yes
 from rljob_operator.states.faults import Fault, cause, faults, noted
 from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.states.suspects import avoided, blamed, may_be_the_nodes
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
 
@@ -93,9 +94,11 @@ def _decided(situation: Situation, found: Sequence[Fault], worst: Fault) -> Deci
         reason = _REASON_OF_LIMIT.get(decision.because) or _REASON_OF_CODE.get(decision.code, Reason.POD_FAILED)
         return finished.fail(situation, reason, f"{_place(worst)}: {worst.message} ({decision.reason})")
     assert isinstance(decision, Restart), "a gang with a fault is not done"
+    suspects = _suspects(situation, worst)
     return restart(
         situation,
-        _claim(worst),
+        _claim(worst, _avoiding(avoided(suspects, situation.now))),
+        suspect_nodes=suspects,
         restarts=status.restarts + 1,
         counted_restarts=status.counted_restarts + decision.counted,
         last_bug=bug,
@@ -118,8 +121,18 @@ def _is_same(before: BugStatus | None, bug: BugStatus) -> bool:
     return before is not None and (before.step, before.checkpoint_step) == (bug.step, bug.checkpoint_step)
 
 
-def _claim(fault: Fault) -> Claim:
-    return yes(fault.reason, f"{_place(fault)}: {fault.message}")
+def _suspects(situation: Situation, worst: Fault) -> Sequence[SuspectNode]:
+    node = next((pod.node for pod in situation.current if pod.name == worst.pod), "")
+    known = situation.status.suspect_nodes
+    return blamed(known, node, situation.now) if node and may_be_the_nodes(worst) else known
+
+
+def _avoiding(nodes: Sequence[str]) -> str:
+    return f"; the next attempt avoids {', '.join(nodes)}, where workers failed repeatedly" if nodes else ""
+
+
+def _claim(fault: Fault, more: str = "") -> Claim:
+    return yes(fault.reason, f"{_place(fault)}: {fault.message}{more}")
 
 
 def _place(fault: Fault) -> str:

@@ -22,6 +22,7 @@ from rljob_operator.states.conditions import Reason
 from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.progress import ProgressAnswer, Unreachable
 from rljob_operator.states.situation import PlanName
+from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
 from rljob_operator.surveying.gangs import Gangs
 from rljob_operator.surveying.job import Job, Memory
@@ -150,6 +151,7 @@ class Surveyor:
             plan=running if job.is_alive and running is not None else accepted.plan,
             profiles=self.rules.profiles,
             pods=self.rules.pods,
+            avoided_nodes=avoided(job.status.suspect_nodes, self.clock()),
         )
 
     def _progress(self, job: Job, situation: Situation) -> ProgressAnswer | Unreachable | None:

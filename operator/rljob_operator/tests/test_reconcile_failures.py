@@ -45,6 +45,32 @@ def test_failed_gang_is_deleted_with_little_grace_and_started_again_when_it_is_g
     assert (world.status.attempt, world.status.restarts, world.status.counted_restarts) == (2, 1, 1)
 
 
+def away_from(pod: Object) -> list[str]:
+    """Nodes that a pod should not have."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    return [node for term in terms for each in term["preference"]["matchFields"] for node in each["values"]]
+
+
+def test_a_node_on_which_workers_failed_twice_is_avoided_for_an_hour(world: World) -> None:
+    world.to_running(failurePolicy={"maxRestarts": 9})
+    seen = []
+    for _ in range(2):
+        world.end_worker(0, 137)
+        world.wait(6)
+        world.run_pods()
+        world.settle()
+        seen.append(away_from(world.pods[0]))
+    assert seen == [[], ["node1"]]
+    assert "the next attempt avoids node1" in next(
+        each["note"] for each in world.cluster.events() if "avoids" in each.get("note", "")
+    )
+    world.clock.now += 3600
+    world.end_worker(0, 137)
+    world.wait(6)
+    assert away_from(world.pods[0]) == [] and [each.failures for each in world.status.suspect_nodes] == [1]
+
+
 def test_restarts_are_used_up(world: World) -> None:
     world.to_running(failurePolicy={"maxRestarts": 0})
     world.end_worker(0, 70, "ValueError: no")

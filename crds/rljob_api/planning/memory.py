@@ -205,10 +205,9 @@ def limit_of(plan: Plan, group: GroupPlan, accelerator_memory: str | None) -> Li
         return Limit(parse_quantity(accelerator_memory), f"profile {group.profile}", DEVICE_BYTES)
     template = next(each.template for each in plan.spec.worker_groups if each.name == group.name)
     containers = (template.get("spec") or {}).get("containers") or ()
-    limits = [
-        each.get("resources", {}).get("limits", {}) for each in containers if each.get("name") == CONTAINER_WORKER
-    ]
-    given = next((each["memory"] for each in limits if "memory" in each), None)
+    resources = [each.get("resources") or {} for each in containers if each.get("name") == CONTAINER_WORKER]
+    # what is null in a template takes our default away, which is no limit either
+    given = next((memory for each in resources if (memory := (each.get("limits") or {}).get("memory"))), None)
     if given is None:
         return None
     return Limit(

@@ -5,7 +5,7 @@ from rljob_worker.batch import Column
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine, ended, responses_of
 from rljob_worker.rewards.tests.in_process import RewardsHere
-from rljob_worker.stages.reward import Reward, reward_rows
+from rljob_worker.stages.reward import Reward, begins_rewards, reward_rows
 from rljob_worker.stages.rollout import Rollout, asked_batch, rollout_batch, rows_of_groups
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.stages.tests.test_sample import FakeDataset
@@ -81,6 +81,15 @@ def stages_of(*overrides, engine, rewards):
 def run_both(rollout, reward, context):
     batch = rollout.run(None, context).batch
     return reward.run(batch.select(["prompt_ids", "response_ids", "source", "answer"]), context)
+
+
+def test_rewards_of_rows_that_end_together_are_begun_in_their_order():
+    runner = RewardsHere(lambda row: float(row["response"]))
+    asked = asked_batch(prompts_of([7], [8]), np.array([0, 1, 2, 3]), np.array([0, 1]), 2)
+    decode = lambda ids: " ".join(map(str, ids))  # noqa: E731
+    begins_rewards(runner, asked, decode)(ended(np.array([3, 0]), np.zeros(2, np.int64), [[30], [1]]))
+    assert runner.begun == [[0, 3]]
+    assert runner.collect([0, 3]).total.tolist() == [1.0, 30.0]
 
 
 def test_rewards_are_begun_as_rows_end_and_are_what_they_would_be_afterwards():

@@ -147,8 +147,8 @@ class RolloutSpec(ApiModel):
 
     memory_fraction: float = Field(default=0.6, gt=0, le=0.95)
     """The part of the memory that is free when generation begins which keys and values of the rows that are decoded at
-    once may take; other rows wait for their place. Of a CPU's memory every worker of a host has an equal share.
-    Default 0.6."""
+    once may take; other rows wait for their place. Of a CPU's memory every worker of a host has an equal share; on a
+    device VLLM's copy of the weights is taken from it, too. Default 0.6."""
 
     max_staleness: int = Field(default=0, ge=0)
     """How many steps the generating weights may be behind the trained ones. Default 0: every step starts

@@ -139,7 +139,7 @@ def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: Trai
 
     _refuse_unbuilt_parallelism(engine)
     start = load_start()
-    dtype, host = DTYPES[plan.spec.training.precision], torch.device("cpu")
+    dtype, host = DTYPES[plan.precision], torch.device("cpu")
     is_random = engine.initialise == "Random"
     model = random_policy(engine.path, dtype, plan.spec.seed) if is_random else load_policy(engine.path, dtype, host)
     ends = end_token_ids(engine.path, model_config(engine.path))

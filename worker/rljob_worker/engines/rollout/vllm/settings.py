@@ -25,8 +25,8 @@ class VLLMSettings:
     longest_row: int
     """Tokens of the longest prompt and response that the job may ask for together."""
     memory_fraction: float = 0.6
-    """Of a device's memory, for weights and cache. The CPU's cache is as large as `max_batch_rows` of `longest_row`
-    need, up to this fraction of what is free."""
+    """Of the memory that is free: on a device for weights and cache, on a CPU for the cache, which is no larger than
+    `max_batch_rows` of `longest_row` need."""
     workers_per_host: int = 1
     """Workers that share the memory of a host."""
     block_size: int | None = None
@@ -39,7 +39,8 @@ class VLLMSettings:
 
 
 def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool, is_distributed: bool) -> dict[str, Any]:
-    """Arguments of vLLM's EngineArgs. The weights it starts with are random: a policy is loaded next."""
+    """Arguments of vLLM's EngineArgs, but for memory. The weights it starts with are random: a policy is loaded
+    next."""
     found: dict[str, Any] = {
         "model": path,
         "dtype": settings.dtype,
@@ -51,7 +52,6 @@ def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool, is_dist
         "enable_prefix_caching": settings.prefix_caching,
         "enforce_eager": settings.enforce_eager or is_cpu,
         "enable_sleep_mode": not is_cpu,
-        "gpu_memory_utilization": settings.memory_fraction,
         "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled from
         "seed": 0,  # requests bring seeds of their own
         "disable_log_stats": True,
@@ -80,13 +80,13 @@ def cpu_cache_bytes(settings: VLLMSettings, config: PretrainedConfig, itemsize: 
     block = settings.block_size or _CPU_BLOCK
     per_block = cache_bytes_per_token(config, itemsize) * block
     per_row = -(-settings.longest_row // block)
-    most = int(free_bytes * settings.memory_fraction / settings.workers_per_host) // per_block
+    most = int(free_bytes * settings.memory_fraction) // per_block
     if most < per_row + 1:
         raise InvalidJob(
-            f"rollout.memoryFraction {settings.memory_fraction}: of {free_bytes / 2**30:.1f} GiB that are free on the "
-            f"host, the cache of one of {settings.workers_per_host} workers gets {most * per_block / 2**30:.2f}, but a "
-            f"row of {settings.longest_row} tokens needs {(per_row + 1) * per_block / 2**30:.2f}; raise it, give the "
-            "workers more memory, or shorten rollout.maxResponseTokens"
+            f"rollout.memoryFraction {settings.memory_fraction}: of {free_bytes / 2**30:.1f} GiB that are free for a "
+            f"worker, the cache gets {most * per_block / 2**30:.2f}, but a row of {settings.longest_row} tokens needs "
+            f"{(per_row + 1) * per_block / 2**30:.2f}; raise it, give the workers more memory, or shorten "
+            "rollout.maxResponseTokens"
         )
     return min(most, per_row * settings.max_batch_rows + 1) * per_block
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import psutil
 import torch
 import torch.distributed as dist
 from transformers import PreTrainedModel
@@ -15,6 +14,7 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from rljob_worker.engines.rollout.cache_bytes import head_dim
+from rljob_worker.engines.rollout.free_memory import free_memory
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import (
@@ -45,9 +45,7 @@ def start(
     _require_positions(model, settings)
     require_block_size(settings, is_cpu=is_cpu)
     arguments = engine_arguments(settings, path, is_cpu=is_cpu, is_distributed=dist.is_initialized())
-    if is_cpu:
-        free = psutil.virtual_memory().available
-        arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(settings, model.config, model.dtype.itemsize, free)
+    arguments |= _memory(settings, model, device)
     with kept_surroundings(_variables(settings, device)):
         built = _built(arguments)
     if is_cpu:
@@ -56,6 +54,15 @@ def start(
     engine.load_weights(((name, each.detach()) for name, each in model.named_parameters()), 0)
     require_faithful(engine, model, settings.dtype, settings.longest_row)
     return engine
+
+
+def _memory(settings: VLLMSettings, model: PreTrainedModel, device: torch.device) -> dict[str, object]:
+    """What vLLM may take: of a device a part of the whole, of a CPU the bytes of the cache."""
+    free = free_memory(device, settings.workers_per_host)
+    if device.type == "cpu":
+        return {"kv_cache_memory_bytes": cpu_cache_bytes(settings, model.config, model.dtype.itemsize, free)}
+    _, whole = torch.get_device_module(device).mem_get_info(device)
+    return {"gpu_memory_utilization": settings.memory_fraction * free / whole}
 
 
 def _shapes(model: PreTrainedModel) -> dict[str, torch.Tensor]:

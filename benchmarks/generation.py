@@ -1,6 +1,7 @@
 """Generation: our Transformers engine against `model.generate`, the same weights, prompts, lengths and sampling.
 
     python benchmarks/generation.py [--rows 64] [--tokens 48] [--repeats 7]
+    ~/.cache/rljob/vllm/bin/python benchmarks/generation.py --engine VLLM      against vLLM itself; after `make vllm`
 
 Three cases. `equal`: every response is as long as allowed. `ragged`: response lengths are log-normal, forced per row
 in both systems by a logits rule that allows the end token at that row's length and nowhere else. `greedy`: equal
@@ -124,8 +125,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48, help="longest response")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds of the process: for a busy machine")
+    parser.add_argument("--engine", choices=("Transformers", "VLLM"), default="Transformers")
     options = parser.parse_args()
     clock = time.process_time if options.cpu_time else time.perf_counter
+    if options.engine == "VLLM":
+        from generation_vllm import compare
+
+        compare(options.rows, options.tokens, options.repeats, clock)
+        return
     rng = np.random.default_rng(0)
     packed, plain = build_models()
     prompts = [rng.integers(2, VOCABULARY, PROMPT_TOKENS) for _ in range(options.rows // GROUP_SIZE)]

@@ -18,6 +18,8 @@ class Response:
 
     row_id: int
     turn: int
+    handle: str
+    """The library's name of the request."""
     stop_token_ids: frozenset[int]
     """Of the job, beside the model's end tokens."""
     stops: StopStrings | None = None
@@ -30,7 +32,7 @@ class Response:
     """Whether its last token ends a stop text."""
 
     def add(self, tokens: Sequence[int], log_probs: Sequence[float], version: int) -> None:
-        """The next tokens: one, or some that were guessed ahead, as far as a text among them does not end it."""
+        """The next tokens, as far as a text among them does not end it."""
         if self.stops is not None and (end := self._stopped_after(tokens)) is not None:
             tokens, log_probs = tokens[:end], log_probs[:end]
             self.is_stopped = True

@@ -29,8 +29,9 @@ class Library:
         self.vllm_config = SimpleNamespace(model_config=SimpleNamespace(max_model_len=16))
         self.model_executor = SimpleNamespace(shutdown=lambda: self.calls.append("shutdown"))
 
-    def add_request(self, name: str, prompt: Any, params: Any) -> None:
+    def add_request(self, name: str, prompt: Any, params: Any) -> str:
         self.calls.append(("add", name))
+        return f"{name}-of-the-library"
 
     def step(self) -> list[Any]:
         raise RuntimeError("illegal instruction")

@@ -10,7 +10,7 @@ from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 
 def test_every_token_has_its_log_prob_and_the_version_that_made_it() -> None:
-    first, second = Response(7, 1, frozenset()), Response(8, 0, frozenset())
+    first, second = Response(7, 1, "a", frozenset()), Response(8, 0, "b", frozenset())
     first.add([5, 6], [-0.5, -1.0], 3)
     first.add([9], [-2.0], 4)
     table = table_of([(first, Ending.LENGTH), (second, Ending.ABORTED)])
@@ -40,7 +40,7 @@ def test_nothing_that_ended_is_a_table_without_entries() -> None:
     ],
 )
 def test_the_last_token_says_why_it_ended(tokens: list[int], ending: Ending) -> None:
-    response = Response(0, 0, stop_token_ids=frozenset({9, 2}))
+    response = Response(0, 0, "a", stop_token_ids=frozenset({9, 2}))
     response.add(tokens, [-1.0] * len(tokens), 0)
     assert response.ending({2}, is_finished=True) is ending
     assert response.ending({2}, is_finished=False) is None
@@ -49,7 +49,7 @@ def test_the_last_token_says_why_it_ended(tokens: list[int], ending: Ending) -> 
 def test_a_stop_text_ends_a_response_at_the_token_that_completes_it() -> None:
     """Guessed tokens behind it are dropped."""
     stops = StopStrings(("abc",), Vocabulary((b"a", b"b", b"c", b"x"), {}))
-    response = Response(0, 0, frozenset(), stops)
+    response = Response(0, 0, "a", frozenset(), stops)
     response.add([3, 0], [-1.0, -2.0], 1)
     assert response.ending((), is_finished=False) is None
     response.add([1, 2, 3], [-3.0, -4.0, -5.0], 1)

@@ -134,6 +134,7 @@ def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: Trai
 
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import end_token_ids, load_policy, model_config, random_policy
+    from rljob_worker.engines.rollout.stop_strings import vocabulary_of
     from rljob_worker.engines.rollout.vllm.library import load_start
     from rljob_worker.engines.rollout.vllm.planned import settings_of
 
@@ -142,8 +143,10 @@ def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: Trai
     dtype, host = DTYPES[plan.precision], torch.device("cpu")
     is_random = engine.initialise == "Random"
     model = random_policy(engine.path, dtype, plan.spec.seed) if is_random else load_policy(engine.path, dtype, host)
-    ends = end_token_ids(engine.path, model_config(engine.path))
-    return start(settings_of(plan, engine), engine.path, model, ends, device)
+    config, rollout = model_config(engine.path), plan.spec.rollout
+    vocabulary = vocabulary_of(engine.path, config, rollout.stop, rollout.stop_token_ids)
+    ends = end_token_ids(engine.path, config)
+    return start(settings_of(plan, engine), engine.path, model, ends, device, vocabulary)
 
 
 def _refuse_unbuilt_parallelism(engine: EnginePlan) -> None:

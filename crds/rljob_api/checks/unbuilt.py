@@ -31,8 +31,6 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
     yield "rollout.parallelism.tensor", rollout.parallelism.tensor, rollout.parallelism.tensor == 1, "Write 1."
-    has_stop_texts = rollout.engine == "VLLM" and bool(rollout.stop)
-    yield "rollout.stop", list(rollout.stop), not has_stop_texts, "Write engine: Transformers, or stopTokenIds."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
     for i, tracker in enumerate(spec.monitoring.trackers):
         yield f"monitoring.trackers[{i}]", tracker, tracker in BUILT_TRACKERS, f"Write {', '.join(BUILT_TRACKERS)}."

@@ -31,15 +31,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from shaped_links import data_buffer_in, namespaces
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, plan_of, stage
 from rljob_worker.databuffer.weights.chunk_bytes import checksum_of
+from rljob_worker.weights.buffers import BufferEnd
 from rljob_worker.weights.chunks import read_tensors, write_tensors
 
 EDGE = "weights/actor"
@@ -90,13 +89,14 @@ def work(gang: Gang, name: str, rank: int, num_bytes: int, commands: Connection)
     client, model = gang.client(name, rank), tensors_of(num_bytes)
     sources = gang.plan.group("train").num_workers
     mine = parts_of(model, sources)[rank] if name == "train" else []
+    end = BufferEnd(client, EDGE)
     commands.send("ready")
     while version := commands.recv():
         if name == "train":
-            with client.sending(version, EDGE) as slots:
-                write_tensors(slots, iter(mine))
+            with end.sending(version) as out:
+                out.send(mine)
         else:
-            for key, tensor in read_tensors(client.receive(version, EDGE)):
+            for key, tensor in read_tensors(end.receive(version)):
                 model[key].copy_(tensor)
         commands.send(version)
 
@@ -188,15 +188,15 @@ class LocalSlots:
     slot_bytes = 16 << 20
 
     def __init__(self) -> None:
-        self._slots = torch.ones(4, self.slot_bytes, dtype=torch.uint8).numpy()
+        self._slots = torch.ones(4, self.slot_bytes, dtype=torch.uint8)
         self._turn = 0
 
-    def reserve(self, num_bytes: int) -> NDArray[np.uint8]:
+    def reserve(self, num_bytes: int) -> torch.Tensor:
         self._turn = (self._turn + 1) % 4
         return self._slots[self._turn][:num_bytes]
 
     def seal(self, table: bytes, num_bytes: int | None = None) -> None:
-        checksum_of(self._slots[self._turn][:num_bytes], table)
+        checksum_of(self._slots[self._turn][:num_bytes].numpy(), table)
 
 
 def copies(num_bytes: int, rounds: int) -> dict[str, float]:

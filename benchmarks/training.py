@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.collectives import Agreement
-from rljob_worker.engines.linear_log_probs import linear_log_probs
+from rljob_worker.engines.linear_log_probs import LastLayer, linear_log_probs
 from rljob_worker.engines.models import WeightFiles, empty_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all, run_ranks
 from rljob_worker.engines.token_log_probs import token_log_probs
@@ -42,7 +42,7 @@ def logits(_rank: int, fused: bool, tokens: int, hidden: int, vocabulary: int) -
     with watched() as peak:
         started = time.process_time()
         if fused:
-            log_probs, _ = linear_log_probs(states, weight, None, targets, 1.0, entropy="Figure")
+            log_probs = linear_log_probs(LastLayer(states, weight), targets, 1.0, entropy="Figure").log_probs
         else:
             log_probs, _ = token_log_probs(F.linear(states, weight), targets, 1.0, with_entropy=True)
         log_probs.sum().backward()

@@ -2,7 +2,7 @@
 
 With z = cap(hidden W' + b) / temperature, of each chunk of tokens:
 
-    log p(target) = z[target] - log sum exp(z)        H = -sum p log p
+    log p(target) = z[target] - log sum exp(z)        H = -sum p log p        KL = sum p (log p - log q)
 
 and the same again in the backward pass, which needs the logits once more. It costs one product more than keeping them,
 and gives back 4 to 12 bytes per token and word of the vocabulary.
@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from rljob_api.memory.training import LOGITS_ELEMENTS
+from rljob_worker.engines.full_kl import full_kl, full_kl_gradient
 from rljob_worker.engines.token_log_probs import at_targets, log_distribution, logit_gradient
 
 CHUNK_ELEMENTS = LOGITS_ELEMENTS
@@ -27,22 +28,47 @@ EntropyUse = Literal["None", "Figure", "Loss"]
 """Not computed, computed without a gradient, or with one."""
 
 
+@dataclass(frozen=True, slots=True)
+class LastLayer:
+    """What logits are made of."""
+
+    hidden: torch.Tensor
+    """[tokens, hidden]"""
+    weight: torch.Tensor
+    """[vocabulary, hidden]"""
+    bias: torch.Tensor | None = None
+    """[vocabulary]"""
+    cap: float | None = None
+    """Logits are c tanh(z / c)."""
+
+    def logits(self, rows: slice) -> torch.Tensor:
+        """[tokens, vocabulary] of some tokens."""
+        found = F.linear(self.hidden[rows], self.weight, self.bias)
+        return found if self.cap is None else torch.tanh(found / self.cap) * self.cap
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLogProbs:
+    """Of each token, in float32, or float64 when the model is; None is what was not asked for."""
+
+    log_probs: torch.Tensor
+    entropy: torch.Tensor | None = None
+    full_kl: torch.Tensor | None = None
+
+
 def linear_log_probs(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
+    last: LastLayer,
     targets: torch.Tensor,
     temperature: float,
     *,
-    cap: float | None = None,
     entropy: EntropyUse = "None",
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probs [tokens] of `targets` and the entropies [tokens], in float32, or float64 when the model is.
-
-    hidden: [tokens, hidden]. weight: [vocabulary, hidden]. bias: [vocabulary]. cap: logits are c tanh(z / c).
-    """
-    log_probs, entropies = _LinearLogProbs.apply(hidden, weight, bias, targets, _Options(temperature, cap, entropy))
-    return log_probs, entropies if entropy != "None" else None
+    reference: LastLayer | None = None,
+) -> LinearLogProbs:
+    """Log-probs [tokens] of `targets`, entropies, and the divergence from the distributions of `reference`, which has
+    no gradient."""
+    options = _Options(temperature, last.cap, entropy, reference)
+    found = _LinearLogProbs.apply(last.hidden, last.weight, last.bias, targets, options)
+    return LinearLogProbs(*found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +76,7 @@ class _Options:
     temperature: float
     cap: float | None
     entropy: EntropyUse
+    reference: LastLayer | None
 
 
 class _LinearLogProbs(torch.autograd.Function):
@@ -63,33 +90,42 @@ class _LinearLogProbs(torch.autograd.Function):
         bias: torch.Tensor | None,
         targets: torch.Tensor,
         options: _Options,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        log_probs, entropies = [], []
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        log_probs, entropies, kls = [], [], []
+        last, reference = LastLayer(hidden, weight, bias, options.cap), options.reference
         for rows in _chunks(len(hidden), len(weight)):
-            distribution = log_distribution(_logits(hidden[rows], weight, bias, options.cap), options.temperature)
+            logits = last.logits(rows)
+            if reference is not None:
+                kls.append(full_kl(logits, reference.logits(rows), options.temperature))
+            distribution = log_distribution(logits, options.temperature)
             log_probs.append(at_targets(distribution, targets[rows]))
             if options.entropy != "None":
                 entropies.append(-(distribution.exp() * distribution).sum(-1))
         entropy = torch.cat(entropies) if entropies else None
-        ctx.save_for_backward(hidden, weight, bias, targets, entropy if options.entropy == "Loss" else None)
+        kl = torch.cat(kls) if kls else None
+        ctx.save_for_backward(hidden, weight, bias, targets, entropy if options.entropy == "Loss" else None, kl)
         ctx.options = options
         if options.entropy == "Figure":
             ctx.mark_non_differentiable(entropy)
-        return torch.cat(log_probs), entropy
+        return torch.cat(log_probs), entropy, kl
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, bias, targets, entropy = ctx.saved_tensors
-        of_log_prob, of_entropy = gradients
+        hidden, weight, bias, targets, entropy, kl = ctx.saved_tensors
+        of_log_prob, of_entropy, of_kl = gradients
+        reference, temperature = ctx.options.reference, ctx.options.temperature
+        last = LastLayer(hidden, weight, bias, ctx.options.cap)
         to_hidden, to_weight, to_bias, _, _ = ctx.needs_input_grad
         wide = torch.promote_types(weight.dtype, torch.float32)
         hidden_gradient = torch.empty_like(hidden) if to_hidden else None
         weight_gradient = torch.zeros_like(weight, dtype=wide) if to_weight else None
         bias_gradient = torch.zeros_like(bias, dtype=wide) if to_bias else None
         for rows in _chunks(len(hidden), len(weight)):
-            logits = _logits(hidden[rows], weight, bias, ctx.options.cap)
+            logits = last.logits(rows)
             of_entropies = None if entropy is None else (of_entropy[rows], entropy[rows])
-            pull = logit_gradient(logits, targets[rows], of_log_prob[rows], of_entropies, ctx.options.temperature)
+            pull = logit_gradient(logits, targets[rows], of_log_prob[rows], of_entropies, temperature)
+            if reference is not None:
+                pull += full_kl_gradient(logits, reference.logits(rows), kl[rows], of_kl[rows], temperature)
             if ctx.options.cap is not None:  # a bounded logit l passes 1 - (l / cap)^2 on
                 pull.mul_(1.0 - (logits.to(pull.dtype) / ctx.options.cap).square())
             if bias_gradient is not None:
@@ -106,11 +142,6 @@ class _LinearLogProbs(torch.autograd.Function):
             None,
             None,
         )
-
-
-def _logits(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, cap: float | None) -> torch.Tensor:
-    logits = F.linear(hidden, weight, bias)
-    return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def _add_product(total: torch.Tensor, pull: torch.Tensor, hidden: torch.Tensor) -> None:

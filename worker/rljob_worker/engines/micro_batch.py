@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.engines.linear_log_probs import EntropyUse
+from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer, LinearLogProbs
 from rljob_worker.engines.models.last_layer import Wanted
 from rljob_worker.engines.packing import PackedRows, pack
 from rljob_worker.engines.varlen_attention import PackedLayout
@@ -56,31 +56,36 @@ class MicroBatch:
         )
 
 
-def response_logits(model: torch.nn.Module, rows: MicroBatch) -> torch.Tensor:
-    """Logits [responses, vocabulary] of a causal LM, computed at the predicting positions only."""
-    out = model(
+def response_last_layer(model: torch.nn.Module, rows: MicroBatch) -> LastLayer:
+    """What a causal LM makes the logits of the response tokens of."""
+    found: LastLayer = model(
         input_ids=rows.token_ids,
         position_ids=rows.positions,
         use_cache=False,
-        logits_to_keep=rows.predicts,
         attention_layout=rows.layout,
+        last_layer_at=rows.predicts,
     )
-    return out.logits[0]
+    return found
 
 
 def response_log_probs(
-    model: torch.nn.Module, rows: MicroBatch, temperature: float, *, entropy: EntropyUse = "None"
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probs [responses] of the response tokens, and the entropy of the distributions they came from; logits never
-    exist for all of them."""
-    log_probs, entropies = model(
+    model: torch.nn.Module,
+    rows: MicroBatch,
+    temperature: float,
+    *,
+    entropy: EntropyUse = "None",
+    reference: LastLayer | None = None,
+) -> LinearLogProbs:
+    """Of the response tokens, and what else is asked of the distributions they came from; logits never exist for all
+    of them."""
+    found: LinearLogProbs = model(
         input_ids=rows.token_ids,
         position_ids=rows.positions,
         use_cache=False,
         attention_layout=rows.layout,
-        wanted=Wanted(rows.predicts, rows.targets, temperature, entropy),
+        wanted=Wanted(rows.predicts, rows.targets, temperature, entropy, reference),
     )
-    return log_probs, entropies
+    return found
 
 
 def response_columns(

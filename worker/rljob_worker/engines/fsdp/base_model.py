@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.linear_log_probs import LastLayer
 from rljob_worker.engines.micro_batch import MicroBatch
 from rljob_worker.engines.models import adapter_off
 
@@ -27,9 +26,9 @@ class BaseModel:
     def values(self, batch: Batch) -> Column:
         raise AssertionError("values were asked of a policy")
 
-    def logits(self, rows: MicroBatch) -> torch.Tensor:
+    def last_layer(self, rows: MicroBatch) -> LastLayer:
         with adapter_off(self._adapted.model):
-            return self._adapted.logits(rows)
+            return self._adapted.last_layer(rows)
 
     def free_gathered_weights(self) -> None:
         self._adapted.free_gathered_weights()

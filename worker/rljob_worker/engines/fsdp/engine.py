@@ -20,15 +20,13 @@ from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard, world_size
-from rljob_worker.engines.full_kl import full_kl
-from rljob_worker.engines.linear_log_probs import EntropyUse
+from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer
 from rljob_worker.engines.mesh import ProcessMesh, alone
 from rljob_worker.engines.mesh_ranks import SHARDS
-from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs, response_logits
+from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_last_layer, response_log_probs
 from rljob_worker.engines.models import Adapter, ValueModel, WeightFiles, draw_adapter, trained_parameters
 from rljob_worker.engines.packing import micro_batches, placeholder
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TokenBatch
-from rljob_worker.engines.token_log_probs import token_log_probs
 from rljob_worker.scalars import Scalar, mean, merge_all, total
 
 
@@ -54,7 +52,7 @@ class _Outputs:
 class Reference(Protocol):
     """What the divergence of whole distributions is taken from: an `FSDPEngine`, or the base of one."""
 
-    def logits(self, rows: MicroBatch) -> torch.Tensor: ...
+    def last_layer(self, rows: MicroBatch) -> LastLayer: ...
 
     def free_gathered_weights(self) -> None: ...
 
@@ -108,12 +106,14 @@ class FSDPEngine:
         return BaseModel(self)
 
     def log_probs(self, batch: Batch) -> Column:
-        return self._score(batch, lambda rows: response_log_probs(self.model, rows, self.settings.temperature)[0])
+        return self._score(
+            batch, lambda rows: response_log_probs(self.model, rows, self.settings.temperature).log_probs
+        )
 
-    def logits(self, rows: MicroBatch) -> torch.Tensor:
-        """[tokens, vocabulary], without gradients; `free_gathered_weights` is the caller's to call."""
+    def last_layer(self, rows: MicroBatch) -> LastLayer:
+        """Without gradients. Its weight is gathered until the caller calls `free_gathered_weights`."""
         with torch.no_grad():
-            return response_logits(self.model, rows)
+            return response_last_layer(self.model, rows)
 
     def free_gathered_weights(self) -> None:
         free_gathered_weights(self.model)
@@ -252,14 +252,12 @@ class FSDPEngine:
             return _Outputs(torch.full_like(values.detach(), torch.nan), values=values)
         assert "values" not in names, "values were asked of a policy"
         temperature = self.settings.temperature
-        if "full_kl" not in names:
-            return _Outputs(*response_log_probs(self.model, rows, temperature, entropy=_entropy_use(names)))
-        assert reference is not None, "the whole divergence was asked for without a reference"
-        logits = response_logits(self.model, rows)
-        with_entropy = _entropy_use(names) != "None"
-        log_probs, entropy = token_log_probs(logits, rows.targets, temperature, with_entropy=with_entropy)
-        ref_logits = reference.logits(rows)
-        return _Outputs(log_probs, entropy, full_kl=full_kl(logits, ref_logits, temperature))
+        compared = None
+        if "full_kl" in names:
+            assert reference is not None, "the whole divergence was asked for without a reference"
+            compared = reference.last_layer(rows)
+        found = response_log_probs(self.model, rows, temperature, entropy=_entropy_use(names), reference=compared)
+        return _Outputs(found.log_probs, found.entropy, full_kl=found.full_kl)
 
     def _values(self, rows: MicroBatch) -> torch.Tensor:
         assert isinstance(self.model, ValueModel), "values were asked of a policy"

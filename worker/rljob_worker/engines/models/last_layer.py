@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from rljob_worker.engines.linear_log_probs import EntropyUse, linear_log_probs
+from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer, linear_log_probs
 from rljob_worker.engines.models.families import logit_cap
 
 
@@ -23,27 +23,35 @@ class Wanted:
     """[tokens] the words that were drawn there."""
     temperature: float
     entropy: EntropyUse = "None"
+    reference: LastLayer | None = None
+    """What the divergence of whole distributions is taken from."""
 
 
 def fuse_last_layer(model: PreTrainedModel) -> None:
-    """A causal LM that is called with `wanted` gives (log_probs, entropy); without it nothing changes.
+    """A causal LM that is called with `wanted` gives `LinearLogProbs`; with `last_layer_at`, positions of the pack, the
+    `LastLayer` there; without either nothing changes.
 
     It is the model's own forward, so that whoever gathers weights around it, gathers those of the last layer too.
     """
     model.forward = partial(_forward, model, model.forward)
 
 
-def _forward(model: PreTrainedModel, stock: Any, *, wanted: Wanted | None = None, **inputs: Any) -> Any:
-    if wanted is None:
+def _forward(
+    model: PreTrainedModel,
+    stock: Any,
+    *,
+    wanted: Wanted | None = None,
+    last_layer_at: torch.Tensor | None = None,
+    **inputs: Any,
+) -> Any:
+    at = last_layer_at if wanted is None else wanted.predicts
+    if at is None:
         return stock(**inputs)
-    hidden = model.base_model(**inputs).last_hidden_state[0].index_select(0, wanted.predicts)
+    hidden = model.base_model(**inputs).last_hidden_state[0].index_select(0, at)
     last = model.get_output_embeddings()
+    found = LastLayer(hidden, last.weight, last.bias, logit_cap(model.config))
+    if wanted is None:
+        return found
     return linear_log_probs(
-        hidden,
-        last.weight,
-        last.bias,
-        wanted.targets,
-        wanted.temperature,
-        cap=logit_cap(model.config),
-        entropy=wanted.entropy,
+        found, wanted.targets, wanted.temperature, entropy=wanted.entropy, reference=wanted.reference
     )

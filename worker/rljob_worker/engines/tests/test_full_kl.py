@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from rljob_worker.algorithms import KL_ESTIMATORS
-from rljob_worker.engines import token_log_probs as module
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.full_kl import full_kl
 from rljob_worker.engines.models import random_policy
@@ -26,17 +24,6 @@ def test_two_tokens_worked_by_hand() -> None:
     found = full_kl(logits, torch.zeros(2, 2), 0.5)
     torch.testing.assert_close(found, torch.tensor([expected, expected]))
     assert full_kl(logits, logits, 0.5).tolist() == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("chunk", [1, 8, 1000])
-def test_value_and_gradient_are_those_of_the_formula_for_any_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(module, "CHUNK_ELEMENTS", chunk)
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(5, 4, dtype=torch.float64, generator=generator, requires_grad=True)
-    ref_logits = torch.randn(5, 4, dtype=torch.float64, generator=generator)
-    assert torch.autograd.gradcheck(lambda x: full_kl(x, ref_logits, 0.7), (logits,))
-    log_p, log_q = (torch.log_softmax(x / 0.7, -1) for x in (logits, ref_logits))
-    torch.testing.assert_close(full_kl(logits, ref_logits, 0.7), KL_ESTIMATORS["Full"](log_p, log_q, log_p))
 
 
 def test_updates_bring_a_policy_to_its_reference(tmp_path: Path) -> None:

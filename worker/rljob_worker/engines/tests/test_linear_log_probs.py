@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from rljob_worker.algorithms import KL_ESTIMATORS
 from rljob_worker.engines import linear_log_probs as room
-from rljob_worker.engines.linear_log_probs import linear_log_probs
+from rljob_worker.engines.linear_log_probs import LastLayer, linear_log_probs
 
 TOKENS, HIDDEN, VOCABULARY = 7, 5, 11
 
@@ -40,7 +41,8 @@ def test_values_and_gradients_are_those_of_whole_logits(
     (leaves, targets), weights = layer(with_bias=with_bias), torch.linspace(-1, 2, TOKENS, dtype=torch.float64)
     expected = whole(leaves, targets, 0.7, cap)
     bias = leaves[2] if with_bias else None
-    found = linear_log_probs(leaves[0], leaves[1], bias, targets, 0.7, cap=cap, entropy="Loss")
+    made = linear_log_probs(LastLayer(leaves[0], leaves[1], bias, cap), targets, 0.7, entropy="Loss")
+    found = (made.log_probs, made.entropy)
     gradients = []
     for log_probs, entropy in (expected, found):
         assert entropy is not None
@@ -50,15 +52,47 @@ def test_values_and_gradients_are_those_of_whole_logits(
         torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
 
 
+def other(cap: float | None = None) -> LastLayer:
+    """The last layer of another model, as wide in words but not in hidden states."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((TOKENS, 3), (VOCABULARY, 3), (VOCABULARY,))
+    return LastLayer(*(torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes), cap)
+
+
+@pytest.mark.parametrize("cap", [None, 1.5])
+@pytest.mark.parametrize("rows_at_once", [1, 3, 100])
+def test_the_whole_divergence_is_that_of_whole_logits(
+    monkeypatch: pytest.MonkeyPatch, cap: float | None, rows_at_once: int
+) -> None:
+    monkeypatch.setattr(room, "CHUNK_ELEMENTS", rows_at_once * VOCABULARY)
+    (leaves, targets), weights = layer(with_bias=True), torch.linspace(-1, 2, TOKENS, dtype=torch.float64)
+    reference = other(cap)
+    bound = (lambda z: z) if cap is None else (lambda z: cap * torch.tanh(z / cap))
+    log_p = torch.log_softmax(bound(torch.nn.functional.linear(*leaves)) / 0.7, -1)
+    theirs = torch.nn.functional.linear(reference.hidden, reference.weight, reference.bias)
+    log_q = torch.log_softmax(bound(theirs) / 0.7, -1)
+    expected = KL_ESTIMATORS["Full"](log_p, log_q, log_p)
+    found = linear_log_probs(LastLayer(*leaves, cap), targets, 0.7, reference=reference)
+    assert found.full_kl is not None
+    torch.testing.assert_close(found.full_kl, expected, atol=1e-12, rtol=0)
+    both = [  # together with log-probs, whose gradient comes the same way
+        torch.autograd.grad((weights * kl).sum() + log_probs.sum(), leaves)
+        for kl, log_probs in ((found.full_kl, found.log_probs), (expected, whole(leaves, targets, 0.7, cap)[0]))
+    ]
+    for mine, wanted in zip(*both, strict=True):
+        torch.testing.assert_close(mine, wanted, atol=1e-12, rtol=0)
+
+
 def test_an_entropy_that_is_a_figure_has_no_gradient_and_one_that_nobody_wants_is_not_there() -> None:
     leaves, targets = layer(with_bias=False)
-    log_probs, entropy = linear_log_probs(leaves[0], leaves[1], None, targets, 1.0, entropy="Figure")
+    found = linear_log_probs(LastLayer(*leaves), targets, 1.0, entropy="Figure")
+    log_probs, entropy = found.log_probs, found.entropy
     assert entropy is not None and not entropy.requires_grad
     torch.testing.assert_close(entropy, whole(leaves, targets, 1.0, None)[1])
     gradients = torch.autograd.grad(log_probs.sum(), leaves)
     expected = torch.autograd.grad(whole(leaves, targets, 1.0, None)[0].sum(), leaves)
     torch.testing.assert_close(gradients, expected)
-    assert linear_log_probs(leaves[0], leaves[1], None, targets, 1.0)[1] is None
+    assert linear_log_probs(LastLayer(*leaves), targets, 1.0).entropy is None
 
 
 class Largest(torch.overrides.TorchFunctionMode):
@@ -77,9 +111,9 @@ def test_no_tensor_has_a_word_for_every_token(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(room, "CHUNK_ELEMENTS", 2 * VOCABULARY)
     leaves, targets = layer(with_bias=False)
     with Largest() as largest:
-        log_probs, entropy = linear_log_probs(leaves[0], leaves[1], None, targets, 0.7, entropy="Loss")
-        assert entropy is not None
-        (log_probs + entropy).sum().backward()
+        found = linear_log_probs(LastLayer(*leaves), targets, 0.7, entropy="Loss", reference=other())
+        assert found.entropy is not None and found.full_kl is not None
+        (found.log_probs + found.entropy + found.full_kl).sum().backward()
     # 7 x 11 logits would be 77; the weight and its gradient have 11 x 5 = 55
     assert 22 <= largest.elements <= 55
     assert leaves[1].grad is not None
@@ -87,7 +121,7 @@ def test_no_tensor_has_a_word_for_every_token(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_frozen_layer_gets_no_gradient_and_passes_one_on() -> None:
     (hidden, weight), targets = layer(with_bias=False)
-    log_probs, _ = linear_log_probs(hidden, weight.detach(), None, targets, 0.7)
+    log_probs = linear_log_probs(LastLayer(hidden, weight.detach()), targets, 0.7).log_probs
     log_probs.sum().backward()
     expected = torch.autograd.grad(whole([hidden, weight], targets, 0.7, None)[0].sum(), hidden)
     torch.testing.assert_close(hidden.grad, expected[0])
@@ -97,7 +131,7 @@ def test_in_bfloat16_gradients_of_chunks_are_added_in_float32(monkeypatch: pytes
     monkeypatch.setattr(room, "CHUNK_ELEMENTS", VOCABULARY)
     (hidden, weight), targets = layer(with_bias=False)
     low = [leaf.detach().bfloat16().requires_grad_() for leaf in (hidden, weight)]
-    log_probs, _ = linear_log_probs(*low, None, targets, 1.0)
+    log_probs = linear_log_probs(LastLayer(*low), targets, 1.0).log_probs
     assert log_probs.dtype == torch.float32
     log_probs.sum().backward()
     exact = [leaf.detach().double().requires_grad_() for leaf in low]

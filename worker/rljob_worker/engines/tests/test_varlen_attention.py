@@ -52,7 +52,7 @@ def test_log_probs_and_gradients_equal_those_of_the_stock_model(kind: str) -> No
     batch = a_batch([5, 1, 40, 0, 4, 60, 12, 12], longest_prompt=9)
     ours, stock = twins(kind)
     rows = MicroBatch.of(batch, np.arange(len(batch)), CPU)
-    log_probs, _ = response_log_probs(ours, rows, temperature=0.7)
+    log_probs = response_log_probs(ours, rows, temperature=0.7).log_probs
     expected = by_hand(stock, batch, temperature=0.7)
     assert (log_probs - expected).abs().max() < TOLERANCE.get(kind, 1e-10)
     weights = torch.linspace(-1, 1, len(expected), dtype=torch.float64)
@@ -66,7 +66,7 @@ def test_entropy_of_even_odds_is_the_log_of_the_vocabulary() -> None:
     ours, _ = twins("llama")
     torch.nn.init.zeros_(ours.lm_head.weight)
     rows = MicroBatch.of(a_batch([3, 2]), np.arange(2), CPU)
-    _, entropy = response_log_probs(ours, rows, temperature=0.5, entropy="Figure")
+    entropy = response_log_probs(ours, rows, temperature=0.5, entropy="Figure").entropy
     assert entropy is not None
     torch.testing.assert_close(entropy, torch.full((5,), float(np.log(VOCABULARY)), dtype=torch.float64))
 

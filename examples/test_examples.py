@@ -40,7 +40,7 @@ def test_the_disaggregated_pipeline_is_the_one_the_algorithm_would_choose():
 def test_rows_and_weights_of_the_disaggregated_example_cross_between_pods():
     job = plan_of(EXAMPLES / "arithmetic-disaggregated.yaml")
     assert {edge.name: edge.transport for edge in job.edges}["rollout->update"] == "Buffer"
-    assert [edge.transport for edge in job.weights] == ["Buffer"]
+    assert [edge.transport for edge in job.weights] == ["DataBuffer"]
 
 
 TEXTS = ("3*4=12\n12+5=17\n#### 17", "3*4=12\n12+5=18\n#### 18", "3*4=12\n#### 17", "#### 17")

@@ -138,7 +138,7 @@ def test_restarts_have_an_end_with_a_name(tiny, tmp_path):
 
 
 def test_a_job_that_cannot_be_is_refused_at_once_with_every_reason(tiny, tmp_path):
-    job = make_job(tiny, rollout={"engine": "VLLM"}, workerGroups=[{"name": "train", "replicas": 3}], sead=4)
+    job = make_job(tiny, training={"engine": "Megatron"}, workerGroups=[{"name": "train", "replicas": 3}], sead=4)
     job["spec"]["algorithm"] = {"name": "GRPO", "groupSize": 1}
     job["spec"]["stop"] = {"steps": "many"}
     circle = {"reward": ["advantage"], "advantage": ["reward"], "update": ["advantage", "scoring"]}
@@ -148,7 +148,7 @@ def test_a_job_that_cannot_be_is_refused_at_once_with_every_reason(tiny, tmp_pat
     refused = run_job(job, tmp_path)
     assert refused.code == 64
     for words in (
-        "spec.sead", "Did you mean seed?", "spec.stop.steps", "spec.rollout.engine", "not built yet",
+        "spec.sead", "Did you mean seed?", "spec.stop.steps", "spec.training.engine", "not built yet",
         "spec.algorithm.groupSize", "spec.data.batchSize", "multiple of 3", "advantage -> reward", "scoring",
     ):  # fmt: skip
         assert words in refused.output, refused.output

@@ -76,9 +76,11 @@ class Column:
     @staticmethod
     def concat(columns: Sequence[Column]) -> Column:
         """Rows of several columns of one kind, in the given order."""
-        ends = np.cumsum([column.num_rows for column in columns])
-        targets = np.split(np.arange(ends[-1]), ends[:-1])
-        return Column.merge(columns, [Runs.of(np.arange(len(target)), target) for target in targets], int(ends[-1]))
+        first = columns[0]
+        assert all(column.is_like(first) for column in columns), "columns of several kinds"
+        offsets = offsets_of(np.concatenate([column.lengths for column in columns])) if first.is_ragged else None
+        values = np.concatenate([column.values for column in columns])
+        return Column(values, offsets, first.dtype, first.per_group)
 
     @staticmethod
     def merge(columns: Sequence[Column], runs: Sequence[Runs], num_rows: int) -> Column:

@@ -165,9 +165,8 @@ class Decoding:
     def _step(self, version: int) -> None:
         if self._cache.is_full:
             self._make_column()
-        cache, finished = self._cache, self._rows.finished
-        # a finished row goes nowhere: it must not run out of the model's positions
-        positions = torch.from_numpy(np.where(finished, 0, cache.lengths)).to(self._device)
+        cache = self._cache
+        positions = torch.from_numpy(self._positions()).to(self._device)
         out = self._model(
             input_ids=self._tokens[:, None],
             position_ids=positions[:, None],
@@ -177,6 +176,11 @@ class Decoding:
         )
         cache.advance()
         self._draw(0, out.logits[:, -1], version)
+
+    def _positions(self) -> Indices:
+        """Of the tokens to compute. A finished row goes nowhere: it must not run out of the model's positions."""
+        lengths = self._cache.lengths
+        return np.where(self._rows.finished, 0, lengths) if self._rows.num_finished else lengths
 
     def _make_column(self) -> None:
         """A column for the next token: where others are free, theirs; else of more memory. Rows for which there is
@@ -218,11 +222,10 @@ class Decoding:
 
     def _retire(self) -> None:
         """Drop finished rows: at once where others want their place, otherwise once they are worth the move."""
-        finished = self._rows.finished
-        num_finished = int(finished.sum())
+        num_finished = self._rows.num_finished
         is_wanted = len(self._waiting) > 0 or self._cache.is_full
         if num_finished and (is_wanted or num_finished * _SHRINK_SHARE >= len(self._rows)):
-            self._leave_out(finished)
+            self._leave_out(self._rows.finished)
 
     def _leave_out(self, leaving: np.ndarray) -> None:
         """Go on without the rows that are leaving, bool [rows]."""

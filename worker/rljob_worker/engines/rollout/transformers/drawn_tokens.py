@@ -19,6 +19,8 @@ class DrawnTokens:
     def __init__(self) -> None:
         self.counts: Indices = np.empty(0, np.int64)
         """[rows]."""
+        self._longest = 0
+        """At least the largest count."""
         self._tokens = np.empty((0, _FIRST_TOKENS), np.int32)
         self._log_probs = np.empty((0, _FIRST_TOKENS), np.float32)
         self._versions = np.empty((0, _FIRST_TOKENS), np.int32)
@@ -30,7 +32,8 @@ class DrawnTokens:
         """More rows, with what they have."""
         first = len(self)
         self.counts = np.concatenate([self.counts, [len(row) for row in rows]])
-        self._make_room(int(self.counts.max(initial=0)))
+        self._longest = int(self.counts.max(initial=0))
+        self._make_room(self._longest)
         for at, row in enumerate(rows, first):
             if length := len(row):
                 self._tokens[at, :length] = row.tokens
@@ -40,7 +43,8 @@ class DrawnTokens:
     def add(self, rows: Indices, tokens: np.ndarray, log_probs: np.ndarray, version: int) -> None:
         """One more token for each of these rows."""
         at = self.counts[rows]
-        self._make_room(int(at.max(initial=0)) + 1)
+        self._longest += 1
+        self._make_room(self._longest)
         self._tokens[rows, at] = tokens
         self._log_probs[rows, at] = log_probs
         self._versions[rows, at] = version
@@ -54,6 +58,7 @@ class DrawnTokens:
             for table in (self._tokens, self._log_probs, self._versions):
                 table[moved, :longest] = table[order[moved], :longest]
         self.counts = self.counts[order]
+        self._longest = int(self.counts.max(initial=0))
 
     def tokens(self, row: int) -> np.ndarray:
         """Those of one row, where they lie."""

@@ -86,12 +86,17 @@ def sequences_of(requests: Sequence[Request]) -> tuple[Column, Indices]:
 
 def ended(requests: Sequence[tuple[Request, Ending]]) -> Ended:
     """Requests that ended, as a table."""
-    drawn = [request.drawn for request, _ in requests]
+    drawn = [request.drawn for request, _ in requests] or [NOTHING]
+    lengths = np.array([len(request.drawn) for request, _ in requests], np.int64)
+
+    def column(parts: list[np.ndarray], dtype: type) -> Column:
+        return Column.from_lengths(np.concatenate(parts).astype(dtype, copy=False), lengths)
+
     return Ended(
         row_ids=np.array([request.row_id for request, _ in requests], np.int64),
         turns=np.array([request.turn for request, _ in requests], np.int64),
-        response_ids=Column.ragged([each.tokens for each in drawn]),
-        log_probs=Column.ragged([each.log_probs for each in drawn], "float32"),
-        token_versions=Column.ragged([each.versions for each in drawn]),
+        response_ids=column([each.tokens for each in drawn], np.int64),
+        log_probs=column([each.log_probs for each in drawn], np.float32),
+        token_versions=column([each.versions for each in drawn], np.int64),
         endings=np.array([ending for _, ending in requests], np.int8),
     )

@@ -28,11 +28,13 @@ class DecodingRows:
         self._vocabulary = vocabulary
         self._samplings: dict[Sampling, int] = {}
         self._stops: dict[tuple[str, ...], StopStrings] = {}
+        self._may_stop = False
         self.clear()
 
     def prepare(self, sampling: Sampling) -> None:
         """For rows that are drawn so. Raises InvalidJob for a stop text that no response can contain."""
         self._samplings.setdefault(sampling, len(self._samplings))
+        self._may_stop |= bool(sampling.stop or sampling.stop_token_ids)
         if sampling.stop and sampling.stop not in self._stops:
             assert self._vocabulary is not None, "stop texts are told by the tokenizer's tokens"
             self._stops[sampling.stop] = StopStrings(sampling.stop, self._vocabulary)
@@ -43,6 +45,7 @@ class DecodingRows:
         self._row_ids = self._turns = self._limits = self._sampling_of = np.empty(0, np.int64)
         self._drawn = DrawnTokens()
         self._endings = np.empty(0, np.int8)
+        self.num_finished = 0
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -71,18 +74,20 @@ class DecodingRows:
         """The next token of every row from `first` on, int64 [rows], and which of them end with it; `logits` [rows,
         vocabulary]. Raises BadData for logits that are not finite."""
         tokens, log_probs = self._sample(first, logits)
-        going = np.flatnonzero(self._endings[first:] == GOES_ON)
-        found, how_likely = tokens.cpu().numpy()[going], log_probs.float().cpu().numpy()[going]
-        going += first
+        going = np.arange(first, len(self))
+        found, how_likely = tokens.cpu().numpy(), log_probs.float().cpu().numpy()
+        if self.num_finished:
+            going = going[self._endings[first:] == GOES_ON]
+            found, how_likely = found[going - first], how_likely[going - first]
         self._require_finite(going, how_likely, version)
         self._drawn.add(going, found, how_likely, version)
-        self._endings[going] = self._endings_with(going, found)
-        return tokens, going[self._endings[going] != GOES_ON].tolist()
+        return tokens, self._end(going, found)
 
     def abort(self, row_ids: Indices) -> list[int]:
         """End rows as they are; which."""
         rows = np.flatnonzero(np.isin(self._row_ids, row_ids) & ~self.finished)
         self._endings[rows] = Ending.ABORTED
+        self.num_finished += len(rows)
         return rows.tolist()
 
     def keep(self, order: Indices) -> None:
@@ -91,6 +96,7 @@ class DecodingRows:
         self._row_ids, self._turns, self._limits = self._row_ids[order], self._turns[order], self._limits[order]
         self._sampling_of, self._endings = self._sampling_of[order], self._endings[order]
         self._drawn.keep(order)
+        self.num_finished = int(self.finished.sum())
 
     def request(self, row: int) -> Request:
         """The request of a row, with the tokens it has."""
@@ -103,7 +109,7 @@ class DecodingRows:
         kinds = self._sampling_of[first:]
         samplings = list(self._samplings)
         if (kinds == kinds[0]).all():
-            return self._sample_alike(np.arange(first, len(self)), logits, samplings[kinds[0]])
+            return self._sample_alike(slice(first, None), logits, samplings[kinds[0]])
         tokens = torch.empty(len(kinds), dtype=torch.int64, device=logits.device)
         log_probs = torch.empty(len(kinds), dtype=torch.promote_types(logits.dtype, torch.float32)).to(logits.device)
         for kind in np.unique(kinds).tolist():
@@ -113,20 +119,32 @@ class DecodingRows:
         return tokens, log_probs
 
     def _sample_alike(
-        self, rows: Indices, logits: torch.Tensor, sampling: Sampling
+        self, rows: Indices | slice, logits: torch.Tensor, sampling: Sampling
     ) -> tuple[torch.Tensor, torch.Tensor]:
         return sample(logits, sampling, self._row_ids[rows], self._turns[rows], self._drawn.counts[rows])
 
-    def _endings_with(self, rows: Indices, tokens: np.ndarray) -> np.ndarray:
+    def _end(self, rows: Indices, tokens: np.ndarray) -> list[int]:
+        """End those of `rows` that do with the token they just got; which. Most steps end none, and look no closer."""
+        is_full = self._drawn.counts[rows] >= self._limits[rows]
+        is_end = is_one_of(tokens, self._end_token_ids)
+        if not self._may_stop and not (is_full | is_end).any():
+            return []
+        endings = self._endings_with(rows, tokens, is_full, is_end)
+        self._endings[rows] = endings
+        ended = rows[endings != GOES_ON]
+        self.num_finished += len(ended)
+        return ended.tolist()
+
+    def _endings_with(self, rows: Indices, tokens: np.ndarray, is_full: np.ndarray, is_end: np.ndarray) -> np.ndarray:
         """How each of `rows` ends with the token it just got, or that it goes on; an end token says so first."""
         endings = np.full(len(rows), GOES_ON, np.int8)
-        endings[self._drawn.counts[rows] >= self._limits[rows]] = Ending.LENGTH
+        endings[is_full] = Ending.LENGTH
         for sampling, kind in self._samplings.items():
             if sampling.stop_token_ids or sampling.stop:
                 mine = self._sampling_of[rows] == kind
                 endings[mine & is_one_of(tokens, sampling.stop_token_ids)] = Ending.STOP
                 endings[self._with_stop_text(rows, tokens, mine, sampling.stop)] = Ending.STOP
-        endings[is_one_of(tokens, self._end_token_ids)] = Ending.END_TOKEN
+        endings[is_end] = Ending.END_TOKEN
         return endings
 
     def _with_stop_text(self, rows: Indices, tokens: np.ndarray, mine: np.ndarray, stop: tuple[str, ...]) -> list[int]:

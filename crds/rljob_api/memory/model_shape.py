@@ -56,6 +56,8 @@ class ModelShape:
     tied: bool
     positions: int = 0
     """Learned positions."""
+    max_positions: int | None = None
+    """Tokens that a row may have."""
 
     @property
     def query_width(self) -> int:
@@ -126,6 +128,7 @@ def _llama_like(family: Family, config: Mapping[str, Any]) -> ModelShape:
         key_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=int(config.get("head_dim") or hidden // heads),
         tied=bool(config.get("tie_word_embeddings", family.tied)),
+        max_positions=int(config["max_position_embeddings"]) if config.get("max_position_embeddings") else None,
     )
 
 
@@ -153,4 +156,5 @@ def _gpt2(family: Family, config: Mapping[str, Any]) -> ModelShape:
         head_dim=hidden // heads,
         tied=bool(config.get("tie_word_embeddings", family.tied)),
         positions=int(config["n_positions"]),
+        max_positions=int(config["n_positions"]),
     )

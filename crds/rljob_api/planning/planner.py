@@ -15,6 +15,7 @@ from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.pipeline.settled import settled
 from rljob_api.planning.memory import Limit, Shapes, limit_of, memory_of, memory_problems
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
+from rljob_api.planning.positions import position_problems
 from rljob_api.planning.weights import weight_transport
 from rljob_api.v1alpha1 import RLJob, WeightTransportChoice, WorkerGroupSpec
 from rljob_api.vocabulary.problem import InvalidJobError
@@ -26,14 +27,15 @@ EngineKey = tuple[str, str, Literal["Train", "Rollout"]]  # model, group, kind
 def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Shapes = MappingProxyType({})) -> Plan:
     """The plan of a job.  shapes: of the models whose configs are at hand, by path; of others it states no memory.
 
-    Raises InvalidJobError with every problem of a job that cannot run, or else with every group it cannot fit.
+    Raises InvalidJobError with every problem of a job that cannot run, or else with what does not fit: responses into
+    a model's positions, groups into their memory.
     """
     if problems := problems_of(job, profiles):
         raise InvalidJobError(problems)
     made = _Planner(job, profiles).build()
     limits = _limits(made, profiles)
     made = made.model_copy(update={"memory": memory_of(made, shapes, limits)})
-    if problems := list(memory_problems(made, limits)):
+    if problems := [*position_problems(made, shapes), *memory_problems(made, limits)]:
         raise InvalidJobError(problems)
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.validation import problems_of
 from rljob_api.loading.document import Document, read_document
-from rljob_api.loading.overrides import apply_overrides
+from rljob_api.loading.overrides import apply_overrides, written_by
 from rljob_api.loading.structure import check_structure
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
@@ -22,12 +22,12 @@ _USER_METADATA = ("name", "namespace", "labels", "annotations")
 
 def parse_job(text: str, overrides: Iterable[str] = (), profiles: Profiles = built_in_profiles.DEFAULT) -> RLJob:
     """The job of a YAML text, with `--set` overrides applied.  Raises InvalidJobError with every problem at once."""
-    document = read_document(text)
+    document, overrides = read_document(text), tuple(overrides)
     if document.value is None:
         raise InvalidJobError(document.problems or [_EMPTY])
     data, problems = apply_overrides(document.value, overrides)
     job, found = _check(data, profiles)
-    problems = [*document.problems, *problems, *(_with_line(each, document) for each in found)]
+    problems = [*document.problems, *problems, *(_with_source(each, document, overrides) for each in found)]
     if problems or job is None:
         raise InvalidJobError(problems)
     return job
@@ -55,8 +55,9 @@ def _check(data: Any, profiles: Profiles) -> tuple[RLJob | None, list[Problem]]:
     return job, problems + [each for each in problems_of(job, profiles) if not each.path.startswith(paths or ("\n",))]
 
 
-def _with_line(problem: Problem, document: Document) -> Problem:
-    return replace(problem, line=problem.line or document.line_of(problem.path))
+def _with_source(problem: Problem, document: Document, overrides: Sequence[str]) -> Problem:
+    override = written_by(problem.path, overrides)
+    return replace(problem, override=override, line=problem.line or document.line_of(problem.path))
 
 
 _EMPTY = Problem("", "", "the file is empty", "Write apiVersion, kind, metadata and spec; see rljob new.")

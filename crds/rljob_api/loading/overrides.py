@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,10 +16,11 @@ _TOP = ("apiVersion", "kind", "metadata", "spec")
 
 
 def apply_overrides(data: Any, overrides: Iterable[str]) -> tuple[Any, list[Problem]]:
-    """A copy of `data` with each `a.b.0.c=VALUE` set, and the overrides that cannot be.
+    """A copy of `data` with each `a.b[0].c=VALUE` set, and the overrides that cannot be.
 
-    Segments are fields, or indices of lists from 0; one past the end appends.  A path that does not begin with
-    apiVersion, kind, metadata or spec begins in spec: `stop.steps=5` is `spec.stop.steps=5`.  Values are YAML.
+    Segments are fields, or indices of lists from 0, as `[0]` or `.0`; one past the end appends.  A path that does not
+    begin with apiVersion, kind, metadata or spec begins in spec: `stop.steps=5` is `spec.stop.steps=5`.  Values are
+    YAML.
     """
     changed, problems = copy.deepcopy(data), []
     for override in overrides:
@@ -29,17 +31,32 @@ def apply_overrides(data: Any, overrides: Iterable[str]) -> tuple[Any, list[Prob
     return changed, problems
 
 
+def written_by(path: str, overrides: Iterable[str]) -> str | None:
+    """The last override that wrote what stands at `path`, as problems spell it; None where none did."""
+    found = None
+    for override in overrides:
+        place = "".join(f"[{each}]" if each.isdecimal() else f".{each}" for each in _segments(override)).lstrip(".")
+        if path == place or path.startswith((f"{place}.", f"{place}[")):
+            found = override
+    return found
+
+
 class _CannotSetError(ValueError):
     pass
 
 
+def _segments(override: str) -> list[str]:
+    """From the top of the document."""
+    path = re.sub(r"\[([0-9]+)\]", r".\1", override.partition("=")[0].strip())
+    segments = path.split(".")
+    return segments if segments[0] in _TOP else ["spec", *segments]
+
+
 def _set(data: Any, override: str) -> None:
     path, equals, text = override.partition("=")
-    segments = path.strip().split(".")
+    segments = _segments(override)
     if not equals or not all(segments):
         raise _CannotSetError("an override is PATH=VALUE")
-    if segments[0] not in _TOP:
-        segments.insert(0, "spec")
     try:
         value = read_value(text)
     except yaml.YAMLError as error:

@@ -21,11 +21,20 @@ class Problem:
     fix: str
     line: int | None = None
     """Line of the YAML, from 1, when it is known."""
+    override: str | None = None
+    """The `--set` that wrote what stands there, `stop.steps=many`, if one did."""
+
+    @property
+    def source(self) -> str:
+        """Who wrote it: `line 12`, or the override; empty where that is not known."""
+        if self.override is not None:
+            return f"--set {self.override}"
+        return "" if self.line is None else f"line {self.line}"
 
     def __str__(self) -> str:
         place = self.path or "document"
-        if self.line is not None:
-            place += f" (line {self.line})"
+        if self.source:
+            place += f" ({self.source})"
         found = f", found {self.found}" if self.found else ""
         return f"{place}: {self.message}{found}. {self.fix}"
 

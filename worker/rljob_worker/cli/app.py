@@ -55,12 +55,13 @@ def plan(job: Path, svg: Path | None, as_json: bool, overrides: tuple[str, ...])
 
 @app.command()
 @click.argument("jobs", metavar="JOB.yaml...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @SET
-def validate(jobs: tuple[Path, ...], overrides: tuple[str, ...]) -> int:
+def validate(jobs: tuple[Path, ...], as_json: bool, overrides: tuple[str, ...]) -> int:
     """Check jobs; list every mistake with its fix."""
     from rljob_worker.cli.validate import validate_jobs
 
-    return validate_jobs(jobs, overrides)
+    return validate_jobs(jobs, overrides, as_json)
 
 
 @app.command()
@@ -95,6 +96,18 @@ def new(name: str) -> int:
     from rljob_worker.cli.new import write_starter
 
     return write_starter(name)
+
+
+@app.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print what completes commands and options: source <(rljob completion bash)."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None, "click knows these shells"
+    click.echo(found(app, {}, "rljob", "_RLJOB_COMPLETE").source())
+    return 0
 
 
 for each in COMMANDS:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rljob_api.loading.document import read_document
 from rljob_api.loading.load import parse_job
+from rljob_api.loading.overrides import written_by
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 from rljob_worker.errors import InvalidJob
@@ -19,7 +20,10 @@ def read_job(path: Path, overrides: Sequence[str]) -> RLJob:
     missing = missing_files(job, path.absolute().parent)
     if missing:
         document = read_document(text)
-        raise InvalidJobError(replace(each, line=document.line_of(each.path)) for each in missing)
+        raise InvalidJobError(
+            replace(each, line=document.line_of(each.path), override=written_by(each.path, overrides))
+            for each in missing
+        )
     return job
 
 

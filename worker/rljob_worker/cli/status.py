@@ -16,13 +16,16 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RUNNING_PHASES, RunDirectory, RunNote, runs_in
 
-HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "AGE")
+HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "AGE", "CAUSE")
+_CAUSE_CHARACTERS = 60
+"""Of a failure's cause in the list; `rljob status RUN` says all of it."""
 
 
 def show_status(run: str | None, runs_dir: Path, as_json: bool, jobs: list[Job] | None = None) -> int:
     """All runs as a table, or one in detail; below them the jobs of a cluster."""
     found = [find_run(run, runs_dir)] if run else list(runs_in(runs_dir))
     rows = [row for row in map(row_of, found) if row is not None]
+    rows.sort(key=lambda row: row["started_seconds"], reverse=True)
     if as_json:
         shown = rows[0] if run else rows if jobs is None else rows + [job.to_json() for job in jobs]
         click.echo(json.dumps(shown, indent=1))
@@ -88,12 +91,19 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         str(row["restarts"]),
         str(row["pid"]) if row["phase"] in RUNNING_PHASES else "–",
         duration(row["age_seconds"]),
+        shortened(row["cause"] or "") if row["phase"] == "Failed" else "",
     )
+
+
+def shortened(text: str) -> str:
+    """The beginning of a line of text, with a mark where there is more."""
+    line, _, more = text.partition("\n")
+    return line if len(line) <= _CAUSE_CHARACTERS and not more else f"{line[: _CAUSE_CHARACTERS - 1]}…"
 
 
 def detail(row: dict[str, Any]) -> str:
     """One run, a figure per line."""
-    lines = [f"{head.lower():<11}{cell}" for head, cell in zip(HEADS, _cells(row), strict=True)]
+    lines = [f"{head.lower():<11}{cell}" for head, cell in zip(HEADS[:-1], _cells(row)[:-1], strict=True)]
     lines.append(f"{'attempt':<11}{row['attempt']}")
     if row["exit_code"] is not None:
         lines.append(f"{'exit code':<11}{row['exit_code']}")

@@ -1,6 +1,8 @@
 """`rljob validate`: every mistake of every file at once."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -13,27 +15,43 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.local.model_shapes import shapes_of
 
 
-def validate_jobs(paths: Sequence[Path], overrides: Sequence[str]) -> int:
-    """0 if all are valid, else 64."""
-    verdicts = [_validate(path, overrides) for path in paths]
-    return int(ExitCode.DONE if all(verdicts) else ExitCode.INVALID_JOB)
+def validate_jobs(paths: Sequence[Path], overrides: Sequence[str], as_json: bool = False) -> int:
+    """0 if all are valid, else 64. as_json: every file with its problems on standard output, for programs."""
+    verdicts = [verdict_on(path, overrides) for path in paths]
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in verdicts], indent=1))
+    else:
+        for each in verdicts:
+            click.echo(each.text(), err=bool(each.problems))
+    return int(ExitCode.INVALID_JOB if any(each.problems for each in verdicts) else ExitCode.DONE)
 
 
-def _validate(path: Path, overrides: Sequence[str]) -> bool:
+@dataclass(frozen=True)
+class Verdict:
+    """On one file."""
+
+    file: str
+    job: str | None
+    """Its name, where it is valid."""
+    problems: tuple[Problem, ...] = ()
+
+    def text(self) -> str:
+        return problem_list(self.file, self.problems) if self.problems else f"{self.file}: {self.job} is valid"
+
+
+def verdict_on(path: Path, overrides: Sequence[str]) -> Verdict:
+    """Everything that is wrong with a job and its plan, or with the file."""
     try:
         job = read_job(path, overrides)
         plan(job, shapes=shapes_of(job, path.absolute().parent))
     except InvalidJobError as error:
-        click.echo(problem_list(path, error.problems), err=True)
-        return False
+        return Verdict(str(path), None, error.problems)
     except InvalidJob as error:
-        click.echo(f"rljob: {error}", err=True)
-        return False
-    click.echo(f"{path}: {job.name} is valid")
-    return True
+        return Verdict(str(path), None, (Problem("", "", str(error), "Name a readable YAML file."),))
+    return Verdict(str(path), job.name)
 
 
-def problem_list(path: Path, problems: Sequence[Problem]) -> str:
+def problem_list(path: Path | str, problems: Sequence[Problem]) -> str:
     """What is wrong, where, what stands there, and the fix: one paragraph per problem."""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return "\n".join([f"{path} has {count}:", *map(_paragraph, problems)])
@@ -41,6 +59,6 @@ def problem_list(path: Path, problems: Sequence[Problem]) -> str:
 
 def _paragraph(problem: Problem) -> str:
     place = problem.path or "the file"
-    line = f" (line {problem.line})" if problem.line is not None else ""
+    source = f" ({problem.source})" if problem.source else ""
     found = f", found {problem.found}" if problem.found else ""
-    return f"\n  {place}{line}\n    {problem.message}{found}\n    {problem.fix}"
+    return f"\n  {place}{source}\n    {problem.message}{found}\n    {problem.fix}"

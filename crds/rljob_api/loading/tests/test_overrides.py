@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_api.loading.overrides import apply_overrides
+from rljob_api.loading.overrides import apply_overrides, written_by
 from rljob_api.tests.builders import make_job, problems
 
 DATA = {"spec": {"stop": {"steps": 5}, "models": [{"name": "actor"}]}}
@@ -12,6 +12,8 @@ DATA = {"spec": {"stop": {"steps": 5}, "models": [{"name": "actor"}]}}
         ("stop.steps=7", {"stop": {"steps": 7}, "models": [{"name": "actor"}]}),
         ("spec.stop.steps=7", {"stop": {"steps": 7}, "models": [{"name": "actor"}]}),
         ("models.0.path=a=b", {"stop": {"steps": 5}, "models": [{"name": "actor", "path": "a=b"}]}),
+        ("models[0].path=a[1]", {"stop": {"steps": 5}, "models": [{"name": "actor", "path": "a[1]"}]}),
+        ("spec.models[1]={name: x}", {"stop": {"steps": 5}, "models": [{"name": "actor"}, {"name": "x"}]}),
         ("models.1={name: x}", {"stop": {"steps": 5}, "models": [{"name": "actor"}, {"name": "x"}]}),
         ("stop=null", {"stop": None, "models": [{"name": "actor"}]}),
         ("a.b=1e-3", {"stop": {"steps": 5}, "models": [{"name": "actor"}], "a": {"b": 0.001}}),
@@ -51,6 +53,35 @@ def test_overrides_are_checked_like_the_file():
     (problem,) = problems("stop.stepz=3")
     assert problem.path == "spec.stop.stepz"
     assert "steps" in problem.fix
+
+
+@pytest.mark.parametrize(
+    ("path", "override"),
+    [
+        ("spec.data.train[0].path", "data.train[0].path=x"),
+        ("spec.data.train[0].weight", None),
+        ("spec.stop.steps", "stop.steps=2"),
+        ("spec.stop", None),
+        ("spec.stopping", None),
+        ("spec.algorithm.kl.coefficient", "algorithm={name: GRPO}"),
+        ("metadata.name", "metadata.name=a"),
+        ("", None),
+    ],
+)
+def test_who_wrote_what_stands_at_a_path(path, override):
+    overrides = [
+        "data.train.0.path=y",
+        "stop.steps=1",
+        "data.train[0].path=x",
+        "stop.steps=2",
+        "algorithm={name: GRPO}",
+    ]
+    assert written_by(path, [*overrides, "metadata.name=a"]) == override
+
+
+def test_a_mistake_of_an_override_is_told_as_one():
+    (problem,) = problems("stop.steps=many")
+    assert str(problem).startswith("spec.stop.steps (--set stop.steps=many): ")
 
 
 def test_an_override_of_something_that_is_no_mapping():

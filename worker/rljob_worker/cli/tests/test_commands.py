@@ -9,6 +9,7 @@ import sys
 import pytest
 import yaml
 
+from rljob_worker.cli.status import shortened
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.tests.documents import job_document
 from rljob_worker.tests.waiting import PATIENCE_SECONDS, pid_in
@@ -92,16 +93,34 @@ def test_every_mistake_of_every_file_is_listed_at_once(tmp_path):
     assert "there is no file missing.yaml" in done.stderr
 
 
+def test_programs_read_what_is_wrong_as_json(tmp_path):
+    write_job(tmp_path, "good.yaml")
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(job_document(seed="seven")))
+    done = rljob("validate", "good.yaml", "bad.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 64
+    good, bad = json.loads(done.stdout)
+    assert good == {"file": "good.yaml", "job": "tiny", "problems": []}
+    (problem,) = bad["problems"]
+    assert (bad["job"], problem["path"], problem["found"]) == (None, "spec.seed", '"seven"') and problem["line"]
+
+
+def test_a_shell_completes_what_it_is_given(tmp_path):
+    script = rljob("completion", "bash", cwd=tmp_path)
+    assert script.returncode == 0 and "_RLJOB_COMPLETE=bash_complete" in script.stdout
+    assert "'fish'" in rljob("completion", "csh", cwd=tmp_path).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run", "nothing.yaml"], "rljob: there is no file nothing.yaml; `rljob new NAME`"),
         (["plan", "."], "rljob: . is a directory; name the job's YAML file"),
-        (["validate", "binary.yaml"], "rljob: binary.yaml is not UTF-8 text (byte 0); save it as UTF-8"),
+        (["validate", "binary.yaml"], "binary.yaml is not UTF-8 text (byte 0); save it as UTF-8"),
         (["validate", "syntax.yaml"], "this is not YAML"),
         (["validate", "empty.yaml"], "a file holds one job, found 0 documents"),
         (["run", "job.yaml", "--set", "stop.steps"], "an override is PATH=VALUE"),
-        (["run", "job.yaml", "--set", "stop.steps=-1"], "spec.stop.steps"),
+        (["run", "job.yaml", "--set", "stop.steps=-1"], "spec.stop.steps (--set stop.steps=-1): "),
+        (["run", "job.yaml", "--set", "data.train[0].path=./gone"], "(--set data.train[0].path=./gone)"),
         (["run", "job.yaml", "--resume", "7"], "rljob: --resume 7: there is no run to go on with"),
         (["run", "job.yaml", "--bogus"], "No such option '--bogus'"),
         (["run"], "Missing argument 'JOB.yaml'"),
@@ -233,7 +252,27 @@ def test_a_failed_run_names_its_cause_on_standard_error(tmp_path):
     assert done.stderr.startswith("rljob: worker-train-0-0: BadData: reward correct gave NaN for row 12; exit code 65")
     listed = rljob("status", cwd=tmp_path).stdout.splitlines()
     assert listed[1].split()[:3] == ["tiny", "Failed", "0/10"]
+    assert "BadData: reward correct gave NaN" in listed[1]
     assert "BadData: reward correct gave NaN" in rljob("status", "tiny", cwd=tmp_path).stdout
+
+
+def test_runs_are_listed_newest_first(tmp_path):
+    write_job(tmp_path)
+    run_fake(tmp_path, {"*": []})
+    note = json.loads((tmp_path / "runs" / "tiny" / "run.json").read_text())
+    for name, seconds in (("aged", -1000.0), ("zesty", 1000.0)):
+        (tmp_path / "runs" / name).mkdir()
+        changed = note | {"name": name, "started_seconds": note["started_seconds"] + seconds}
+        (tmp_path / "runs" / name / "run.json").write_text(json.dumps(changed))
+    listed = rljob("status", cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[0] for line in listed[1:]] == ["zesty", "tiny", "aged"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("x" * 60, "x" * 60), ("x" * 61, "x" * 59 + "…"), ("a\nb", "a…"), ("", "")]
+)
+def test_a_cause_is_cut_where_a_list_has_no_room(text, shown):
+    assert shortened(text) == shown
 
 
 def test_status_recognises_a_dead_supervisor(tmp_path):

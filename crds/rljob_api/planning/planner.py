@@ -51,8 +51,14 @@ class _Planner:
     def __init__(self, job: RLJob, profiles: Profiles) -> None:
         self.job, self.spec, self.profiles = job, settled(job.spec, profiles), profiles
         self.resolution = Resolution(self.spec)
-        self.order = self.resolution.graph.order()
+        self.order = self._order()
         self.group_of = {name: group for name, group in place(self.resolution).items() if group is not None}
+
+    def _order(self) -> tuple[str, ...]:
+        """By level, and within one a Reward last: what computes rewards goes on beside the other stages until then."""
+        graph, stages = self.resolution.graph, self.resolution.stages
+        level = graph.levels()
+        return tuple(sorted(graph.order(), key=lambda name: (level[name], stages[name].spec.run == "Reward")))
 
     def build(self) -> Plan:
         engines = self._engines()

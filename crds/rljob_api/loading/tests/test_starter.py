@@ -20,7 +20,7 @@ def test_the_commented_parts_of_the_starter_run_too():
     dag = text[start:].replace("  # ", "  ", 1).replace("\n  #", "\n  ").replace("         # unset", "  # unset")
     assert read_document(text[:start] + dag).problems == []
     job = parse_job(text[:start] + dag.replace("\n     ", "\n    "))
-    assert [stage.name for stage in plan(job).stages] == ["rollout", "reward", "reference", "advantage", "update"]
+    assert [stage.name for stage in plan(job).stages] == ["rollout", "reference", "reward", "advantage", "update"]
 
 
 def test_a_name_that_a_job_cannot_have():

@@ -27,7 +27,7 @@ def edges(plan):
 
 def test_the_colocated_grpo_pipeline():
     plan = make_plan()
-    assert plan.group("train").schedule == ("rollout", "reward", "reference", "advantage", "update")
+    assert plan.group("train").schedule == ("rollout", "reference", "reward", "advantage", "update")
     assert [engine.name for engine in plan.engines] == ["rollout/actor", "reference", "train/actor"]
     assert [engine.trainable for engine in plan.engines] == [False, False, True]
     assert plan.lead_group == "train"
@@ -124,9 +124,15 @@ def test_kl_in_the_reward_moves_reference_log_probs_to_the_advantage():
     assert plan.stage("old_log_probs").writes == ("old_log_probs",)
 
 
+def test_rewards_that_are_computed_elsewhere_have_the_time_of_other_stages():
+    """Processes of their own score rows from the moment that these end; the worker asks for the scores last."""
+    schedule = make_plan(*PPO).group("train").schedule
+    assert schedule.index("reward") > max(map(schedule.index, ("reference", "values")))
+
+
 def test_ppo_has_a_critic_that_starts_from_actor():
     plan = make_plan(*PPO)
-    schedule = ("rollout", "reward", "reference", "values", "advantage", "update", "update_critic")
+    schedule = ("rollout", "reference", "values", "reward", "advantage", "update", "update_critic")
     assert plan.group("train").schedule == schedule
     critic = plan.engine("train/critic")
     assert (critic.path, critic.trainable) == ("models/tiny", True)
@@ -235,7 +241,7 @@ def test_the_full_example():
     assert plan.stage("advantage").rename == {"rewards": "total_rewards"}
     assert plan.stage("advantage").needs_groups
     assert plan.stage("style").mesh == Mesh(dp=32)
-    schedule = ("rollout", "reward", "reference", "style", "total", "advantage", "update")
+    schedule = ("rollout", "reference", "style", "reward", "total", "advantage", "update")
     assert plan.group("train").schedule == schedule
 
 

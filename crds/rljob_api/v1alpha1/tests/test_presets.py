@@ -122,34 +122,34 @@ GRPO = "algorithm={name: GRPO}"
 @pytest.mark.parametrize(
     ("overrides", "names"),
     [
-        ([GRPO], "rollout reward reference advantage update"),
+        ([GRPO], "rollout reference reward advantage update"),
         (["algorithm={name: DrGRPO}"], "rollout reward advantage update"),
         (["algorithm={name: DAPO}"], "sample advantage update"),
         (["algorithm={name: ReMax}"], "sample reference old_log_probs advantage update"),
-        (["algorithm={name: RLOO}"], "rollout reward reference old_log_probs advantage update"),
+        (["algorithm={name: RLOO}"], "rollout reference old_log_probs reward advantage update"),
         (["algorithm={name: Reinforce}"], "rollout reward advantage update"),
-        (["algorithm={name: PPO}"], "rollout reward reference values advantage update update_critic"),
+        (["algorithm={name: PPO}"], "rollout reference values reward advantage update update_critic"),
         (
             ["algorithm={name: PPO, sampling: {resampling: {method: PFPPO}}}"],
             "sample reference values advantage update update_critic",
         ),
-        (["algorithm={name: ClipCov}"], "rollout reward old_log_probs advantage update"),
+        (["algorithm={name: ClipCov}"], "rollout old_log_probs reward advantage update"),
         (["algorithm={name: GRPO, kl: {estimator: Full}}"], "rollout reward advantage update"),
         # what makes the log-probabilities from before the update necessary
-        (["algorithm={name: GSPO, updateEpochs: 2}"], "rollout reward old_log_probs advantage update"),
-        (["algorithm={name: GSPO}", "training.miniBatchRows=8"], "rollout reward old_log_probs advantage update"),
+        (["algorithm={name: GSPO, updateEpochs: 2}"], "rollout old_log_probs reward advantage update"),
+        (["algorithm={name: GSPO}", "training.miniBatchRows=8"], "rollout old_log_probs reward advantage update"),
         (["algorithm={name: GPG, updateEpochs: 2}"], "rollout reward advantage update"),
         (
             ["algorithm={name: GPG, updateEpochs: 2, kl: {estimator: K3Weighted, coefficient: 0.01}}"],
-            "rollout reward reference old_log_probs advantage update",
+            "rollout reference old_log_probs reward advantage update",
         ),
         (
             ["algorithm={name: GSPO, correction: {method: TruncatedImportance}}"],
-            "rollout reward old_log_probs advantage update",
+            "rollout old_log_probs reward advantage update",
         ),
         (
             ["algorithm={name: GSPO, loss: {name: 'm:f', reads: [old_log_probs, ref_log_probs]}}"],
-            "rollout reward reference old_log_probs advantage update",
+            "rollout reference old_log_probs reward advantage update",
         ),
     ],
 )

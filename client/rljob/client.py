@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rljob.errors import AlreadyThere, ClusterError, NotThere, Unreachable
 from rljob.job import Job
@@ -19,6 +19,8 @@ from rljob_api.loading.load import parse_job
 from rljob_api.loading.overrides import apply_overrides
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.problem import InvalidJobError
+
+T = TypeVar("T")
 
 POLL_SECONDS = 2.0
 """How often a job that is followed is looked at."""
@@ -97,8 +99,7 @@ class Client:
 
     def delete(self, name: str) -> None:
         """Delete it with everything that was made for it; what it wrote to its storage stays."""
-        self._read(name)
-        self._server.delete(f"{self._jobs}/{name}")
+        self._at(name, self._server.delete)
 
     def follow(self, name: str) -> Iterator[Job]:
         """The job whenever it has changed, until it has ended or is suspended. Outages of minutes are waited for."""
@@ -142,8 +143,12 @@ class Client:
         return f"/apis/{keys.GROUP}/{keys.VERSION}/namespaces/{self.namespace}/{keys.PLURAL}"
 
     def _read(self, name: str) -> Object:
+        return self._at(name, self._server.read)
+
+    def _at(self, name: str, act: Callable[[str], T]) -> T:
+        """Do something at the path of a job; a name that is not there is told with those that are."""
         try:
-            return self._server.read(f"{self._jobs}/{name}")
+            return act(f"{self._jobs}/{name}")
         except NotThere as error:
             there = ", ".join(job.name for job in self._known()) or "none"
             raise NotThere(f"no job {name} in namespace {self.namespace}; there are: {there}") from error
@@ -155,8 +160,7 @@ class Client:
             return []
 
     def _edit(self, name: str, spec: Mapping[str, Any]) -> Job:
-        self._read(name)
-        return Job.read(self._server.merge(f"{self._jobs}/{name}", {"spec": spec}))
+        return Job.read(self._at(name, lambda path: self._server.merge(path, {"spec": spec})))
 
     def _namespace_of(self, body: Mapping[str, Any]) -> str:
         wanted = body["metadata"].get("namespace", self.namespace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,9 +131,13 @@ def jobs_of(cluster: dict[str, Any]) -> list[Any]:
 
 
 def table(jobs: list[Any], now: datetime) -> str:
-    """Columns as wide as their longest cell."""
-    lines = [HEADS, *(cells(job, now) for job in jobs)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADS))]
+    """A line a job, under HEADS."""
+    return in_columns([HEADS, *(cells(job, now) for job in jobs)])
+
+
+def in_columns(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of as many cells each, columns as wide as their longest cell."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rljob.commands import in_columns
 from rljob.commands import table as job_table
 from rljob.job import Job
 from rljob_worker.cli.figures import duration, number
@@ -73,12 +74,8 @@ def _age_seconds(note: RunNote) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Columns as wide as their longest cell."""
-    lines = [HEADS, *map(_cells, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    """A line a run, under HEADS."""
+    return in_columns([HEADS, *map(_cells, rows)])
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

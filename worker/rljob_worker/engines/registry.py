@@ -13,9 +13,11 @@ from rljob_worker.errors import InvalidJob
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel
 
     from rljob_worker.engines.fsdp import TrainSettings
     from rljob_worker.engines.mesh import ProcessMesh
+    from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 _VALUE_STAGES = ("Values", "UpdateCritic")
 
@@ -102,10 +104,7 @@ def _transformers(
     plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None
 ) -> RolloutEngine:
     from rljob_worker.engines.fsdp import FSDPEngine
-    from rljob_worker.engines.fsdp.settings import DTYPES
-    from rljob_worker.engines.models import end_token_ids, load_policy, model_config, random_policy
     from rljob_worker.engines.rollout.free_memory import free_memory
-    from rljob_worker.engines.rollout.stop_strings import vocabulary_of
     from rljob_worker.engines.rollout.transformers import TransformersRollout
 
     _refuse_unbuilt_parallelism(engine)
@@ -113,40 +112,47 @@ def _transformers(
     if isinstance(trained_by, FSDPEngine) and not owns_weights:
         model = trained_by.model
     else:
-        dtype = DTYPES[plan.precision]
-        is_random = engine.initialise == "Random"
-        model = (
-            random_policy(engine.path, dtype, plan.spec.seed) if is_random else load_policy(engine.path, dtype, device)
-        )
+        model = _policy(plan, engine, device)
         model.requires_grad_(False)
-    config, rollout = model_config(engine.path), plan.spec.rollout
-    vocabulary = vocabulary_of(engine.path, config, rollout.stop, rollout.stop_token_ids)
-    ends = end_token_ids(engine.path, config)
+    ends, vocabulary = _endings(plan, engine)
     free = partial(free_memory, device, plan.group(engine.group).workers_per_host)
-    return TransformersRollout(
-        model, device, ends, rollout.memory_fraction, free, vocabulary, owns_weights=owns_weights
-    )
+    fraction = plan.spec.rollout.memory_fraction
+    return TransformersRollout(model, device, ends, fraction, free, vocabulary, owns_weights=owns_weights)
 
 
 def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None) -> RolloutEngine:
     """Its own copy of the weights, whoever trains them: it keeps them in a layout of its own."""
     import torch
 
-    from rljob_worker.engines.fsdp.settings import DTYPES
-    from rljob_worker.engines.models import end_token_ids, load_policy, model_config, random_policy
-    from rljob_worker.engines.rollout.stop_strings import vocabulary_of
     from rljob_worker.engines.rollout.vllm.library import load_start
     from rljob_worker.engines.rollout.vllm.planned import settings_of
 
     _refuse_unbuilt_parallelism(engine)
     start = load_start()
-    dtype, host = DTYPES[plan.precision], torch.device("cpu")
-    is_random = engine.initialise == "Random"
-    model = random_policy(engine.path, dtype, plan.spec.seed) if is_random else load_policy(engine.path, dtype, host)
+    model = _policy(plan, engine, torch.device("cpu"))
+    ends, vocabulary = _endings(plan, engine)
+    return start(settings_of(plan, engine), engine.path, model, ends, device, vocabulary)
+
+
+def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:
+    """What the engine begins with, whole, in the precision of the job."""
+    from rljob_worker.engines.fsdp.settings import DTYPES
+    from rljob_worker.engines.models import load_policy, random_policy
+
+    dtype = DTYPES[plan.precision]
+    if engine.initialise == "Random":
+        return random_policy(engine.path, dtype, plan.spec.seed)
+    return load_policy(engine.path, dtype, device)
+
+
+def _endings(plan: Plan, engine: EnginePlan) -> tuple[tuple[int, ...], Vocabulary | None]:
+    """Tokens that end a response, and the vocabulary in which the job's stop texts are told."""
+    from rljob_worker.engines.models import end_token_ids, model_config
+    from rljob_worker.engines.rollout.stop_strings import vocabulary_of
+
     config, rollout = model_config(engine.path), plan.spec.rollout
     vocabulary = vocabulary_of(engine.path, config, rollout.stop, rollout.stop_token_ids)
-    ends = end_token_ids(engine.path, config)
-    return start(settings_of(plan, engine), engine.path, model, ends, device, vocabulary)
+    return end_token_ids(engine.path, config), vocabulary
 
 
 def _refuse_unbuilt_parallelism(engine: EnginePlan) -> None:

@@ -27,6 +27,8 @@ from rljob_api.memory.model_shape import ModelShape
 
 HELD_BYTES = 1 << 30
 """Largest model whose gradients, and on a CPU weights, stay whole on every rank between micro-batches."""
+BUCKET_BYTES = 64 << 20
+"""Weights that are gathered at once for export and sync."""
 MIN_UNIT_BYTES = 32 << 20
 """Layers are gathered together up to this size."""
 LOGITS_ELEMENTS = 1 << 24

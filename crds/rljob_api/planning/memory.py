@@ -10,7 +10,7 @@ from rljob_api.checks.subject import problem
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.phases import GroupMemory, PhaseMemory
-from rljob_api.memory.training import Layout, Update, logits_bytes, update_of
+from rljob_api.memory.training import BUCKET_BYTES, Layout, Update, logits_bytes, update_of
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
 from rljob_api.vocabulary.keys import CONTAINER_WORKER
 from rljob_api.vocabulary.problem import Problem
@@ -23,8 +23,6 @@ PROCESS_BYTES = 512 << 20
 """Of a worker's memory beside its models: Python and its libraries."""
 DEVICE_BYTES = 1 << 30
 """Of an accelerator that its driver and the collectives take."""
-BUCKET_BYTES = 64 << 20
-"""Weights that are gathered at once for export and sync."""
 
 _NUMBER_BYTES = {"Float32": 4, "BFloat16": 2, "Float64": 8}
 
@@ -89,7 +87,7 @@ class _Worker:
         """How an engine that trains or scores keeps its model."""
         computed = _NUMBER_BYTES[self.plan.precision]
         shape = self.shapes[engine.path]
-        if self._is_critic(engine):
+        if self.plan.has_value_head(engine):
             shape = replace(shape, tied=True)  # without a last layer
         on_cpu, ranks = self.group.device == "cpu", engine.mesh.size
         if engine.adapter is not None:  # of every linear layer, though the job may name fewer
@@ -116,11 +114,6 @@ class _Worker:
 
     def _ends(self, *engines: str) -> set[str]:
         return {self.plan.engine(engine).group for engine in engines}
-
-    def _is_critic(self, engine: EnginePlan) -> bool:
-        return any(
-            stage.run in ("Values", "UpdateCritic") and engine.name in stage.engines for stage in self.plan.stages
-        )
 
     def _copy(self, engine: EnginePlan) -> int:
         """Weights of a model that generates: none of its own where the one that trains it is whole."""
@@ -164,7 +157,7 @@ class _Worker:
         longest = spec.data.max_prompt_tokens + spec.rollout.max_response_tokens
         all_tokens = ceil(spec.mini_batch_rows / engine.mesh.dp) * longest
         tokens = min(max(spec.training.tokens_per_micro_batch, longest), all_tokens)
-        predicted = 0 if self._is_critic(engine) else tokens
+        predicted = 0 if self.plan.has_value_head(engine) else tokens
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
             return Update(0, 0, logits, logits)

@@ -181,6 +181,10 @@ class Plan(ApiModel):
         """The edges that begin in `stage`."""
         return tuple(edge for edge in self.edges if edge.producer == stage)
 
+    def has_value_head(self, engine: EnginePlan) -> bool:
+        """Whether a stage asks this engine for values."""
+        return any(stage.run in ("Values", "UpdateCritic") and engine.name in stage.engines for stage in self.stages)
+
     def begun_in(self, reward: str) -> str | None:
         """The Rollout stage whose rows a Reward stage may begin with one by one, while others are generated; None
         where it has to wait for its turn.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rljob_worker.engines.mesh import ProcessMesh
     from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
-_VALUE_STAGES = ("Values", "UpdateCritic")
-
 
 def build_train_engine(
     plan: Plan,
@@ -52,7 +50,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
 
     spec = plan.spec
     training, critic = spec.training, spec.algorithm.critic
-    is_critic = has_value_head(plan, engine) and critic is not None
+    is_critic = plan.has_value_head(engine) and critic is not None
     waiting = 0 if is_critic or critic is None else critic.warmup_steps  # steps in which only the critic learns
     return TrainSettings(
         temperature=spec.rollout.temperature,
@@ -71,11 +69,6 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
     )
 
 
-def has_value_head(plan: Plan, engine: EnginePlan) -> bool:
-    """Whether a stage asks this engine for values."""
-    return any(stage.run in _VALUE_STAGES and engine.name in stage.engines for stage in plan.stages)
-
-
 def _fsdp(
     plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
 ) -> TrainEngine:
@@ -85,7 +78,7 @@ def _fsdp(
 
     _refuse_unbuilt_parallelism(engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
-    settings, is_critic = train_settings(plan, engine), has_value_head(plan, engine)
+    settings, is_critic = train_settings(plan, engine), plan.has_value_head(engine)
     if not (engine.trainable or is_critic) and (trained := trained_model(engine.path)) is not None:
         scorer = FSDPEngine(models.empty_policy(trained.path, settings.dtype), settings, device, mesh)
         scorer.load(trained.state, weights_only=True)

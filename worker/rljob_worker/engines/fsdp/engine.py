@@ -10,12 +10,13 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from rljob_api.memory.training import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.export import export
-from rljob_worker.engines.fsdp.full_tensors import BUCKET_BYTES, buckets_at, full_tensors
+from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings

@@ -16,10 +16,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from rljob_api.memory.training import BUCKET_BYTES
 from rljob_worker.engines.fsdp.sharding import world_size
 from rljob_worker.engines.shards import local_part
-
-BUCKET_BYTES = 64 << 20
 
 Named = tuple[str, torch.Tensor]
 

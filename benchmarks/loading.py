@@ -33,9 +33,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rljob_worker.data.dataset import PromptDataset
-from rljob_worker.data.objects.tests.s3_server import S3Server, s3_server
 from rljob_worker.data.source import DataAccess
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
+from rljob_worker.storage.tests.s3_server import S3Server, s3_server
 
 BATCH_ROWS = 64
 NUM_STEPS = 20

@@ -5,7 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from rljob_worker.data.objects.tests.s3_server import s3_server
+from rljob_worker.storage.tests.s3_server import s3_server
 from rljob_worker.tests.jobs import CPU, make_job, run_job
 
 ONE_WORKER = [{"name": "train", "accelerator": CPU}]

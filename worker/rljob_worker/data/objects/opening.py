@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from rljob_api.vocabulary.data_url import problem_of
 from rljob_worker.data.find_or_make import Beat, find_or_make
 from rljob_worker.data.listing import from_json, to_json
-from rljob_worker.data.objects.address import Address
 from rljob_worker.data.objects.kinds import PARQUET, rows_of
 from rljob_worker.data.objects.lines import LineSource
 from rljob_worker.data.objects.row_groups import RowGroupSource
 from rljob_worker.data.objects.store import Store
 from rljob_worker.data.source import DataAccess, DatasetSpec, Source, stem
 from rljob_worker.errors import InvalidJob
+from rljob_worker.storage.address import Address
 
 
 def open_objects(spec: DatasetSpec, columns: Sequence[str], access: DataAccess) -> Source:

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rljob_worker.data.objects.trouble import Trouble, trouble_of, words_of
 from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.storage.trouble import Trouble, trouble_of, words_of
 
 Answer = TypeVar("Answer")
 

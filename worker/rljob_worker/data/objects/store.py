@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob_worker.data.listing import DataFile, Listing
-from rljob_worker.data.objects.address import Address
 from rljob_worker.data.objects.patience import Patience
-from rljob_worker.data.objects.trouble import Trouble, trouble_of, words_of
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.storage.address import Address
+from rljob_worker.storage.connection import connected, needed
+from rljob_worker.storage.trouble import Trouble, is_of_store, trouble_of, words_of
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 Answer = TypeVar("Answer")
 
-INSTALL = "pip install 'rljob[objectstore]'"
-
 MAX_AT_ONCE = 32
 """Requests of one process that are under way together."""
-
-_VARIABLES = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN; the bucket's "
-    "AWS_REGION, and AWS_ENDPOINT_URL for a store other than Amazon's",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS, the path of a key file",
-    "az": "AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +113,11 @@ class Store:
 
     def _explained(self, what: str, error: Exception) -> Exception:
         """An error of the store in the words of the job; any other as it is."""
-        if not _is_of_store(error):
+        if not is_of_store(error):
             return error
         words, trouble = words_of(error), trouble_of(error)
         if trouble is Trouble.DENIED:
-            return InvalidJob(f"{what}: the store refuses: {words}; {_needed(self.address)}")
+            return InvalidJob(f"{what}: the store refuses: {words}; {needed(self.address)}")
         if trouble is Trouble.ABSENT:
             return BadData(f"{what} is not there: {words}; correct the path, or AWS_ENDPOINT_URL and the like")
         if trouble is Trouble.CHANGED:
@@ -138,30 +129,9 @@ class Store:
     @property
     def client(self) -> Any:
         if self._client is None:
-            self._client = _connected(self.address)
+            self._client = connected(self.address)
         return self._client
-
-
-def _connected(address: Address) -> Any:
-    """Retries are ours (`Patience`), the library's are off. Raises InvalidJob when the library is not installed."""
-    try:
-        from obstore.store import from_url
-    except ImportError as error:
-        raise InvalidJob(f"reading {address.root} needs the package obstore: {INSTALL}") from error
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    plain = address.scheme == "http" or (address.scheme == "s3" and endpoint.startswith("http://"))
-    return from_url(address.root, retry_config={"max_retries": 0}, client_options={"allow_http": True} if plain else {})
-
-
-def _is_of_store(error: Exception) -> bool:
-    return isinstance(error, FileNotFoundError) or type(error).__module__.startswith("obstore")
 
 
 def _replaced(file: DataFile) -> str:
     return f"{file.path} was replaced while the job read it: put the file back and go on, or start a new run"
-
-
-def _needed(address: Address) -> str:
-    if address.is_web:
-        return "what is read from the web must be open to everyone"
-    return f"the workers' environment needs {_VARIABLES[address.scheme]}"

@@ -12,12 +12,12 @@ import pytest
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.data.objects import row_groups
 from rljob_worker.data.objects.tests.clock import Clock, patience
-from rljob_worker.data.objects.tests.s3_server import SLOW_DOWN, s3_server
 from rljob_worker.data.source import DataAccess
 from rljob_worker.data.tests.test_dataset import Data, File, numbered, write_lines
 from rljob_worker.data.tests.tokenizers_for_tests import TEMPLATE, words_tokenizer
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob
 from rljob_worker.stages.filling import share_of_rank
+from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_server
 
 
 @pytest.fixture(scope="module")

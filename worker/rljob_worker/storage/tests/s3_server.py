@@ -16,14 +16,19 @@ SLOW_DOWN = (
 )
 
 
+_CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
+
+
 @dataclass
 class S3Server:
     """asked: every request, as `GET /bucket/key bytes=0-9`.   fail: given a request, the answer in place of the
-    server's, or None."""
+    server's, or None.   fail_write: the same of what changes something: `PUT /bucket/key`, `POST …`, `DELETE …`."""
 
     url: str = ""
     asked: list[str] = field(default_factory=list)
     fail: object = staticmethod(lambda request: None)
+    fail_write: object = staticmethod(lambda request: None)
+    conditions: bool = True
 
     @property
     def environment(self):
@@ -34,6 +39,10 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_REGION": "us-east-1",
         }
+
+    def lose_conditions(self):
+        """From now on the server is one that does not know conditional puts, and takes each of them as a plain one."""
+        self.conditions = False
 
     def put(self, key, body):
         """key: `bucket/folder/file`; the bucket alone makes the bucket."""
@@ -65,10 +74,15 @@ class S3Server:
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             self.asked.append(request)
             failure = self.fail(request)
-            if failure is not None:
-                start_response(failure[0], [("Content-Length", str(len(failure[1])))])
-                return [failure[1]]
-        return application(environ, start_response)
+        else:
+            failure = self.fail_write(request)
+        if not self.conditions:
+            environ = {name: value for name, value in environ.items() if name not in _CONDITIONS}
+        if failure is None:
+            return application(environ, start_response)
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        start_response(failure[0], [("Content-Length", str(len(failure[1])))])
+        return [failure[1]]
 
 
 @contextmanager

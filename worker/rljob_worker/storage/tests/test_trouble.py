@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_worker.data.objects.trouble import Trouble, trouble_of, words_of
+from rljob_worker.storage.trouble import Trouble, trouble_of, words_of
 
 ANSWER = "Generic S3 error: Error performing GET http://h/b in 1.4ms - Server returned non-2xx status code: {}"
 

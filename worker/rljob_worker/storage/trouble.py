@@ -48,6 +48,11 @@ def trouble_of(error: BaseException) -> Trouble:
     return Trouble.REFUSED if is_answer or "HTTP error" not in text and not status else Trouble.PASSING
 
 
+def is_of_store(error: BaseException) -> bool:
+    """Whether an error is a store's, and not one of ours."""
+    return isinstance(error, FileNotFoundError) or type(error).__module__.startswith("obstore")
+
+
 def words_of(error: BaseException) -> str:
     """What the store said, on one line: `503 Service Unavailable (SlowDown: Please reduce your request rate.)`."""
     text = str(error).partition("\n\nDebug source:")[0]

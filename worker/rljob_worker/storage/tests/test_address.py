@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_worker.data.objects.address import Address
+from rljob_worker.storage.address import Address
 
 KEYS = ["a.jsonl", "p/a.jsonl", "p/b.jsonl", "p/q/c.jsonl", "p/.hidden.jsonl", "p/x[1].jsonl", "pp/a.jsonl", "p/q/"]
 

@@ -1,0 +1,46 @@
+"""A client of one bucket or host. Credentials come from the environment alone."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from rljob_worker.errors import InvalidJob
+from rljob_worker.storage.address import Address
+
+INSTALL = "pip install 'rljob[objectstore]'"
+
+_VARIABLES = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN; the bucket's "
+    "AWS_REGION, and AWS_ENDPOINT_URL for a store other than Amazon's",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, the path of a key file",
+    "az": "AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE",
+}
+
+
+def connected(address: Address, patience_seconds: float = 0.0) -> Any:
+    """An obstore client of `address.root`. patience_seconds: for so long it asks again, by itself, a store that answers
+    5xx, 429 or not at all; 0 leaves that to the caller. Raises InvalidJob when the library is not installed."""
+    try:
+        from obstore.store import from_url
+    except ImportError as error:
+        raise InvalidJob(f"reading {address.root} needs the package obstore: {INSTALL}") from error
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    plain = address.scheme == "http" or (address.scheme == "s3" and endpoint.startswith("http://"))
+    options = {"allow_http": True} if plain else {}
+    return from_url(address.root, retry_config=_retries(patience_seconds), client_options=options)
+
+
+def needed(address: Address) -> str:
+    """What the environment must hold for this address, as the end of a message."""
+    if address.is_web:
+        return "what is read from the web must be open to everyone"
+    return f"the workers' environment needs {_VARIABLES[address.scheme]}"
+
+
+def _retries(patience_seconds: float) -> Any:
+    if not patience_seconds:
+        return {"max_retries": 0}
+    backoff = {"init_backoff": timedelta(seconds=0.25), "max_backoff": timedelta(seconds=15), "base": 2.0}
+    return {"max_retries": 1000, "retry_timeout": timedelta(seconds=patience_seconds), "backoff": backoff}

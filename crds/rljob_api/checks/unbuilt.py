@@ -9,8 +9,6 @@ from rljob_api.checks.subject import Subject, problem
 from rljob_api.vocabulary.data_url import scheme_of, without_secrets
 from rljob_api.vocabulary.problem import Problem
 
-BUILT_TRACKERS = ("TensorBoard",)
-
 
 def check_unbuilt(subject: Subject) -> Iterator[Problem]:
     """Settings that mean something this version cannot do."""
@@ -32,8 +30,6 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
     yield "rollout.parallelism.tensor", rollout.parallelism.tensor, rollout.parallelism.tensor == 1, "Write 1."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
-    for i, tracker in enumerate(spec.monitoring.trackers):
-        yield f"monitoring.trackers[{i}]", tracker, tracker in BUILT_TRACKERS, f"Write {', '.join(BUILT_TRACKERS)}."
 
 
 def _weights(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:

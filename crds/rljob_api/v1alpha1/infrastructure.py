@@ -282,4 +282,12 @@ class MonitoringSpec(ApiModel):
     """Whether a PodMonitor is made for the pods. Only a cluster looks at it. Default false."""
 
     trackers: Items[Literal["TensorBoard", "WandB", "MLflow"]] = Field(default=(), max_length=8)
-    """Trackers that get every metric. Default: none."""
+    """Trackers that get every metric. A tracker that is slow, or fails, costs no step: that is warned about. A resumed
+    run goes on in the tracker's same run. `WandB` reads WANDB_API_KEY and its other variables (WANDB_PROJECT,
+    WANDB_MODE), `MLflow` MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME: set them in `env`. TensorBoard's files are
+    always written. Default: none."""
+
+    artifacts: Items[Literal["Samples", "Files", "Checkpoints"]] = Field(default=("Samples",), max_length=3)
+    """What trackers get besides metrics and the job: `Samples`, a table of each step's sample rows; `Files`, at the end
+    job, plan, metrics and samples as files; `Checkpoints`, each one that is committed, which is large. Default:
+    Samples."""

@@ -10,6 +10,8 @@ from rljob_worker.metrics.trackers import Run, open_trackers
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+FILES = ("job.yaml", "plan.json", METRICS, SAMPLES)
+"""What a tracker gets of the run's folder at its end."""
 
 
 class RunFiles:
@@ -19,11 +21,16 @@ class RunFiles:
         self,
         run_dir: Path,
         trackers: tuple[str, ...] = (),
+        artifacts: tuple[str, ...] = (),
         *,
         name: str = "",
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raises InvalidJob for a tracker that is not installed and StorageError for an unwritable directory."""
+        """artifacts: what trackers get besides metrics, as in `spec.monitoring.artifacts`.
+
+        Raises InvalidJob for a tracker that is not installed and StorageError for an unwritable directory.
+        """
+        self._run_dir, self._artifacts = run_dir, artifacts
         self._trackers = open_trackers(trackers, Run(run_dir, name, config or {}))
         self._metrics = LinesFile(run_dir / METRICS)
         self._samples = LinesFile(run_dir / SAMPLES)
@@ -34,8 +41,14 @@ class RunFiles:
         self._samples.write([{"step": step, **sample} for sample in samples])
         self._metrics.write([{"step": step, **metrics}])
         points = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        shown = samples if "Samples" in self._artifacts else ()
         for tracker in self._trackers:
-            tracker.log(step, points)
+            tracker.log(step, points, shown)
+
+    def write_checkpoint(self, path: Path) -> None:
+        """A committed checkpoint, for the trackers that are to have it."""
+        if "Checkpoints" in self._artifacts:
+            self._upload(path, "checkpoint")
 
     def cut_back(self, step: int) -> None:
         """Forget steps after `step`, so that the files are those of a run that never failed.
@@ -51,5 +64,12 @@ class RunFiles:
     def close(self) -> None:
         self._metrics.close()
         self._samples.close()
+        if "Files" in self._artifacts:
+            for path in filter(Path.exists, (self._run_dir / name for name in FILES)):
+                self._upload(path, path.stem)
         for tracker in self._trackers:
             tracker.close()
+
+    def _upload(self, path: Path, name: str) -> None:
+        for tracker in self._trackers:
+            tracker.upload(path, name)

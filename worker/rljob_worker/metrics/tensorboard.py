@@ -4,8 +4,9 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -29,10 +30,13 @@ class TensorBoardTracker:
         self._records = RecordWriter(self._file)
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One point per metric."""
+    def log(self, step: int, metrics: Mapping[str, float], samples: Sequence[Mapping[str, Any]]) -> None:
+        """One point per metric; samples are in samples.jsonl beside it."""
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def upload(self, path: Path, name: str) -> None:
+        """What it would take is beside it already."""
 
     def cut_back(self, step: int) -> None:
         """Make readers forget points after `step`, those of earlier files included."""

@@ -1,18 +1,24 @@
-"""Where metrics go besides the JSON lines. A new tracker is a class with `log`, `cut_back`, `close`, named here."""
+"""Where metrics go besides the JSON lines. A new tracker is a class with the methods of `Tracker`, named here."""
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from rljob_worker.errors import InvalidJob
+from rljob_worker.metrics.background import BackgroundTracker
 
 
 class Tracker(Protocol):
-    """Gets every step's metrics, in order."""
+    """Gets every step, in order."""
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
+    def log(self, step: int, metrics: Mapping[str, float], samples: Sequence[Mapping[str, Any]]) -> None:
+        """One step: finite metrics, and the rows to show."""
+
+    def upload(self, path: Path, name: str) -> None:
+        """A file or folder of the run, which may be gone by the time it is read."""
 
     def cut_back(self, step: int) -> None:
         """Forget steps after `step`: the run goes on from there."""
@@ -29,61 +35,12 @@ class Run:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_trackers(names: tuple[str, ...], run: Run) -> list[Tracker]:
+def open_trackers(names: Sequence[str], run: Run) -> list[Tracker]:
     """TensorBoard always, then what the job asks for; InvalidJob for one that is not installed."""
     check_installed(names)
     # TensorBoard opens a file: last, so that one that is missing leaves nothing open
     wanted = [*dict.fromkeys(name for name in names if name != "TensorBoard"), "TensorBoard"]
     return [TRACKERS[name](run) for name in wanted]
-
-
-class WandBTracker:
-    """Weights & Biases; the account comes from its own environment variables."""
-
-    def __init__(self, run: Run) -> None:
-        import wandb
-
-        # one id per directory: a resumed run goes on in the same chart
-        self._run = wandb.init(
-            project="rljob", name=run.name, id=run.name or None, resume="allow", dir=str(run.directory),
-            config=dict(run.config),
-        )  # fmt: skip
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
-
-    def cut_back(self, step: int) -> None:
-        """W&B keeps its first point of a step; nothing to do."""
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class MLflowTracker:
-    """MLflow; the server comes from MLFLOW_TRACKING_URI."""
-
-    def __init__(self, run: Run) -> None:
-        import mlflow
-
-        self._mlflow = mlflow
-        self._mlflow.set_experiment("rljob")
-        self._run_id = self._mlflow.start_run(run_name=run.name).info.run_id
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        legal = {legal_mlflow_name(name): value for name, value in metrics.items()}
-        # by name: which run is active is a matter of the thread
-        self._mlflow.log_metrics(legal, step=step, run_id=self._run_id)
-
-    def cut_back(self, step: int) -> None:
-        """A resumed run is a new MLflow run; nothing to do."""
-
-    def close(self) -> None:
-        self._mlflow.end_run()
-
-
-def legal_mlflow_name(name: str) -> str:
-    """MLflow refuses `>` and other signs that edge names have."""
-    return "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)
 
 
 def check_installed(names: Sequence[str]) -> None:
@@ -93,7 +50,8 @@ def check_installed(names: Sequence[str]) -> None:
         if package is not None and not _is_installed(package):
             raise InvalidJob(
                 f"spec.monitoring.trackers[{index}] asks for {name}, but the Python package {package} is not "
-                f"installed; install it in the environment (or image) of the workers, or remove {name} from the list"
+                f"installed; `pip install 'rljob[{package}]'` brings it to the workers' environment or image; or "
+                f"remove {name} from the list"
             )
 
 
@@ -111,11 +69,27 @@ def _tensorboard(run: Run) -> Tracker:
     return TensorBoardTracker(run.directory / "tensorboard")
 
 
+def _wandb(run: Run) -> Tracker:
+    from rljob_worker.metrics.wandb_tracker import WandBTracker
+
+    return WandBTracker(run.directory, run.name, run.config)
+
+
+def _mlflow(run: Run) -> Tracker:
+    from rljob_worker.metrics.mlflow_tracker import MLflowTracker
+
+    return MLflowTracker(run.directory, run.name, run.config)
+
+
+def _in_background(name: str, make: Callable[[Run], Tracker], run: Run) -> Tracker:
+    return BackgroundTracker(name, partial(make, run))
+
+
 PACKAGES = {"WandB": "wandb", "MLflow": "mlflow"}
-"""What trackers need that rljob does not bring."""
+"""What trackers need that rljob does not bring; the extra of each has its package's name."""
 
 TRACKERS: dict[str, Callable[[Run], Tracker]] = {
     "TensorBoard": _tensorboard,
-    "WandB": WandBTracker,
-    "MLflow": MLflowTracker,
+    "WandB": partial(_in_background, "WandB", _wandb),
+    "MLflow": partial(_in_background, "MLflow", _mlflow),
 }

@@ -51,8 +51,8 @@ class Judge:
         if not end.is_last:
             announce(step, self.verdict)
         if end.saves:
-            self.committer.commit(step, score=score_of(metrics))
-            self.recorder.committed(step)
+            checkpoint = self.committer.commit(step, score=score_of(metrics))
+            self.recorder.committed(step, checkpoint)
         if end.is_last:
             announce(step, self.verdict)
 

@@ -124,7 +124,10 @@ def build_lead(
     """
     plan, spec = environment.plan, environment.plan.spec
     start = open_run(environment)
-    files = RunFiles(environment.run_dir, trackers=spec.monitoring.trackers, name=plan.job, config=spec.to_json())
+    monitoring = spec.monitoring
+    files = RunFiles(
+        environment.run_dir, monitoring.trackers, monitoring.artifacts, name=plan.job, config=spec.to_json()
+    )
     committer = Committer(
         run_dir=environment.run_dir,
         owner=environment.owner,

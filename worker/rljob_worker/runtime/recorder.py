@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -71,7 +72,8 @@ class Recorder:
             "stepSeconds": fmean(self._step_seconds) if self._step_seconds else None,
         }
 
-    def committed(self, step: int) -> None:
+    def committed(self, step: int, checkpoint: Path) -> None:
+        self._files.write_checkpoint(checkpoint)
         self._progress["checkpointStep"] = step
         self.show({})
 

@@ -95,7 +95,7 @@ def test_nothing_is_wrong_with_the_full_example():
         ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "mapping of fields"),
         ("dataBuffer.spill={limit: 1Gi, directory: scratch}", "spec.dataBuffer.spill.directory", "^/"),
         ("dataBuffer.spill={directory: /scratch}", "spec.dataBuffer.spill.limit", "required"),
-        ("monitoring.trackers=[TensorBoard, WandB]", "spec.monitoring.trackers[1]", "not built yet"),
+        ("monitoring.trackers=[TensorBoard, Wandb]", "spec.monitoring.trackers[1]", "WandB"),
         ("models.0.path='s3://me:secret@bucket/model'", "spec.models[0].path", '"s3://bucket/model"'),
         ("models.0.path='s3://bucket/model'", "spec.models[0].path", "not built yet"),
         ("checkpoint.initFrom='gs://bucket/run'", "spec.checkpoint.initFrom", "only data is read from stores"),

@@ -4,15 +4,13 @@ import socket
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.metrics.trackers import MLflowTracker, Run, legal_mlflow_name
 
 
 def records(path):
@@ -110,30 +108,6 @@ def test_an_unwritable_directory_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write"):
         RunFiles(tmp_path / "file" / "run")
-
-
-@pytest.mark.parametrize(("tracker", "module"), [("WandB", "wandb"), ("MLflow", "mlflow")])
-def test_a_tracker_that_is_not_installed_is_the_users_mistake(tmp_path, monkeypatch, tracker, module):
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InvalidJob, match=rf"asks for {tracker}, but the Python package {module} is not installed"):
-        RunFiles(tmp_path, (tracker,))
-
-
-def test_mlflow_gets_points_from_any_thread_for_the_run_it_opened(tmp_path, monkeypatch):
-    logged = []
-    run = SimpleNamespace(info=SimpleNamespace(run_id="7"))
-    mlflow = SimpleNamespace(
-        set_experiment=lambda name: None,
-        start_run=lambda run_name: run,
-        log_metrics=lambda metrics, step, run_id: logged.append((metrics, step, run_id)),
-    )
-    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
-    MLflowTracker(Run(tmp_path)).log(3, {"data/bytes_a->b": 1.0})
-    assert logged == [({"data/bytes_a-_b": 1.0}, 3, "7")]
-
-
-def test_mlflow_names():
-    assert legal_mlflow_name("data/bytes_rollout->reward") == "data/bytes_rollout-_reward"
 
 
 def test_the_sink_needs_no_torch():

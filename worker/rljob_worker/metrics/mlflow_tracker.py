@@ -1,0 +1,103 @@
+"""MLflow. The server comes from MLFLOW_TRACKING_URI, the experiment from MLFLOW_EXPERIMENT_NAME."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rljob_worker.metrics.run_ids import read_run_id, write_run_id
+from rljob_worker.metrics.tables import columns_of, text_of
+
+EXPERIMENT = "rljob"
+"""Where MLFLOW_EXPERIMENT_NAME names none."""
+MAX_METRICS, MAX_PARAMETERS = 1000, 100
+"""Of one request, by MLflow's API."""
+MAX_VALUE_CHARACTERS = 500
+"""Of a parameter; servers of all versions take as many."""
+
+
+class MLflowTracker:
+    """One run of MLflow per run directory."""
+
+    def __init__(self, directory: Path, name: str, config: Mapping[str, Any]) -> None:
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient()
+        self._run_id = self._existing(directory) or self._created(directory, name, config)
+        self._client.log_dict(self._run_id, dict(config), "job.json")
+
+    def log(self, step: int, metrics: Mapping[str, float], samples: Sequence[Mapping[str, Any]]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        points = [Metric(legal_name(name), value, now, step) for name, value in metrics.items()]
+        for some in in_batches(points, MAX_METRICS):
+            self._client.log_batch(self._run_id, metrics=some)
+        if samples:
+            columns = columns_of(samples)
+            table = {"columns": columns, "data": [[text_of(row.get(name)) for name in columns] for row in samples]}
+            self._client.log_text(self._run_id, json.dumps(table), f"samples/step-{step:06d}.json")
+
+    def upload(self, path: Path, name: str) -> None:
+        if path.is_dir():
+            self._client.log_artifacts(self._run_id, str(path), name)
+        else:
+            self._client.log_artifact(self._run_id, str(path))
+
+    def cut_back(self, step: int) -> None:
+        """MLflow forgets nothing; the same steps come once more, and its charts show the later points."""
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run_id)
+
+    def _existing(self, directory: Path) -> str | None:
+        """The run of earlier attempts, running again; None where there is none, or somebody deleted it."""
+        from mlflow.exceptions import MlflowException
+
+        run_id = read_run_id(directory, "MLflow")
+        if run_id is None:
+            return None
+        try:
+            if self._client.get_run(run_id).info.lifecycle_stage != "active":
+                return None
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+        self._client.update_run(run_id, status="RUNNING")
+        return run_id
+
+    def _created(self, directory: Path, name: str, config: Mapping[str, Any]) -> str:
+        from mlflow.entities import Param
+
+        experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+        found = self._client.get_experiment_by_name(experiment)
+        experiment_id = found.experiment_id if found else self._client.create_experiment(experiment)
+        run_id = str(self._client.create_run(experiment_id, run_name=name).info.run_id)
+        write_run_id(directory, "MLflow", run_id)
+        parameters = [Param(legal_name(key), value[:MAX_VALUE_CHARACTERS]) for key, value in flattened(config)]
+        for some in in_batches(parameters, MAX_PARAMETERS):
+            self._client.log_batch(run_id, params=some)
+        return run_id
+
+
+def flattened(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """`algorithm.loss.clipLow`, `0.2` and so on; lists stay JSON."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(text_of(value))
+
+
+def in_batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """At most `size` at a time."""
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]
+
+
+def legal_name(name: str) -> str:
+    """MLflow refuses `>` and other signs that edge names have."""
+    return "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)

@@ -1,0 +1,207 @@
+"""W&B and MLflow with their real libraries, and what a tracker may do to a run: nothing."""
+
+import json
+import logging
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from rljob_worker.metrics.background import BackgroundTracker
+from rljob_worker.metrics.mlflow_tracker import flattened, in_batches, legal_name
+from rljob_worker.metrics.run_ids import read_run_id, write_run_id
+from rljob_worker.tests.waiting import wait_for
+
+
+def track(run_dir, tracker, first, last):
+    """Steps first to last of a run, in a process of their own."""
+    environment = {
+        **os.environ, "WANDB_MODE": "offline", "WANDB_PROJECT": "sums-project", "MLFLOW_ALLOW_FILE_STORE": "true",
+        "MLFLOW_TRACKING_URI": f"file://{run_dir.parent}/mlflow",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "rljob_worker.metrics.tests.track", str(run_dir), tracker, str(first), str(last)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "rljob" not in done.stderr, "a warning of ours"
+
+
+def wandb_records(folder):
+    """Everything in W&B's own log of one offline run: LevelDB's log format after a header of 7 bytes, in blocks of
+    32 KiB; each piece has a checksum (4 bytes), a length (2) and a kind (1): whole, first, middle or last."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (path,) = folder.glob("*.wandb")
+    data, at, text, found = path.read_bytes(), 7, b"", []
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        text += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            record, text = Record.FromString(text), b""
+            found.append(record)
+    return found
+
+
+def wandb_points(records):
+    return [
+        {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        for record in records
+        if record.HasField("history")
+    ]
+
+
+def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_same_run(tmp_path):
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "job.yaml").write_text("kind: RLJob")
+    track(run_dir, "WandB", 1, 3)
+    track(run_dir, "WandB", 3, 4)
+    folders = sorted((run_dir / "wandb").glob("offline-run-*"))
+    ids = [folder.name.rpartition("-")[2] for folder in folders]
+    assert ids == [read_run_id(run_dir, "WandB")] * 2
+    first, second = map(wandb_records, folders)
+    (run,) = [record.run for record in first if record.HasField("run")]
+    assert (run.project, run.display_name) == ("sums-project", "sums")
+    assert {item.key: json.loads(item.value_json) for item in run.config.update}["algorithm"]["loss"] == {
+        "clipLow": 0.2
+    }
+    points = wandb_points(first)
+    assert [(point["step"], point["reward/mean"]) for point in points] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    # step 3 once more, which W&B's own count of steps would have dropped
+    assert [point["step"] for point in wandb_points(second)] == [3, 4]
+    table = json.loads((folders[0] / "files" / points[0]["samples.path"]).read_text())
+    assert table["columns"] == ["row_id", "prompt", "response", "rewards"]
+    assert table["data"] == [[1, "2+2=", "4", '{"correct": 1.0}']]
+    names = {record.artifact.name for record in first if record.HasField("artifact")}
+    assert {"sums-checkpoint", "sums-job", "sums-metrics", "sums-samples"} <= names
+
+
+def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_same_run(tmp_path):
+    run_dir = tmp_path / "run"
+    track(run_dir, "MLflow", 1, 3)
+    run_id = read_run_id(run_dir, "MLflow")
+    track(run_dir, "MLflow", 3, 4)
+    assert read_run_id(run_dir, "MLflow") == run_id
+    (run,) = (tmp_path / "mlflow").glob(f"*/{run_id}")
+    lines = [line.split() for line in (run / "metrics" / "reward" / "mean").read_text().splitlines()]
+    assert [(float(value), int(step)) for _, value, step in lines] == [(0.1, 1), (0.2, 2), (0.3, 3), (0.3, 3), (0.4, 4)]
+    assert (run / "metrics" / "data" / "bytes_a-_b").is_file()
+    assert (run / "params" / "algorithm.loss.clipLow").read_text() == "0.2"
+    assert json.loads((run / "artifacts" / "job.json").read_text())["seed"] == 7
+    assert json.loads((run / "artifacts" / "samples" / "step-000004.json").read_text()) == {
+        "columns": ["row_id", "prompt", "response", "rewards"],
+        "data": [[4, "2+2=", "4", '{"correct": 1.0}']],
+    }
+    assert (run / "artifacts" / "checkpoint" / "weights").read_bytes() == b"12345678"
+    assert (run / "artifacts" / "metrics.jsonl").is_file()
+    assert "status: 3" in (run / "meta.yaml").read_text(), "finished"
+
+
+class Notes:
+    """A tracker that notes what it gets, and fails or hangs where told."""
+
+    def __init__(self, bad_step=None, gate=None):
+        self.steps, self.closed, self._bad, self._gate = [], False, bad_step, gate
+
+    def log(self, step, metrics, samples):
+        if self._gate is not None:
+            self._gate.wait()
+        if step == self._bad:
+            raise ConnectionError("gone for a moment")
+        self.steps.append(step)
+
+    def upload(self, path, name):
+        self.steps.append(name)
+
+    def cut_back(self, step):
+        self.steps.append(-step)
+
+    def close(self):
+        self.closed = True
+
+
+def test_calls_reach_the_tracker_in_order_and_a_failure_costs_only_itself(tmp_path, caplog):
+    notes = Notes(bad_step=2)
+    tracker = BackgroundTracker("Notes", lambda: notes)
+    tracker.cut_back(9)
+    for step in (1, 2, 3):
+        tracker.log(step, {}, ())
+    tracker.upload(tmp_path, "checkpoint")
+    tracker.close()
+    assert notes.steps == [-9, 1, 3, "checkpoint"] and notes.closed
+    assert "Notes failed, and the run goes on without what it was told: ConnectionError: gone" in caplog.text
+
+
+def test_a_tracker_that_hangs_holds_nobody_up_and_what_it_costs_is_told(caplog):
+    gate = threading.Event()
+    notes = Notes(gate=gate)
+    tracker = BackgroundTracker("Notes", lambda: notes, max_waiting=3, close_seconds=0.01)
+    for step in range(10):  # one is in the tracker's hands or waits, and three wait
+        tracker.log(step, {}, ())
+    tracker.close()
+    assert "too slow: 3 calls wait for it" in caplog.text
+    assert "did not finish within 0 s" in caplog.text
+    assert int(re.search(r"and (\d+) found no room", caplog.text)[1]) in (6, 7)
+    gate.set()
+    wait_for(lambda: notes.closed)
+
+
+def test_a_tracker_that_cannot_be_opened_is_tried_again_and_gets_what_came_meanwhile(caplog):
+    notes, tries = Notes(), []
+
+    def open_tracker():
+        tries.append(1)
+        if len(tries) < 3:
+            raise OSError("no server")
+        return notes
+
+    tracker = BackgroundTracker("Notes", open_tracker, first_retry_seconds=0.001)
+    tracker.log(1, {}, ())
+    wait_for(lambda: notes.steps == [1])
+    tracker.close()
+    assert caplog.text.count("cannot be opened, and is tried again: OSError: no server") == 2
+
+
+def test_a_tracker_that_never_opens_does_not_hold_up_the_end(caplog):
+    def open_tracker():
+        raise OSError("no server")
+
+    with caplog.at_level(logging.WARNING):
+        tracker = BackgroundTracker("Notes", open_tracker)
+        tracker.log(1, {}, ())
+        tracker.close()
+    assert "did not finish" not in caplog.text
+
+
+def test_ids_of_several_trackers_are_kept_beside_each_other(tmp_path):
+    assert read_run_id(tmp_path, "WandB") is None
+    write_run_id(tmp_path, "WandB", "a")
+    write_run_id(tmp_path, "MLflow", "b")
+    assert (read_run_id(tmp_path, "WandB"), read_run_id(tmp_path, "MLflow")) == ("a", "b")
+    (tmp_path / "trackers.json").write_text("torn")
+    assert read_run_id(tmp_path, "WandB") is None
+
+
+def test_mlflow_names_and_parameters():
+    assert legal_name("data/bytes_rollout->reward") == "data/bytes_rollout-_reward"
+    assert dict(flattened({"a": {"b": 1, "c": {"d": "x"}}, "e": [1, 2], "f": None})) == {
+        "a.b": "1", "a.c.d": "x", "e": "[1, 2]", "f": "null",
+    }  # fmt: skip
+    assert list(in_batches([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
+
+
+@pytest.mark.parametrize(("tracker", "extra"), [("WandB", "wandb"), ("MLflow", "mlflow")])
+def test_a_tracker_that_is_not_installed_is_told_with_what_brings_it(tmp_path, monkeypatch, tracker, extra):
+    from rljob_worker.errors import InvalidJob
+    from rljob_worker.metrics.sink import RunFiles
+
+    monkeypatch.setitem(sys.modules, extra, None)
+    with pytest.raises(InvalidJob, match=rf"spec.monitoring.trackers\[0\] asks for {tracker}.*rljob\[{extra}\]"):
+        RunFiles(tmp_path, (tracker,))

@@ -1,0 +1,27 @@
+"""Steps of a run for its trackers, in a process of its own, for libraries leave threads, processes and warnings behind.
+
+python -m rljob_worker.metrics.tests.track RUN_DIR TRACKER FIRST LAST
+"""
+
+import sys
+from pathlib import Path
+
+from rljob_worker.metrics.sink import RunFiles
+
+
+def main(run_dir: Path, tracker: str, first: int, last: int) -> None:
+    config = {"seed": 7, "algorithm": {"name": "GRPO", "loss": {"clipLow": 0.2}}, "rewards": [{"name": "correct"}]}
+    files = RunFiles(run_dir, (tracker,), ("Samples", "Files", "Checkpoints"), name="sums", config=config)
+    files.cut_back(first - 1)
+    for step in range(first, last + 1):
+        samples = [{"row_id": step, "prompt": "2+2=", "response": "4", "rewards": {"correct": 1.0}}]
+        files.write_step(step, {"reward/mean": step / 10, "data/bytes_a->b": 5.0}, samples)
+    checkpoint = run_dir / "checkpoints" / f"step-{last}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "weights").write_bytes(b"12345678")
+    files.write_checkpoint(checkpoint)
+    files.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,53 @@
+"""Weights & Biases. Account, server and mode come from its own environment variables: WANDB_API_KEY, WANDB_MODE …"""
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rljob_worker.metrics.run_ids import read_run_id, write_run_id
+from rljob_worker.metrics.tables import columns_of, text_of
+
+PROJECT = "rljob"
+"""Where WANDB_PROJECT names none."""
+
+
+class WandBTracker:
+    """One run of W&B per run directory."""
+
+    def __init__(self, directory: Path, name: str, config: Mapping[str, Any]) -> None:
+        import wandb
+
+        self._wandb, self._name = wandb, name
+        run_id = read_run_id(directory, "WandB")
+        if run_id is None:
+            run_id = secrets.token_hex(4)
+            write_run_id(directory, "WandB", run_id)
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT), name=name, id=run_id, resume="allow", dir=str(directory),
+            config=dict(config), settings=wandb.Settings(console="off", silent=True, disable_git=True),
+        )  # fmt: skip
+        # an axis of our own: W&B drops points whose own step lies behind, which those after a resume do
+        self._run.define_metric("step", hidden=True)
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, step: int, metrics: Mapping[str, float], samples: Sequence[Mapping[str, Any]]) -> None:
+        point: dict[str, Any] = {"step": step, **metrics}
+        if samples:
+            columns = columns_of(samples)
+            rows = [[text_of(sample.get(column)) for column in columns] for sample in samples]
+            point["samples"] = self._wandb.Table(columns=columns, data=rows)
+        self._run.log(point)
+
+    def upload(self, path: Path, name: str) -> None:
+        artifact = self._wandb.Artifact(f"{self._name}-{name}", type="model" if path.is_dir() else "file")
+        add = artifact.add_dir if path.is_dir() else artifact.add_file
+        add(str(path), policy="immutable", skip_cache=True)  # what is sent is not copied first
+        self._run.log_artifact(artifact)
+
+    def cut_back(self, step: int) -> None:
+        """W&B forgets nothing; the same steps come once more, with the same values where the job is deterministic."""
+
+    def close(self) -> None:
+        self._run.finish()

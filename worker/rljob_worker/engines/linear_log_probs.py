@@ -153,5 +153,6 @@ def _add_product(total: torch.Tensor, pull: torch.Tensor, hidden: torch.Tensor) 
 
 
 def _chunks(num_tokens: int, vocabulary: int) -> Iterator[slice]:
+    """At least one: a rank on which nothing is predicted has results too, empty ones."""
     size = max(1, CHUNK_ELEMENTS // vocabulary)
-    return (slice(start, start + size) for start in range(0, num_tokens, size))
+    return (slice(start, start + size) for start in range(0, max(1, num_tokens), size))

@@ -2,62 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
-from rljob_worker.batch import Batch, Column
+from rljob_worker.batch import Batch, Column, Indices
+from rljob_worker.engines.context_parallel import Places, SplitHeads, SplitTokens
 from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer, LinearLogProbs
 from rljob_worker.engines.models.last_layer import Wanted
 from rljob_worker.engines.packing import PackedRows, pack
-from rljob_worker.engines.varlen_attention import PackedLayout
+from rljob_worker.engines.varlen_attention import AttentionLayout, PackedLayout
 from rljob_worker.errors import BadData
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Packed rows on a device; see `packing` for what the indices mean."""
+    """Packed rows on a device; see `packing` for what the indices mean. Where the ranks of a copy share its tokens
+    (see `context_parallel`), tokens and what is predicted at them are this rank's; rows are whole everywhere."""
 
     token_ids: torch.Tensor
-    """[1, tokens]"""
+    """[1, own tokens]"""
     positions: torch.Tensor
-    """[1, tokens]"""
-    layout: PackedLayout
+    """[1, own tokens]"""
+    layout: AttentionLayout
     predicts: torch.Tensor
-    """[responses]"""
+    """[own responses]"""
     targets: torch.Tensor
-    """[responses]"""
+    """[own responses]"""
     row: torch.Tensor
     """[responses]"""
     num_rows: int
+    places: Places | None = None
+    """Which rank predicts which response token; None where this one predicts all."""
 
     @staticmethod
-    def build(rows: PackedRows, device: torch.device) -> MicroBatch:
-        def on_device(array: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(array).to(device, non_blocking=True)
-
-        layout = PackedLayout.build(rows.sequences, rows.sequence_lengths, len(rows.token_ids), device)
-        return MicroBatch(
-            on_device(rows.token_ids)[None],
-            on_device(rows.positions)[None],
-            layout,
-            on_device(rows.predicts),
-            on_device(rows.targets),
-            on_device(rows.row),
-            rows.num_rows,
+    def build(rows: PackedRows, device: torch.device, sharing: dist.ProcessGroup | None = None) -> MicroBatch:
+        """sharing: the ranks that share the tokens of one pack, all of which build the same rows."""
+        if sharing is None:
+            return _on_device(rows, device)
+        num_tokens = len(rows.token_ids)
+        split = SplitTokens(sharing, num_tokens)
+        predicts, places = split.own_places(rows.predicts)
+        # pads are a row of their own, which no other attends to
+        pads = np.arange(num_tokens, num_tokens + split.num_pads)
+        whole = replace(
+            rows,
+            sequences=np.concatenate([rows.sequences, pads]),
+            sequence_lengths=np.concatenate([rows.sequence_lengths, [len(pads)]]) if len(pads) else rows.sequence_lengths,
         )
+        layout = SplitHeads(_layout(whole, num_tokens + split.num_pads, device), sharing)
+        own = replace(
+            rows,
+            token_ids=split.own(rows.token_ids),
+            positions=split.own(rows.positions),
+            predicts=predicts,
+            targets=places.own(rows.targets),
+        )
+        return replace(_on_device(own, device, layout), places=places)
 
     @staticmethod
-    def of(batch: Batch, rows: np.ndarray, device: torch.device) -> MicroBatch:
+    def of(
+        batch: Batch, rows: Indices, device: torch.device, sharing: dist.ProcessGroup | None = None
+    ) -> MicroBatch:
         """From some rows of a batch that has `prompt_ids` and `response_ids`."""
-        return MicroBatch.build(
-            pack(batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows)), device
-        )
+        packed = pack(batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows))
+        return MicroBatch.build(packed, device, sharing)
+
+    def whole(self, values: torch.Tensor) -> torch.Tensor:
+        """[responses] on every rank that shares the tokens, from those of its own."""
+        return values if self.places is None else self.places.whole(values)
+
+
+def _layout(rows: PackedRows, num_tokens: int, device: torch.device) -> PackedLayout:
+    return PackedLayout.build(rows.sequences, rows.sequence_lengths, num_tokens, device)
+
+
+def _on_device(rows: PackedRows, device: torch.device, layout: AttentionLayout | None = None) -> MicroBatch:
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(device, non_blocking=True)
+
+    return MicroBatch(
+        tensor(rows.token_ids)[None],
+        tensor(rows.positions)[None],
+        layout or _layout(rows, len(rows.token_ids), device),
+        tensor(rows.predicts),
+        tensor(rows.targets),
+        tensor(rows.row),
+        rows.num_rows,
+    )
 
 
 def response_last_layer(model: torch.nn.Module, rows: MicroBatch) -> LastLayer:
-    """What a causal LM makes the logits of the response tokens of."""
+    """What a causal LM makes the logits of this rank's response tokens of."""
     found: LastLayer = model(
         input_ids=rows.token_ids,
         position_ids=rows.positions,
@@ -76,16 +114,20 @@ def response_log_probs(
     entropy: EntropyUse = "None",
     reference: LastLayer | None = None,
 ) -> LinearLogProbs:
-    """Of the response tokens, and what else is asked of the distributions they came from; logits never exist for all
+    """Of all response tokens, and what else is asked of the distributions they came from; logits never exist for all
     of them."""
-    found: LinearLogProbs = model(
+    own: LinearLogProbs = model(
         input_ids=rows.token_ids,
         position_ids=rows.positions,
         use_cache=False,
         attention_layout=rows.layout,
         wanted=Wanted(rows.predicts, rows.targets, temperature, entropy, reference),
     )
-    return found
+    return LinearLogProbs(
+        rows.whole(own.log_probs),
+        None if own.entropy is None else rows.whole(own.entropy),
+        None if own.full_kl is None else rows.whole(own.full_kl),
+    )
 
 
 def response_columns(

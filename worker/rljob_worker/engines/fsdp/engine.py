@@ -80,6 +80,7 @@ class FSDPEngine:
         self.device = device
         self.mesh = mesh or alone(device)
         self.group = self.mesh.group(*SHARDS)
+        self._sharing = self.mesh.group("cp")
         self.adapter = adapter
         if adapter is not None:
             adapter.put_beside(model, settings.adapter_dtype)
@@ -194,7 +195,13 @@ class FSDPEngine:
 
     def _micro_batches(self, batch: Batch) -> list[np.ndarray]:
         num_tokens = batch.lengths("prompt_ids") + batch.lengths("response_ids")
-        return micro_batches(num_tokens, self.settings.tokens_per_micro_batch)
+        return micro_batches(num_tokens, self.settings.tokens_per_micro_batch * self.mesh.mesh.cp)
+
+    def _rows(self, batch: Batch, rows: np.ndarray) -> MicroBatch:
+        return MicroBatch.of(batch, rows, self.device, self._sharing)
+
+    def _placeholder(self) -> MicroBatch:
+        return MicroBatch.build(placeholder(), self.device, self._sharing)
 
     def _agree(self, num_runs: int, counts: dict[str, float]) -> tuple[int, dict[str, float]]:
         """Most micro-batches of any copy, and the counts summed over copies, in one exchange."""
@@ -209,11 +216,11 @@ class FSDPEngine:
         scores: list[torch.Tensor] = []
         with torch.no_grad():
             for index in range(self.agreement.maximum(len(runs))):
-                rows = MicroBatch.of(batch, runs[index], self.device) if index < len(runs) else None
-                if rows is not None and rows.targets.numel():
+                rows = self._rows(batch, runs[index]) if index < len(runs) else None
+                if rows is not None and rows.row.numel():
                     scores.append(score(rows).float().cpu())
                 else:
-                    score(MicroBatch.build(placeholder(), self.device))
+                    score(self._placeholder())
         free_gathered_weights(self.model)
         values = torch.cat(scores).numpy() if scores else np.empty(0, np.float32)
         return Column.from_lengths(values, batch["response_ids"].lengths)
@@ -226,8 +233,8 @@ class FSDPEngine:
         counts: dict[str, float],
         reference: Reference | None,
     ) -> tuple[torch.Tensor, dict[str, Scalar]]:
-        micro_batch = MicroBatch.of(batch, rows, self.device)
-        if not micro_batch.targets.numel():
+        micro_batch = self._rows(batch, rows)
+        if not micro_batch.row.numel():
             return self._zero_loss(objective, reference), {}
         found = self._outputs(micro_batch, objective.outputs, reference)
         columns = response_columns(batch, objective.columns, rows, like=found.log_probs)
@@ -244,7 +251,7 @@ class FSDPEngine:
 
     def _zero_loss(self, objective: Objective, reference: Reference | None) -> torch.Tensor:
         """A loss of 0 whose forward and backward run every collective."""
-        return self._outputs(MicroBatch.build(placeholder(), self.device), objective.outputs, reference).zero()
+        return self._outputs(self._placeholder(), objective.outputs, reference).zero()
 
     def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: Reference | None) -> _Outputs:
         """Of a critic only the values mean anything."""
@@ -269,7 +276,7 @@ class FSDPEngine:
             use_cache=False,
             attention_layout=rows.layout,
         )
-        return values if values.dtype == torch.float64 else values.float()
+        return rows.whole(values if values.dtype == torch.float64 else values.float())
 
 
 def _entropy_use(names: frozenset[str]) -> EntropyUse:

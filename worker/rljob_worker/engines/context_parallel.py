@@ -1,0 +1,142 @@
+"""Context parallelism: the tokens of one pack are spread over the ranks of a copy, in attention its heads are instead.
+
+Jacobs et al., DeepSpeed-Ulysses, https://arxiv.org/abs/2309.14509. Two ranks, four heads, a pack of tokens a to f:
+
+    linear layers, norms, the last layer     rank 0: a b c, all heads        rank 1: d e f, all heads
+    attention                                rank 0: a to f, heads 0 1       rank 1: a to f, heads 2 3
+
+In attention every rank has whole rows, so that one formula serves all of its forms. What comes out of the last layer is
+given to all ranks of the copy: each computes the loss of whole rows, and counts the gradient of its own tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from rljob_worker.batch import Indices
+from rljob_worker.engines.varlen_attention import AttentionLayout, Formula
+from rljob_worker.errors import InvalidJob
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTokens:
+    """Which tokens of one pack are this rank's: an equal run of consecutive ones, the last with pads at its end."""
+
+    group: dist.ProcessGroup
+    num_tokens: int
+    """Of the pack."""
+
+    @property
+    def num_own(self) -> int:
+        """Tokens of every rank, pads included."""
+        return -(-self.num_tokens // self.group.size())
+
+    @property
+    def num_pads(self) -> int:
+        """At the end of the last rank's tokens, or of the last ranks'."""
+        return self.num_own * self.group.size() - self.num_tokens
+
+    def own(self, tokens: Indices) -> Indices:
+        """[num_own] of something that every token of the pack has; pads are 0."""
+        start = self.group.rank() * self.num_own
+        padded = np.concatenate([tokens, np.zeros(self.num_pads, tokens.dtype)])
+        return padded[start : start + self.num_own]
+
+    def own_places(self, places: Indices) -> tuple[Indices, Places]:
+        """Of positions in the pack, those that are this rank's, counted from its first; and where all of them are."""
+        holder = places // self.num_own
+        mine = places[holder == self.group.rank()] - self.group.rank() * self.num_own
+        return mine, Places(self.group, holder)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Which rank has what of a list that is spread over a copy, each its part in the list's order."""
+
+    group: dist.ProcessGroup
+    holder: Indices
+    """[places]"""
+
+    def own(self, values: Indices) -> Indices:
+        """Of values [places], this rank's."""
+        return values[self.holder == self.group.rank()]
+
+    def whole(self, own: torch.Tensor) -> torch.Tensor:
+        """[places] on every rank, from what each has; a gradient goes back to the rank that has the place."""
+        found: torch.Tensor = _Whole.apply(own, self)
+        return found
+
+
+class _Whole(torch.autograd.Function):
+    """Every rank of the copy computes the same loss of what this gives, so that the gradient at a place is whole on its
+    rank and is not added up over them."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, places: Places) -> torch.Tensor:
+        group, counts = places.group, np.bincount(places.holder, minlength=places.group.size())
+        ctx.mine = torch.from_numpy(np.flatnonzero(places.holder == group.rank())).to(own.device)
+        most = int(counts.max(initial=1))
+        sent = torch.cat([own, own.new_zeros(most - len(own))])
+        received = own.new_empty(most * group.size())
+        dist.all_gather_single(received, sent, group=group)
+        order = np.argsort(places.holder, kind="stable")  # by rank, each rank's part in the list's order
+        slots = np.empty(len(order), np.int64)
+        slots[order] = np.concatenate([rank * most + np.arange(count) for rank, count in enumerate(counts)])
+        return received.index_select(0, torch.from_numpy(slots).to(own.device))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (gradient,) = gradients
+        return gradient.index_select(0, ctx.mine), None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitHeads:
+    """An attention layout for tokens that are spread over a group: each rank computes some heads of whole rows."""
+
+    whole: AttentionLayout
+    """Of the pack, pads included."""
+    group: dist.ProcessGroup
+
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
+        size = self.group.size()
+        key, value = (_as_many_heads(size, heads) for heads in (key, value))
+        parts = [heads[0].unflatten(0, (size, -1)) for heads in (query, key, value)]  # [ranks, heads, own, head_dim]
+        met = _exchange(torch.cat(parts, dim=1), self.group).transpose(0, 1).flatten(1, 2)  # [heads, tokens, head_dim]
+        out = self.whole.attend(*(heads[None] for heads in met.split([part.shape[1] for part in parts])), formula)
+        returned = _exchange(out[0].unflatten(0, (size, -1)), self.group)  # [ranks, own, heads, head_dim]
+        return returned.transpose(0, 1).flatten(1, 2)[None]
+
+
+def _as_many_heads(size: int, heads: torch.Tensor) -> torch.Tensor:
+    """Keys or values [1, heads, tokens, head_dim] as at least one head a rank; a head goes to all whose queries ask
+    it."""
+    repeats = -(-size // heads.shape[1])
+    return heads if repeats == 1 else heads.repeat_interleave(repeats, dim=1)
+
+
+def _exchange(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """[ranks, ...]: part r goes to rank r; what the ranks sent here, in their order."""
+    found: torch.Tensor = _Exchange.apply(parts, group)
+    return found
+
+
+class _Exchange(torch.autograd.Function):
+    """All to all, whose gradient goes back the same way."""
+
+    @staticmethod
+    def forward(ctx: Any, parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        ctx.group = group
+        received = torch.empty_like(parts, memory_format=torch.contiguous_format)
+        dist.all_to_all_single(received, parts.contiguous(), group=group)
+        return received
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (gradient,) = gradients
+        return _Exchange.forward(ctx, gradient, ctx.group), None

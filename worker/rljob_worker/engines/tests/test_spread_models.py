@@ -1,0 +1,142 @@
+"""A copy of the model spread over ranks, as real processes over gloo: the numbers of one rank that has it all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from rljob_api.pipeline.meshes import Mesh
+from rljob_worker.batch import Batch
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.mesh import alone, build_meshes
+from rljob_worker.engines.models import load_policy, random_policy, random_value_model
+from rljob_worker.engines.tests.builders import (
+    CONFIGS,
+    Distillation,
+    PolicyGradient,
+    ValueRegression,
+    a_batch,
+    run_ranks,
+    write_config,
+    write_model,
+)
+from rljob_worker.scalars import Scalar
+
+CPU = torch.device("cpu")
+EXACT = TrainSettings(
+    temperature=0.8,
+    precision="Float64",
+    learning_rate=1e-2,
+    tokens_per_micro_batch=7,  # of one worker: a pack of a copy has so many times the ranks that share it
+    max_grad_norm=0.5,
+    min_unit_bytes=0,
+)
+RECOMPUTING = replace(EXACT, activation_checkpointing=True, held_bytes=0)
+LENGTHS = [[5, 1, 9, 3, 7, 2], [4, 8], [6, 2, 0]]
+"""Responses of three mini-batches; the third row of the last one is empty, and so is the share of the second copy."""
+FIRST_COPY = [4, 2, 2]
+
+MESHES = {
+    "one rank": Mesh(),
+    "cp 2": Mesh(cp=2),
+    "cp 4": Mesh(cp=4),  # more ranks than the two key heads
+    "dp 2, cp 2": Mesh(dp=2, cp=2),
+}
+
+
+def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
+    """Updates of a policy and a critic by one rank of a mesh; what it saw, and the weights they end with."""
+    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks)
+    critic = FSDPEngine(random_value_model(path, settings.master_dtype, 0), settings, CPU, ranks)
+    frozen = replace(settings, trainable=False)
+    reference = FSDPEngine(random_policy(path, settings.master_dtype, 7), frozen, CPU, ranks)
+    batches = [share(a_batch(lengths), index, rank, mesh) for index, lengths in enumerate(LENGTHS)]
+    metrics = [engine.update(batch, PolicyGradient()) for batch in batches]
+    metrics.append(critic.update(batches[0], ValueRegression()))
+    metrics += [engine.update(batch, Distillation(), reference=reference) for batch in batches]
+    return {
+        "metrics": metrics if ranks.is_leader else [{} for _ in metrics],
+        "log_probs": engine.log_probs(batches[0]).values,
+        "values": critic.values(batches[0]).values,
+        "weights": snapshot(engine),
+        "critic": snapshot(critic),
+    }
+
+
+def share(batch: Batch, index: int, rank: int, mesh: Mesh) -> Batch:
+    """The rows of this rank's copy."""
+    rows, first = np.arange(len(batch)), FIRST_COPY[index]
+    return batch if mesh.dp == 1 else batch.take(rows[:first] if mesh.dp_rank(rank) == 0 else rows[first:])
+
+
+def snapshot(engine: FSDPEngine) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in engine.weights(dtype=torch.float64)}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_config(tmp_path_factory.mktemp("model"), "qwen3", tie_word_embeddings=True)
+
+
+@pytest.fixture(scope="module")
+def one(model: str) -> dict[str, Any]:
+    return train(0, model, MESHES["one rank"], replace(EXACT, tokens_per_micro_batch=30))
+
+
+@pytest.mark.parametrize("name", [name for name in MESHES if name != "one rank"])
+def test_a_spread_model_trains_like_a_whole_one(
+    tmp_path: Path, model: str, one: dict[str, Any], name: str
+) -> None:
+    mesh = MESHES[name]
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, EXACT)
+    assert_trained_alike(ranks, mesh, one)
+
+
+def test_a_spread_model_that_recomputes_and_reduces_every_time_trains_the_same(
+    tmp_path: Path, model: str, one: dict[str, Any]
+) -> None:
+    mesh = MESHES["dp 2, cp 2"]
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, RECOMPUTING)
+    assert_trained_alike(ranks, mesh, one)
+
+
+def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str, Any]) -> None:
+    for index, expected in enumerate(one["metrics"]):
+        for name in ("update/loss", "update/gradient_norm", *(["entropy"] if index < 3 else [])):
+            found = Scalar.merge([rank["metrics"][index][name] for rank in ranks if name in rank["metrics"][index]])
+            assert found.value == pytest.approx(expected[name].value, abs=1e-12), (index, name)
+    for rank in ranks:
+        for kind in ("weights", "critic"):
+            assert rank[kind].keys() == one[kind].keys()
+            for name, tensor in one[kind].items():
+                torch.testing.assert_close(rank[kind][name], tensor, atol=1e-12, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+    for kind in ("log_probs", "values"):
+        copies = [rank[kind] for index, rank in enumerate(ranks) if mesh.is_row_leader(index)]
+        np.testing.assert_allclose(np.concatenate(copies), one[kind], atol=1e-6)
+        for index, rank in enumerate(ranks):
+            np.testing.assert_array_equal(rank[kind], copies[mesh.dp_rank(index)])
+
+
+def score_families(rank: int, paths: dict[str, str], mesh: Mesh) -> dict[str, np.ndarray]:
+    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    settings = TrainSettings(precision="Float64", trainable=False)
+    engines = {
+        kind: FSDPEngine(load_policy(path, torch.float64, CPU), settings, CPU, ranks) for kind, path in paths.items()
+    }
+    batch = a_batch([12, 3, 9, 10], longest_prompt=9)
+    return {kind: engine.log_probs(batch).values for kind, engine in engines.items()}
+
+
+def test_every_family_scores_alike_when_it_is_spread(tmp_path: Path) -> None:
+    paths = {kind: write_model(tmp_path / kind, kind) for kind in CONFIGS}
+    whole = score_families(0, paths, MESHES["one rank"])
+    for rank in run_ranks(2, score_families, tmp_path / "ranks", paths, MESHES["cp 2"]):
+        for kind in CONFIGS:
+            np.testing.assert_allclose(rank[kind], whole[kind], atol=1e-6, err_msg=kind)

@@ -24,7 +24,6 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     training, rollout = spec.training, spec.rollout
     yield "training.engine", training.engine, training.engine == "FSDP", "Write FSDP."
     yield "training.parallelism.tensor", training.parallelism.tensor, training.parallelism.tensor == 1, "Write 1."
-    yield "training.parallelism.context", training.parallelism.context, training.parallelism.context == 1, "Write 1."
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."

@@ -152,17 +152,19 @@ class _Worker:
         )
 
     def _update(self, engine: EnginePlan) -> Update:
-        """What a model that is only asked takes: logits."""
+        """Of the tokens that this worker computes of a pack. What a model that is only asked takes: logits."""
         layout, spec = self.layout(engine), self.plan.spec
         longest = spec.data.max_prompt_tokens + spec.rollout.max_response_tokens
         all_tokens = ceil(spec.mini_batch_rows / engine.mesh.dp) * longest
-        tokens = min(max(spec.training.tokens_per_micro_batch, longest), all_tokens)
+        sharing = engine.mesh.cp
+        pack = min(max(spec.training.tokens_per_micro_batch * sharing, longest), all_tokens)
+        tokens = ceil(pack / sharing)
         predicted = 0 if self.plan.has_value_head(engine) else tokens
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
             return Update(0, 0, logits, logits)
         recompute = spec.training.activation_checkpointing
-        return update_of(layout, tokens, predicted, ceil(all_tokens / tokens), recompute=recompute)
+        return update_of(layout, tokens, predicted, ceil(all_tokens / pack), recompute=recompute)
 
 
 def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:

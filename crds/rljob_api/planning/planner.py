@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Literal
 
@@ -16,9 +17,10 @@ from rljob_api.pipeline.settled import settled
 from rljob_api.planning.memory import Limit, Shapes, limit_of, memory_of, memory_problems
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.planning.positions import position_problems
+from rljob_api.planning.spreading import spreading_problems
 from rljob_api.planning.weights import weight_transport
 from rljob_api.v1alpha1 import RLJob, WeightTransportChoice, WorkerGroupSpec
-from rljob_api.vocabulary.problem import InvalidJobError
+from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
 Profiles = Mapping[str, AcceleratorProfile]
 EngineKey = tuple[str, str, Literal["Train", "Rollout"]]  # model, group, kind
@@ -27,17 +29,27 @@ EngineKey = tuple[str, str, Literal["Train", "Rollout"]]  # model, group, kind
 def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Shapes = MappingProxyType({})) -> Plan:
     """The plan of a job.  shapes: of the models whose configs are at hand, by path; of others it states no memory.
 
-    Raises InvalidJobError with every problem of a job that cannot run, or else with what does not fit: responses into
-    a model's positions, groups into their memory.
+    Raises InvalidJobError with every problem of a job that cannot run, or else with what does not fit: heads onto the
+    workers that share them, responses into a model's positions, groups into their memory.
     """
     if problems := problems_of(job, profiles):
         raise InvalidJobError(problems)
     made = _Planner(job, profiles).build()
     limits = _limits(made, profiles)
     made = made.model_copy(update={"memory": memory_of(made, shapes, limits)})
-    if problems := [*position_problems(made, shapes), *memory_problems(made, limits)]:
+    if problems := [
+        *_spreading_problems(made, shapes),
+        *position_problems(made, shapes),
+        *memory_problems(made, limits),
+    ]:
         raise InvalidJobError(problems)
     return made
+
+
+def _spreading_problems(made: Plan, shapes: Shapes) -> Iterator[Problem]:
+    """Once for each model that is trained or scored."""
+    known = {each.path: each for each in made.engines if each.kind == "Train" and each.path in shapes}
+    return chain.from_iterable(spreading_problems(path, shapes[path], each.mesh) for path, each in known.items())
 
 
 def _limits(made: Plan, profiles: Profiles) -> dict[str, Limit]:

@@ -22,7 +22,8 @@ class TrainingParallelism(ApiModel):
     """Workers that share every layer. Default 1."""
 
     context: int = Field(default=1, ge=1)
-    """Workers that share every sequence. Default 1."""
+    """Workers that share every sequence: each computes a part of its tokens, and in attention a part of its heads. It
+    divides the model's attention heads, and divides its key heads or is a multiple of them. Default 1."""
 
 
 class TrainingSpec(ApiModel):
@@ -36,8 +37,9 @@ class TrainingSpec(ApiModel):
     groupSize. Unset: the whole batch."""
 
     tokens_per_micro_batch: int = Field(default=16384, ge=1)
-    """Most prompt and response tokens of one forward pass on one worker. A longer row goes alone. It
-    changes speed and memory, never results. Default 16384."""
+    """Most prompt and response tokens of one forward pass on one worker; workers that share sequences
+    (parallelism.context) have as many together. A longer row goes alone. It changes speed and memory, never
+    results. Default 16384."""
 
     learning_rate: float = Field(default=1.0e-6, gt=0)
     """Peak learning rate. Default 1.0e-6."""

@@ -20,7 +20,6 @@ import torch.distributed as dist
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.varlen_attention import AttentionLayout, Formula
-from rljob_worker.errors import InvalidJob
 
 
 @dataclass(frozen=True, slots=True)

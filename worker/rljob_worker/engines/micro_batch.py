@@ -50,7 +50,9 @@ class MicroBatch:
         whole = replace(
             rows,
             sequences=np.concatenate([rows.sequences, pads]),
-            sequence_lengths=np.concatenate([rows.sequence_lengths, [len(pads)]]) if len(pads) else rows.sequence_lengths,
+            sequence_lengths=np.concatenate([rows.sequence_lengths, [len(pads)]])
+            if len(pads)
+            else rows.sequence_lengths,
         )
         layout = SplitHeads(_layout(whole, num_tokens + split.num_pads, device), sharing)
         own = replace(
@@ -63,9 +65,7 @@ class MicroBatch:
         return replace(_on_device(own, device, layout), places=places)
 
     @staticmethod
-    def of(
-        batch: Batch, rows: Indices, device: torch.device, sharing: dist.ProcessGroup | None = None
-    ) -> MicroBatch:
+    def of(batch: Batch, rows: Indices, device: torch.device, sharing: dist.ProcessGroup | None = None) -> MicroBatch:
         """From some rows of a batch that has `prompt_ids` and `response_ids`."""
         packed = pack(batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows))
         return MicroBatch.build(packed, device, sharing)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from rljob_api.memory.model_shape import parse_shape
 from rljob_api.planning.plan import EnginePlan, Plan
+from rljob_api.planning.spreading import spreading_problems
+from rljob_worker.engines.mesh_ranks import Axis
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
@@ -76,7 +79,8 @@ def _fsdp(
     from rljob_worker.engines import models
     from rljob_worker.engines.fsdp import FSDPEngine
 
-    _refuse_unbuilt_parallelism(engine)
+    _refuse_unbuilt_parallelism(engine, "cp")
+    _require_shareable_heads(engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
     settings, is_critic = train_settings(plan, engine), plan.has_value_head(engine)
     if not (engine.trainable or is_critic) and (trained := trained_model(engine.path)) is not None:
@@ -148,13 +152,23 @@ def _endings(plan: Plan, engine: EnginePlan) -> tuple[tuple[int, ...], Vocabular
     return end_token_ids(engine.path, config), vocabulary
 
 
-def _refuse_unbuilt_parallelism(engine: EnginePlan) -> None:
-    mesh = engine.mesh
-    if mesh.ranks_per_copy > 1:
-        raise InvalidJob(
-            f"engine {engine.name}: {engine.library} is data-parallel only, but the plan has tensor {mesh.tp}, "
-            f"pipeline {mesh.pp}, context {mesh.cp}; set parallelism to 1"
-        )
+def _refuse_unbuilt_parallelism(engine: EnginePlan, *built: Axis) -> None:
+    """built: the axes, beside data parallelism, over which the library spreads a model."""
+    for axis, name in _SPREADING.items():
+        if axis not in built and (size := getattr(engine.mesh, axis)) > 1:
+            raise InvalidJob(
+                f"engine {engine.name}: {engine.library} does not spread a model over a {name} axis, and the plan has "
+                f"{name} {size}; set parallelism.{name} to 1"
+            )
+
+
+def _require_shareable_heads(engine: EnginePlan) -> None:
+    """Where the config was at hand, the planner has looked."""
+    from rljob_worker.engines.models import model_config
+
+    shape = parse_shape(model_config(engine.path).to_dict()) if engine.mesh.cp > 1 else None
+    for found in () if shape is None else spreading_problems(engine.path, shape, engine.mesh):
+        raise InvalidJob(str(found))
 
 
 TrainBuilder = Callable[[Plan, EnginePlan, "torch.device", "ProcessMesh | None", bool], TrainEngine]
@@ -163,6 +177,7 @@ RolloutBuilder = Callable[[Plan, EnginePlan, "torch.device", TrainEngine | None]
 TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}
 ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers, "VLLM": _vllm}
 
+_SPREADING: dict[Axis, str] = {"tp": "tensor", "pp": "pipeline", "cp": "context"}
 
 T = TypeVar("T")
 

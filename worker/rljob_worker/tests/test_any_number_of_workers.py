@@ -48,6 +48,8 @@ class Place:
     groups: list[dict[str, Any]]
     transport: str = "Auto"
     """Of weights."""
+    context: int = 1
+    """Workers that share the tokens of a row in training."""
 
     def run(self, tiny: Path, num_steps: int, **environment: str) -> Run:
         """From where the job stands until it has done so many steps."""
@@ -80,6 +82,7 @@ PLACES = {
     "four": (on_workers(4),),
     "disaggregated": (DISAGGREGATED,),
     "broadcast": (DISAGGREGATED, "Collective"),
+    "shared": (on_workers(4), "InProcess", 2),
 }
 
 
@@ -98,6 +101,7 @@ def job_on(tiny, place, num_steps):
     ]
     # 16 rows of about 30 tokens are two optimizer steps: two micro-batches each on one worker, one each on four
     training = {"learningRate": 1.0e-3, "precision": "Float64", "tokensPerMicroBatch": 128, "miniBatchRows": 8}
+    training["parallelism"] = {"context": place.context}
     return make_job(
         tiny,
         workerGroups=place.groups,
@@ -142,7 +146,7 @@ def samples(run):
     return {(one["step"], "validation" in one, one["row_id"]): (one["response"], one["reward"]) for one in said}
 
 
-@pytest.mark.parametrize("how", ["two", "four", "disaggregated", "broadcast"])
+@pytest.mark.parametrize("how", ["two", "four", "disaggregated", "broadcast", "shared"])
 def test_a_job_learns_the_same_as_on_one_worker(run_on, how):
     one, other = run_on("one"), run_on(how)
     assert [step["step"] for step in other.metrics] == [0, 1, 2]

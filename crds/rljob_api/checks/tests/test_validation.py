@@ -89,7 +89,6 @@ def test_nothing_is_wrong_with_the_full_example():
         ),
         ("training.engine=Megatron", "spec.training.engine", "not built yet"),
         ("training.parallelism.tensor=2", "spec.training.parallelism.tensor", "not built yet"),
-        ("training.parallelism.context=2", "spec.training.parallelism.context", "not built yet"),
         ("rollout.parallelism.tensor=2", "spec.rollout.parallelism.tensor", "not built yet"),
         ("rollout.maxStaleness=1", "spec.rollout.maxStaleness", "not built yet"),
         ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "mapping of fields"),

@@ -129,8 +129,20 @@ def test_what_a_library_does_not_do_is_refused(tmp_path: Path) -> None:
     engine = made.engine("train/actor")
     with pytest.raises(InvalidJob, match="Megatron is not built yet; use FSDP"):
         build_train_engine(made, engine.model_copy(update={"library": "Megatron"}), CPU)
-    with pytest.raises(InvalidJob, match="tensor 2"):
-        build_train_engine(made, engine.model_copy(update={"mesh": engine.mesh.model_copy(update={"tp": 2})}), CPU)
+    for build, name, axis, words in (
+        (build_train_engine, "train/actor", "tp", "FSDP does not spread a model over a tensor axis"),
+        (build_rollout_engine, "rollout/actor", "tp", "the plan has tensor 3; set parallelism.tensor to 1"),
+    ):
+        engine = made.engine(name)
+        with pytest.raises(InvalidJob, match=words):
+            build(made, engine.model_copy(update={"mesh": engine.mesh.model_copy(update={axis: 3})}), CPU)
+
+
+def test_heads_that_cannot_be_shared_are_refused_by_the_engine_too(tmp_path: Path) -> None:
+    made = planned(write_config(tmp_path))
+    engine = made.engine("train/actor")
+    with pytest.raises(InvalidJob, match=r"share the 4 attention heads and 2 key heads .* Write one of 1, 2, 4\."):
+        build_train_engine(made, engine.model_copy(update={"mesh": engine.mesh.model_copy(update={"cp": 3})}), CPU)
 
 
 def test_only_a_job_that_says_so_trains_random_weights(tmp_path: Path) -> None:

@@ -91,9 +91,7 @@ def one(model: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [name for name in MESHES if name != "one rank"])
-def test_a_spread_model_trains_like_a_whole_one(
-    tmp_path: Path, model: str, one: dict[str, Any], name: str
-) -> None:
+def test_a_spread_model_trains_like_a_whole_one(tmp_path: Path, model: str, one: dict[str, Any], name: str) -> None:
     mesh = MESHES[name]
     ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, EXACT)
     assert_trained_alike(ranks, mesh, one)
@@ -116,7 +114,9 @@ def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str,
         for kind in ("weights", "critic"):
             assert rank[kind].keys() == one[kind].keys()
             for name, tensor in one[kind].items():
-                torch.testing.assert_close(rank[kind][name], tensor, atol=1e-12, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+                torch.testing.assert_close(
+                    rank[kind][name], tensor, atol=1e-12, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
+                )
     for kind in ("log_probs", "values"):
         copies = [rank[kind] for index, rank in enumerate(ranks) if mesh.is_row_leader(index)]
         np.testing.assert_allclose(np.concatenate(copies), one[kind], atol=1e-6)

@@ -14,11 +14,11 @@ A kind of part has its registry beside its type, a part registers itself where i
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from rljob_worker.errors import InvalidJob
+from rljob_worker.users_function import load_function
 
 Part = TypeVar("Part", bound=Callable[..., Any])
 
@@ -60,22 +60,6 @@ def resolve(registry: Registry[Part], name: str) -> Part:
     """The part of a catalogue name, or `module:function` of the user's code. Raises InvalidJob."""
     if name in registry:
         return registry[name]
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
+    if ":" not in name:
         raise InvalidJob(f"{registry.kind} {name!r} is unknown; write module:function or one of {registry.names()}")
-    return _load(registry, module, function)
-
-
-def _load(registry: Registry[Part], module: str, function: str) -> Part:
-    where = f"{registry.kind} {module}:{function}"
-    try:
-        loaded = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module + ".").startswith(error.name + "."):
-            raise  # the module is there; something it imports is not
-        raise InvalidJob(f"{where}: there is no module {module!r}; put it into the image or into `code`") from error
-    part = getattr(loaded, function, None)
-    if not callable(part):
-        found = sorted(name for name, value in vars(loaded).items() if callable(value) and not name.startswith("_"))
-        raise InvalidJob(f"{where}: module {module} has no function {function!r}; it has {found}")
-    return part  # type: ignore[no-any-return]
+    return load_function(registry.kind, name)  # type: ignore[return-value]

@@ -22,11 +22,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from rljob_worker.errors import InvalidJob
 from rljob_worker.lifeline import die_with
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.framing import receive
 from rljob_worker.rewards.guardian import guard
-from rljob_worker.rewards.loading import Description, Refused, is_async, load
+from rljob_worker.rewards.loading import Description, is_async, load
 
 CONCURRENT_ROWS = 64
 """Rows of an async reward in flight per process."""
@@ -123,7 +124,7 @@ def serve(requests: int, results: Results) -> None:
         return
     try:
         server = Server(hello["rewards"], requests, results)
-    except Refused as error:
+    except InvalidJob as error:
         results.send({"refused": str(error)})
         return
     results.send({"ready": server.asynchronous})

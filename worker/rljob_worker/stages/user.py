@@ -6,19 +6,20 @@ def style(batch: Batch, context: StageContext) -> dict[str, Column | np.ndarray 
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.errors import BadData
 from rljob_worker.scalars import mean
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.users_code import why_hidden
+from rljob_worker.users_function import check_call, load_function
+
+ARGUMENTS = ("batch", "context")
+"""What a stage is called with besides its options."""
 
 
 class UserStage:
@@ -26,8 +27,8 @@ class UserStage:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._stage = stage
-        self._function = load_function(stage.run, f"stage {stage.name}")
-        check_signature(self._function, stage)
+        self._function = load_function(owner := f"stage {stage.name}", stage.run)
+        check_call(owner, stage.run, self._function, ARGUMENTS, stage.options)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
@@ -42,31 +43,6 @@ class UserStage:
             if not column.is_ragged and column.values.dtype.kind in "fiub" and column.values.ndim == 1
         }
         return StageResult(batch.select([]).with_columns(columns), metrics)
-
-
-def load_function(reference: str, owner: str) -> Callable[..., Any]:
-    """Import `module:function`; InvalidJob names what is missing."""
-    module_name, _, name = reference.partition(":")
-    if hidden := why_hidden(module_name):
-        raise InvalidJob(f"{owner}: {hidden}")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InvalidJob(
-            f"{owner}: cannot import {module_name!r} ({error}); put the file beside the job's YAML or into `code`"
-        ) from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise InvalidJob(f"{owner}: module {module_name!r} has no function {name!r}")
-    return function
-
-
-def check_signature(function: Callable[..., Any], stage: StagePlan) -> None:
-    """The function takes (batch, context) and the declared options; found out before the first step."""
-    try:
-        inspect.signature(function).bind(None, None, **stage.options)
-    except TypeError as error:
-        raise InvalidJob(f"stage {stage.name}: {stage.run} must accept (batch, context, **options): {error}") from error
 
 
 def checked_columns(stage: StagePlan, written: object, batch: Batch) -> dict[str, Column]:

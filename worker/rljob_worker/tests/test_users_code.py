@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rewards.loading import Refused, load
-from rljob_worker.stages.user import load_function
+from rljob_worker.rewards.loading import load
 from rljob_worker.users_code import add_to_path, code_folders, why_hidden
+from rljob_worker.users_function import load_function
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_our_rewards_are_ours_whatever_lies_beside_the_job(folder):
 def test_rewards_and_stages_of_such_a_name_are_refused(folder, monkeypatch):
     monkeypatch.setenv("RLJOB_CODE", str(folder))
     with pytest.raises(
-        Refused, match=r'reward "mine": json:score: .*json\.py is never found, because .json. is .*/json'
+        InvalidJob, match=r'reward "mine": json:score: .*json\.py is never found, because .json. is .*/json'
     ):
         load({"name": "mine", "run": "json:score", "column": None, "options": {}})
-    with pytest.raises(InvalidJob, match=r"stage mine: .*json\.py is never found"):
-        load_function("json:score", "stage mine")
+    with pytest.raises(InvalidJob, match=r"stage mine: json:score: .*json\.py is never found"):
+        load_function("stage mine", "json:score")

@@ -78,7 +78,7 @@ class RowGroupSource:
         return values
 
     def where(self, place: NDArray[np.int64]) -> str:
-        return f"row {place[2]} of row group {place[1]} of {self.files[place[0]].path}"
+        return f"row {place[2] + 1} of row group {place[1] + 1} of {self.files[place[0]].path}"
 
     def list_files(self) -> Listing:
         return rows_of(self.path, self.store.list_files())[1]
@@ -87,7 +87,7 @@ class RowGroupSource:
         """first: number of the first row in its file."""
 
         def where(i: int) -> str:
-            return f"row {first + i} of {file.path}"
+            return f"row {first + i + 1} of {file.path}"
 
         index, group, start = place
         places = np.array([(index, group, start + i) for i in range(len(table))], np.int64).reshape(-1, 3)

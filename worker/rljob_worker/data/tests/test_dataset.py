@@ -247,7 +247,7 @@ def test_a_text_is_wrapped_and_a_system_prompt_put_before(tmp_path, chat):
 def test_messages_without_a_template(tmp_path, plain):
     path = make_lines(tmp_path, [{"prompt": messages("a"), "answer": "1"}])
     message = refusal(tmp_path, plain, path, kind=InvalidJob)
-    assert f"row 0 of {path} holds chat messages, but the model at 'models/tiny' has no chat template" in message
+    assert f"row 1 of {path} holds chat messages, but the model at 'models/tiny' has no chat template" in message
     text = make_lines(tmp_path, numbered(1))
     assert "data.applyChatTemplate is set" in refusal(tmp_path, plain, text, kind=InvalidJob, apply_chat_template=True)
 
@@ -289,11 +289,11 @@ def test_an_argument_that_the_chat_template_never_reads_changes_nothing_and_is_r
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
-        (3, "row 1 of train.jsonl: the prompt is a int, not a text or a list of chat messages"),
-        (None, "row 1 of train.jsonl: the prompt is nothing"),
-        ([], "row 1 of train.jsonl: the prompt is an empty list"),
-        (" \n", "row 1 of train.jsonl: the prompt is empty"),
-        ([{"role": "user"}], "row 1 of train.jsonl: a chat message needs 'content' as text, and has nothing"),
+        (3, "row 2 of train.jsonl: the prompt is a int, not a text or a list of chat messages"),
+        (None, "row 2 of train.jsonl: the prompt is nothing"),
+        ([], "row 2 of train.jsonl: the prompt is an empty list"),
+        (" \n", "row 2 of train.jsonl: the prompt is empty"),
+        ([{"role": "user"}], "row 2 of train.jsonl: a chat message needs 'content' as text, and has nothing"),
         ([{"role": "user", "content": [{"type": "image"}]}], "needs 'content' as text, and has a list of dict"),
         ([{"role": "judge", "content": "a"}], "the model's chat template refuses the messages: unknown role judge"),
     ],
@@ -315,7 +315,7 @@ def test_columns_that_are_missing_empty_or_not_text(tmp_path, plain):
         {"prompt": "b", "answer": {"value": None, "unit": "m"}},
     ]
     path = make_lines(tmp_path, rows)
-    assert "row 1 of" in refusal(tmp_path, plain, path, columns=["answer.value"])
+    assert "row 2 of" in refusal(tmp_path, plain, path, columns=["answer.value"])
     dataset = open_data(tmp_path, plain, path, columns=["answer.unit", "answer"])
     assert dataset.fetch([0]).columns["answer.unit"].to_list() == ["m"]
     assert json.loads(dataset.fetch([0]).columns["answer"].row(0)) == {"value": 42, "unit": "m"}

@@ -9,6 +9,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.stages.user import UserStage
+from rljob_worker.users_function import load_function
 
 BATCH = Batch.build([0, 1], [0, 0], {"response_ids": Column.ragged([[1, 2], [3]])})
 
@@ -75,7 +76,7 @@ def test_an_exception_names_the_users_line(monkeypatch):
 
 
 def test_a_wrong_signature_is_found_before_the_first_step(monkeypatch):
-    with pytest.raises(InvalidJob, match="must accept"):
+    with pytest.raises(InvalidJob, match=r"cannot be called as \(batch, context\)"):
         stage(lambda batch: {}, monkeypatch=monkeypatch)
     with pytest.raises(InvalidJob, match="unexpected keyword argument 'scale'|got an unexpected"):
         stage(lambda batch, context: {}, monkeypatch=monkeypatch, scale=1)
@@ -83,6 +84,4 @@ def test_a_wrong_signature_is_found_before_the_first_step(monkeypatch):
 
 def test_a_module_that_is_not_there_names_the_fix(monkeypatch):
     with pytest.raises(InvalidJob, match="put the file beside the job's YAML"):
-        from rljob_worker.stages.user import load_function
-
-        load_function("no_such_module:run", "stage mine")
+        load_function("stage mine", "no_such_module:run")

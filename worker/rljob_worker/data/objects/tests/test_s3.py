@@ -344,7 +344,7 @@ def test_rows_that_are_no_rows(tmp_path, tokenizer, s3, monkeypatch):
         tmp_path, tokenizer, "s3://data/empty-prompt.jsonl"
     )
     s3.put("data/no-answer.parquet", parquet([*numbered(3), {"prompt": "a", "answer": None}], 2))
-    assert "row 3 of s3://data/no-answer.parquet: the column 'answer' has no value" in refusal(
+    assert "row 4 of s3://data/no-answer.parquet: the column 'answer' has no value" in refusal(
         tmp_path, tokenizer, "s3://data/no-answer.parquet"
     )
     s3.put("data/broken.parquet", b"PAR1 and then nothing")

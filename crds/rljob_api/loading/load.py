@@ -22,15 +22,23 @@ _USER_METADATA = ("name", "namespace", "labels", "annotations")
 
 def parse_job(text: str, overrides: Iterable[str] = (), profiles: Profiles = built_in_profiles.DEFAULT) -> RLJob:
     """The job of a YAML text, with `--set` overrides applied.  Raises InvalidJobError with every problem at once."""
-    document, overrides = read_document(text), tuple(overrides)
-    if document.value is None:
-        raise InvalidJobError(document.problems or [_EMPTY])
-    data, problems = apply_overrides(document.value, overrides)
-    job, found = _check(data, profiles)
-    problems = [*document.problems, *problems, *(_with_source(each, document, overrides) for each in found)]
+    job, problems = read_job(text, overrides, profiles)
     if problems or job is None:
         raise InvalidJobError(problems)
     return job
+
+
+def read_job(
+    text: str, overrides: Iterable[str] = (), profiles: Profiles = built_in_profiles.DEFAULT
+) -> tuple[RLJob | None, list[Problem]]:
+    """The job of a YAML text with every problem of it. With problems it is what was probably meant, which can still be
+    looked at; None where that cannot be guessed."""
+    document, overrides = read_document(text), tuple(overrides)
+    if document.value is None:
+        return None, [*document.problems] or [_EMPTY]
+    data, problems = apply_overrides(document.value, overrides)
+    job, found = _check(data, profiles)
+    return job, [*document.problems, *problems, *(with_source(each, document, overrides) for each in found)]
 
 
 def job_from_object(body: Mapping[str, Any], profiles: Profiles = built_in_profiles.DEFAULT) -> RLJob:
@@ -55,7 +63,8 @@ def _check(data: Any, profiles: Profiles) -> tuple[RLJob | None, list[Problem]]:
     return job, problems + [each for each in problems_of(job, profiles) if not each.path.startswith(paths or ("\n",))]
 
 
-def _with_source(problem: Problem, document: Document, overrides: Sequence[str]) -> Problem:
+def with_source(problem: Problem, document: Document, overrides: Sequence[str]) -> Problem:
+    """The problem with who wrote what it is about: the line of the document, or the override."""
     override = written_by(problem.path, overrides)
     return replace(problem, override=override, line=problem.line or document.line_of(problem.path))
 

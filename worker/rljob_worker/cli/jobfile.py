@@ -1,30 +1,93 @@
-"""Reading a job's file: text, checks, and the files it names."""
+"""Reading a job's file: text, checks, the files it names, and the rehearsal."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import requires
 from pathlib import Path
 
 from rljob_api.loading.document import read_document
-from rljob_api.loading.load import parse_job
-from rljob_api.loading.overrides import written_by
+from rljob_api.loading.load import read_job as parsed_job
+from rljob_api.loading.load import with_source
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.planner import plan as plan_of
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
+from rljob_worker.cli.extras import is_installed, missing_packages
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.job_paths import missing_paths
+from rljob_worker.local.environment import users_environment
+from rljob_worker.local.job_paths import missing_paths, with_absolute_paths
+from rljob_worker.local.model_shapes import shapes_of
+from rljob_worker.rehearsal.finding import Finding, Findings
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A file, and the job it is with its overrides."""
+
+    path: Path
+    text: str
+    overrides: tuple[str, ...]
+    job: RLJob
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with its fields; then the job is what was probably meant."""
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths begin and the user's modules are."""
+        return self.path.absolute().parent
+
+    def located(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Problems with who wrote what they are about."""
+        document = read_document(self.text)
+        return [with_source(each, document, self.overrides) for each in problems]
+
+
+def open_job(path: Path, overrides: Sequence[str]) -> JobFile:
+    """InvalidJobError where nobody can guess what job is meant, InvalidJob for a file that cannot be read."""
+    text = read_text(path)
+    job, problems = parsed_job(text, overrides)
+    if job is None:
+        raise InvalidJobError(problems)
+    return JobFile(path, text, tuple(overrides), job, tuple(problems))
 
 
 def read_job(path: Path, overrides: Sequence[str]) -> RLJob:
     """The checked job; InvalidJobError with every problem, files it names that are not there included."""
-    text = read_text(path)
-    job = parse_job(text, overrides)
-    missing = missing_files(job, path.absolute().parent)
-    if missing:
-        document = read_document(text)
-        raise InvalidJobError(
-            replace(each, line=document.line_of(each.path), override=written_by(each.path, overrides))
-            for each in missing
-        )
-    return job
+    file = open_job(path, overrides)
+    if problems := [*file.problems, *file.located(missing_files(file.job, file.folder))]:
+        raise InvalidJobError(problems)
+    return file.job
+
+
+def examine(file: JobFile, *, looks_at_data: bool = True) -> tuple[Plan | None, Findings]:
+    """The plan of the job with absolute paths, and everything that would end it; no plan where it cannot be planned."""
+    missing = missing_files(file.job, file.folder, with_data=looks_at_data)
+    plan, problems = (None, file.problems) if file.problems else _planned(file)
+    told = [Finding(each) for each in (*problems, *file.located(missing))]
+    rehearsal = _rehearsed(file, looks_at_data=looks_at_data)
+    paths = {each.problem.path for each in told}
+    found = [each for each in rehearsal.found if each.problem.path not in paths]
+    problems_found = file.located(each.problem for each in found)
+    told += [Finding(problem, each.code) for problem, each in zip(problems_found, found, strict=True)]
+    return plan, Findings(tuple(told), rehearsal.unseen)
+
+
+def _planned(file: JobFile) -> tuple[Plan | None, Sequence[Problem]]:
+    located = with_absolute_paths(file.job, file.folder)
+    try:
+        return plan_of(located, shapes=shapes_of(located, file.folder)), ()
+    except InvalidJobError as error:
+        return None, file.located(error.problems)
+
+
+def _rehearsed(file: JobFile, *, looks_at_data: bool) -> Findings:
+    if missing_packages(requires("rljob") or (), "worker", is_installed):
+        return Findings((), ("data, tokenizer and functions of your own: pip install 'rljob[worker]' for that",))
+    from rljob_worker.rehearsal.rehearse import rehearse  # a plain install lacks what it reads with
+
+    spec = file.job.spec
+    return rehearse(spec, file.folder, users_environment(os.environ, spec, file.folder), looks_at_data=looks_at_data)
 
 
 def read_text(path: Path) -> str:
@@ -41,7 +104,7 @@ def read_text(path: Path) -> str:
         raise InvalidJob(f"cannot read {path}: {error.strerror}") from None
 
 
-def missing_files(job: RLJob, folder: Path) -> list[Problem]:
+def missing_files(job: RLJob, folder: Path, *, with_data: bool = True) -> list[Problem]:
     """A problem for each local file or directory that the job names and that does not exist."""
     return [
         Problem(
@@ -51,4 +114,5 @@ def missing_files(job: RLJob, folder: Path) -> list[Problem]:
             fix=f"Put it at {path.beside(folder)}, or correct the path; relative paths begin at the YAML file.",
         )
         for path in missing_paths(job, folder)
+        if with_data or not path.is_data
     ]

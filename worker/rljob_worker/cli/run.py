@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -12,28 +13,24 @@ from rich.console import Console
 
 from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.planner import plan as plan_of
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.cli.extras import require_extra
-from rljob_worker.cli.jobfile import read_job
+from rljob_worker.cli.jobfile import JobFile, examine, open_job
 from rljob_worker.cli.live import LiveView
 from rljob_worker.cli.output import say
 from rljob_worker.cli.plain import PlainView
 from rljob_worker.cli.summary import summary
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.devices import check_devices
 from rljob_worker.local.environment import missing_variables, spills_here
 from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import Commands
-from rljob_worker.local.job_paths import with_absolute_paths
 from rljob_worker.local.lock import RunLock
-from rljob_worker.local.model_shapes import shapes_of
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.local.supervisor import Launch, Supervisor
-from rljob_worker.metrics.trackers import check_installed
+from rljob_worker.rehearsal.machine import machine_findings, this_machine
 
 
 def run_job(
@@ -41,14 +38,11 @@ def run_job(
 ) -> int:
     """Run the job to its end; returns the exit code of `rljob run`. `commands` None: the real processes."""
     require_extra("worker", "rljob run")
-    job = read_job(path, overrides)
-    folder = path.absolute().parent
-    located = with_absolute_paths(job, folder)
-    plan = plan_of(located, shapes=shapes_of(located, folder))
+    file = open_job(path, overrides)
+    job, folder = file.job, file.folder
     directory = RunDirectory(runs_dir / job.name)
-    check_installed(plan.spec.monitoring.trackers)
-    check_devices(plan, os.environ)
     _refuse_foreign(directory)
+    plan = _rehearsed(file, directory)
     _warn(plan)
     directory.prepare(spills_here(plan))
     with RunLock(directory.lock):
@@ -66,6 +60,17 @@ def run_job(
             say(f"rljob: {note.cause} (log: {note.log})", err=True)
     assert note.exit_code is not None
     return note.exit_code
+
+
+def _rehearsed(file: JobFile, directory: RunDirectory) -> Plan:
+    """The plan of a job that nothing is known to keep from running here. Raises Unfit with everything that is."""
+    plan, findings = examine(file)
+    if plan is not None:
+        machine = this_machine(os.environ, directory.path)
+        findings = replace(findings, found=(*findings.found, *machine_findings(plan, os.environ, machine)))
+    findings.raise_found()
+    assert plan is not None, "what keeps a job from being planned was found"
+    return plan
 
 
 def _refuse_foreign(directory: RunDirectory) -> None:

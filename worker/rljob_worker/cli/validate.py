@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from rljob_api.planning.planner import plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
-from rljob_worker.cli.jobfile import read_job
+from rljob_worker.cli.jobfile import examine, open_job
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.model_shapes import shapes_of
 
 
-def validate_jobs(paths: Sequence[Path], overrides: Sequence[str], as_json: bool = False) -> int:
+def validate_jobs(
+    paths: Sequence[Path], overrides: Sequence[str], as_json: bool = False, *, looks_at_data: bool = True
+) -> int:
     """0 if all are valid, else 64. as_json: every file with its problems on standard output, for programs."""
-    verdicts = [verdict_on(path, overrides) for path in paths]
+    verdicts = [verdict_on(path, overrides, looks_at_data=looks_at_data) for path in paths]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in verdicts], indent=1))
     else:
@@ -34,21 +34,25 @@ class Verdict:
     job: str | None
     """Its name, where it is valid."""
     problems: tuple[Problem, ...] = ()
+    unseen: tuple[str, ...] = ()
+    """What could not be looked at here."""
 
     def text(self) -> str:
-        return problem_list(self.file, self.problems) if self.problems else f"{self.file}: {self.job} is valid"
+        if self.problems:
+            return problem_list(self.file, self.problems)
+        return "\n".join([f"{self.file}: {self.job} is valid", *(f"  not looked at: {each}" for each in self.unseen)])
 
 
-def verdict_on(path: Path, overrides: Sequence[str]) -> Verdict:
-    """Everything that is wrong with a job and its plan, or with the file."""
+def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = True) -> Verdict:
+    """Everything that is wrong with a job, its plan and what it names, or with the file."""
     try:
-        job = read_job(path, overrides)
-        plan(job, shapes=shapes_of(job, path.absolute().parent))
+        file = open_job(path, overrides)
     except InvalidJobError as error:
         return Verdict(str(path), None, error.problems)
     except InvalidJob as error:
         return Verdict(str(path), None, (Problem("", "", str(error), "Name a readable YAML file."),))
-    return Verdict(str(path), job.name)
+    _, findings = examine(file, looks_at_data=looks_at_data)
+    return Verdict(str(path), None if findings.found else file.job.name, findings.problems, findings.unseen)
 
 
 def problem_list(path: Path | str, problems: Sequence[Problem]) -> str:
@@ -61,4 +65,5 @@ def _paragraph(problem: Problem) -> str:
     place = problem.path or "the file"
     source = f" ({problem.source})" if problem.source else ""
     found = f", found {problem.found}" if problem.found else ""
-    return f"\n  {place}{source}\n    {problem.message}{found}\n    {problem.fix}"
+    fix = f"\n    {problem.fix}" if problem.fix else ""
+    return f"\n  {place}{source}\n    {problem.message}{found}{fix}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.forkserver.environment import ROOT
@@ -93,7 +94,7 @@ def pod_environment(
     if context.plan.spec.data_buffer.tls:
         own[keys.ENV_TLS_DIR] = str(context.certificates / f"{group.name}-{host}")
     base = {**WORKER_DEFAULTS, **{name: value for name, value in base.items() if name not in keys.OWN_ENVIRONMENT}}
-    users = job_variables(context.plan)
+    users = job_variables(context.plan.spec)
     threads = thread_variables({**base, **users}, context.plan.num_workers, cores)
     return {**base, **threads, **device_variables(base, context.plan, group, host), **users, **own}
 
@@ -127,9 +128,14 @@ def device_variables(base: Mapping[str, str], plan: Plan, group: GroupPlan, host
     return {**profile.env, profile.visible_devices_env: ",".join(share_of(plan, group, host, profile, base))}
 
 
-def job_variables(plan: Plan) -> dict[str, str]:
+def users_environment(base: Mapping[str, str], spec: RLJobSpec, code_dir: Path) -> dict[str, str]:
+    """In which the user's modules are imported before there are pods."""
+    return {**WORKER_DEFAULTS, **base, **job_variables(spec), keys.ENV_CODE: str(code_dir)}
+
+
+def job_variables(spec: RLJobSpec) -> dict[str, str]:
     """`spec.env` on one machine: plain values. What a cluster takes from a Secret is inherited, if set."""
-    return {variable.name: variable.value for variable in plan.spec.env if variable.value is not None}
+    return {variable.name: variable.value for variable in spec.env if variable.value is not None}
 
 
 def missing_variables(base: Mapping[str, str], plan: Plan) -> list[str]:

@@ -170,8 +170,9 @@ def test_without_the_accelerators_that_it_wants_a_job_is_refused_before_anything
     refused = run_job(make_job(tiny, workerGroups=groups), tmp_path, CUDA_VISIBLE_DEVICES="")
     assert refused.code == 64, refused.output
     assert refused.output == (
-        "rljob: no CUDA device for a pod of worker group train, which wants 2 (profile nvidia); "
-        "use profile cpu, or run where there are enough\n"
+        "rljob: the job has 1 problem:\n"
+        "  spec.workerGroups: no CUDA device for a pod of worker group train, which wants 2 (profile nvidia). "
+        "Use profile cpu, or run where there are enough.\n"
     )
     assert not refused.directory.exists()
 
@@ -193,7 +194,7 @@ def test_data_and_models_that_do_not_fit_end_a_run_with_the_place_and_the_fix(ti
     job = troubled_job(tiny)
     missing_column = run_job(job, tmp_path / "data", "--set", "data.promptColumn=qestion")
     assert missing_column.code == 65, missing_column.output + missing_column.logs
-    assert "has no column 'qestion'; did you mean 'question'?" in missing_column.output
+    assert "has no column 'qestion'. Did you mean 'question'?" in missing_column.output
     unknown_model = run_job(job, tmp_path / "model", "--set", "models.0.path=qwen/typo", HF_HUB_OFFLINE="1")
     assert unknown_model.code == 64, unknown_model.output + unknown_model.logs
     assert "'qwen/typo' is no directory beside the job's YAML" in unknown_model.output

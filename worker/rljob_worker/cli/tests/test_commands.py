@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from rljob_worker.cli.status import shortened
 from rljob_worker.cli.tests import run_fake_pods
+from rljob_worker.rehearsal.tests import good_job
 from rljob_worker.tests.documents import job_document
 from rljob_worker.tests.waiting import PATIENCE_SECONDS, pid_in
 
@@ -22,6 +25,10 @@ def rljob(*arguments, cwd):
 
 
 def write_job(folder, file="job.yaml", **options):
+    """The job, and what it names beside it."""
+    (folder / "some" / "data").mkdir(parents=True, exist_ok=True)
+    (folder / "some" / "data" / "train.jsonl").write_text('{"prompt": "a"}\n' * 4)
+    (folder / "rewards.py").write_text("def correct(row):\n    return 1.0\n")
     (folder / file).write_text(yaml.safe_dump(job_document(**options)))
 
 
@@ -72,8 +79,9 @@ def test_a_new_job_is_valid_but_for_its_data(tmp_path):
     assert done.returncode == 64
     assert "spec.data.train[0].path (line " in done.stderr and f"Put it at {tmp_path}/data/train.parquet" in done.stderr
     (tmp_path / "data").mkdir()
+    rows = pa.table({"prompt": ["What is 6 * 7?"] * 16, "answer": ["42"] * 16})
     for name in ("train", "validation"):
-        (tmp_path / "data" / f"{name}.parquet").touch()
+        pq.write_table(rows, tmp_path / "data" / f"{name}.parquet")
     assert rljob("validate", "mine.yaml", cwd=tmp_path).returncode == 0
     again = rljob("new", "mine", cwd=tmp_path)
     assert again.returncode == 64 and again.stderr.startswith("rljob: mine.yaml exists already")
@@ -86,7 +94,8 @@ def test_every_mistake_of_every_file_is_listed_at_once(tmp_path):
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(document))
     done = rljob("validate", "good.yaml", "bad.yaml", "missing.yaml", cwd=tmp_path)
     assert done.returncode == 64
-    assert done.stdout == "good.yaml: tiny is valid\n"
+    unseen = "the tokenizer of some/model, which is on the Hub"
+    assert done.stdout == f"good.yaml: tiny is valid\n  not looked at: {unseen}\n"
     assert "bad.yaml has 2 problems:" in done.stderr
     assert "spec.seed (line " in done.stderr and "spec.algorithm.groupsize (line " in done.stderr
     assert "groupSize" in done.stderr
@@ -99,7 +108,8 @@ def test_programs_read_what_is_wrong_as_json(tmp_path):
     done = rljob("validate", "good.yaml", "bad.yaml", "--json", cwd=tmp_path)
     assert done.returncode == 64
     good, bad = json.loads(done.stdout)
-    assert good == {"file": "good.yaml", "job": "tiny", "problems": []}
+    unseen = ["the tokenizer of some/model, which is on the Hub"]
+    assert good == {"file": "good.yaml", "job": "tiny", "problems": [], "unseen": unseen}
     (problem,) = bad["problems"]
     assert (bad["job"], problem["path"], problem["found"]) == (None, "spec.seed", '"seven"') and problem["line"]
 
@@ -303,16 +313,14 @@ def test_a_directory_that_is_no_run_is_left_alone(tmp_path):
 
 def test_workers_get_absolute_paths_and_the_folder_of_the_yaml(tmp_path):
     folder = tmp_path / "project"
-    (folder / "model").mkdir(parents=True)
-    write_job(
-        folder, models=[{"name": "actor", "path": "model"}], data={"train": [{"path": "hub/data"}], "batchSize": 4}
-    )
+    good_job.write(folder)
+    write_job(folder, models=[{"name": "actor", "path": "model"}])
     done = run_fake(folder, {"*": [["say_environment", "RLJOB_CODE"]]}, "--runs-dir", str(tmp_path / "elsewhere"))
     assert done.returncode == 0, done.stderr
     run = tmp_path / "elsewhere" / "tiny"
     spec = json.loads((run / "plan.json").read_text())["spec"]
     assert spec["models"][0]["path"] == str(folder / "model")
-    assert spec["data"]["train"][0]["path"] == "hub/data"
+    assert spec["data"]["train"][0]["path"] == str(folder / "some/data")
     log = (run / "logs" / "attempt-1" / "worker-train-0-0.log").read_text()
     assert log.startswith(f"RLJOB_CODE={folder}")
     # as written: a moved folder can go on

@@ -1,0 +1,53 @@
+"""What a rehearsal finds, and the error that carries all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.problem import InvalidJobError, Problem
+from rljob_worker.errors import RLJobError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that would end the job."""
+
+    problem: Problem
+    code: ExitCode = ExitCode.INVALID_JOB
+    """What the job would end with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All of a rehearsal."""
+
+    found: tuple[Finding, ...] = ()
+    unseen: tuple[str, ...] = ()
+    """What could not be looked at here: a sentence each."""
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(each.problem for each in self.found)
+
+    def raise_found(self) -> None:
+        """Raises Unfit when anything was found."""
+        if self.found:
+            raise Unfit(self.found)
+
+
+class Unfit(InvalidJobError):
+    """The job cannot run: 64, or 65 where data and files of models alone are to blame."""
+
+    def __init__(self, found: Iterable[Finding]) -> None:
+        found = tuple(found)
+        super().__init__(each.problem for each in found)
+        codes = {each.code for each in found}
+        self.exit_code = codes.pop() if len(codes) == 1 else ExitCode.INVALID_JOB
+
+
+def finding_of(path: str, error: RLJobError) -> Finding:
+    """An error of ours as a finding; what follows its first semicolon is the fix."""
+    message, _, fix = str(error).partition("; ")
+    return Finding(Problem(path, "", message, f"{fix[:1].upper()}{fix[1:]}." if fix else ""), error.exit_code)

@@ -1,0 +1,124 @@
+"""The first rows of a data set on disk, read without the library that a run reads them with, which takes seconds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rljob_worker.data.files import DataFiles, data_files, no_rows
+from rljob_worker.data.source import no_column, record_of, top_of, value_of
+from rljob_worker.errors import BadData
+
+LOOK_ROWS = 512
+"""Rows that are looked at: enough to find what is wrong with every row, little enough to tokenize at once."""
+
+_WHOLE_JSON_BYTES = 64 << 20
+"""A file of one JSON list is read whole up to here."""
+
+_Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """What is known of a data set after a glance."""
+
+    path: str
+    values: Mapping[str, Sequence[Any]]
+    """By column, of the first rows."""
+    num_rows: int
+    """Rows of the whole data set, or as many as were asked for where there are more."""
+
+    @property
+    def num_seen(self) -> int:
+        return len(next(iter(self.values.values())))
+
+    @property
+    def is_all(self) -> bool:
+        return self.num_seen == self.num_rows
+
+
+def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
+    """The first rows of the columns; rows are counted up to `count`. Raises BadData as opening the data set would."""
+    files = data_files(path)
+    try:
+        num_rows, there, records = _READERS[files.kind](files, columns, max(count, LOOK_ROWS + 1))
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        if isinstance(error, BadData):
+            raise
+        raise BadData(f"{path} cannot be read: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
+    if not records:
+        raise BadData(no_rows(path))
+    for name in columns:
+        if top_of(name, there) not in there:
+            raise BadData(no_column(path, name, there))
+    return FirstRows(path, {name: [value_of(each, name) for each in records] for name in columns}, num_rows)
+
+
+def _parquet(data: DataFiles, columns: Sequence[str], _count: int) -> tuple[int, list[str], list[_Record]]:
+    """Rows in all, names of columns, the first rows."""
+    opened = [pq.ParquetFile(file) for file in data.files]
+    there = opened[0].schema_arrow.names
+    tops = sorted({top for name in columns if (top := top_of(name, there)) in there})
+    records = (row for file in opened for row in _rows(file.iter_batches(LOOK_ROWS, columns=tops)))
+    return sum(file.metadata.num_rows for file in opened), there, list(islice(records, LOOK_ROWS))
+
+
+def _saved(data: DataFiles, _columns: Sequence[str], count: int) -> tuple[int, list[str], list[_Record]]:
+    there: list[str] = []
+    records: list[_Record] = []
+    num_rows = 0
+    for file in data.files:
+        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as stream:
+            there = there or stream.schema.names
+            for batch in stream:
+                records += islice(_rows([batch]), LOOK_ROWS - len(records))
+                num_rows += batch.num_rows
+                if num_rows >= count:
+                    return num_rows, there, records
+    return num_rows, there, records
+
+
+def _json(data: DataFiles, _columns: Sequence[str], count: int) -> tuple[int, list[str], list[_Record]]:
+    records: list[_Record] = []
+    num_rows = 0
+    for number, line, file in islice(_json_lines(data.files), count):
+        if len(records) < LOOK_ROWS:
+            records.append(record_of(line, f"line {number} of {file}"))
+        num_rows += 1
+    there = list(dict.fromkeys(name for record in records for name in record))
+    return num_rows, there, records
+
+
+_READERS = {"parquet": _parquet, "json": _json, "saved": _saved}
+
+
+def _rows(batches: Any) -> Iterator[_Record]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _json_lines(files: Sequence[Path]) -> Iterator[tuple[int, bytes, Path]]:
+    """Line numbers, lines that are not blank, and their file; the items of a list as if each were a line."""
+    for file in files:
+        with _opened(file) as lines:
+            if lines.read(1) == b"[" and file.stat().st_size <= _WHOLE_JSON_BYTES:
+                lines.seek(0)
+                for number, item in enumerate(json.load(lines), start=1):
+                    yield number, json.dumps(item).encode(), file
+                continue
+            lines.seek(0)
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield number, line, file
+
+
+def _opened(file: Path) -> IO[bytes]:
+    return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]

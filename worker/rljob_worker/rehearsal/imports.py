@@ -1,0 +1,114 @@
+"""The user's functions, imported in a process of their own while other things are looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from rljob_api.vocabulary.problem import Problem
+from rljob_worker.launcher.verdict import exit_code
+from rljob_worker.lifeline import dying_with_me
+from rljob_worker.rehearsal.finding import Finding
+from rljob_worker.rehearsal.references import Reference
+
+IMPORT_SECONDS = 120.0
+"""How long one process may import; the first import of a large library from network storage is slow."""
+
+
+class Imports:
+    """Begun by the constructor; `findings` waits."""
+
+    def __init__(
+        self, references: Sequence[Reference], environment: Mapping[str, str], limit_seconds: float = IMPORT_SECONDS
+    ) -> None:
+        self._environment, self._limit_seconds = environment, limit_seconds
+        self._waiting = list(references)
+        self._process = self._start() if references else None
+
+    def findings(self) -> list[Finding]:
+        """One for each function that cannot be called. What ends or outlasts the process is named, and the functions
+        after it get another process."""
+        found = []
+        while self._process is not None:
+            answers, ending = self._answers(self._process)
+            for reference, why in zip(self._waiting, answers, strict=False):
+                if why is not None:
+                    found.append(_finding(reference, why))
+            self._waiting = self._waiting[len(answers) :]
+            if self._waiting:
+                blamed = self._waiting.pop(0)
+                found.append(_finding(blamed, f"{blamed.owner}: {blamed.run} cannot be imported: {ending}"))
+            self._process = self._start() if self._waiting else None
+        return found
+
+    def close(self) -> None:
+        """End what still imports, with everything it started."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+            self._process = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "rljob_worker.rehearsal.importing"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(self._environment),
+            start_new_session=True,
+            preexec_fn=dying_with_me(signal.SIGKILL),
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(self._waiting).encode())
+            process.stdin.close()
+        return process
+
+    def _answers(self, process: subprocess.Popen[bytes]) -> tuple[list[str | None], str]:
+        """What was said of the first of those that wait, and how the process ended."""
+        lines = list(_lines(process, time.monotonic() + self._limit_seconds))
+        is_late = process.poll() is None and len(lines) < len(self._waiting)
+        self._end(process)
+        ending = f"it took longer than {self._limit_seconds:g} s" if is_late else _ending(process.returncode)
+        return [json.loads(line) for line in lines], ending
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[bytes]:
+    """Whole lines of its output until it ends or the deadline has passed."""
+    assert process.stdout is not None
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            if not data:
+                process.wait()
+                return
+            *lines, rest = (rest + data).split(b"\n")
+            yield from lines
+
+
+def _ending(returncode: int) -> str:
+    code = exit_code(returncode)
+    how = f"signal {signal.Signals(code - 128).name}" if code > 128 else f"exit code {code}"
+    return f"the import ended its process ({how})"
+
+
+def _finding(reference: Reference, why: str) -> Finding:
+    message, _, fix = why.partition("; ")
+    fix = f"{fix[:1].upper()}{fix[1:]}." if fix else "Correct it, or the path in the job."
+    return Finding(Problem(reference.path, reference.run, message, fix))

@@ -1,0 +1,110 @@
+"""What this machine has for a plan: accelerators, memory, room for rows and for a checkpoint. Ports are the system's to
+choose, and so never taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.problem import Problem
+from rljob_api.vocabulary.quantity import format_bytes, parse_quantity
+from rljob_worker.errors import InvalidJob
+from rljob_worker.local.devices import check_devices
+from rljob_worker.metrics.trackers import check_installed
+from rljob_worker.rehearsal.finding import Finding, finding_of
+
+SHARED_MEMORY = "/dev/shm"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Bytes; None where they are not known."""
+
+    memory: int | None
+    """That processes could have, if nothing else ran."""
+    shared: int | None
+    """Free where data buffers lie."""
+    disk: int | None
+    """Free where the run writes."""
+
+
+def this_machine(environment: Mapping[str, str], run_dir: Path) -> Machine:
+    """As it is now. run_dir: need not be there yet."""
+    arena = environment.get(keys.ENV_ARENA_DIR, SHARED_MEMORY)
+    return Machine(_memory_bytes(), _free_bytes(Path(arena)), _free_bytes(run_dir))
+
+
+def machine_findings(plan: Plan, environment: Mapping[str, str], machine: Machine) -> list[Finding]:
+    """What keeps all pods of the plan from running on one machine."""
+    found = []
+    for path, check in (
+        ("spec.workerGroups", lambda: check_devices(plan, environment)),
+        ("spec.monitoring.trackers", lambda: check_installed(plan.spec.monitoring.trackers)),
+    ):
+        try:
+            check()
+        except InvalidJob as error:
+            found.append(finding_of(path, error))
+    return [*found, *shortages(plan, machine)]
+
+
+def shortages(plan: Plan, machine: Machine) -> Iterator[Finding]:
+    """Pure: too little memory, shared memory or disk."""
+    hosts = sum(group.replicas for group in plan.groups)
+    buffers = hosts * parse_quantity(plan.spec.data_buffer.memory)
+    if machine.shared is not None and buffers > machine.shared:
+        message = f"{_hosts(hosts)} takes {format_bytes(buffers)} of shared memory, of which "
+        message += f"{format_bytes(machine.shared)} are free here"
+        fix = "Lower it, end what holds shared memory, or make it larger: mount -o remount,size=... /dev/shm."
+        yield Finding(Problem("spec.dataBuffer.memory", plan.spec.data_buffer.memory, message, fix))
+    workers = _peak_bytes_on_cpus(plan)
+    if machine.memory is not None and workers > machine.memory:
+        message = f"workers on CPUs take {format_bytes(workers)} together, and this machine has "
+        message += format_bytes(machine.memory)
+        fix = "`rljob plan` says what takes it: lower training.tokensPerMicroBatch or the number of workers, or take a "
+        fix += "smaller model."
+        yield Finding(Problem("spec.workerGroups", "", message, fix))
+    checkpoint = _checkpoint_bytes(plan)
+    if machine.disk is not None and checkpoint > machine.disk:
+        message = f"a checkpoint takes {format_bytes(checkpoint)}, and {format_bytes(machine.disk)} are free here"
+        fix = "Free the disk, or choose another --runs-dir."
+        yield Finding(Problem("spec.checkpoint", "", message, fix), ExitCode.STORAGE)
+
+
+def _hosts(count: int) -> str:
+    return "a host" if count == 1 else f"each of {count} hosts takes as much, which"
+
+
+def _peak_bytes_on_cpus(plan: Plan) -> int:
+    """Of all workers that share this machine's memory; 0 where the plan does not know."""
+    of_group = {each.group: max((phase.peak for phase in each.phases), default=0) for each in plan.memory}
+    return sum(of_group.get(group.name, 0) * group.num_workers for group in plan.groups if group.device == "cpu")
+
+
+def _checkpoint_bytes(plan: Plan) -> int:
+    """Weights and optimizer of all workers, of which one checkpoint is made."""
+    held = {
+        each.group: max((phase.optimizer for phase in each.phases), default=0) for each in plan.memory if each.phases
+    }
+    return sum(held.get(group.name, 0) * group.num_workers for group in plan.groups)
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _free_bytes(place: Path) -> int | None:
+    """Of the file system that a place is on, or will be."""
+    there = next((each for each in (place, *place.absolute().parents) if each.exists()), None)
+    if there is None:
+        return None
+    found = os.statvfs(there)
+    return found.f_bavail * found.f_frsize

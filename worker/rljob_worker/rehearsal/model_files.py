@@ -1,0 +1,48 @@
+"""The files of a model that is a directory here: are those there that a run reads?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.problem import Problem
+from rljob_worker.errors import InvalidJob
+from rljob_worker.rehearsal.finding import Finding, finding_of
+from rljob_worker.rehearsal.tokenizer import json_object
+
+INDEX = "model.safetensors.index.json"
+_RUNS = ("run.json", "manifest.json")
+"""A directory with one of these is a run's, or a checkpoint's, whose model another room looks for."""
+
+
+def model_findings(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
+    """Of every model that is a directory."""
+    for i, model in enumerate(spec.models):
+        place, path = folder / Path(model.path).expanduser(), f"spec.models[{i}].path"
+        if place.is_dir() and not any((place / name).exists() for name in _RUNS):
+            try:
+                yield from _of_directory(place, path, model.path, reads_weights=model.initialise == "Weights")
+            except InvalidJob as error:
+                yield finding_of(path, error)
+
+
+def _of_directory(place: Path, path: str, found: str, *, reads_weights: bool) -> Iterator[Finding]:
+    if not (place / "config.json").is_file():
+        there = ", ".join(sorted(each.name for each in place.iterdir())[:20]) or "nothing"
+        message = f"no model is there: {place} has no config.json, and holds {there}"
+        yield Finding(Problem(path, found, message, "Name the directory of a Hugging Face model."))
+        return
+    if not json_object(place / "config.json").get("model_type"):
+        yield Finding(Problem(path, found, f"{place}/config.json names no model_type", "Fetch the model again."))
+    if not reads_weights:
+        return
+    parts = set(json_object(place / INDEX).get("weight_map", {}).values())
+    if not parts and not any(place.glob("*.safetensors")):
+        message = f"{place} has no weights as safetensors files"
+        fix = "Save the model with safetensors, or write initialise: Random to draw its weights."
+        yield Finding(Problem(path, found, message, fix))
+    if missing := sorted(part for part in parts if not (place / part).is_file()):
+        message = f"{INDEX} lists {len(parts)} files, and {', '.join(missing[:5])} of them cannot be found"
+        yield Finding(Problem(path, found, message, "Fetch the model again."), ExitCode.BAD_DATA)

@@ -1,0 +1,133 @@
+"""Do the first rows of the data make prompts, and enough of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rljob_api.catalogue.columns import data_columns
+from rljob_api.v1alpha1 import DatasetSpec, RLJobSpec
+from rljob_api.vocabulary.data_url import scheme_of
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.keys import ACTOR
+from rljob_api.vocabulary.problem import Problem
+from rljob_worker.data.prompts import PromptEncoder
+from rljob_worker.data.survey import text_of
+from rljob_worker.errors import RLJobError
+from rljob_worker.local.job_paths import JobPath
+from rljob_worker.rehearsal.finding import Finding, finding_of
+from rljob_worker.rehearsal.first_rows import LOOK_ROWS, FirstRows, first_rows
+from rljob_worker.rehearsal.tokenizer import light_tokenizer
+
+
+@dataclass
+class Glance:
+    """What was found of the data, in the making."""
+
+    found: list[Finding] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+
+
+def glance_at_data(spec: RLJobSpec, folder: Path) -> Glance:
+    """The first rows of every data set, as prompts where the tokenizer is here."""
+    glance = Glance()
+    encoder = _encoder(spec, folder, glance)
+    data = spec.data
+    for kind, sources in (("train", data.train), ("validation", data.validation)):
+        seen = [
+            rows
+            for i, source in enumerate(sources)
+            if (rows := _rows(spec, folder, source, f"spec.data.{kind}[{i}].path", encoder, glance)) is not None
+        ]
+        if len(seen) == len(sources) > 0:
+            glance.found += _too_few(spec, kind, seen)
+    return glance
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Of one data set: how many rows stay, as far as is known."""
+
+    num_rows: int
+    is_exact: bool
+    longest: int
+    """Tokens of the longest prompt that was seen; 0 without a tokenizer."""
+    num_kept: int
+
+
+def _encoder(spec: RLJobSpec, folder: Path, glance: Glance) -> PromptEncoder | None:
+    model = spec.source_of(ACTOR)
+    at = next((i for i, each in enumerate(spec.models) if each.name == model.name), 0)
+    place = folder / Path(model.path).expanduser()
+    if not place.is_dir():
+        glance.unseen.append(f"the tokenizer of {model.path}, which is on the Hub")
+        return None
+    if not (place / "config.json").is_file():
+        return None  # no model at all, which is found elsewhere
+    try:
+        tokenizer = light_tokenizer(str(place))
+        if tokenizer is None:
+            glance.unseen.append(f"the tokenizer of {model.path}, which has no tokenizer.json")
+            return None
+        return PromptEncoder(
+            tokenizer,
+            apply_chat_template=spec.data.apply_chat_template,
+            system_prompt=spec.data.system_prompt,
+            template_arguments=model.chat_template,
+        )
+    except RLJobError as error:
+        glance.found.append(finding_of(f"spec.models[{at}].path", error))
+        return None
+
+
+def _rows(
+    spec: RLJobSpec, folder: Path, source: DatasetSpec, path: str, encoder: PromptEncoder | None, glance: Glance
+) -> Kept | None:
+    if scheme_of(source.path) is not None:
+        glance.unseen.append(f"{source.path}, which is in a store")
+        return None
+    here = JobPath(path, source.path, is_data=True)
+    place = str(here.beside(folder)) if here.exists(folder) else source.path
+    columns = [spec.data.prompt_column, *data_columns(spec)]
+    try:
+        rows = first_rows(place, list(dict.fromkeys(columns)), spec.data.batch_size)
+        lengths = _lengths(rows, columns, encoder)
+    except RLJobError as error:
+        glance.found.append(finding_of(path, error))
+        return None
+    kept = sum(length <= spec.data.max_prompt_tokens for length in lengths)
+    return Kept(rows.num_rows, rows.is_all, max(lengths, default=0), kept)
+
+
+def _lengths(rows: FirstRows, columns: Sequence[str], encoder: PromptEncoder | None) -> list[int]:
+    """Tokens of the first prompts, 0 without a tokenizer. Raises for what a run would refuse of these rows."""
+
+    def where(i: int) -> str:
+        return f"row {i + 1} of {rows.path}"
+
+    for name in columns[1:]:
+        for i, value in enumerate(rows.values[name]):
+            text_of(value, name, where(i))
+    prompts = rows.values[columns[0]]
+    if encoder is None:
+        return [0] * len(prompts)
+    ids, _ = encoder.encode(prompts, where)
+    return [len(tokens) for tokens in ids]
+
+
+def _too_few(spec: RLJobSpec, kind: str, seen: Sequence[Kept]) -> Iterator[Finding]:
+    """Too few rows, counting those that are left out where all of them were seen."""
+    data = spec.data
+    longest = max(each.longest for each in seen)
+    is_exact = all(each.is_exact for each in seen)
+    num_rows = sum(each.num_kept if is_exact else each.num_rows for each in seen)
+    if not any(each.num_kept for each in seen):
+        which = "every prompt" if is_exact else f"every one of the first {LOOK_ROWS} prompts"
+        message = f"{which} of data.{kind} is longer than this; the longest has {longest} tokens"
+        fix = f"Write {longest} or more, or shorten the prompts."
+        problem = Problem("spec.data.maxPromptTokens", str(data.max_prompt_tokens), message, fix)
+        yield Finding(problem, ExitCode.BAD_DATA)
+    elif kind == "train" and num_rows < data.batch_size:
+        message = f"a batch has more prompts than data.train, which has {num_rows}"
+        yield Finding(Problem("spec.data.batchSize", str(data.batch_size), message, f"Write {num_rows} or less."))

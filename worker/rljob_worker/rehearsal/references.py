@@ -1,0 +1,68 @@
+"""The functions that a job names as `module:function`, and what they will be called with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rljob_api.catalogue.stages import USER_STAGE
+from rljob_api.v1alpha1 import RLJobSpec
+
+STAGE_ARGUMENTS = ("batch", "context")
+REWARD_ARGUMENTS = ("row",)
+
+NEEDS_COLUMN = ("exact_match", "final_number", "math_answer")
+"""Shipped rewards that compare with a column of the data."""
+
+
+class Reference(NamedTuple):
+    """One function; a value of JSON, for it goes to a process of its own."""
+
+    path: str
+    """Where the job names it."""
+    owner: str
+    """What a message calls it."""
+    run: str
+    arguments: tuple[str, ...]
+    options: dict[str, Any]
+
+
+def references_of(spec: RLJobSpec) -> list[Reference]:
+    """In the order of the job."""
+    return [*_rewards(spec), *_parts(spec), *_stages(spec)]
+
+
+def without_column(spec: RLJobSpec) -> list[str]:
+    """Paths of shipped rewards that compare with a column, and have none."""
+    ours = {f"rljob_worker.rewards:{name}" for name in NEEDS_COLUMN}
+    return [
+        f"spec.rewards[{i}].column"
+        for i, reward in enumerate(spec.rewards)
+        if reward.run in ours and reward.column is None
+    ]
+
+
+def _rewards(spec: RLJobSpec) -> Iterator[Reference]:
+    for i, reward in enumerate(spec.rewards):
+        owner = f'reward "{reward.name}"'
+        yield Reference(f"spec.rewards[{i}]", owner, reward.run, REWARD_ARGUMENTS, dict(reward.options))
+
+
+def _parts(spec: RLJobSpec) -> Iterator[Reference]:
+    """Of the algorithm. Their options are a field of their own, which no signature tells."""
+    algorithm = spec.algorithm
+    for path, owner, run, arguments in (
+        ("advantage.estimator", "estimator", algorithm.advantage.estimator, ("samples", "options", "reduce")),
+        ("loss.name", "policy loss", algorithm.loss.name, ("tokens", "options")),
+        ("loss.aggregation", "aggregation", algorithm.loss.aggregation, ("max_response_tokens",)),
+        ("kl.estimator", "KL estimator", algorithm.kl.estimator, ("log_probs", "ref_log_probs", "old_log_probs")),
+    ):
+        if USER_STAGE.match(run):
+            yield Reference(f"spec.algorithm.{path}", owner, run, arguments, {})
+
+
+def _stages(spec: RLJobSpec) -> Iterator[Reference]:
+    for i, stage in enumerate(spec.dag.stages if spec.dag is not None else ()):
+        if USER_STAGE.match(stage.run):
+            owner = f"stage {stage.name}"
+            yield Reference(f"spec.dag.stages[{i}]", owner, stage.run, STAGE_ARGUMENTS, dict(stage.options))

@@ -1,0 +1,259 @@
+"""Jobs that cannot run, each with one mistake: none is accepted, none ends in a traceback, each names what to do."""
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rljob_worker.cli.validate import verdict_on
+from rljob_worker.rehearsal.tests.good_job import CONFIG, TEMPLATE, lines, rows, write
+
+TRAIN, MODEL = "data/train.jsonl", "model/"
+REWARD = "rewards.0."
+
+
+def parquet(table):
+    sink = io.BytesIO()
+    pq.write_table(pa.table(table), sink)
+    return sink.getvalue()
+
+
+def config(**changes):
+    return json.dumps({"chat_template": TEMPLATE} | changes)
+
+
+def module(text):
+    return {"mine.py": text}
+
+
+def stage(**fields):
+    own = {"name": "own", "run": "mine:stage", "after": ["rollout"], "reads": ["response_ids"], "writes": ["extra"]}
+    return {
+        "dag": {
+            "stages": [
+                {"name": "rollout", "run": "Rollout", "models": ["actor"]},
+                {"name": "reward", "run": "Reward", "after": ["rollout"]},
+                own | fields,
+                {"name": "advantage", "run": "Advantage", "after": ["reward", "own"]},
+                {"name": "update", "run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"]},
+            ]
+        }
+    }
+
+
+def estimator(run, **more):
+    return {"algorithm.advantage": {"estimator": run} | more}
+
+
+def loss(run):
+    return {"algorithm.loss": {"name": run}}
+
+
+def wants_template(template):
+    return {"model/tokenizer_config.json": config(chat_template=template)}
+
+
+CHAT = {"data.applyChatTemplate": True}
+GLIMPSE = {"prompt": "a", "answer": "1"}
+
+# name: (files that are replaced, fields that are, words of the problem)
+CASES = {
+    # the data
+    "no file": ({TRAIN: None}, {}, "there is no such file"),
+    "no folder": ({}, {"data.train.0.path": "gone/train.jsonl"}, "there is no such file"),
+    "no file of a pattern": ({}, {"data.train.0.path": "data/*.parquet"}, "there is no such file"),
+    "a name of the hub": ({}, {"data.train.0.path": "openai/gsm8k"}, "hf download --repo-type dataset openai/gsm8k"),
+    "an empty file": ({TRAIN: ""}, {}, "train.jsonl is empty"),
+    "blank lines": ({TRAIN: "\n\n"}, {}, "has no rows"),
+    "an empty table": ({TRAIN: None, "data/train.parquet": parquet({"prompt": pa.array([], "string")})},
+        {"data.train.0.path": "data/train.parquet"}, "has no rows"),
+    "a file of another kind": ({"data/train.csv": "prompt\na\n"}, {"data.train.0.path": "data/train.csv"},
+        "a data set is parquet files"),
+    "files of two kinds": ({"both/a.jsonl": "{}", "both/b.parquet": parquet({"prompt": ["a"]})},
+        {"data.train.0.path": "both"}, "holds json and parquet files"),
+    "several splits": ({"saved/dataset_dict.json": "{}", "saved/train/state.json": "{}"},
+        {"data.train.0.path": "saved"}, "Name one: "),
+    "a damaged state": ({"saved/state.json": "{}"}, {"data.train.0.path": "saved"}, "is not what save_to_disk writes"),
+    "text in a parquet file": ({"data/train.parquet": "hello"}, {"data.train.0.path": "data/train.parquet"},
+        "train.parquet cannot be read"),
+    "half a parquet file": ({"data/train.parquet": parquet({"prompt": ["a"]})[:60]},
+        {"data.train.0.path": "data/train.parquet"}, "train.parquet cannot be read"),
+    "text in a gzip file": ({"data/train.jsonl.gz": "hello"}, {"data.train.0.path": "data/train.jsonl.gz"},
+        "cannot be read: BadGzipFile"),
+    "a line that is no JSON": ({TRAIN: '{"prompt": "a", "answer": "1"}\n{"prompt": '}, {}, "line 2 of"),
+    "a line that is no object": ({TRAIN: "[1]\n"}, {}, "is a JSON int, not an object"),
+    "a line of text": ({TRAIN: "hello\n"}, {}, "line 1 of"),
+    "no prompt column": ({TRAIN: lines([{"question": "a", "answer": "1"}])}, {}, "has no column 'prompt'"),
+    "a prompt column that is misspelt": ({}, {"data.promptColumn": "promt"}, "Did you mean 'prompt'?"),
+    "no reward column": ({TRAIN: lines([{"prompt": "a"}])}, {}, "has no column 'answer'"),
+    "a reward column that is misspelt": ({}, {REWARD + "column": "anwser"}, "Did you mean 'answer'?"),
+    "a reward column of parquet": ({"data/t.parquet": parquet({"prompt": ["a"] * 9})},
+        {"data.train.0.path": "data/t.parquet"}, "has no column 'answer'"),
+    "a record without the field": ({TRAIN: lines([{"prompt": "a", "answer": {"value": 1}}] * 5)},
+        {REWARD + "column": "answer.text"}, "has no value"),
+    "a column that only validation lacks": ({"data/validation.jsonl": lines([{"prompt": "a"}])}, {},
+        "validation.jsonl has no column 'answer'"),
+    "an answer that is null": ({TRAIN: lines([GLIMPSE, {"prompt": "a", "answer": None}] * 4)}, {},
+        "row 2 of"),
+    "a prompt that is a number": ({TRAIN: lines([GLIMPSE, {"prompt": 3, "answer": "1"}] * 4)}, {},
+        "the prompt is a int"),
+    "a prompt that is null": ({TRAIN: lines([{"prompt": None, "answer": "1"}] * 5)}, {}, "the prompt is nothing"),
+    "a prompt that is empty": ({TRAIN: lines([{"prompt": " ", "answer": "1"}] * 5)}, {}, "row 1 of"),
+    "a prompt that is an empty list": ({TRAIN: lines([{"prompt": [], "answer": "1"}] * 5)}, {}, "an empty list"),
+    "a message without content": ({TRAIN: lines([{"prompt": [{"role": "user"}], "answer": "1"}] * 5)}, {},
+        "a chat message needs 'content'"),
+    "a message without role": ({TRAIN: lines([{"prompt": [{"content": "a"}], "answer": "1"}] * 5)}, {},
+        "a chat message needs 'role'"),
+    "prompts that are all too long": ({}, {"data.maxPromptTokens": 1, "data.train": [{"path": "data/long.jsonl"}]},
+        "there is no such file"),
+    "every prompt too long": ({TRAIN: lines([{"prompt": "a b c", "answer": "1"}] * 5)}, {"data.maxPromptTokens": 2},
+        "every prompt of data.train is longer than this; the longest has 3 tokens"),
+    "every validation prompt too long": (
+        {"data/validation.jsonl": lines([{"prompt": "a b c d", "answer": "1"}] * 5)}, {"data.maxPromptTokens": 3},
+        "every prompt of data.validation is longer"),
+    "a batch that is larger than the data": ({}, {"data.batchSize": 16}, "has 12"),
+    "a batch that is larger than what is left": (
+        {TRAIN: lines(rows(12))}, {"data.maxPromptTokens": 1, "data.batchSize": 6},
+        "has 4"),
+    "a batch that is larger than a table": ({"data/t.parquet": parquet({"prompt": ["a"] * 3, "answer": ["1"] * 3})},
+        {"data.train.0.path": "data/t.parquet"}, "which has 3"),
+    "a system prompt without chat": ({}, {"data.systemPrompt": "be brief"}, "data.systemPrompt needs chat messages"),
+    "two system prompts": (
+        {TRAIN: lines([{"prompt": [{"role": "system", "content": "a"}], "answer": "1"}] * 5)},
+        {"data.systemPrompt": "be brief"}, "begins with a system message"),
+    # tokenizer and model
+    "no tokenizer": ({MODEL + "tokenizer.json": None}, {}, "no tokenizer can be loaded from"),
+    "a damaged tokenizer": ({MODEL + "tokenizer.json": "{}"}, {}, "tokenizer.json is no tokenizer"),
+    "a tokenizer that is no JSON": ({MODEL + "tokenizer.json": "hello"}, {}, "tokenizer.json is no tokenizer"),
+    "damaged settings of a tokenizer": ({MODEL + "tokenizer_config.json": "{"}, {},
+        "tokenizer_config.json cannot be read"),
+    "settings that are a list": ({MODEL + "tokenizer_config.json": "[]"}, {}, "holds a list in place of settings"),
+    "no chat template": ({MODEL + "tokenizer_config.json": "{}"}, CHAT, "has no chat template"),
+    "messages without a chat template": (
+        {MODEL + "tokenizer_config.json": "{}",
+         TRAIN: lines([{"prompt": [{"role": "user", "content": "a"}], "answer": "1"}] * 5)}, {},
+        "has no chat template"),
+    "a template that refuses": (wants_template("{{ raise_exception('no users') }}"), CHAT,
+        "refuses the messages: no users"),
+    "a template that is no template": (wants_template("{% for %}"), CHAT, "refuses the messages"),
+    "an argument that no template reads": ({}, CHAT | {"models.0.chatTemplate": {"thinking": True}}, "never reads it"),
+    "no model": ({}, {"models.0.path": "./gone"}, "there is no such file"),
+    "a directory without a model": ({"other/notes.txt": "a"}, {"models.0.path": "other"}, "has no config.json"),
+    "a damaged config": ({MODEL + "config.json": "{"}, {}, "config.json cannot be read"),
+    "a config of no model": ({MODEL + "config.json": "{}"}, {}, "names no model_type"),
+    "no weights": ({MODEL + "model.safetensors": None}, {}, "has no weights as safetensors"),
+    "weights of another format": ({MODEL + "model.safetensors": None, MODEL + "pytorch_model.bin": "a"}, {},
+        "has no weights as safetensors"),
+    "a lost shard": ({MODEL + "model.safetensors.index.json": json.dumps({"weight_map": {"a": "model-2.safetensors"}})},
+        {}, "model-2.safetensors of them cannot be found"),
+    "a damaged index": ({MODEL + "model.safetensors.index.json": "{"}, {}, "index.json cannot be read"),
+    "responses beyond the positions": ({}, {"rollout.maxResponseTokens": 5000}, "positions"),
+    # rewards
+    "no reward module": ({"mine.py": None}, {}, "no module 'mine'"),
+    "a reward module that is misspelt": ({}, {REWARD + "run": "mien:score"}, "no module 'mien'"),
+    "a reward that is misspelt": ({}, {REWARD + "run": "mine:scor"}, "Did you mean score"),
+    "no reward of that name": (module("x = 1\n"), {}, "has no 'score'"),
+    "a reward that is a number": ({}, {REWARD + "run": "mine:NUMBER"}, "is a int, not a function"),
+    "a syntax error": (module("def score(row:\n"), {}, "SyntaxError"),
+    "an indentation error": (module("def score(row):\nreturn 1\n"), {}, "SyntaxError"),
+    "a module that raises": (module("raise RuntimeError('no key')\n"), {}, "RuntimeError: no key at"),
+    "a module that divides by zero": (module("def score(row): return 1\n\n1 / 0\n"), {}, "mine.py:3"),
+    "a module that exits": (module("import sys\nsys.exit(3)\n"), {}, "SystemExit: 3"),
+    "a module that ends its process": (module("import os\nos._exit(7)\n"), {},
+        "the import ended its process (exit code 7)"),
+    "a module that crashes": (module("import os\nos.kill(os.getpid(), 11)\n"), {}, "signal SIGSEGV"),
+    "a module that wants another": (module("import not_installed_here\n"), {}, "No module named 'not_installed_here'"),
+    "a file of null bytes": ({"mine.py": b"\x00\x01"}, {}, "cannot be imported"),
+    "a file of another encoding": ({"mine.py": b"NAME = '\xff'\n"}, {}, "cannot be imported"),
+    "a name of Python's": ({"json.py": "def score(row): return 1\n"}, {REWARD + "run": "json:score"}, "is never found"),
+    "an option that is wrong": ({}, {REWARD + "options": {"scael": 2}}, "unexpected keyword argument 'scael'"),
+    "an option that is missing": ({}, {REWARD + "run": "mine:judge", REWARD + "options": {}}, "missing a required"),
+    "a reward without arguments": (module("def score(): return 1\n"), {REWARD + "options": {}},
+        "cannot be called as (row)"),
+    "a reward of two arguments": (module("def score(a, b): return 1\n"), {REWARD + "options": {}},
+        "missing a required"),
+    "a shipped reward that is misspelt": ({}, {REWARD + "run": "rljob_worker.rewards:math_anwser"},
+        "Did you mean math_answer"),
+    "a shipped reward without its option": (
+        {}, {REWARD + "run": "rljob_worker.rewards:matches_format", REWARD + "options": {}}, "missing a required"),
+    "a shipped reward without a column": (
+        {}, {"rewards": [{"name": "mine", "run": "rljob_worker.rewards:final_number"}]}, "none is named"),
+    "a second reward": (
+        {}, {"rewards": [{"name": "a", "run": "mine:score"}, {"name": "b", "run": "mine:gone"}]}, "has no 'gone'"),
+    # stages and parts of the algorithm
+    "no stage module": ({}, stage(run="stages:own"), "no module 'stages'"),
+    "a stage that is misspelt": ({}, stage(run="mine:stag"), "Did you mean stage"),
+    "a stage with a wrong option": ({}, stage(options={"strenght": 2}), "unexpected keyword argument 'strenght'"),
+    "a stage of one argument": (module("def score(row, scale): return 1\ndef stage(batch): return {}\n"), stage(),
+        "cannot be called as (batch, context)"),
+    "an aggregation of two arguments": ({}, {"algorithm.loss": {"aggregation": "mine:lose"}},
+        "cannot be called as (max_response_tokens)"),
+    "no KL estimator": ({}, {"algorithm.kl": {"estimator": "mine:gone", "coefficient": 0.1}}, "has no 'gone'"),
+    "no estimator module": ({}, estimator("gone:estimate"), "no module 'gone'"),
+    "an estimator that is misspelt": ({}, estimator("mine:estimat"), "Did you mean estimate"),
+    "an estimator of other arguments": ({}, estimator("mine:lose"), "cannot be called as (samples, options, reduce)"),
+    "no loss module": ({}, loss("gone:lose"), "no module 'gone'"),
+    "a loss of other arguments": ({}, loss("mine:estimate"), "cannot be called as (tokens, options)"),
+    # sizes
+    "a buffer of nothing": ({}, {"dataBuffer.memory": "1Ki"}, "Set dataBuffer.memory to at least"),
+    "a spill of nothing": ({}, {"dataBuffer": {"memory": "1Mi", "spill": {"limit": "0"}}}, "a file without bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_that_cannot_run_is_refused_with_what_is_wrong(name, tmp_path):
+    changed, spoilt, words = CASES[name]
+    verdict = verdict_on(write(tmp_path, changed, spoilt), ())
+    assert verdict.problems, f"{name}: accepted"
+    assert words in verdict.text(), verdict.text()
+    assert "Traceback" not in verdict.text()
+    assert all(each.message and each.path for each in verdict.problems)
+
+
+def test_the_job_that_they_spoil_is_accepted(tmp_path):
+    verdict = verdict_on(write(tmp_path), ())
+    assert verdict.text() == f"{tmp_path}/job.yaml: good is valid"
+    assert len(CASES) >= 94
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path):
+    spoilt = {"data.promptColumn": "promt", "rewards.0.run": "mine:scor", "dataBuffer.memory": "1Ki"}
+    found = verdict_on(write(tmp_path, {MODEL + "model.safetensors": None}, spoilt), ()).problems
+    assert [each.path for each in found] == [
+        "spec.dataBuffer.memory", "spec.models[0].path", "spec.data.train[0].path", "spec.data.validation[0].path",
+        "spec.rewards[0]",
+    ]  # fmt: skip
+    assert all(each.line for each in found)
+
+
+def test_without_the_data_everything_else_is_looked_at(tmp_path):
+    path = write(tmp_path, {TRAIN: None, "data/validation.jsonl": None})
+    verdict = verdict_on(path, (), looks_at_data=False)
+    assert verdict.problems == () and "not looked at: the data, as --no-data says" in verdict.text()
+    assert verdict_on(path, ["rewards[0].run=mine:gone"], looks_at_data=False).problems
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        {"data/train.jsonl.gz": None},
+        {
+            "data/many/0.parquet": parquet({"prompt": ["a"] * 3, "answer": ["1"] * 3}),
+            "data/many/1.parquet": parquet({"prompt": ["a"], "answer": ["2"]}),
+        },
+        {"data/many/list.json": json.dumps([GLIMPSE] * 4)},
+        {"data/many/a.jsonl": lines([GLIMPSE]), "data/many/b.jsonl": lines([GLIMPSE] * 3)},
+    ],
+    ids=["one file", "two tables", "a list", "two files"],
+)
+def test_data_of_every_kind_is_read(tmp_path, prompts):
+    place = "data/many" if any("many" in name for name in prompts) else TRAIN
+    verdict = verdict_on(write(tmp_path, prompts, {"data.train.0.path": place}), ())
+    assert verdict.problems == (), verdict.text()
+
+
+def test_a_model_of_random_weights_needs_none(tmp_path):
+    changed = {MODEL + "model.safetensors": None, MODEL + "config.json": json.dumps(CONFIG)}
+    assert verdict_on(write(tmp_path, changed, {"models.0.initialise": "Random"}), ()).problems == ()

@@ -79,6 +79,24 @@ def status(run: str | None, as_json: bool, runs_dir: Path, **cluster: Any) -> in
 
 @app.command()
 @click.argument("run")
+@click.option("--step", type=click.IntRange(min=0), help="Only of this step.")
+@click.option(
+    "--where", multiple=True, metavar="CONDITION", help="Such as 'reward<0.5' or 'response~answer'; repeatable."
+)
+@click.option("--sort", metavar="FIELD", help="Smallest first; -FIELD: largest first.  [default: newest steps first]")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most.")
+@click.option("--tokens", is_flag=True, help="With log-probabilities, masks and advantages of single tokens.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
+@RUNS_DIR
+def samples(run: str, runs_dir: Path, tokens: bool, as_json: bool, **question: Any) -> int:
+    """Read what RUN asked and answered: prompts, responses, rewards, tokens."""
+    from rljob_worker.cli.samples import Question, show_samples
+
+    return show_samples(run, runs_dir, Question(**question), as_json=as_json, tokens=tokens)
+
+
+@app.command()
+@click.argument("run")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--step", type=click.IntRange(min=0), help="The checkpoint to take.  [default: the newest]")
 @click.option("--merged", is_flag=True, help="Where an adapter was trained, write the model that it makes.")

@@ -13,6 +13,7 @@ from typing import Any
 from rljob_worker.algorithms.value_objective import with_explained_variance
 from rljob_worker.metrics.headline import headline
 from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.metrics.samples import joined
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.report import Report
 
@@ -54,7 +55,7 @@ class Recorder:
         """Write one step; returns its metrics, those of nothing left out."""
         values = {name: scalar.value for name, scalar in with_explained_variance(report.metrics).items()}
         metrics = derived({name: value for name, value in values.items() if not math.isnan(value)})
-        self._files.write_step(step, metrics, report.samples)
+        self._files.write_step(step, metrics, joined(report.samples))
         self._progress |= {"phase": "Running", "step": step, **self._summary(metrics)}
         if "validation/accuracy" in metrics:
             self._progress["validation"] = metrics["validation/accuracy"]

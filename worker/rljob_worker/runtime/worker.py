@@ -33,6 +33,7 @@ from rljob_worker.runtime.validation import Validation
 from rljob_worker.runtime.world import device_of, wait_for_address, world
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext
+from rljob_worker.stages.token_samples import token_samples
 from rljob_worker.stages.warm_up import policy_version
 from rljob_worker.weights.buffers import Buffers
 from rljob_worker.weights.collective import Collective
@@ -172,9 +173,13 @@ class Worker:
         self.status({"stage": plan.name, "step": step, "state": "waiting"})
         batch = self.handover.take(plan, step)
         self.status({"stage": plan.name, "step": step, "state": "running"})
+        context = self._context(plan, step)
         with self.figures.timed(f"time/{plan.name}_seconds"):
-            result = stage.run(batch, self._context(plan, step))
+            result = stage.run(batch, context)
         self.figures.add(result.metrics, result.samples)
+        if context.copy.is_leader:
+            first_row = (step - 1) * self.plan.spec.num_rows * self.plan.rows_per_trajectory
+            self.figures.add({}, token_samples(result.batch, self._decode_token, first_row=first_row))
         self.handover.give(plan, step, result.batch)
         if plan.run in GENERATING and self.resources.train_engines:
             engines = [self.resources.rollout_engines[model] for model in plan.models]
@@ -243,6 +248,10 @@ class Worker:
     def _decode(self, ids: np.ndarray) -> str:
         assert self.resources.tokenizer is not None
         return str(self.resources.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def _decode_token(self, ids: np.ndarray) -> str:
+        assert self.resources.tokenizer is not None
+        return str(self.resources.tokenizer.decode(ids))
 
     def _last_words(self, step: int, verdict: Verdict) -> LastWords:
         code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE

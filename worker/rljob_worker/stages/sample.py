@@ -84,7 +84,8 @@ class Sample:
             weights = self._row_weights(out, context)
             out = out.with_columns({"row_weights": Column.fixed(weights)})
             metrics["sampling/rows_drawn_fraction"] = mean(np.count_nonzero(weights), len(out))
-        samples = [sample for found in rounds for sample in found.samples]
+        drawn = (sample for found in rounds for sample in found.samples)
+        samples = [renumbered(each, filling.batch, first_group, self._rows_per_group) for each in drawn]
         metrics |= merge_all([found.metrics for found in rounds])
         out = out.select(name for name in out.columns if name in self._writes)
         return StageResult(out, context.counted(metrics), samples)
@@ -193,6 +194,15 @@ def numbered(held: Batch, ordinals: Int64, *, first_group: int, rows_per_group: 
     group_ids = first_group + np.searchsorted(ordinals, batch.group_ids)
     row_ids = batch.row_ids + (group_ids - batch.group_ids) * rows_per_group
     return Batch(row_ids, group_ids, batch.num_tokens, batch.columns)
+
+
+def renumbered(sample: Mapping[str, Any], ordinals: Int64, first_group: int, rows_per_group: int) -> dict[str, Any]:
+    """A sample of a drawn row under its number in the batch; `dropped` where its group is not there."""
+    group, row = divmod(sample["row_id"], rows_per_group)
+    place = int(np.searchsorted(ordinals, group))
+    if place == len(ordinals) or ordinals[place] != group:
+        return {**sample, "dropped": True}
+    return {**sample, "row_id": (first_group + place) * rows_per_group + row}
 
 
 def sampling_metrics(filling: Filling, *, num_before: int) -> Scalars:

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+
+from rljob_worker.batch import Batch
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.data.listing import DataIdentity
 from rljob_worker.metrics.reporter import Reporter
@@ -38,6 +41,9 @@ def gang_plan(*, staleness=0, workers=3, **spec):
     return plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})
 
 
+NO_ROWS = Batch(*(np.empty(0, np.int64) for _ in range(3)), {})
+
+
 class Learning:
     """A stage that remembers: every step adds its number to what it has, which is the reward of all ranks."""
 
@@ -49,7 +55,7 @@ class Learning:
         self.learnt += 0.1 * context.step
         # a third and seven of them: sums that floats round
         metrics = {"reward/mean": mean(self.learnt / 3 + self._ordinal * 7, 3.0)}
-        return StageResult(batch, metrics, [{"worker": self._ordinal, "learnt": self.learnt}])
+        return StageResult(NO_ROWS, metrics, [{"worker": self._ordinal, "learnt": self.learnt}])
 
     def state(self):
         return {"learnt": self.learnt}
@@ -159,10 +165,11 @@ class Gang:
         end = self.board.end(number)
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))
+        alone = SimpleNamespace(sum=None, is_leader=True)
         return Worker(
             environment=environment,
             client=end,
-            resources=SimpleNamespace(rewards=None, tokenizer=None, meshes={mesh: SimpleNamespace(sum=None)}),
+            resources=SimpleNamespace(rewards=None, tokenizer=None, meshes={mesh: alone}),
             schedule=schedule,
             handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),
             weights=Weights(end, moment),

@@ -1,0 +1,144 @@
+"""`rljob samples`: prompts, responses, rewards and tokens of a run, for a person to read."""
+
+import heapq
+import io
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rljob_worker.cli.figures import MISSING, number
+from rljob_worker.cli.status import find_run
+from rljob_worker.cli.where import parse_condition, value_at
+from rljob_worker.errors import InvalidJob
+from rljob_worker.metrics.lines import parsed
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which samples, in which order, and how many."""
+
+    step: int | None
+    where: Sequence[str]
+    sort: str | None
+    """A field; with a `-` before it the largest come first."""
+    limit: int
+
+    def answer(self, records: Iterable[Record]) -> list[Record]:
+        """Without an order: those of the newest steps, in the order in which they were written."""
+        conditions = [parse_condition(text) for text in self.where]
+        found = (
+            record
+            for record in records
+            if self.step in (None, record["step"]) and all(condition.holds(record) for condition in conditions)
+        )
+        if self.sort is None:
+            return last(found, self.limit)
+        field = self.sort.removeprefix("-")
+        comparable = (record for record in found if isinstance(value_at(record, field), int | float))
+        pick = heapq.nlargest if self.sort.startswith("-") else heapq.nsmallest
+        return pick(self.limit, comparable, key=lambda record: value_at(record, field))
+
+
+def show_samples(run: str, runs_dir: Path, question: Question, *, as_json: bool, tokens: bool) -> int:
+    """Through a pager on a terminal; an object per line as JSON. Raises InvalidJob where there is nothing."""
+    directory = find_run(run, runs_dir)
+    found = question.answer(records_in(directory.samples))
+    if as_json:
+        for record in found:
+            click.echo(json.dumps(record))
+    elif not found:
+        raise InvalidJob(f"{directory.samples} has no such sample{_steps_there(directory.samples, question.step)}")
+    elif sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        click.echo_via_pager(f"{pages(found, width, tokens=tokens, colour=True)}\n")
+    else:
+        click.echo(pages(found, 120, tokens=tokens, colour=False))
+    return 0
+
+
+def records_in(path: Path) -> Iterator[Record]:
+    """Samples as they were written; a file may be larger than memory."""
+    if path.exists():
+        with path.open("rb") as file:
+            yield from (record for _, record in parsed(file))
+
+
+def last(found: Iterable[Record], limit: int) -> list[Record]:
+    """The newest steps first, rows of one step in their order: as many as fit in the limit."""
+    kept: list[Record] = []
+    for record in found:
+        kept.append(record)
+        if len(kept) >= 4 * limit:
+            kept = _newest(kept, limit)
+    return _newest(kept, limit)
+
+
+def _newest(records: list[Record], limit: int) -> list[Record]:
+    return list(islice(sorted(records, key=lambda record: -record["step"]), limit))
+
+
+def _steps_there(path: Path, step: int | None) -> str:
+    if step is None:
+        return "; --where leaves none, or the run has finished no step yet"
+    steps = sorted({record["step"] for record in records_in(path)})
+    return f"; it has those of the steps {steps[0]} to {steps[-1]}" if steps else "; the run has finished no step yet"
+
+
+def pages(records: Iterable[Record], width: int, *, tokens: bool, colour: bool) -> str:
+    """All of them as text. tokens: with a line for each token of the rows that have them."""
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None
+    )
+    for record in records:
+        _print_sample(console, record, tokens=tokens)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().rstrip("\n")
+
+
+def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
+    console.rule(Text(headline(record)), align="left", characters="─")
+    for name, value in record.items():
+        if isinstance(value, str):
+            console.print(Text(f"{name}:", style="bold"), Text(value), sep="\n")
+    if tokens and "tokens" in record:
+        console.print(token_table(record["tokens"]))
+    console.print()
+
+
+def headline(record: Record) -> str:
+    """`step 3  row 17  reward 0.5  (correct 0, format 0.5)`."""
+    words = [f"step {record['step']}", f"row {record.get('row_id', MISSING)}"]
+    if "reward" in record:
+        words.append(f"reward {number(record['reward'])}")
+    parts = ", ".join(f"{name} {number(value)}" for name, value in record.get("rewards", {}).items())
+    words += [f"({parts})"] * bool(parts) + [name for name in ("validation", "dropped") if record.get(name)]
+    return "  ".join(words)
+
+
+def token_table(tokens: dict[str, list[Any]]) -> Table:
+    """A line for each response token: its text, then what stages wrote about it."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    names = sorted(tokens, key=lambda name: (name != "text", name))
+    table.add_column("#", justify="right")
+    for name in names:
+        table.add_column(name, justify="left" if name == "text" else "right")
+    for i in range(max(map(len, tokens.values()))):
+        cells = [_cell(tokens[name][i]) if i < len(tokens[name]) else "" for name in names]
+        table.add_row(str(i + 1), *map(Text, cells))
+    return table
+
+
+def _cell(value: Any) -> str:
+    return repr(value)[1:-1] if isinstance(value, str) else number(value)

@@ -1,0 +1,109 @@
+"""Reading samples: which, in what order, and what of them is shown."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from rljob_worker.cli.app import app
+from rljob_worker.cli.samples import Question, headline, pages
+from rljob_worker.cli.where import Condition, parse_condition
+from rljob_worker.errors import InvalidJob
+
+RECORDS = [
+    {"step": step, "row_id": row, "prompt": f"{row}+{row}=", "response": f"it is {2 * row}",
+     "reward": row / 4, "rewards": {"correct": float(row % 2)}}
+    for step in (1, 2, 3)
+    for row in (4 * step, 4 * step + 1)
+]  # fmt: skip
+
+
+def question(*where, step=None, sort=None, limit=50):
+    return Question(step, where, sort, limit)
+
+
+def rows(asked):
+    return [record["row_id"] for record in asked.answer(RECORDS)]
+
+
+def test_newest_steps_come_first_and_rows_of_a_step_in_their_order():
+    assert rows(question()) == [12, 13, 8, 9, 4, 5]
+    assert rows(question(limit=3)) == [12, 13, 8]
+    assert rows(question(step=1)) == [4, 5]
+    # a limit of 1 looks at more than four records on its way
+    assert rows(question(limit=1)) == [12]
+
+
+def test_conditions_all_hold_and_the_order_is_that_of_a_field():
+    assert rows(question("rewards.correct=1")) == [13, 9, 5]
+    assert rows(question("rewards.correct = 1", "reward<=2.25")) == [9, 5]
+    assert rows(question(sort="reward", limit=2)) == [4, 5]
+    assert rows(question(sort="-reward", limit=2)) == [13, 12]
+    assert rows(question("response~is 16")) == [8]
+    assert rows(question(sort="response")) == [], "only numbers have an order here"
+
+
+@pytest.mark.parametrize(
+    ("text", "record", "holds"),
+    [
+        ("reward<0.5", {"reward": 0.25}, True),
+        ("reward<0.5", {"reward": 0.5}, False),
+        ("reward>=0.5", {"reward": 0.5}, True),
+        ("reward!=0.5", {"reward": 0.5}, False),
+        ("reward<10", {"reward": 9}, True),  # as text, 10 is before 9
+        ("reward<0.5", {}, False),
+        ("reward<0.5", {"reward": None}, False),
+        ("validation=true", {"validation": True}, True),
+        ("source=gsm8k", {"source": "gsm8k"}, True),
+        ("response~a=b", {"response": "so a=b."}, True),
+        ("rewards.correct==1", {"rewards": {"correct": 1.0}}, True),
+        ("rewards.correct=1", {"rewards": 3}, False),
+    ],
+)
+def test_one_condition(text, record, holds):
+    assert parse_condition(text).holds(record) is holds
+
+
+def test_the_longer_sign_is_meant():
+    assert parse_condition("a<=1") == Condition("a", "<=", "1")
+
+
+@pytest.mark.parametrize("text", ["reward", "<0.5", "", "reward 5"])
+def test_what_is_no_condition_is_told_with_what_is(text):
+    with pytest.raises(InvalidJob, match="is no condition; write FIELD"):
+        parse_condition(text)
+
+
+def test_a_sample_as_text_with_its_tokens():
+    record = RECORDS[1] | {"tokens": {"rollout_log_probs": [-0.25, -1.5], "text": ["it\n", "[b]"], "loss_mask": [1, 0]}}
+    assert headline(record) == "step 1  row 5  reward 1.25  (correct 1)"
+    assert headline({"step": 0, "validation": True}) == "step 0  row –  validation"
+    text = pages([record], 100, tokens=True, colour=False)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["#", "text", "loss_mask", "rollout_log_probs"] in lines
+    assert ["1", "it\\n", "1", "-0.25"] in lines and ["2", "[b]", "0", "-1.5"] in lines
+    assert "rollout_log_probs" not in pages([record], 100, tokens=False, colour=False)
+
+
+def run_with_samples(tmp_path):
+    folder = tmp_path / "runs" / "sums"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    (folder / "samples.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    return ["--runs-dir", str(tmp_path / "runs")]
+
+
+def test_the_command_prints_lines_of_json_and_text(tmp_path):
+    where = run_with_samples(tmp_path)
+    found = CliRunner().invoke(app, ["samples", "sums", "--json", "--step", "2", *where], catch_exceptions=False)
+    assert [json.loads(line) for line in found.stdout.splitlines()] == RECORDS[2:4]
+    found = CliRunner().invoke(app, ["samples", "sums", "--where", "reward<1.1", *where], catch_exceptions=False)
+    assert "step 1  row 4" in found.stdout and "4+4=" in found.stdout and "row 5" not in found.stdout
+
+
+def test_no_sample_says_which_there_are(tmp_path):
+    where = run_with_samples(tmp_path)
+    with pytest.raises(InvalidJob, match="no such sample; it has those of the steps 1 to 3"):
+        CliRunner().invoke(app, ["samples", "sums", "--step", "7", *where], catch_exceptions=False)
+    with pytest.raises(InvalidJob, match="--where leaves none"):
+        CliRunner().invoke(app, ["samples", "sums", "--where", "reward>99", *where], catch_exceptions=False)

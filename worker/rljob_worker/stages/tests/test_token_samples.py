@@ -1,0 +1,70 @@
+"""What is shown of single tokens."""
+
+import numpy as np
+
+from rljob_worker.batch import Batch, Column
+from rljob_worker.metrics.samples import joined
+from rljob_worker.stages.sample import renumbered
+from rljob_worker.stages.token_samples import MAX_TOKENS, token_samples
+
+
+def batch(first_row, lengths):
+    rows = np.arange(first_row, first_row + len(lengths))
+    ids = [np.arange(length) for length in lengths]
+    columns = {
+        "prompt_ids": Column.ragged([[7, 7]] * len(lengths)),
+        "response_ids": Column.ragged(ids),
+        "rollout_log_probs": Column.ragged([-each / 3 for each in ids], "float32"),
+        "loss_mask": Column.ragged([each > 0 for each in ids], "bool"),
+        "answer": Column.strings(["4"] * len(lengths)),
+        "truncated": Column.fixed([False] * len(lengths)),
+    }
+    return Batch(rows, rows // 2, np.array(lengths), columns)
+
+
+def decode(ids):
+    assert len(ids) == 1
+    return f"<{ids[0]}>"
+
+
+def test_columns_of_response_tokens_of_the_steps_first_rows():
+    found = token_samples(batch(16, [2, 1, 3]), decode, first_row=16)
+    assert found == [
+        {"row_id": 16, "tokens": {"text": ["<0>", "<1>"], "rollout_log_probs": [0.0, -0.3333], "loss_mask": [0, 1]}},
+        {"row_id": 17, "tokens": {"text": ["<0>"], "rollout_log_probs": [0.0], "loss_mask": [0]}},
+    ]
+
+
+def test_a_rank_without_those_rows_shows_none():
+    assert token_samples(batch(18, [2, 1]), decode, first_row=16) == []
+
+
+def test_long_responses_are_cut():
+    (found,) = token_samples(batch(0, [MAX_TOKENS + 5]), decode, first_row=0)
+    assert {len(values) for values in found["tokens"].values()} == {MAX_TOKENS}
+
+
+def test_what_several_stages_tell_of_a_row_is_one_record():
+    told = [
+        {"row_id": 1, "response": "4"},
+        {"row_id": 1, "tokens": {"text": ["4"]}},
+        {"row_id": 1, "validation": True, "response": "5"},
+        {"row_id": 1, "dropped": True, "response": "6"},
+        {"row_id": 1, "tokens": {"advantages": [0.5]}},
+        {"note": "of no row"},
+        {"note": "of no row"},
+    ]
+    assert joined(told) == [
+        {"row_id": 1, "response": "4", "tokens": {"text": ["4"], "advantages": [0.5]}},
+        told[2],
+        told[3],
+        *told[5:],
+    ]
+
+
+def test_a_drawn_row_is_shown_under_the_number_that_it_got():
+    """Groups 7, 9 and 10 of those drawn become 20 to 22; with 4 rows each, row 1 of group 9 is row 21·4 + 1."""
+    ordinals = np.array([7, 9, 10])
+    assert renumbered({"row_id": 9 * 4 + 1}, ordinals, 20, 4) == {"row_id": 85}
+    assert renumbered({"row_id": 8 * 4 + 1}, ordinals, 20, 4) == {"row_id": 33, "dropped": True}
+    assert renumbered({"row_id": 11 * 4}, ordinals, 20, 4)["dropped"]

@@ -79,6 +79,7 @@ def pod_environment(
         keys.ENV_TOKEN_FILE: str(context.token),
         keys.ENV_RUN_DIR: str(context.run_dir),
         keys.ENV_METRICS_PORT: "0",
+        keys.ENV_REHEARSED: "1",
         "RLJOB_RESUME": context.resume,
         "RLJOB_LOG_DIR": str(context.log_dir),
         TERMINATION_LOG: str(termination_log(context.log_dir, group.name, host)),

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -121,13 +121,22 @@ class Supervisor:
                 continue
             self._num_requests += 1
             if self._num_requests == 1:
-                self._change(phase="Stopping")
-                self._stop_deadline = time.monotonic() + stop_seconds(self._launch.plan)
-                self._say("stopping after this step or the next, with a checkpoint; once more stops now, without one")
-                gang.stop()
+                self._begin_to_stop(gang)
+
+    def _begin_to_stop(self, gang: Gang) -> None:
+        """At once while nothing of this attempt would be lost by it."""
+        has_written = self._has_written()
+        self._change(phase="Stopping")
+        if has_written:
+            self._stop_deadline = time.monotonic() + stop_seconds(self._launch.plan)
+            self._say("stopping after this step or the next, with a checkpoint; once more stops now, without one")
+            gang.stop()
+        else:
+            self._stop_deadline = time.monotonic()
+            self._say(f"stopping now: no step has ended; {kept(self._commits())}")
 
     def _must_stop_now(self) -> bool:
-        late = self._stop_deadline is not None and time.monotonic() > self._stop_deadline
+        late = self._stop_deadline is not None and time.monotonic() >= self._stop_deadline
         return self._num_requests > 1 or late
 
     def _look(self, gang: Gang) -> None:
@@ -167,7 +176,8 @@ class Supervisor:
         if self._num_requests == 0:
             return decide([end.code], self._num_counted, policy)
         code = code_after_stop(end.code)
-        return Done() if code == ExitCode.DONE else Stop(as_exit_code(code), f"asked to stop; {describe(code)}")
+        said = describe(code) if code != ExitCode.INTERRUPTED else kept(self._commits())
+        return Done() if code == ExitCode.DONE else Stop(as_exit_code(code), f"asked to stop; {said}")
 
     def _start_of_restart(self) -> str:
         steps = [commit.step for commit in self._commits()]
@@ -240,6 +250,12 @@ def cause_of(end: GangEnd) -> str:
 def reason_of(decision: Decision) -> str:
     """Why the policy decides as it does; nothing where there is nothing to explain."""
     return "" if isinstance(decision, Done) else decision.reason
+
+
+def kept(commits: Sequence[Commit]) -> str:
+    """What a run that stops at once has to go on from."""
+    steps = [commit.step for commit in commits]
+    return f"the checkpoint of step {max(steps)} stays" if steps else "there is no checkpoint"
 
 
 def _wait(signals: SignalPipe) -> None:

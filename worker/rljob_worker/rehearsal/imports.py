@@ -51,9 +51,7 @@ class Imports:
     def close(self) -> None:
         """End what still imports, with everything it started."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.communicate()
+            self._end(self._process)
             self._process = None
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -53,7 +53,7 @@ def test_the_engines_that_validation_lets_through_are_built():
         "rljob_api.loading.load",
         "rljob_api.planning.planner",
         "rljob_worker.cli.run",
-        "rljob_worker.launcher.__main__",
+        "rljob_worker.launcher.launching",
         "rljob_worker.databuffer.server.process",
         "rljob_worker.rewards.process",
         "rljob_worker.runtime.environment",

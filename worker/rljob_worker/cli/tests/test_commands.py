@@ -15,7 +15,7 @@ from rljob_worker.cli.status import shortened
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.rehearsal.tests import good_job
 from rljob_worker.tests.documents import job_document
-from rljob_worker.tests.waiting import PATIENCE_SECONDS, pid_in
+from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, pid_in
 
 RLJOB = (sys.executable, "-m", "rljob_worker.cli")
 
@@ -67,7 +67,7 @@ def test_no_light_process_imports_torch():
     code = (
         "import sys\n"
         "import rljob_worker.cli.run, rljob_worker.cli.plan, rljob_worker.cli.status, rljob_worker.cli.export\n"
-        "import rljob_worker.launcher.__main__, rljob_worker.local.reaper\n"
+        "import rljob_worker.launcher.launching, rljob_worker.local.reaper\n"
         "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -340,3 +340,18 @@ def test_a_bug_of_ours_is_70_and_its_traceback_is_in_a_file(tmp_path):
     assert done.returncode == 70
     assert done.stderr.startswith("rljob: a bug of ours, RuntimeError: boom; please report ")
     assert "Traceback" in next(tmp_path.glob("rljob-bug-*.log")).read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_ended_before_its_run_has_processes_says_130(tmp_path, number):
+    write_job(tmp_path)
+    importing = tmp_path / "importing"
+    (tmp_path / "rewards.py").write_text(
+        f"import os, pathlib, time\npathlib.Path({str(importing)!r}).write_text(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    with subprocess.Popen([*RLJOB, "run", "job.yaml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        child = pid_in(importing)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, errors.strip()) == (130, "") and is_gone(child)
+    assert not (tmp_path / "runs").exists()

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from rljob_worker.launcher.__main__ import launch
+from rljob_worker.launcher.launching import launch
 from rljob_worker.launcher.pod import Pod
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")

@@ -182,7 +182,8 @@ def test_a_fork_server_that_is_killed_restarts_the_gang_as_its_workers_do(run_di
 
 def test_one_request_checkpoints_and_stops(run_dir):
     ready = run_dir.parent / "ready"
-    script = {"*": [["block", 15], ["pid", str(ready)], ["wait_signal", 15], ["exit", 76]]}
+    begun = [["block", 15], ["metrics", {"step": 1}], ["pid", str(ready)]]
+    script = {"*": [*begun, ["wait_signal", 15], ["exit", 76]]}
     with supervisor(run_dir, script=script, maxRestarts=3) as process:
         pid_in(ready)
         process.send_signal(signal.SIGINT)
@@ -194,8 +195,8 @@ def test_one_request_checkpoints_and_stops(run_dir):
 
 def test_two_requests_stop_now(run_dir):
     ready, child = run_dir.parent / "ready", run_dir.parent / "child"
-    script = {"*": [["block", 15], ["grandchild", str(child)], ["pid", str(ready)], ["hang"]]}
-    with supervisor(run_dir, script=script) as process:
+    begun = [["block", 15], ["metrics", {"step": 1}], ["grandchild", str(child)], ["pid", str(ready)]]
+    with supervisor(run_dir, script={"*": [*begun, ["hang"]]}) as process:
         pids = [pid_in(ready), pid_in(child)]
         process.send_signal(signal.SIGINT)
         while "stopping after this step" not in process.stdout.readline():
@@ -208,11 +209,28 @@ def test_two_requests_stop_now(run_dir):
 
 def test_a_request_that_finds_nobody_listening_is_an_interruption(run_dir):
     ready = run_dir.parent / "ready"
-    with supervisor(run_dir, script={"*": [["pid", str(ready)], ["hang"]]}, maxRestarts=3) as process:
+    with supervisor(run_dir, script={"*": [["metrics", {"step": 1}], ["pid", str(ready)], ["hang"]]}) as process:
         pid_in(ready)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [([], "there is no checkpoint"), ([["checkpoint", 4], ["metrics", {"step": 4}]], "the checkpoint of step 4 stays")],
+)
+def test_a_request_before_a_step_has_ended_stops_at_once_and_says_what_is_kept(run_dir, before, words):
+    ready = run_dir.parent / "ready"
+    # workers that heed no request: nobody waits for them
+    starts = {"attempt-1": [*before, ["exit", 75]], "*": [["block", 15], ["pid", str(ready)], ["hang"]]}
+    with supervisor(run_dir, script=starts, maxRestarts=3) as process:
+        pid = pid_in(ready)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130 and is_gone(pid)
+    assert f"stopping now: no step has ended; {words}" in output
+    assert f"end Stopped 130 restarts 1: asked to stop; {words}" in output
 
 
 def test_a_request_while_data_buffers_start_ends_the_run(run_dir):

@@ -1,0 +1,27 @@
+"""`python -m rljob_worker.rehearsal`: the rehearsal of a pod before its workers start; 0, or the code it would end with.
+
+Standard output says everything that was found. Paths begin at the current folder, as those of workers do.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary import keys
+from rljob_worker.rehearsal.finding import Unfit
+from rljob_worker.rehearsal.rehearse import rehearse
+
+
+def main() -> int:
+    plan = Plan.model_validate_json(Path(os.environ[keys.ENV_PLAN]).read_bytes())
+    try:
+        rehearse(plan.spec, Path.cwd(), os.environ).raise_found()
+    except Unfit as error:
+        print(error)
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

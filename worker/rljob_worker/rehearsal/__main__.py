@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.rehearsal`: the rehearsal of a pod before its workers start; 0, or the code it would end with.
+"""`python -m rljob_worker.rehearsal`: the rehearsal of a pod before its workers start; 0, or the code of its end.
 
 Standard output says everything that was found. Paths begin at the current folder, as those of workers do.
 """

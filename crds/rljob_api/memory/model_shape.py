@@ -37,13 +37,27 @@ FAMILIES: Mapping[str, Family] = {
     "phi3": Family(norms=2),
     "qwen2": Family(norms=2, query_bias=True),
     "qwen3": Family(norms=2, query_key_norms=True),
+    "qwen3_moe": Family(norms=2, query_key_norms=True),
 }
 """By the `model_type` of the config."""
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """What takes the place of a layer's MLP."""
+
+    count: int
+    chosen: int
+    """Experts that compute a token."""
+    width: int
+    """The intermediate size of one."""
+    dense_layers: int = 0
+    """Layers that have an MLP all the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A decoder of equal layers."""
+    """A decoder of equal layers, of which some may have one MLP where the others have experts."""
 
     family: Family
     vocabulary: int
@@ -58,6 +72,7 @@ class ModelShape:
     """Learned positions."""
     max_positions: int | None = None
     """Tokens that a row may have."""
+    experts: Experts | None = None
 
     @property
     def query_width(self) -> int:
@@ -75,14 +90,25 @@ class ModelShape:
 
     @property
     def layer(self) -> int:
-        """Parameters of one layer."""
+        """Parameters of one layer; of one with experts, where there are any."""
+        return self._attention_and_norms + (self._mlp if self.experts is None else self._all_experts(self.experts))
+
+    @property
+    def _attention_and_norms(self) -> int:
         family, hidden = self.family, self.hidden
         wide = self.query_width + 2 * self.key_width
         attention = hidden * wide + family.query_bias * wide + self.query_width * hidden + family.output_bias * hidden
-        mlp = family.projections * hidden * self.intermediate
-        mlp += family.mlp_bias * ((family.projections - 1) * self.intermediate + hidden)
-        norms = family.norms * self._norm + family.query_key_norms * 2 * self.head_dim
-        return attention + mlp + norms
+        return attention + family.norms * self._norm + family.query_key_norms * 2 * self.head_dim
+
+    @property
+    def _mlp(self) -> int:
+        family, hidden = self.family, self.hidden
+        matrices = family.projections * hidden * self.intermediate
+        return matrices + family.mlp_bias * ((family.projections - 1) * self.intermediate + hidden)
+
+    def _all_experts(self, experts: Experts) -> int:
+        """And the router that chooses among them."""
+        return experts.count * (self.family.projections * self.hidden * experts.width + self.hidden)
 
     @property
     def rest(self) -> int:
@@ -100,7 +126,8 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """Parameters of a policy; one that has two names counts once."""
-        return self.layers * self.layer + self.rest
+        dense = 0 if self.experts is None else self.experts.dense_layers
+        return (self.layers - dense) * self.layer + dense * (self._attention_and_norms + self._mlp) + self.rest
 
     @property
     def _norm(self) -> int:
@@ -129,6 +156,18 @@ def _llama_like(family: Family, config: Mapping[str, Any]) -> ModelShape:
         head_dim=int(config.get("head_dim") or hidden // heads),
         tied=bool(config.get("tie_word_embeddings", family.tied)),
         max_positions=int(config["max_position_embeddings"]) if config.get("max_position_embeddings") else None,
+        experts=_experts(config) if config["model_type"] == "qwen3_moe" else None,
+    )
+
+
+def _experts(config: Mapping[str, Any]) -> Experts:
+    alone, every = set(config.get("mlp_only_layers") or ()), int(config.get("decoder_sparse_step") or 1)
+    dense = [layer for layer in range(int(config["num_hidden_layers"])) if layer in alone or (layer + 1) % every]
+    return Experts(
+        count=int(config.get("num_experts") or config["num_local_experts"]),  # as published, and as transformers writes
+        chosen=int(config["num_experts_per_tok"]),
+        width=int(config["moe_intermediate_size"]),
+        dense_layers=len(dense),
     )
 
 

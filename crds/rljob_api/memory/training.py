@@ -13,6 +13,8 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                      attention        queries, keys, values and the output, and the output as its projection reads it
                      gated MLP        4 x intermediate: gate, silu(gate), up, and their product
                      MLP              2 x intermediate
+                     experts          of each of those that compute the token: it and its output, 2 x hidden, and a
+                                      gated MLP; and of the router 3 x the number of experts
                  (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
                  attention matrix); computed again in the backward pass: T (L hidden + a) c
     logits       4 x LOGITS_ELEMENTS x max(c, 4) at most, however long the rows, and one more gradient of the last layer
@@ -146,8 +148,14 @@ def _layer_elements(layout: Layout) -> int:
     if shape.family.query_key_norms:
         norms += (shape.query_width + shape.key_width) * (per_norm - 1) // per_norm
     attention = 3 * shape.query_width + 2 * shape.key_width
-    mlp = (4 if shape.family.projections == 3 else 2) * shape.intermediate
-    return per_norm * norms + attention + mlp
+    return per_norm * norms + attention + _mlp_elements(shape)
+
+
+def _mlp_elements(shape: ModelShape) -> int:
+    experts = shape.experts
+    if experts is None:
+        return (4 if shape.family.projections == 3 else 2) * shape.intermediate
+    return experts.chosen * (2 * shape.hidden + 4 * experts.width) + 3 * experts.count
 
 
 def _one_layer(layout: Layout, tokens: int) -> int:

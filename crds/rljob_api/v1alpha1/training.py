@@ -56,6 +56,11 @@ class TrainingSpec(ApiModel):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients with a larger norm are scaled down to it. Default 1.0."""
 
+    router_aux_loss_coefficient: float | None = Field(default=None, ge=0)
+    """Of models with experts: the weight in the loss of what an uneven load of the experts costs, over all response
+    tokens of an optimizer step. 0: nothing; above 0, a step of several micro-batches computes one more forward pass of
+    each. Unset: as the model's config.json has it, router_aux_loss_coef where output_router_logits is true, else 0."""
+
     max_skipped_steps: int = Field(default=5, ge=1)
     """Optimizer steps of one model in a row whose gradients are not finite numbers, and which are skipped for it,
     after which the job ends as failed. Default 5."""

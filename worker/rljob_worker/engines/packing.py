@@ -104,7 +104,7 @@ def pack(prompt_ids: Column, response_ids: Column) -> PackedRows:
 def placeholder() -> PackedRows:
     """One token that predicts nothing anyone asked for: lets a rank without rows run every collective of a forward."""
     zero = np.zeros(1, np.int64)
-    return PackedRows(zero, zero, zero, np.ones(1, np.int64), zero, zero, zero, 1)
+    return PackedRows(zero, zero, zero, np.ones(1, np.int64), zero, zero, zero, 0)
 
 
 def ranges(starts: Indices, lengths: Indices) -> Indices:

@@ -68,6 +68,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         betas=(training.betas[0], training.betas[1]),
         max_grad_norm=training.max_grad_norm,
         activation_checkpointing=training.activation_checkpointing,
+        router_aux_loss_coefficient=training.router_aux_loss_coefficient,
         seed=spec.seed,
     )
 

@@ -1,6 +1,7 @@
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.training import Layout, activations
 
 QWEN3_8B = {
     "model_type": "qwen3",
@@ -19,6 +20,32 @@ def test_the_shape_of_a_model_that_people_know():
     shape = parse_shape(QWEN3_8B)
     # 36 layers of 192,946,432 and twice an embedding of 622,329,856, and the last norm: what its card calls 8.2 B
     assert (shape.layer, shape.embedding, shape.parameters) == (192_946_432, 622_329_856, 8_190_735_360)
+
+
+QWEN3_30B_A3B = QWEN3_8B | {
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+}
+
+
+def test_experts_are_counted_all_in_memory_and_those_chosen_in_activations():
+    shape = parse_shape(QWEN3_30B_A3B)
+    # of a layer 128 x 3 x 2048 x 768 in experts, 128 x 2048 in the router and 18,878,720 beside them
+    assert (shape.layer, shape.parameters) == (603_979_776 + 262_144 + 18_878_720, 30_532_122_624)
+    # two of 48 layers have an MLP of 3 x 2048 x 12288 in the place of 604,241,920
+    dense = parse_shape(QWEN3_30B_A3B | {"mlp_only_layers": [0, 5]})
+    assert shape.parameters - dense.parameters == 2 * (604_241_920 - 75_497_472)
+    # a token is computed by 8 experts: norms 4 x 2048, 4096 + 512 of heads, attention 3 x 4096 + 2 x 512,
+    # experts 8 x (2 x 2048 + 4 x 768) + 3 x 128
+    layer = 8192 + (4096 + 512) + 13312 + 8 * 7168 + 384
+    outside = 4 * 2048 + 2 * 128
+    layout = Layout(shape, ranks=1, stored=4, computed=4, on_cpu=True)
+    assert activations(layout, 1, recompute=True) == (48 * 2048 + layer + outside) * 4
 
 
 @pytest.mark.parametrize("change", [{"model_type": "mamba"}, {"hidden_size": None}, {"num_attention_heads": 0}])

@@ -16,8 +16,8 @@ from rljob_worker.engines.shards import local_part
 
 
 class Agreement:
-    """Sums and maxima in float64, free on one rank: over the copies, whose rows differ, and of gradients over all who
-    hold shards."""
+    """Sums and maxima in float64, free on one rank: over the copies, whose rows differ; of gradients and of tokens over
+    all who hold shards."""
 
     def __init__(self, mesh: ProcessMesh) -> None:
         self._mesh = mesh
@@ -25,6 +25,13 @@ class Agreement:
     def gather(self, numbers: list[float]) -> torch.Tensor:
         """[copies, numbers] float64 on the CPU; the ranks of a copy give the same numbers."""
         return self._gather(numbers, self._mesh.group("dp"))
+
+    def total(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Their sums over all whose tokens differ, in place."""
+        group = self._mesh.group(*SHARDS)
+        if world_size(group) > 1:
+            dist.all_reduce(numbers, group=group)
+        return numbers
 
     def _gather(self, numbers: list[float], group: dist.ProcessGroup | None) -> torch.Tensor:
         mine = torch.tensor(numbers, dtype=torch.float64)

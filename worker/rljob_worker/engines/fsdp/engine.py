@@ -13,6 +13,7 @@ import torch
 from rljob_api.memory.training import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import checkpoint
+from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.export import export
@@ -25,7 +26,14 @@ from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer
 from rljob_worker.engines.mesh import ProcessMesh, alone
 from rljob_worker.engines.mesh_ranks import SHARDS
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_last_layer, response_log_probs
-from rljob_worker.engines.models import Adapter, ValueModel, WeightFiles, draw_adapter, trained_parameters
+from rljob_worker.engines.models import (
+    Adapter,
+    ValueModel,
+    WeightFiles,
+    checkpoint_tensors,
+    draw_adapter,
+    trained_parameters,
+)
 from rljob_worker.engines.packing import micro_batches, placeholder
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TokenBatch
 from rljob_worker.scalars import Scalar, mean, merge_all, total
@@ -94,6 +102,7 @@ class FSDPEngine:
         self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))
         self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)
+        self._balance = Balance.of(self.model, settings, device)
         self.optimizer = ShardedAdamW(self._kept, settings) if settings.trainable else None
 
     @property
@@ -130,8 +139,13 @@ class FSDPEngine:
         assert reference is None or isinstance(reference, Reference), "the reference is of another kind of engine"
         watch = Stopwatch()
         runs = self._micro_batches(batch)
+        self._balance.begin()
         with watch.phase("collectives"):
             num_runs, counts = self._agree(len(runs), objective.counts(batch))
+        if self._balance.coefficient and num_runs > 1:
+            with watch.phase("forward"):
+                self._forwards(batch, self._count_routes)
+            self._balance.forward_ended(self.agreement, last=True)
         metrics: list[dict[str, Scalar]] = []
         losses: list[torch.Tensor] = []
         for index in range(num_runs):
@@ -144,6 +158,7 @@ class FSDPEngine:
                     losses.append(loss.detach())
                 else:
                     loss = self._zero_loss(objective, reference)
+            self._balance.forward_ended(self.agreement, last=last)
             with watch.phase("backward"):
                 loss.backward()
         if reference is not None:
@@ -161,19 +176,20 @@ class FSDPEngine:
             "update/skipped_total": total(0.0 if stepped else 1.0 / copies),
             **{f"time/{phase}_seconds": mean(seconds) for phase, seconds in watch.seconds.items()},
         }
-        return {**merge_all(metrics), **own}
+        return {**merge_all(metrics), **own, **self._balance.end()}
 
     def weights(
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[tuple[str, torch.Tensor]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        return full_tensors(merged_tensors(self.model, self.group), self.group, dtype, bucket_bytes)
+        return checkpoint_tensors(full_tensors(merged_tensors(self.model, self.group), self.group, dtype, bucket_bytes))
 
     def weight_buckets(
         self, sources: Sequence[int], dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        return buckets_at(merged_tensors(self.model, self.group), self.group, sources, dtype, bucket_bytes)
+        found = buckets_at(merged_tensors(self.model, self.group), self.group, sources, dtype, bucket_bytes)
+        return (checkpoint_tensors(bucket) for bucket in found)
 
     def save(self, directory: Path) -> None:
         checkpoint.write(self._state(), Path(directory), self.group, self.adapter)
@@ -211,19 +227,33 @@ class FSDPEngine:
         return max(1, int(everyone[:, 0].max())), dict(zip(counts, sums, strict=True))
 
     def _score(self, batch: Batch, score: Callable[[MicroBatch], torch.Tensor]) -> Column:
-        """One float32 per response token, from a forward without gradients over all micro-batches."""
-        runs = self._micro_batches(batch)
+        """One float32 per response token."""
         scores: list[torch.Tensor] = []
+
+        def keep(rows: MicroBatch) -> None:
+            found = score(rows)
+            if rows.num_rows:
+                scores.append(found.float().cpu())
+
+        self._forwards(batch, keep)
+        values = torch.cat(scores).numpy() if scores else np.empty(0, np.float32)
+        return Column.from_lengths(values, batch["response_ids"].lengths)
+
+    def _forwards(self, batch: Batch, forward: Callable[[MicroBatch], None]) -> None:
+        """Each micro-batch in turn, without gradients; placeholders have no rows."""
+        runs = self._micro_batches(batch)
         with torch.no_grad():
             for index in range(self.agreement.maximum(len(runs))):
                 rows = self._rows(batch, runs[index]) if index < len(runs) else None
-                if rows is not None and rows.row.numel():
-                    scores.append(score(rows).float().cpu())
-                else:
-                    score(self._placeholder())
+                forward(rows if rows is not None and rows.row.numel() else self._placeholder())
         free_gathered_weights(self.model)
-        values = torch.cat(scores).numpy() if scores else np.empty(0, np.float32)
-        return Column.from_lengths(values, batch["response_ids"].lengths)
+
+    def _count_routes(self, rows: MicroBatch) -> None:
+        self._balance.watch(rows)
+        if isinstance(self.model, ValueModel):
+            self._values(rows)
+        else:
+            response_last_layer(self.model, rows)
 
     def _loss(
         self,
@@ -255,6 +285,7 @@ class FSDPEngine:
 
     def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: Reference | None) -> _Outputs:
         """Of a critic only the values mean anything."""
+        self._balance.watch(rows)
         if isinstance(self.model, ValueModel):
             values = self._values(rows)
             return _Outputs(torch.full_like(values.detach(), torch.nan), values=values)

@@ -20,7 +20,7 @@ from rljob_worker.engines.fsdp.checkpoint import wait_for_all
 from rljob_worker.engines.fsdp.full_tensors import Bucket, Named, buckets, tensors_at
 from rljob_worker.engines.fsdp.merged import merged_tensors, own_tensors
 from rljob_worker.engines.fsdp.sharding import world_size
-from rljob_worker.engines.models import VALUE_HEAD, ValueModel
+from rljob_worker.engines.models import VALUE_HEAD, ValueModel, checkpoint_tensors, parts_of
 from rljob_worker.errors import StorageError
 
 FILE_BYTES = 1 << 30
@@ -61,12 +61,12 @@ def _write_weights(
     names = _file_names(len(files))
     ranks = world_size(group)
     rank = 0 if group is None else group.rank()
-    tensors = tensors_at(merged_tensors(model, group), group, range(ranks), dtype, file_bytes)
+    tensors = checkpoint_tensors(tensors_at(merged_tensors(model, group), group, range(ranks), dtype, file_bytes))
     for bucket, name in list(zip(files, names, strict=True))[rank::ranks]:
         save_tensors(_next_of(tensors, bucket), directory / name)
     assert next(tensors, None) is None, "tensors beyond those of the files"
     if rank == 0 and len(files) > 1:
-        places = {tensor: name for bucket, name in zip(files, names, strict=True) for tensor, _ in bucket.tensors}
+        places = {tensor: name for bucket, name in zip(files, names, strict=True) for tensor in _tensors_of(bucket)}
         size = sum(tensor.numel() for _, tensor in named) * dtype.itemsize
         index = {"metadata": {"total_size": size}, "weight_map": places}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
@@ -84,10 +84,15 @@ def _file_names(count: int) -> list[str]:
     return [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
 
 
+def _tensors_of(bucket: Bucket) -> Iterator[str]:
+    """What a file calls them."""
+    return (part.name for named in bucket.tensors for part in parts_of(*named))
+
+
 def _next_of(tensors: Iterator[Named], bucket: Bucket) -> dict[str, torch.Tensor]:
     """The tensors of one file. They are good until one of the next bucket is asked for."""
     found = {}
-    for expected, _ in bucket.tensors:
+    for expected in _tensors_of(bucket):
         name, tensor = next(tensors)
         assert name == expected, f"{name} in place of {expected}"
         found[name] = tensor.contiguous()

@@ -35,6 +35,8 @@ class TrainSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     max_grad_norm: float = 1.0
     activation_checkpointing: bool = False
+    router_aux_loss_coefficient: float | None = None
+    """Of what an uneven load of experts costs; None: as the model's config has it."""
     min_unit_bytes: int = MIN_UNIT_BYTES
     """Layers are gathered and reduced together up to this size, in bytes."""
     held_bytes: int = HELD_BYTES

@@ -28,6 +28,7 @@ from rljob_worker.engines.models.building import (
     random_policy,
     random_value_model,
 )
+from rljob_worker.engines.models.checkpoint_names import checkpoint_tensors, parts_of
 from rljob_worker.engines.models.configs import end_token_ids, model_config
 from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.memory import give_memory
@@ -44,6 +45,7 @@ __all__ = [
     "adapter_off",
     "adapter_parameters",
     "base_name",
+    "checkpoint_tensors",
     "decoder_layers",
     "draw_adapter",
     "empty_policy",
@@ -53,6 +55,7 @@ __all__ = [
     "is_of_adapter",
     "load_policy",
     "model_config",
+    "parts_of",
     "random_policy",
     "random_value_model",
     "trained_parameters",

@@ -19,6 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from rljob_api.planning.plan import EnginePlan
 from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
+from rljob_worker.engines.router import routers
 from rljob_worker.engines.shards import local_part, own_rows
 from rljob_worker.errors import InvalidJob
 
@@ -54,7 +55,13 @@ class Adapter:
 
     def put_beside(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
         """Give the model the adapter, and a critic's head, as `dtype`, and freeze the rest. Parameters have memory if
-        those of the model have. Raises InvalidJob for targets that match nothing, naming what there is."""
+        those of the model have. Raises InvalidJob for targets that match nothing, naming what there is, and for models
+        with experts."""
+        if routers(model):
+            raise InvalidJob(
+                f"models[].adapter: adapters of models with experts are not built yet, and {self.base!r} has experts; "
+                "leave adapter out"
+            )
         peft = _peft()
         layers = self._matched(model)
         is_meta = any(parameter.is_meta for parameter in model.parameters())

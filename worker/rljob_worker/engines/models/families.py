@@ -22,6 +22,7 @@ FAMILIES = {
     "phi3": "Phi 3 and 4",
     "qwen2": "Qwen2 and 2.5",
     "qwen3": "Qwen3",
+    "qwen3_moe": "Qwen3-MoE",
 }
 """What people call an architecture, by the `model_type` of its config."""
 

@@ -16,8 +16,9 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
+from rljob_worker.engines.models.checkpoint_names import Part, parts_of
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
-from rljob_worker.engines.shards import local_part, own_rows
+from rljob_worker.engines.shards import local_part
 from rljob_worker.errors import BadData, InvalidJob
 
 _INDEX = "model.safetensors.index.json"
@@ -63,15 +64,16 @@ class WeightFiles:
         if isinstance(model, ValueModel):
             self._fill_head(model.value_head)
 
-    def _matched(self, model: PreTrainedModel, *, is_policy: bool) -> dict[str, torch.Tensor]:
-        """The parameter that each tensor of the files is for. A tied one has several names, of which one is enough; the
-        files of a backbone leave its prefix out, those of a policy have it."""
-        names: dict[int, list[str]] = {}
+    def _matched(self, model: PreTrainedModel, *, is_policy: bool) -> dict[str, Part]:
+        """The part of a parameter that each tensor of the files is for. A tied one has several names, of which one is
+        enough; the files of a backbone leave its prefix out, those of a policy have it."""
+        names: dict[tuple[int, int], list[str]] = {}
         targets = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            if not is_of_adapter(name):
-                targets[id(parameter)] = parameter
-                names.setdefault(id(parameter), []).extend(_spellings(base_name(name), model.base_model_prefix))
+            for index, part in enumerate(() if is_of_adapter(name) else parts_of(base_name(name), parameter)):
+                key = id(parameter), index
+                targets[key] = part
+                names.setdefault(key, []).extend(_spellings(part.name, model.base_model_prefix))
         found = {key: next((each for each in names[key] if each in self.places), None) for key in targets}
         if missing := [names[key][0] for key, name in found.items() if name is None]:
             raise BadData(f"model path {self.path!r}: its files have no {_listed(missing)}; fetch the model again")
@@ -83,23 +85,24 @@ class WeightFiles:
             )
         return {name: targets[key] for key, name in found.items() if name is not None}
 
-    def _read(self, file: Path, targets: Mapping[str, torch.Tensor]) -> None:
+    def _read(self, file: Path, targets: Mapping[str, Part]) -> None:
         with _reading(self.path, file), safe_open(file, framework="pt") as opened, torch.no_grad():
             for name, target in targets.items():
                 there = opened.get_slice(name)
                 shape = tuple(there.get_shape())
-                if shape != tuple(target.shape):
+                if shape != target.shape:
                     raise BadData(
                         f"model path {self.path!r}: {name} is {list(shape)} in {file.name}, but config.json makes it "
                         f"{list(target.shape)}; config.json is of another model than the weights"
                     )
-                if local_part(target).numel():
-                    local_part(target).copy_(there[own_rows(target)])
+                if target.own.numel():
+                    target.own.copy_(there[target.rows])
 
     def _fill_head(self, head: torch.nn.Module) -> None:
         """From its file, else zero."""
         if self.head is not None:
-            self._read(self.head, dict(head.named_parameters()))
+            parts = (part for named in head.named_parameters() for part in parts_of(*named))
+            self._read(self.head, {part.name: part for part in parts})
             return
         for parameter in head.parameters():
             torch.nn.init.zeros_(local_part(parameter.detach()))

@@ -24,6 +24,7 @@ from transformers import (
     PretrainedConfig,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 from rljob_api.pipeline.meshes import Mesh
@@ -41,6 +42,9 @@ WINDOW = 6
 CONFIGS: dict[str, Callable[..., PretrainedConfig]] = {
     "qwen2": lambda **more: Qwen2Config(**_llama_like(), **more),
     "qwen3": lambda **more: Qwen3Config(**{**_llama_like(), "head_dim": 8, **more}),
+    "qwen3_moe": lambda **more: Qwen3MoeConfig(
+        **{**_llama_like(), "head_dim": 8, "moe_intermediate_size": 16, **_EXPERTS, **more}
+    ),
     "llama": lambda **more: LlamaConfig(**_llama_like(), **more),
     "mistral": lambda **more: MistralConfig(**_llama_like(), sliding_window=WINDOW, **more),
     # caps low enough for tiny models to come near them; the first layer slides, the second does not
@@ -56,6 +60,9 @@ CONFIGS: dict[str, Callable[..., PretrainedConfig]] = {
         n_embd=32, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=128, bos_token_id=0, eos_token_id=END, **more
     ),
 }
+
+
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": True}
 
 
 def _llama_like() -> dict[str, Any]:

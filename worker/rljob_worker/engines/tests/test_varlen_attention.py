@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models.families import FAMILIES
 from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.rms_norm import replace_rms_norms
+from rljob_worker.engines.router import replace_routers
 from rljob_worker.engines.tests.builders import CONFIGS, VOCABULARY, a_batch
 from rljob_worker.engines.varlen_attention import ATTENTION, plan_rectangles
 from rljob_worker.errors import InvalidJob
@@ -23,14 +26,15 @@ TOLERANCE = {"gemma2": 1e-5}
 
 
 def twins(kind: str) -> tuple[torch.nn.Module, torch.nn.Module]:
-    """One model with our attention and the same with the stock one, in float64 (norms of both, too)."""
-    build = CONFIGS[kind]
+    """One model with our attention and the same with the stock one, in float64 (norms and routers of both, too)."""
+    config = partial(CONFIGS[kind], experts_implementation="eager")  # torch groups no products in float64
     torch.manual_seed(0)
-    ours = AutoModelForCausalLM.from_config(build(), attn_implementation=ATTENTION, dtype=torch.float64).eval()
-    stock = AutoModelForCausalLM.from_config(build(), attn_implementation=STOCK.get(kind, "sdpa"), dtype=torch.float64)
+    ours = AutoModelForCausalLM.from_config(config(), attn_implementation=ATTENTION, dtype=torch.float64).eval()
+    stock = AutoModelForCausalLM.from_config(config(), attn_implementation=STOCK.get(kind, "sdpa"), dtype=torch.float64)
     stock.load_state_dict(ours.state_dict())
     for model in (ours, stock.eval()):
         replace_rms_norms(model)
+        replace_routers(model)
     fuse_last_layer(ours)
     return ours, stock
 

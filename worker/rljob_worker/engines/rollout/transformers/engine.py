@@ -10,6 +10,7 @@ import torch
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import copy_policy
+from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
 from rljob_worker.engines.rollout.free_memory import free_memory, give_back
 from rljob_worker.engines.rollout.protocol import Depth
@@ -71,7 +72,7 @@ class TransformersRollout:
         self._is_whole = False
         self._decoding.put_back()
         self._give_weights_memory()
-        copy_policy(dict(self.model.named_parameters(remove_duplicate=False)), weights, version)
+        copy_policy(dict(checkpoint_tensors(self.model.named_parameters(remove_duplicate=False))), weights, version)
         self.version, self._is_whole = version, True
 
     def held_bytes(self, depth: Depth) -> int:

@@ -13,6 +13,7 @@ from vllm.model_executor.models.registry import ModelRegistry
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.rollout.cache_bytes import head_dim
 from rljob_worker.engines.rollout.free_memory import free_memory
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
@@ -51,7 +52,7 @@ def start(
     if is_cpu:
         log.info("vLLM cannot sleep on the CPU: its weights and cache stay in memory while others compute")
     engine = VLLMRollout(built, _shapes(model), end_token_ids, vocabulary, can_sleep=not is_cpu)
-    engine.load_weights(((name, each.detach()) for name, each in model.named_parameters()), 0)
+    engine.load_weights(checkpoint_tensors((name, each.detach()) for name, each in model.named_parameters()), 0)
     require_faithful(engine, model, settings.dtype, settings.longest_row)
     return engine
 
@@ -68,7 +69,8 @@ def _memory(settings: VLLMSettings, model: PreTrainedModel, device: torch.device
 def _shapes(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Tensors without memory under every name that a parameter has, the same one where names are tied."""
     empty = {id(each): each.detach().to("meta") for each in model.parameters()}
-    return {name: empty[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
+    named = model.named_parameters(remove_duplicate=False)
+    return dict(checkpoint_tensors((name, empty[id(each)]) for name, each in named))
 
 
 def _variables(settings: VLLMSettings, device: torch.device) -> dict[str, str]:

@@ -1,0 +1,56 @@
+"""What checkpoints and streams of weights call the parameters of a model: by their own names, and experts one by one.
+
+A layer with E experts of width I keeps them in two tensors, which files have in 3 E:
+
+    experts.gate_up_proj [E, 2 I, hidden]    experts.0.gate_proj.weight, experts.0.up_proj.weight [I, hidden] and so on
+    experts.down_proj    [E, hidden, I]      experts.0.down_proj.weight [hidden, I] and so on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from rljob_worker.engines.shards import local_part, own_rows
+
+Named = tuple[str, torch.Tensor]
+
+_MATRICES = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}
+"""Of one expert, one under the other, by how the parameter's name ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor of a checkpoint, and what of it is on this rank."""
+
+    name: str
+    shape: tuple[int, ...]
+    rows: slice
+    """Of the tensor, those that are here."""
+    own: torch.Tensor
+    """These rows, in the parameter's memory."""
+
+
+def parts_of(name: str, parameter: torch.Tensor) -> Iterator[Part]:
+    """What a checkpoint has of a parameter, which may be sharded, in order."""
+    end = next((each for each in _MATRICES if name.endswith(each)), None)
+    if end is None:
+        yield Part(name, tuple(parameter.shape), own_rows(parameter), local_part(parameter))
+        return
+    stem, matrices = name.removesuffix(end) + ".experts", _MATRICES[end]
+    local, here = local_part(parameter).detach(), own_rows(parameter)
+    num_experts, height, width = parameter.shape
+    rows = height // len(matrices)
+    for expert in range(num_experts):
+        is_here = here.start <= expert < here.stop
+        for index, matrix in enumerate(matrices):
+            # experts are whole on one rank: FSDP cuts between them
+            own = local[expert - here.start, index * rows : (index + 1) * rows] if is_here else local[:0]
+            yield Part(f"{stem}.{expert}.{matrix}.weight", (rows, width), slice(0, rows if is_here else 0), own)
+
+
+def checkpoint_tensors(whole: Iterable[Named]) -> Iterator[Named]:
+    """Parameters that are whole on this rank, under the names of a checkpoint; one that has two names stays one."""
+    return ((part.name, part.own) for name, tensor in whole for part in parts_of(name, tensor))

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-_GOLDEN = 0x9E3779B97F4A7C15
 _UINT64 = (1 << 64) - 1
+_GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_27, _30, _31 = (np.uint64(each) for each in (27, 30, 31))
 
 
 def random_bits(seed: int, row_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
     """64 bits per (seed, row_id, position): splitmix64 over the three. Steele, Lea & Flood 2014, "Fast splittable
     pseudorandom number generators"."""
-    state = _mix(np.array([seed & _UINT64], np.uint64))
-    return _mix(_mix(state ^ row_ids.astype(np.uint64)) ^ positions.astype(np.uint64))
+    return _mix(_mix(_mixed(seed) ^ row_ids.astype(np.uint64)) ^ positions.astype(np.uint64))
 
 
-def _mix(state: NDArray[np.uint64]) -> NDArray[Any]:
-    """One splitmix64 output per uint64; arithmetic wraps."""
-    z = state + np.uint64(_GOLDEN)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+@cache
+def _mixed(seed: int) -> NDArray[np.uint64]:
+    return _mix(np.array([seed & _UINT64], np.uint64))
+
+
+def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One splitmix64 output per uint64; arithmetic wraps. In place: a decoding step calls it for few rows, for which
+    the number of calls to numpy is what it costs."""
+    z = state + _GOLDEN
+    z ^= z >> _30
+    z *= _FIRST
+    z ^= z >> _27
+    z *= _SECOND
+    z ^= z >> _31
+    return z

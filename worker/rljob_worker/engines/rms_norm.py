@@ -34,7 +34,8 @@ class RMSNorm(torch.autograd.Function):
 
 def normalize(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
     """x over the root of its mean square, and one over that root [..., 1]."""
-    inverse = torch.linalg.vecdot(x, x).mul_(1 / x.shape[-1]).add_(eps).rsqrt_().unsqueeze(-1)
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    inverse = torch.addcmul(_constant(eps, x.dtype, x.device), norm, norm, value=1 / x.shape[-1]).rsqrt_()
     return x * inverse, inverse
 
 
@@ -48,19 +49,29 @@ def replace_rms_norms(model: torch.nn.Module) -> None:
     for module in model.modules():
         offset = _offset(type(module))
         if offset is not None:
-            module.forward = partial(_forward, module, module.forward, offset)
+            module.forward = partial(_forward, module, module.forward, offset, _epsilon(module))
 
 
 def _forward(
-    module: torch.nn.Module, stock: Callable[[torch.Tensor], torch.Tensor], offset: float, hidden: torch.Tensor
+    module: torch.nn.Module,
+    stock: Callable[[torch.Tensor], torch.Tensor],
+    offset: float,
+    eps: float,
+    hidden: torch.Tensor,
 ) -> torch.Tensor:
     if hidden.dtype not in (torch.float32, torch.float64):
         return stock(hidden)
     weight = module.weight + offset if offset else module.weight
     if torch.is_grad_enabled():
-        return RMSNorm.apply(hidden, weight, _epsilon(module))
+        return RMSNorm.apply(hidden, weight, eps)
     # the same numbers without the cost of a Function, which in decoding is more than that of the norm
-    return normalize(hidden, _epsilon(module))[0] * weight
+    return normalize(hidden, eps)[0] * weight
+
+
+@cache
+def _constant(value: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """[] made once: adding a number to a tensor makes one each time, which costs more than the sum."""
+    return torch.tensor(value, dtype=dtype, device=device)
 
 
 @cache
@@ -75,7 +86,7 @@ def _offset(kind: type[torch.nn.Module]) -> float | None:
         small.weight.normal_()
         stock = small(hidden)
         for offset in (0.0, 1.0):
-            if torch.allclose(_forward(small, kind.forward, offset, hidden), stock, atol=1e-5):
+            if torch.allclose(_forward(small, kind.forward, offset, _epsilon(small), hidden), stock, atol=1e-5):
                 return offset
     return None
 

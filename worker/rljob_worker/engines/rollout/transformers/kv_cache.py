@@ -82,6 +82,8 @@ class DecodeCache(Cache):
         """Where the next token is written."""
         self.starts = np.empty(0, np.int64)
         self._buffers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._views: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """The first `num_rows` rows of the buffers."""
         self._first_shape = (0, 0)
         """Rows and columns to reserve where nothing is reserved yet."""
         self._mask: torch.Tensor | None = None
@@ -131,6 +133,7 @@ class DecodeCache(Cache):
         right-aligned before the current column."""
         rows = slice(self.num_rows, self.num_rows + len(prompt_of_row))
         width = int(lengths.max())
+        first_before = self._first if self.num_rows else self.column
         columns = slice(self.column - width, self.column)
         # pads repeat the prompt's first token; the mask hides them
         steps = np.arange(width) - (width - lengths[:, None])
@@ -143,6 +146,8 @@ class DecodeCache(Cache):
         self.starts = np.concatenate([self.starts[: self.num_rows], self.column - lengths[prompt_of_row]])
         self.num_rows = rows.stop
         self._rows_changed()
+        self._clear(slice(0, rows.start), first_before)
+        self._clear(rows, columns.start)
 
     def resize(self, rows: int, columns: int) -> None:
         """Other memory, with what rows have: layer by layer, so that little is there twice."""
@@ -150,7 +155,7 @@ class DecodeCache(Cache):
             return
         used = slice(self._first, self.column)
         for layer, pair in self._buffers.items():
-            resized = [buffer.new_zeros(rows, buffer.shape[1], columns, buffer.shape[3]) for buffer in pair]
+            resized = [buffer.new_empty(rows, buffer.shape[1], columns, buffer.shape[3]) for buffer in pair]
             for new, old in zip(resized, pair, strict=True):
                 new[: self.num_rows, :, used] = old[: self.num_rows, :, used]
             self._buffers[layer] = (resized[0], resized[1])
@@ -184,11 +189,11 @@ class DecodeCache(Cache):
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write one column; returns all of a row's keys and values so far, [rows, heads, columns, head_dim]."""
-        keys, values = self._buffers[layer_idx]
-        rows, column = self.num_rows, self.column
-        keys[:rows, :, column : column + 1] = key_states
-        values[:rows, :, column : column + 1] = value_states
-        return keys[:rows, :, self._first : column + 1], values[:rows, :, self._first : column + 1]
+        keys, values = self._views[layer_idx]
+        first, column = self._first, self.column
+        keys.narrow(2, column, 1).copy_(key_states)
+        values.narrow(2, column, 1).copy_(value_states)
+        return keys.narrow(2, first, column + 1 - first), values.narrow(2, first, column + 1 - first)
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
         """One query per row, [rows, heads, 1, head_dim], over its columns: the heads that share keys are queries of
@@ -217,9 +222,10 @@ class DecodeCache(Cache):
         return [buffer[:, :, self._first : self.column] for pair in self._buffers.values() for buffer in pair]
 
     def _pair(self, layer: int, like: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Memory of a layer: nothing is written before a row needs it, so that on a CPU columns to come take none."""
         if layer not in self._buffers:
             rows, columns = self._first_shape
-            keys, values = (x.new_zeros(rows, x.shape[1], columns, x.shape[3]) for x in like)
+            keys, values = (x.new_empty(rows, x.shape[1], columns, x.shape[3]) for x in like)
             self._buffers[layer] = (keys, values)
         return self._buffers[layer]
 
@@ -227,9 +233,17 @@ class DecodeCache(Cache):
         """Rows (0) or columns (2) of the buffers."""
         return next(iter(self._buffers.values()))[0].shape[dim] if self._buffers else 0
 
+    def _clear(self, rows: slice, until: int) -> None:
+        """What these rows have in columns that others need, up to this one: masked, and so it must be finite."""
+        if rows.start < rows.stop and self._first < until:
+            for pair in self._buffers.values():
+                for buffer in pair:
+                    buffer[rows, :, self._first : until] = 0
+
     def _rows_changed(self) -> None:
         """The first column any row needs, and the mask of rows that start later than that."""
-        starts = self.starts[: self.num_rows]
+        starts, rows = self.starts[: self.num_rows], slice(self.num_rows)
+        self._views = {layer: (keys[rows], values[rows]) for layer, (keys, values) in self._buffers.items()}
         if not self.num_rows:
             return
         self._first = int(starts.min())
@@ -249,7 +263,8 @@ def single_step_attention(
     is_wide_on_cpu = query.device.type == "cpu" and query.dtype not in (torch.bfloat16, torch.float16)
     if formula.cap is None and not is_wide_on_cpu:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=formula.scale)
-    scores = formula.scores(query, key)
+    # batches of one dim: a product of more finds out how to fold them, which takes as long as a small one itself
+    scores = formula.scores(query.flatten(0, 1), key.flatten(0, 1))
     if mask is not None:
-        scores += mask
-    return torch.matmul(softmax(scores).to(value.dtype), value)
+        scores.view(*query.shape[:3], -1).add_(mask)
+    return torch.bmm(softmax(scores).to(value.dtype), value.flatten(0, 1)).view(query.shape)

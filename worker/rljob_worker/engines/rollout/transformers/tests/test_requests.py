@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -317,3 +317,22 @@ def test_rows_that_have_no_room_any_more_wait_and_go_on(tmp_path: Path) -> None:
         hook.remove()
         assert max(held) <= room * 512
     assert found[0] == found[1] and len(found[0]) == 4
+
+
+@pytest.fixture
+def nothing_is_zero() -> Iterator[None]:
+    """Memory that was not written holds what is no number."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_memory_that_nothing_was_written_to_is_not_seen(nothing_is_zero: None) -> None:
+    engine = engine_of(room=600)
+    # prompts of 3, 9 and 1 tokens, then of 60 beside them, for which columns to their left are needed
+    engine.submit(asked(range(9)))
+    parts = [engine.advance()]
+    engine.submit(asked(range(9, ROWS)))
+    while len(parts[-1]):
+        parts.append(engine.advance())
+    assert as_rows(*parts) == one_by_one()

@@ -71,6 +71,12 @@ def check_references(subject: Subject) -> Iterator[Problem]:
                 "a stage of the catalogue writes a column of this name",
                 "Call the data's column something else.",
             )
+        for field, found in (("retries", reward.retries), ("backoffSeconds", reward.backoff_seconds)):
+            default = type(reward).model_fields["retries" if field == "retries" else "backoff_seconds"].default
+            if reward.on_error != "Retry" and found != default:
+                message = f"with onError {reward.on_error} no call is made again"
+                fix = "Write onError: Retry, or leave it out."
+                yield problem(f"spec.rewards[{i}].{field}", found, message, fix)
     for i, name in enumerate(subject.spec.success_policy.groups):
         if name not in subject.group_names:
             fix = suggestion(name, subject.group_names)

@@ -121,5 +121,17 @@ class RewardSpec(ApiModel):
     """How long one call may take, in seconds. A call that takes longer gives reward 0, and is counted.
     Default 5."""
 
+    on_error: Literal["Fail", "Zero", "Retry"] = "Fail"
+    """What follows a call that raises, answers no number, or ends its process. `Fail`: the job ends. `Zero`: the reward
+    is 0, and the call is counted. `Retry`: the call is made again, `retries` times; the job ends when none succeeds.
+    Default Fail."""
+
+    retries: int = Field(default=5, ge=1, le=100)
+    """With onError Retry: how often a call is made again. Default 5."""
+
+    backoff_seconds: Annotated[float, Field(gt=0, le=3600)] = 1.0
+    """With onError Retry: how long the first call that is made again waits, in seconds; each later one waits twice as
+    long as the one before, and at most a minute or this, whichever is longer. Other rows do not wait. Default 1."""
+
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function."""

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rljob_worker.cli.figures import count, duration, number, size
+from rljob_worker.cli.misses import misses_of
 from rljob_worker.cli.output import silence
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RUNNING_PHASES, RunDirectory, RunNote
@@ -70,8 +71,11 @@ class LiveView:
             self._live.console.print(text, highlight=False, markup=False)
 
     def tick(self) -> None:
-        if self._tail.poll():
+        if fresh := self._tail.poll():
             self._moved_seconds = time.monotonic()
+            for record in fresh:
+                for miss in misses_of([record]):
+                    self.say(f"warning: step {record['step']}: {miss}")
         if self._note is not None:
             progress = Progress(self._tail.records, self._total_steps, self._stages)
             waited_seconds = time.monotonic() - self._moved_seconds

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_worker.cli.figures import count, duration, number, size
+from rljob_worker.cli.misses import misses_of
 from rljob_worker.cli.output import say
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RunDirectory, RunNote
@@ -33,6 +34,8 @@ class PlainView:
         for record in self._tail.poll():
             earlier = [each for each in self._tail.records if each["step"] <= record["step"]]
             say(step_line(record, Progress(earlier, self._total_steps, self._stages)))
+            for miss in misses_of([record]):
+                say(f"warning: step {record['step']}: {miss}")
 
     def close(self) -> None:
         self.tick()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rljob_worker.cli.figures import duration, number
+from rljob_worker.cli.misses import misses_of
 from rljob_worker.local.progress import Progress
 from rljob_worker.local.rundir import RunDirectory, RunNote
 
@@ -15,6 +16,7 @@ def summary(note: RunNote, progress: Progress, directory: RunDirectory, steps: l
     took = duration(note.updated_seconds - note.started_seconds)
     lines = [f"{note.name}: {note.phase.lower()} after {progress.step} of {note.total_steps} steps, in {took}"]
     lines += _rises(progress)
+    lines += [f"  {'missed':<11} {miss}" for miss in misses_of(progress.records)]
     lines += _places(directory, steps)
     lines += _next_steps(note, directory, steps, command)
     return "\n".join(lines)

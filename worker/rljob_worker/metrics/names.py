@@ -41,6 +41,9 @@ _FAMILIES = [
     (re.compile(r"data/bytes_(?P<edge>.+)"), "rljob_edge_bytes"),
     *((re.compile(rf"data/{measure}/(?P<edge>.+)"), f"rljob_edge_{measure}") for measure in _EDGE_MEASURES),
     (re.compile(r"validation/accuracy/(?P<source>.+)"), "rljob_source_accuracy_ratio"),
+    (re.compile(r"reward/(?P<reward>[^/]+)/timeouts_total"), "rljob_reward_component_timeouts"),
+    (re.compile(r"reward/(?P<reward>[^/]+)/errors_total"), "rljob_reward_component_errors"),
+    (re.compile(r"reward/(?P<reward>[^/]+)/retries_total"), "rljob_reward_component_retries"),
     (re.compile(r"reward/(?P<reward>.+)"), "rljob_reward_component_mean"),
 ]
 

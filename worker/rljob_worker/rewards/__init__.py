@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rljob_worker.rewards.functions import exact_match, final_number, matches_format
     from rljob_worker.rewards.mathematics import math_answer
-    from rljob_worker.rewards.round import RewardResult, TimedOut
+    from rljob_worker.rewards.round import Missed, RewardResult
     from rljob_worker.rewards.runner import RewardRunner
 
 __all__ = [
     "RewardResult",
     "RewardRunner",
-    "TimedOut",
+    "Missed",
     "exact_match",
     "final_number",
     "matches_format",
@@ -36,7 +36,7 @@ _HOMES = {
     "math_answer": "mathematics",
     "RewardRunner": "runner",
     "RewardResult": "round",
-    "TimedOut": "round",
+    "Missed": "round",
 }
 
 

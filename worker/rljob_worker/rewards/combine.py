@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +27,9 @@ def combine(rewards: Rewards, weights: Sequence[float]) -> Rewards:
 
 
 def metrics(
-    names: Sequence[str], rewards: Rewards, extra: Sequence[Sequence[Mapping[str, float]]], num_timeouts: int
+    names: Sequence[str], rewards: Rewards, extra: Sequence[Sequence[Mapping[str, float]]]
 ) -> dict[str, Scalar]:
-    """`reward/<name>` of every reward, `reward/<name>/<key>` of every number it returned beside it, time-outs.
+    """`reward/<name>` of every reward, `reward/<name>/<key>` of every number it returned beside it.
 
     rewards: [rows, num_rewards].   extra: [num_rewards][rows] dicts.
     """
@@ -36,5 +38,22 @@ def metrics(
         for key in sorted({key for row in rows for key in row}):
             values = [row[key] for row in rows if key in row]
             scalars[f"reward/{name}/{key}"] = mean(sum(values), len(values))
-    scalars["reward/timeouts_total"] = total(num_timeouts)
     return scalars
+
+
+class Miss(Protocol):
+    """A row without an answer of a reward."""
+
+    @property
+    def reward(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+def misses(missed: Sequence[Miss], num_retries: Mapping[str, int]) -> dict[str, Scalar]:
+    """`reward/timeouts_total` of all rewards; of a reward that had any also `reward/<name>/timeouts_total`,
+    `…/errors_total` and `…/retries_total`."""
+    scalars = {"reward/timeouts_total": total(sum(each.kind == "timeouts" for each in missed))}
+    for (name, kind), count in Counter((each.reward, each.kind) for each in missed).items():
+        scalars[f"reward/{name}/{kind}_total"] = total(count)
+    return scalars | {f"reward/{name}/retries_total": total(count) for name, count in num_retries.items()}

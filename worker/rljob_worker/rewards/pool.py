@@ -12,7 +12,7 @@ import selectors
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.child import RewardProcess, environment
@@ -38,6 +38,12 @@ class RewardSpec(Protocol):
     def weight(self) -> float: ...
     @property
     def timeout_seconds(self) -> float: ...
+    @property
+    def on_error(self) -> Literal["Fail", "Zero", "Retry"]: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def backoff_seconds(self) -> float: ...
     @property
     def options(self) -> Mapping[str, Any]: ...
 
@@ -127,12 +133,19 @@ class RewardPool:
     def _wait(self, work: Round | None) -> None:
         """Until a process has something to say, takes more, or a row's time is up."""
         deadlines = [deadline for seat in self._seats if (deadline := self._deadline(seat, work)) is not None]
+        if work is not None and work.due is not None and (self._has_idle or work.due > time.monotonic()):
+            deadlines.append(work.due)
         full = [seat.process.requests for seat in self._seats if seat.process.has_unsent]
         for requests in full:
             self._selector.register(requests, selectors.EVENT_WRITE)
         self._selector.select(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
         for requests in full:
             self._selector.unregister(requests)
+
+    @property
+    def _has_idle(self) -> bool:
+        """Whether a process takes what is due at once."""
+        return any(seat.ready and seat.chunk is None for seat in self._seats)
 
     def _receive(self, work: Round | None) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -162,7 +175,7 @@ class RewardPool:
             names = ", ".join(spec.run for spec in self._specs)
             raise InvalidJob(f"importing the rewards ({names}) ended the process: {how}; its last output is in the log")
         if work is not None and seat.chunk is not None:
-            work.died(seat.chunk, how)
+            work.died(seat.chunk, how, time.monotonic())
             _log.warning("a reward process ended (%s); its rows run again in another", how)
         self._replace(seat)
 
@@ -203,7 +216,7 @@ def _description(spec: RewardSpec) -> Message:
 
 
 def _call(spec: RewardSpec, asynchronous: bool) -> RewardCall:
-    return RewardCall(spec.name, spec.timeout_seconds, asynchronous)
+    return RewardCall(spec.name, spec.timeout_seconds, asynchronous, spec.on_error, spec.retries, spec.backoff_seconds)
 
 
 def _record(work: Round, chunk: Chunk, message: Message, now: float) -> None:

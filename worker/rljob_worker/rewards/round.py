@@ -6,10 +6,11 @@ when the one before it ends; an async reward says itself which rows it has start
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +27,10 @@ MAX_OPEN_ROWS = 64
 """Rows of an async reward beyond which a process gets no more before some are done."""
 
 
+LONGEST_WAIT_SECONDS = 60.0
+"""A call that is made again waits no longer, unless the first one does."""
+
+
 @dataclass(frozen=True, slots=True)
 class RewardCall:
     """What the bookkeeping knows of a reward."""
@@ -33,16 +38,24 @@ class RewardCall:
     name: str
     limit_seconds: float
     asynchronous: bool
+    on_error: Literal["Fail", "Zero", "Retry"] = "Fail"
+    retries: int = 0
+    backoff_seconds: float = 1.0
+
+    def wait_seconds(self, num_failed: int) -> float:
+        """Before the call that follows so many failed ones."""
+        return min(self.backoff_seconds * 2.0 ** (num_failed - 1), max(LONGEST_WAIT_SECONDS, self.backoff_seconds))
 
 
 @dataclass(frozen=True, slots=True)
-class TimedOut:
-    """A row that a reward did not finish in time; its reward is 0."""
+class Missed:
+    """A row without an answer of a reward, which is 0 for it."""
 
     reward: str
     row: int
     """Position in the collected rows."""
     message: str
+    kind: Literal["timeouts", "errors"] = "timeouts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +63,11 @@ class RewardResult:
     """What was found of some rows."""
 
     rewards: Rewards
-    """[rows, num_rewards], unweighted; 0 where a reward timed out."""
+    """[rows, num_rewards], unweighted; 0 where a reward was missed."""
     total: Rewards
     """[rows], weighted sum over rewards."""
     metrics: dict[str, Scalar]
-    timed_out: tuple[TimedOut, ...]
+    missed: tuple[Missed, ...]
 
 
 @dataclass(slots=True)
@@ -84,7 +97,11 @@ class Round:
         self.rows: list[Mapping[str, Any]] = []
         self._rewards: list[list[float]] = [[] for _ in calls]
         self._extra: list[list[dict[str, float]]] = [[] for _ in calls]
-        self._timed_out: list[TimedOut] = []
+        self._missed: list[Missed] = []
+        self._num_failed: dict[tuple[int, int], int] = {}
+        """Calls of a reward on a row that failed."""
+        self._delayed: list[tuple[float, int, int]] = []
+        """A heap of (seconds, reward, row) that are due again."""
         self._num_open = 0
         self._deaths: set[tuple[int, int]] = set()
         self._queues: list[deque[Chunk]] = [deque() for _ in calls]
@@ -104,22 +121,35 @@ class Round:
         return self._num_open == 0
 
     def rewards(self, order: Sequence[int]) -> Rewards:
-        """[rows, num_rewards], unweighted, of rows in this order; 0 where a reward timed out."""
+        """[rows, num_rewards], unweighted, of rows in this order; 0 where a reward was missed."""
         return np.array(self._rewards, np.float64).reshape(len(self._calls), -1).T[np.asarray(order, np.int64)]
 
     def extra(self, order: Sequence[int]) -> list[list[dict[str, float]]]:
         """[num_rewards][rows] what each reward returned beside the reward."""
         return [[of_reward[row] for row in order] for of_reward in self._extra]
 
-    def timed_out(self, order: Sequence[int]) -> tuple[TimedOut, ...]:
+    def missed(self, order: Sequence[int]) -> tuple[Missed, ...]:
         """In the order of rows, and in that of rewards where a row has several."""
         place = {row: at for at, row in enumerate(order)}
-        found = (replace(late, row=place[late.row]) for late in self._timed_out)
+        found = (replace(each, row=place[each.row]) for each in self._missed)
         names = [call.name for call in self._calls]
-        return tuple(sorted(found, key=lambda late: (late.row, names.index(late.reward))))
+        return tuple(sorted(found, key=lambda each: (each.row, names.index(each.reward))))
+
+    def num_retries(self) -> dict[str, int]:
+        """Calls that were made again, by the name of their reward; none that had none."""
+        found = Counter[str]()
+        for (reward, _), count in self._num_failed.items():
+            found[self._calls[reward].name] += count
+        return {name: count for name, count in found.items() if count}
+
+    @property
+    def due(self) -> float | None:
+        """When the next call is made again, seconds."""
+        return self._delayed[0][0] if self._delayed else None
 
     def next_chunk(self, now: float) -> Chunk | None:
         """Work for an idle process; the clock of a plain reward's first row starts."""
+        self._take_due(now)
         queue = next(filter(None, self._queues), None)
         if queue is None:
             return None
@@ -132,6 +162,7 @@ class Round:
         """Waiting rows that a process works on besides, when it is on an async reward and has not enough of it."""
         if not self._calls[chunk.reward].asynchronous or chunk.alone:
             return []
+        self._take_due(now)
         taken, queue = list[int](), self._queues[chunk.reward]
         while queue and not queue[0].alone and len(chunk.rows) < MAX_OPEN_ROWS:
             taken += (rows := queue.popleft().waiting)
@@ -145,16 +176,16 @@ class Round:
         chunk.running[row] = now
 
     def finished(self, chunk: Chunk, row: int, outcome: Mapping[str, Any], now: float) -> None:
-        """A row's outcome is known. Raises BadData when the reward failed on it."""
+        """A row's outcome is known. Raises BadData when the reward failed on it and the job is to end of that."""
         chunk.running.pop(row)
         if "problem" in outcome:
-            raise BadData(f"{self._where(chunk.reward, row)} {outcome['problem']}")
-        if "timeout" in outcome:
+            self._failed(chunk.reward, row, f"{self._where(chunk.reward, row)} {outcome['problem']}", now)
+        elif "timeout" in outcome:
             self._time_out(chunk.reward, row)
         else:
             self._rewards[chunk.reward][row] = outcome["reward"]
             self._extra[chunk.reward][row] = outcome["metrics"]
-        self._num_open -= 1
+            self._num_open -= 1
         self._start_next(chunk, now)
 
     def deadline(self, chunk: Chunk) -> float:
@@ -174,17 +205,23 @@ class Round:
             return
         for row in chunk.running:
             self._time_out(chunk.reward, row)
-            self._num_open -= 1
 
-    def died(self, chunk: Chunk, how: str) -> None:
-        """The process ended by itself. A row gets a second process, alone; BadData when it ends that one too."""
+    def died(self, chunk: Chunk, how: str, now: float) -> None:
+        """The process ended by itself. A row gets a second process, alone; it has failed when it ends that one too."""
         self._give_back(chunk)
         for row in chunk.running:
             suspect = (chunk.reward, row)
             if suspect in self._deaths and len(chunk.running) == 1:
-                raise BadData(f"{self._where(chunk.reward, row)} ended its process twice ({how})")
+                message = f"{self._where(chunk.reward, row)} ended its process twice ({how})"
+                self._failed(chunk.reward, row, message, now)
+                continue
             self._deaths.add(suspect)
             self._queues[chunk.reward].append(Chunk(chunk.reward, deque([row]), alone=True))
+
+    def _take_due(self, now: float) -> None:
+        while self._delayed and self._delayed[0][0] <= now:
+            _, reward, row = heapq.heappop(self._delayed)
+            self._queues[reward].append(Chunk(reward, deque([row])))
 
     def _give_back(self, chunk: Chunk) -> None:
         if chunk.waiting:
@@ -194,10 +231,26 @@ class Round:
         if not self._calls[chunk.reward].asynchronous and chunk.waiting:
             chunk.running[chunk.waiting.popleft()] = now
 
+    def _failed(self, reward: int, row: int, message: str, now: float) -> None:
+        """Raises BadData where the job is to end of it."""
+        call = self._calls[reward]
+        num_failed = self._num_failed.get((reward, row), 0) + 1
+        if call.on_error == "Zero":
+            self._miss(Missed(call.name, row, message, "errors"))
+        elif call.on_error == "Retry" and num_failed <= call.retries:
+            self._num_failed[reward, row] = num_failed
+            heapq.heappush(self._delayed, (now + call.wait_seconds(num_failed), reward, row))
+        else:
+            raise BadData(f"{message}; it was called {num_failed} times" if num_failed > 1 else message)
+
     def _time_out(self, reward: int, row: int) -> None:
         call = self._calls[reward]
         message = f'reward "{call.name}" timed out after {call.limit_seconds:g} s on {self._name(row)}'
-        self._timed_out.append(TimedOut(call.name, row, message))
+        self._miss(Missed(call.name, row, message))
+
+    def _miss(self, missed: Missed) -> None:
+        self._missed.append(missed)
+        self._num_open -= 1
 
     def _where(self, reward: int, row: int) -> str:
         return f'reward "{self._calls[reward].name}" on {self._name(row)}'

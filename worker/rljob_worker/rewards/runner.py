@@ -8,8 +8,9 @@
     runner.close()
 
 A time-out costs its row only: reward 0, counted, named in the log, and the process is replaced. A reward that raises,
-answers NaN or twice ends its process is the job's mistake: BadData with the reward, the row, and the line of the user's
-file. What is collected is a function of the rows, in whatever order and pieces they were begun.
+answers NaN or twice ends its process is the job's mistake, unless its `onError` says otherwise: BadData with the
+reward, the row, and the line of the user's file. What is collected is a function of the rows, in whatever order and
+pieces they were begun.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any
 
-from rljob_worker.rewards.combine import combine, metrics
+from rljob_worker.rewards.combine import combine, metrics, misses
 from rljob_worker.rewards.pool import RewardPool, RewardSpec
 from rljob_worker.rewards.round import RewardResult, Round
 
@@ -91,15 +92,15 @@ class RewardRunner:
         self.close()
 
     def _result(self, work: Round, order: Sequence[int]) -> RewardResult:
-        timed_out = work.timed_out(order)
-        for late in timed_out:
-            _log.warning("%s; its reward is 0", late.message)
+        missed = work.missed(order)
+        for each in missed:
+            _log.warning("%s; its reward is 0", each.message)
         rewards, names = work.rewards(order), [spec.name for spec in self._specs]
         return RewardResult(
             rewards,
             combine(rewards, [spec.weight for spec in self._specs]),
-            metrics(names, rewards, work.extra(order), len(timed_out)),
-            timed_out,
+            metrics(names, rewards, work.extra(order)) | misses(missed, work.num_retries()),
+            missed,
         )
 
 

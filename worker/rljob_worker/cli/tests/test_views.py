@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from rljob_worker.cli.live import LiveView, picture
+from rljob_worker.cli.misses import misses_of
 from rljob_worker.cli.plain import PlainView, step_line
 from rljob_worker.cli.summary import summary
 from rljob_worker.local.progress import MetricsTail, Progress
@@ -191,3 +192,13 @@ def test_the_summary_says_what_rose_and_where_things_are(directory, monkeypatch)
 def test_the_summary_of_a_stopped_run_says_how_to_go_on(directory):
     text = summary(replace(NOTE, phase="Stopped"), Progress([], 10), directory, [], "rljob run job.yaml")
     assert text.splitlines()[-1] == "  go on       rljob run job.yaml"
+
+
+def test_what_rewards_missed_is_told_per_reward(directory, capsys):
+    first = {"step": 1, "reward/judge/timeouts_total": 2.0, "reward/judge/errors_total": 1.0}
+    second = {"step": 2, "reward/judge/retries_total": 4.0, "reward/style": 0.5, "reward/timeouts_total": 2.0}
+    assert misses_of([first, second]) == ["reward judge: 2 timed out, 1 failed, and count 0; 4 called again"]
+    view = PlainView(directory, 2, ())
+    write(directory, first)
+    view.tick()
+    assert "warning: step 1: reward judge: 2 timed out, 1 failed, and count 0\n" in capsys.readouterr().out

@@ -36,7 +36,7 @@ def play(work, chunk, accident, asynchronous, now, died):
         work.expired(chunk)
     elif accident.kind == "dies" and died.isdisjoint(suspects := {(chunk.reward, row) for row in chunk.running}):
         died |= suspects
-        work.died(chunk, "signal SIGKILL")
+        work.died(chunk, "signal SIGKILL", now)
     else:
         play(work, chunk, Accident(len(chunk.rows), "none"), asynchronous, now, died)
 
@@ -75,7 +75,7 @@ def test_every_row_is_known_once(parts, processes, asynchronous, fates, chance):
         play(work, chunk, fates.pop(0) if fates else Accident(99, "none"), asynchronous, now, died)
     assert work.next_chunk(now) is None
     order = chance.sample(range(num_rows), num_rows)
-    timed_out, rewards = work.timed_out(order), work.rewards(order)
+    timed_out, rewards = work.missed(order), work.rewards(order)
     late = {(row.reward, row.row) for row in timed_out}
     assert len(late) == len(timed_out) and rewards.shape == (num_rows, 2)
     assert all(each.message.endswith(f" on row {order[each.row]}") for each in timed_out)
@@ -102,16 +102,16 @@ def test_async_rows_that_stop_a_process_together_run_again_alone():
     work.expired(chunk)
     again = [work.next_chunk(1.0).rows for _ in range(3)]
     assert sorted(again) == [[0], [1], [2]]
-    assert not work.timed_out(range(3))
+    assert not work.missed(range(3))
 
 
 def test_a_row_that_ends_its_process_twice_is_the_users_mistake():
     work = round_of([RewardCall("a", 5.0, False)], [{}] * 8)
-    work.died(work.next_chunk(0.0), "signal SIGKILL")
+    work.died(work.next_chunk(0.0), "signal SIGKILL", 0.0)
     chunks = [work.next_chunk(1.0) for _ in range(5)]
     assert [chunk.rows for chunk in chunks] == [[2, 3], [4, 5], [6, 7], [1], [0]], "the suspect alone, and last"
     with pytest.raises(BadData, match=r'^reward "a" on row 0 ended its process twice \(signal SIGKILL\)$'):
-        work.died(chunks[-1], "signal SIGKILL")
+        work.died(chunks[-1], "signal SIGKILL", 1.0)
 
 
 def test_a_row_is_named_by_its_id_and_source():
@@ -135,14 +135,14 @@ def test_a_suspect_shares_its_process_with_nobody():
     work = round_of([RewardCall("a", 5.0, True)], [{}] * 2, processes=2)
     chunk, other = work.next_chunk(0.0), work.next_chunk(0.0)
     work.started(chunk, 0, 0.0)
-    work.died(chunk, "signal SIGKILL")
+    work.died(chunk, "signal SIGKILL", 1.0)
     assert work.more_for(other, 1.0) == [] and other.rows == [1]
     work.add([{}])
     alone = work.next_chunk(1.0)
     assert alone.rows == [0] and work.more_for(alone, 1.0) == []
     work.started(alone, 0, 1.0)
     with pytest.raises(BadData, match="ended its process twice"):
-        work.died(alone, "signal SIGKILL")
+        work.died(alone, "signal SIGKILL", 1.0)
 
 
 def test_a_plain_rewards_process_takes_no_more():
@@ -150,3 +150,45 @@ def test_a_plain_rewards_process_takes_no_more():
     chunk = work.next_chunk(now=0.0)
     work.add([{}])
     assert work.more_for(chunk, now=1.0) == []
+
+
+PROBLEM = {"problem": "raised ConnectionError"}
+
+
+def test_a_call_that_is_made_again_waits_twice_as_long_each_time_and_others_go_on():
+    work = round_of([RewardCall("judge", 5.0, False, "Retry", retries=2, backoff_seconds=4.0)], [{}])
+    work.finished(work.next_chunk(10.0), 0, PROBLEM, 10.0)
+    assert work.due == 14.0 and work.next_chunk(13.9) is None and not work.done
+    work.add([{}])
+    assert work.next_chunk(13.9).rows == [1]
+    work.finished(work.next_chunk(14.0), 0, PROBLEM, 15.0)
+    assert work.due == 23.0  # 15 + 2 x 4
+    last = work.next_chunk(23.0)
+    with pytest.raises(BadData, match="on row 0 raised ConnectionError; it was called 3 times"):
+        work.finished(last, 0, PROBLEM, 24.0)
+
+
+def test_a_call_that_succeeds_at_last_leaves_no_trace_but_a_count():
+    work = round_of([RewardCall("judge", 5.0, True, "Retry", retries=1)], [{}])
+    chunk = work.next_chunk(0.0)
+    work.started(chunk, 0, 0.0)
+    work.finished(chunk, 0, PROBLEM, 0.0)
+    again = work.next_chunk(1.0)
+    work.started(again, 0, 1.0)
+    work.finished(again, 0, {"reward": 0.5, "metrics": {}}, 1.0)
+    assert work.done and work.rewards([0]).tolist() == [[0.5]]
+    assert work.missed([0]) == () and work.num_retries() == {"judge": 1}
+
+
+@pytest.mark.parametrize(("failed", "seconds"), [(1, 2.0), (5, 32.0), (6, 60.0), (100, 60.0)])
+def test_waits_end_at_a_minute(failed, seconds):
+    assert RewardCall("judge", 5.0, False, "Retry", 200, 2.0).wait_seconds(failed) == seconds
+
+
+def test_a_failure_that_is_to_be_zero_is_counted():
+    work = round_of([RewardCall("judge", 5.0, False, "Zero")], [{"row_id": 7}])
+    chunk = work.next_chunk(0.0)
+    work.finished(chunk, 0, PROBLEM, 0.0)
+    (missed,) = work.missed([0])
+    assert (missed.kind, missed.message) == ("errors", 'reward "judge" on row 7 raised ConnectionError')
+    assert work.done and work.rewards([0]).tolist() == [[0.0]]

@@ -29,6 +29,9 @@ class Spec:
     column: str | None = None
     weight: float = 1.0
     timeout_seconds: float = 60.0
+    on_error: str = "Fail"
+    retries: int = 5
+    backoff_seconds: float = 0.05
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -140,10 +143,10 @@ def test_a_hanging_row_costs_that_row_only(function, caplog):
     data = rows("ok", "ok", "bad", "ok", "ok", "ok", "ok", "ok")
     result = score(user(function, timeout_seconds=0.5), data, 2)
     assert result.total.tolist() == [1, 1, 0, 1, 1, 1, 1, 1]
-    assert [late.row for late in result.timed_out] == [2]
-    assert result.timed_out[0].message == 'reward "style" timed out after 0.5 s on row 102 (source gsm8k)'
+    assert [late.row for late in result.missed] == [2]
+    assert result.missed[0].message == 'reward "style" timed out after 0.5 s on row 102 (source gsm8k)'
     assert result.metrics["reward/timeouts_total"].value == 1
-    assert result.timed_out[0].message in caplog.text
+    assert result.missed[0].message in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -250,7 +253,7 @@ def test_rows_that_time_out_are_named_in_the_order_in_which_they_are_collected()
         runner.begin(data[:2])
         result = runner.collect([100, 101, 102])
     assert result.total.tolist() == [0.0, 1.0, 0.0]
-    assert [late.row for late in result.timed_out] == [0, 2]
+    assert [late.row for late in result.missed] == [0, 2]
 
 
 def test_a_runner_is_closed_while_rows_are_under_way():
@@ -290,7 +293,7 @@ def test_async_rows_are_in_flight_together():
 def test_an_async_row_that_hangs_costs_that_row_only(function):
     result = score(user(function, timeout_seconds=0.3), rows("ok", "bad", "ok", "ok"), 1)
     assert result.total.tolist() == [1, 0, 1, 1]
-    assert [late.row for late in result.timed_out] == [1]
+    assert [late.row for late in result.missed] == [1]
 
 
 @pytest.mark.parametrize(
@@ -438,3 +441,17 @@ def test_the_processes_import_neither_torch_nor_numpy():
 
 def test_rewards_are_double_precision():
     assert score(user("length"), rows("a")).rewards.dtype == np.float64
+
+
+def test_a_dropped_connection_costs_a_call_or_a_reward_or_the_job(tmp_path):
+    def judge(on_error):
+        (tmp_path / on_error).mkdir()
+        return user("drops_a_connection", on_error=on_error, options={"folder": str(tmp_path / on_error)})
+
+    again = score(judge("Retry"), rows("a", "b"))
+    assert again.total.tolist() == [0.5, 0.5] and again.missed == ()
+    assert again.metrics["reward/style/retries_total"].value == 2
+    zero = score(judge("Zero"), rows("a", "b"))
+    assert zero.total.tolist() == [0.0, 0.0] and zero.metrics["reward/style/errors_total"].value == 2
+    with pytest.raises(BadData, match="ConnectionResetError: by peer"):
+        score(judge("Fail"), rows("a"))

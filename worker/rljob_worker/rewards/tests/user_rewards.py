@@ -181,3 +181,12 @@ def uses_an_alarm(row):
     from math_verify import parse, verify
 
     return verify(parse(row["reference"]), parse(row["response"]))
+
+
+def drops_a_connection(row, folder):
+    """The first call of each row does."""
+    called = Path(folder, str(row["row_id"]))
+    if not called.exists():
+        called.touch()
+        raise ConnectionResetError("by peer")
+    return 0.5

@@ -14,7 +14,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.tests.builders import run_ranks
 from rljob_worker.errors import BadData, PeerLost
-from rljob_worker.rewards.round import RewardResult, TimedOut
+from rljob_worker.rewards.round import Missed, RewardResult
 from rljob_worker.scalars import mean, merge_all, total
 from rljob_worker.stages.rollout import Rollout
 from rljob_worker.stages.sample import Sample
@@ -48,7 +48,7 @@ class LateRewards:
         self.num_scored += len(rows)
 
     def collect(self, row_ids: list[int]) -> RewardResult:
-        late = tuple(TimedOut("fate", i, "too late") for i in range(len(row_ids)))
+        late = tuple(Missed("fate", i, "too late") for i in range(len(row_ids)))
         metrics = {"reward/timeouts_total": total(len(row_ids))}
         return RewardResult(np.zeros((len(row_ids), 1)), np.zeros(len(row_ids)), metrics, late)
 

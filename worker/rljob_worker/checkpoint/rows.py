@@ -20,12 +20,13 @@ class HeldRows:
     rows: Batch
 
 
-def write_rows(directory: Path, held: HeldRows) -> None:
-    """Write one rank's rows of a stage."""
+def packed_rows(held: HeldRows) -> tuple[str, bytes]:
+    """Name and content of the file for one rank's rows of a stage."""
     record = to_arrow(held.rows)
-    path = directory / _name(held.stage, held.dp_rank)
-    with path.open("wb") as file, pa.ipc.new_file(file, record.schema) as writer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, record.schema) as writer:
         writer.write_batch(record)
+    return _name(held.stage, held.dp_rank), sink.getvalue().to_pybytes()
 
 
 def read_rows(checkpoint: Path, stage: str, dp_rank: int, dp_size: int) -> list[Batch]:

@@ -1,4 +1,7 @@
-"""Writing a checkpoint: every rank its shards, then the lead the manifest."""
+"""Writing a checkpoint: every rank copies its part and writes the copy, then the lead the manifest.
+
+Writing and committing know no collectives: both are done by threads of their own while the steps go on.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +27,32 @@ from rljob_worker.checkpoint.manifest import (
 )
 from rljob_worker.checkpoint.ownership import Owner, owner_of
 from rljob_worker.checkpoint.restore import delete
-from rljob_worker.checkpoint.rows import HeldRows, write_rows
+from rljob_worker.checkpoint.rows import HeldRows, packed_rows
 from rljob_worker.errors import DeadlineExceeded, StorageError
 
 if TYPE_CHECKING:
-    from rljob_worker.engines.protocols import TrainEngine
+    from rljob_worker.engines.protocols import Shards, TrainEngine
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class RankPart:
+    """One rank's part of a checkpoint as it was at the end of a step: what goes on does not change it."""
+
+    shards: Mapping[str, Shards]
+    """By engine name."""
+    state: str
+    """Of the group's stages, JSON."""
+    rows: Mapping[str, bytes]
+    """That stages hold, by file name."""
+
+    @staticmethod
+    def copy(engines: Mapping[str, TrainEngine], state: Mapping[str, Any], rows: Iterable[HeldRows] = ()) -> RankPart:
+        """Takes host memory for what the engines have here."""
+        shards = {name: engine.copy_shards() for name, engine in engines.items()}
+        return RankPart(shards, json.dumps(state), dict(map(packed_rows, rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +64,19 @@ class RankFiles:
     group: str
     rank: int
 
-    def save(
-        self,
-        step: int,
-        engines: Mapping[str, TrainEngine],
-        state: Mapping[str, Any],
-        rows: Sequence[HeldRows] = (),
-    ) -> None:
-        """Engines (collective), the group's stage state (rank 0 only), rows that stages hold, then the done file.
-
-        Raises StorageError.
-        """
+    def write(self, step: int, part: RankPart) -> None:
+        """Shards, the group's stage state (rank 0 only), rows, then the done file. Raises StorageError."""
         directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
         with storage_errors(directory):
-            for name, engine in engines.items():
-                engine_directory = directory / "engines" / engine_folder(name)
-                engine_directory.mkdir(parents=True, exist_ok=True)
-                engine.save(engine_directory)
+            for name, shards in part.shards.items():
+                shards.write(directory / "engines" / engine_folder(name))
             directory.mkdir(parents=True, exist_ok=True)
             if self.rank == 0:
-                write_atomically(directory / f"state-{self.group}.json", json.dumps(state))
-            for held in rows:
-                write_rows(directory, held)
+                write_atomically(directory / f"state-{self.group}.json", part.state)
+            for file_name, content in part.rows.items():
+                (directory / file_name).write_bytes(content)
             write_atomically(
-                directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, engines))
+                directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, part.shards))
             )
 
     def _own_files(self, directory: Path, engines: Iterable[str]) -> dict[str, list[int]]:
@@ -78,7 +88,8 @@ class RankFiles:
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """The lead's part: waits for every rank's done file, then writes the manifest, then applies retention."""
+    """The lead's part: waits for every rank's done file, makes one index of the ranks' own, then writes the manifest,
+    then applies retention."""
 
     run_dir: Path
     owner: Owner
@@ -95,6 +106,7 @@ class Committer:
         directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
         done = self._wait_for_all(directory)
         with storage_errors(directory):
+            merge_all_indexes(directory)
             draft = Draft.write(directory / MANIFEST, self._manifest(step, score, directory, done).to_json())
         # looked at last: an attempt that takes the run over from here on withdraws the draft (`restore.delete`), so
         # that there is no moment in which this one commits behind its back
@@ -149,6 +161,14 @@ def all_files(directory: Path, known: Mapping[str, FileEntry]) -> dict[str, File
     return files
 
 
+def merge_all_indexes(directory: Path) -> None:
+    """Of every engine of a checkpoint, all of whose ranks have written theirs. Raises OSError."""
+    for folder in sorted((directory / "engines").glob("*")):
+        from rljob_worker.engines.fsdp.shard_index import merge_indexes  # torch comes in here
+
+        merge_indexes(folder)
+
+
 def engine_folder(name: str) -> str:
     return name.replace("/", "-")
 
@@ -179,8 +199,7 @@ def storage_errors(directory: Path) -> Iterator[None]:
 def reason_of(error: BaseException) -> str:
     """What the operating system said, wherever a library hid it; else the last line of the error.
 
-    torch answers a failed write with an error of its own whose context is the OSError, inside a CheckpointException
-    that quotes a traceback per rank.
+    torch answers a failed write with an error of its own whose context is the OSError.
     """
     waiting, seen = [error], set()
     while waiting:
@@ -188,7 +207,6 @@ def reason_of(error: BaseException) -> str:
         if isinstance(each, OSError) and each.strerror:
             return each.strerror
         seen.add(id(each))
-        failures = [failure[0] for failure in getattr(each, "failures", {}).values()]
-        waiting += [one for one in (each.__cause__, each.__context__, *failures) if one and id(one) not in seen]
+        waiting += [one for one in (each.__cause__, each.__context__) if one and id(one) not in seen]
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__

@@ -93,6 +93,15 @@ class ScoringEngine(Protocol):
         ...
 
 
+class Shards(Protocol):
+    """One rank's part of an engine as it was when it was copied."""
+
+    def write(self, directory: Path) -> None:
+        """Make the directory and write it with an index of it (torch.distributed.checkpoint), once, and give its memory
+        back. Any thread may, while the engine goes on. Raises StorageError."""
+        ...
+
+
 @runtime_checkable
 class TrainEngine(ScoringEngine, Protocol):
     """A model that may be trained, written and handed on. Collective likewise."""
@@ -120,13 +129,14 @@ class TrainEngine(ScoringEngine, Protocol):
         bucket of the round, or no tensors. A bucket is only good until the next is asked for. Collective."""
         ...
 
-    def save(self, directory: Path) -> None:
-        """Write model, optimizer and schedule, sharded (torch.distributed.checkpoint). Raises StorageError."""
+    def copy_shards(self) -> Shards:
+        """This rank's part of model, optimizer and schedule, copied to host memory: a checkpoint of what is now. The
+        one method that is not collective."""
         ...
 
     def load(self, directory: Path, *, weights_only: bool = False) -> None:
-        """Read what `save` wrote, on any number of ranks; `weights_only` leaves optimizer and schedule at their start.
-        Raises StorageError when it is missing, damaged or of another model."""
+        """Read the shards of all ranks, whose indexes were merged, on any number of ranks; `weights_only` leaves
+        optimizer and schedule at their start. Raises StorageError when it is missing, damaged or of another model."""
         ...
 
     def export(self, directory: Path) -> None:

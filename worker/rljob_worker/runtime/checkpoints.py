@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rljob_api.planning.plan import StagePlan
+from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.rows import HeldRows, read_rows
 from rljob_worker.checkpoint.state import GroupState
-from rljob_worker.checkpoint.writer import RankFiles, engine_folder
+from rljob_worker.checkpoint.writer import RankFiles, RankPart, engine_folder
 from rljob_worker.data.listing import DataIdentity, to_json
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.runtime.control import Opening
@@ -22,7 +24,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Written by all ranks together, read back by as many or by others; the lead commits them."""
+    """Copied by all ranks at the end of the same step and written by a thread of each, read back by as many or by
+    others; the lead commits them. One at a time is written: the next one waits for it."""
 
     environment: WorkerEnvironment
     trainable: Mapping[str, TrainEngine]
@@ -30,6 +33,8 @@ class Checkpoints:
     schedule: Sequence[tuple[StagePlan, Stage]]
     data: DataIdentity
     """What the group trains on; empty in a group that reads no data."""
+    writing: Background = field(default_factory=lambda: Background("checkpoint"))
+    """Of the checkpoint before."""
 
     def restore(self, opening: Opening) -> GroupState:
         """Load engines and stages; or the weights of another run when this one begins."""
@@ -51,12 +56,15 @@ class Checkpoints:
         return state
 
     def save(self, step: int, active_seconds: float) -> None:
-        """Write this rank's part of the checkpoint of `step`; collective over the group. Raises StorageError."""
+        """Copy this rank's part of the checkpoint of `step` and begin to write it. Raises StorageError where the one
+        before could not be written."""
+        self.writing.wait()
         environment = self.environment
         stages = {plan.name: stage.state() for plan, stage in self.schedule if hasattr(stage, "state")}
         state = GroupState(stages, self.data.fingerprint, active_seconds, to_json(self.data.files))
+        part = RankPart.copy(self.trainable, state.to_json(), self._held_rows())
         files = RankFiles(environment.run_dir, environment.owner, environment.group, environment.rank)
-        files.save(step, self.trainable, state.to_json(), list(self._held_rows()))
+        self.writing.start(partial(files.write, step, part))
 
     def _init_from(self, source: str | None) -> None:
         if source is None:

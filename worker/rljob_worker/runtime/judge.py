@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.writer import Committer
 from rljob_worker.report import Report
 from rljob_worker.runtime.control import Verdict, decide, end_of
@@ -38,12 +40,15 @@ class Judge:
     stop_requested: Callable[[], bool]
     verdict: Verdict = field(default_factory=Verdict)
     """The latest."""
+    committing: Background = field(default_factory=lambda: Background("commit"))
+    """The checkpoint of a step that was judged, while workers write their parts of it and later steps are judged."""
 
     def judge(self, step: int, report: Report, announce: Callable[[int, Verdict], None]) -> None:
-        """Workers report a step after they have saved it, so a step that all have reported can be committed.
-
-        Nobody waits for the commit but those who want to leave: the verdict on the last step says that all is done.
+        """Workers report a step once they have begun to write its checkpoint, so one that all have reported will be
+        whole. Nobody waits for the commit but those who want to leave: the verdict on the last step says that all is
+        done. Raises what an earlier commit broke by.
         """
+        self.committing.check()
         metrics = self.recorder.record(step, report)
         log.info("%s", step_words(step, self.spec.stop.steps, metrics))
         self.verdict = self._decide(step, metrics)
@@ -51,10 +56,14 @@ class Judge:
         if not end.is_last:
             announce(step, self.verdict)
         if end.saves:
-            checkpoint = self.committer.commit(step, score=score_of(metrics))
-            self.recorder.committed(step, checkpoint)
+            self.committing.start(partial(self._commit, step, score_of(metrics)))
         if end.is_last:
+            self.committing.wait()
             announce(step, self.verdict)
+
+    def _commit(self, step: int, score: float | None) -> None:
+        checkpoint = self.committer.commit(step, score=score)
+        self.recorder.committed(step, checkpoint)
 
     def _decide(self, step: int, metrics: Mapping[str, float]) -> Verdict:
         return decide(

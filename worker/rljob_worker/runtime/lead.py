@@ -2,7 +2,8 @@
 
 main thread       stages … report(n) ── stages of n + 1 … verdict(n + 1 - D) …
                               │                                  ▲
-judging thread           collect(n)  write  decide  announce ────┘  commit
+judging thread           collect(n)  write  decide  announce ────┘
+                                                        └── commit(n), of which the judge has a thread of its own
 """
 
 from __future__ import annotations
@@ -57,13 +58,14 @@ class Lead:
         try:
             yield
         except BaseException as error:
-            first = self._error
+            first = self._broken_by
             self._leave(thread)
             if first is not None and first is not error and isinstance(error, Exception):
                 raise first from error
             raise
         self._reported.put(None)
         thread.join()
+        self.judge.committing.wait()
         recorder.close()
 
     @property
@@ -102,17 +104,22 @@ class Lead:
             self._judged, self._verdict = step, verdict
             self._changed.notify_all()
 
+    @property
+    def _broken_by(self) -> BaseException | None:
+        return self._error or self.judge.committing.error
+
     def _raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if (error := self._broken_by) is not None:
+            raise error
 
     def _leave(self, thread: threading.Thread) -> None:
-        """A checkpoint that every rank has saved is still committed. Nothing is written after this."""
+        """A checkpoint that every rank has written is still committed. Nothing is written after this."""
         self._reported.put(None)
         thread.join(FINISHING_SECONDS)
         self.left = True
         if self._writing.acquire(timeout=LEAVING_SECONDS):
             self._writing.release()
+        self.judge.committing.leave(LEAVING_SECONDS)
 
 
 def build_lead(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -37,6 +38,7 @@ class Recorder:
     ) -> None:
         self._files, self._reporter, self._clock = files, reporter, clock
         self._started = clock()
+        self._telling = threading.Lock()
         self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
         self._progress: dict[str, Any] = {"totalSteps": total_steps, "attempt": attempt}
 
@@ -56,10 +58,10 @@ class Recorder:
         values = {name: scalar.value for name, scalar in with_explained_variance(report.metrics).items()}
         metrics = derived({name: value for name, value in values.items() if not math.isnan(value)})
         self._files.write_step(step, metrics, joined(report.samples))
-        self._progress |= {"phase": "Running", "step": step, **self._summary(metrics)}
+        progress = {"phase": "Running", "step": step, **self._summary(metrics)}
         if "validation/accuracy" in metrics:
-            self._progress["validation"] = metrics["validation/accuracy"]
-        self.show(metrics)
+            progress["validation"] = metrics["validation/accuracy"]
+        self._tell(metrics, progress)
         return metrics
 
     def _summary(self, metrics: dict[str, float]) -> dict[str, Any]:
@@ -74,12 +76,14 @@ class Recorder:
         }
 
     def committed(self, step: int, checkpoint: Path) -> None:
+        """Any thread may say so."""
         self._files.write_checkpoint(checkpoint)
-        self._progress["checkpointStep"] = step
-        self.show({})
+        self._tell({}, {"checkpointStep": step})
 
-    def show(self, metrics: dict[str, float]) -> None:
-        self._reporter.send(metrics=metrics, progress=self._progress)
+    def _tell(self, metrics: dict[str, float], progress: dict[str, Any]) -> None:
+        with self._telling:
+            self._progress |= progress
+            self._reporter.send(metrics=metrics, progress=self._progress)
 
     def close(self) -> None:
         self._files.close()

@@ -25,12 +25,13 @@ from rljob_worker.runtime.devices import require_devices_of_torch
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import StepFigures, data_metrics
 from rljob_worker.runtime.handover import Handover
-from rljob_worker.runtime.lead import build_lead
+from rljob_worker.runtime.lead import LEAVING_SECONDS, build_lead
 from rljob_worker.runtime.memory_phases import end_generation
 from rljob_worker.runtime.resources import GENERATING, build_resources, build_validation
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.runtime.world import device_of, wait_for_address, world
+from rljob_worker.scalars import mean
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples
@@ -121,7 +122,8 @@ class Worker:
         """Go on from where the lead says, to the last step."""
         opening = self.control.open()
         state = self.checkpoints.restore(opening)
-        with self.control.attend(opening.step, state.active_seconds):
+        attending = self.control.attend(opening.step, state.active_seconds)
+        with attending, self.checkpoints.writing.finished_within(LEAVING_SECONDS):
             step, verdict = self.train(opening)
         self.weights.close()
         self.status.close()
@@ -165,6 +167,8 @@ class Worker:
             self.validate()
         if end.saves:
             self.save(step)
+        if end.is_last:
+            self.await_written()
         self.report(step)
         return end.is_last
 
@@ -210,14 +214,25 @@ class Worker:
             self.figures.add(*self.validation.run())
 
     def save(self, step: int) -> None:
-        """This rank's part of a checkpoint, which the lead commits once every rank has reported the step."""
+        """This rank's part of a checkpoint. It is written while the next steps run, and the lead commits it once every
+        rank has reported the step and written its part."""
         self.status({"stage": "checkpoint", "step": step, "state": "running"})
+        self.await_written()
         with self.figures.outside_of_steps(), self.figures.timed("time/checkpoint_seconds"):
             self.checkpoints.save(step, self.control.active_seconds)
 
+    def await_written(self) -> None:
+        """Until nothing is left to be written of the checkpoint before. Raises StorageError."""
+        with self.figures.outside_of_steps(), self.figures.timed("time/checkpoint_wait_seconds"):
+            self.checkpoints.writing.wait()
+
     def report(self, step: int) -> None:
-        """Hand in what was measured since the last report; what that takes is part of the next."""
+        """Hand in what was measured since the last report; what that takes is part of the next. Raises StorageError
+        where a checkpoint could not be written."""
         self.status({"stage": "report", "step": step, "state": "running"})
+        self.checkpoints.writing.check()
+        for seconds in self.checkpoints.writing.take_seconds():
+            self.figures.add({"time/checkpoint_write_seconds": mean(seconds)})
         # bytes add up over workers, waits are averaged
         self.figures.add(data_metrics(self.client.statistics()))
         report = self.figures.take(is_step=step > 0)

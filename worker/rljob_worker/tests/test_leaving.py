@@ -15,7 +15,7 @@ from rljob_api.planning.planner import plan as plan_of
 from rljob_api.v1alpha1 import RLJob
 from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.state import GroupState
-from rljob_worker.checkpoint.writer import Committer, RankFiles
+from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.tests.gang import TOKEN, as_processes
 from rljob_worker.engines.registry import build_train_engine
@@ -41,7 +41,7 @@ def finish(plan, run_dir):
     trained = {engine.name: build_train_engine(plan, engine, torch.device("cpu"))}
     for group, rank in ranks:
         engines = trained if group == "train" else {}
-        RankFiles(run_dir, owner, group, rank).save(LAST, engines, GroupState().to_json())
+        RankFiles(run_dir, owner, group, rank).write(LAST, RankPart.copy(engines, GroupState().to_json()))
     committer = Committer(run_dir, owner, plan.hash(), ranks, keep_last=1, keep_best=0, deadline_seconds=5.0)
     return committer.commit(LAST, score=None)
 

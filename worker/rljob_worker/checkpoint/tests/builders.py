@@ -1,6 +1,6 @@
 """Commits of a run, without engines."""
 
-from rljob_worker.checkpoint.writer import Committer, RankFiles
+from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart
 
 ONE_RANK = (("train", 0),)
 
@@ -12,5 +12,5 @@ def committer(run_dir, owner, ranks=ONE_RANK):
 
 def commit(run_dir, owner, step):
     """The one rank saves, the lead commits; returns the checkpoint's directory."""
-    RankFiles(run_dir, owner, "train", 0).save(step, {}, {})
+    RankFiles(run_dir, owner, "train", 0).write(step, RankPart.copy({}, {}))
     return committer(run_dir, owner).commit(step, score=None)

@@ -12,7 +12,7 @@ from rljob_worker.checkpoint.export import actor_engine, main
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
-from rljob_worker.checkpoint.writer import RankFiles
+from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_config, write_model
@@ -38,7 +38,7 @@ def run(tmp_path_factory):
     for step in STEPS:
         for name, engine in engines.items():
             fill(engine.model, step / 10 if name == actor_engine(plan).name else 9.0)
-        RankFiles(directory, Owner(1), "train", 0).save(step, engines, {})
+        RankFiles(directory, Owner(1), "train", 0).write(step, RankPart.copy(engines, {}))
         committer(directory, Owner(1)).commit(step, score=None)
     return directory
 
@@ -122,7 +122,7 @@ def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, 
         for parameter in engine.optimizer.parameters.values():
             parameter.fill_(0.5)
     claim_run(tmp_path, Owner(1))
-    RankFiles(tmp_path, Owner(1), "train", 0).save(1, {actor_engine(plan).name: engine}, {})
+    RankFiles(tmp_path, Owner(1), "train", 0).write(1, RankPart.copy({actor_engine(plan).name: engine}, {}))
     committer(tmp_path, Owner(1), [("train", 0)]).commit(1, score=None)
     assert export(monkeypatch, tmp_path, tmp_path / "adapter", 1) == 0
     assert export(monkeypatch, tmp_path, tmp_path / "merged", 1, "--merged") == 0

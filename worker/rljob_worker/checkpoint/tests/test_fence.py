@@ -14,7 +14,7 @@ from rljob_worker.checkpoint.manifest import MANIFEST, committed, directory_name
 from rljob_worker.checkpoint.ownership import FILE, Owner, claim_run
 from rljob_worker.checkpoint.restore import delete, discard_after
 from rljob_worker.checkpoint.tests.builders import committer
-from rljob_worker.checkpoint.writer import RankFiles, done_name
+from rljob_worker.checkpoint.writer import RankFiles, RankPart, done_name
 from rljob_worker.errors import StorageError
 
 OLD, NEW = Owner(1), Owner(2)
@@ -41,7 +41,7 @@ def test_losing_the_run_while_waiting_for_the_last_rank(tmp_path):
         return "{}"
 
     claim_run(tmp_path, OLD)
-    RankFiles(tmp_path, OLD, "train", 0).save(4, {}, {})
+    RankFiles(tmp_path, OLD, "train", 0).write(4, RankPart.copy({}, {}))
     last = tmp_path / "checkpoints" / directory_name(4, OLD) / done_name("train", 1)
     with (
         while_read(last, take_over),
@@ -54,10 +54,10 @@ def test_losing_the_run_while_waiting_for_the_last_rank(tmp_path):
 def test_losing_the_run_after_it_was_seen_to_be_ones_own(tmp_path):
     def take_over():
         discard_after(tmp_path / "checkpoints", 0)
-        RankFiles(tmp_path, OLD, "train", 0).save(4, {}, {})  # a rank that has not heard of it
+        RankFiles(tmp_path, OLD, "train", 0).write(4, RankPart.copy({}, {}))  # a rank that has not heard of it
         return "1"  # what was read before the claim
 
-    RankFiles(tmp_path, OLD, "train", 0).save(4, {}, {})
+    RankFiles(tmp_path, OLD, "train", 0).write(4, RankPart.copy({}, {}))
     with while_read(tmp_path / FILE, take_over), pytest.raises(StorageError, match="No such file"):
         committer(tmp_path, OLD).commit(4, score=None)
     assert committed(tmp_path / "checkpoints") == []

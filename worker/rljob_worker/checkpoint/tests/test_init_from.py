@@ -3,7 +3,7 @@ import pytest
 from rljob_worker.checkpoint.init_from import find_checkpoint, load_initial_weights
 from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
-from rljob_worker.checkpoint.writer import RankFiles
+from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.errors import InvalidJob, StorageError
 
 
@@ -13,7 +13,11 @@ class FakeEngine:
     def __init__(self, name):
         self.name, self.loaded = name, []
 
-    def save(self, directory):
+    def copy_shards(self):
+        return self
+
+    def write(self, directory):
+        directory.mkdir(parents=True)
         (directory / "__0_0.distcp").write_text(self.name)
 
     def load(self, directory, *, weights_only):
@@ -27,7 +31,7 @@ def run(tmp_path):
     claim_run(tmp_path, owner)
     for step in (2, 4):
         engines = {f"old/{model}": FakeEngine(f"{model} {step}") for model in ("actor", "critic")}
-        RankFiles(tmp_path, owner, "old", 0).save(step, engines, {})
+        RankFiles(tmp_path, owner, "old", 0).write(step, RankPart.copy(engines, {}))
         committer(tmp_path, owner, (("old", 0),)).commit(step, score=None)
     return tmp_path
 

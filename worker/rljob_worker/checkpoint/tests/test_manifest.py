@@ -17,7 +17,7 @@ from rljob_worker.checkpoint.manifest import (
 )
 from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
-from rljob_worker.checkpoint.writer import Committer, RankFiles, reason_of
+from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart, reason_of
 from rljob_worker.errors import DeadlineExceeded, StorageError
 
 
@@ -27,7 +27,11 @@ class FakeEngine:
     def __init__(self, rank, content=b"weights"):
         self.rank, self.content = rank, content
 
-    def save(self, directory):
+    def copy_shards(self):
+        return self
+
+    def write(self, directory):
+        directory.mkdir(parents=True, exist_ok=True)
         (directory / f"__{self.rank}_0.distcp").write_bytes(self.content)
 
 
@@ -38,7 +42,9 @@ def committer(run_dir, attempt=1, ranks=(("train", 0),), deadline_seconds=5.0, *
 
 def write(run_dir, step, attempt=1, score=None, **options):
     claim_run(run_dir, Owner(attempt))
-    RankFiles(run_dir, Owner(attempt), "train", 0).save(step, {"train/actor": FakeEngine(0)}, {"stages": {}})
+    RankFiles(run_dir, Owner(attempt), "train", 0).write(
+        step, RankPart.copy({"train/actor": FakeEngine(0)}, {"stages": {}})
+    )
     return committer(run_dir, attempt, **options).commit(step, score=score)
 
 
@@ -60,7 +66,7 @@ def test_a_manifest_is_json_with_size_and_checksum_of_every_file(tmp_path):
 
 def test_a_shard_that_changes_between_its_writer_and_the_commit_is_damaged(tmp_path):
     claim_run(tmp_path, Owner(1))
-    RankFiles(tmp_path, Owner(1), "train", 0).save(4, {"train/actor": FakeEngine(0)}, {})
+    RankFiles(tmp_path, Owner(1), "train", 0).write(4, RankPart.copy({"train/actor": FakeEngine(0)}, {}))
     shard = tmp_path / "checkpoints" / directory_name(4, Owner(1)) / "engines/train-actor/__0_0.distcp"
     shard.write_bytes(b"weightz")
     committer(tmp_path).commit(4, score=None)
@@ -161,7 +167,7 @@ def test_the_newest_attempt_of_a_step_counts(tmp_path):
 
 def test_an_old_attempt_cannot_commit(tmp_path):
     claim_run(tmp_path, Owner(1))
-    RankFiles(tmp_path, Owner(1), "train", 0).save(4, {}, {})
+    RankFiles(tmp_path, Owner(1), "train", 0).write(4, RankPart.copy({}, {}))
     claim_run(tmp_path, Owner(2))
     with pytest.raises(StorageError, match="attempt 1 may not commit step 4: the run belongs to attempt 2"):
         committer(tmp_path, 1).commit(4, score=None)
@@ -172,7 +178,7 @@ def test_an_old_attempt_cannot_commit(tmp_path):
 
 def test_the_commit_waits_for_every_rank_and_names_the_late_ones(tmp_path):
     def save(group, rank):
-        RankFiles(tmp_path, Owner(1), group, rank).save(4, {"train/actor": FakeEngine(rank)}, {})
+        RankFiles(tmp_path, Owner(1), group, rank).write(4, RankPart.copy({"train/actor": FakeEngine(rank)}, {}))
 
     claim_run(tmp_path, Owner(1))
     ranks = (("train", 0), ("train", 1), ("rollout", 0))
@@ -190,12 +196,12 @@ def test_the_commit_waits_for_every_rank_and_names_the_late_ones(tmp_path):
 
 def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
     class FullDisk(FakeEngine):
-        def save(self, directory):
+        def write(self, directory):
             raise OSError(28, "No space left on device")
 
     write(tmp_path, 4)
     with pytest.raises(StorageError, match="No space left on device; the previous checkpoint is intact"):
-        RankFiles(tmp_path, Owner(1), "train", 0).save(8, {"train/actor": FullDisk(0)}, {})
+        RankFiles(tmp_path, Owner(1), "train", 0).write(8, RankPart.copy({"train/actor": FullDisk(0)}, {}))
     assert not (tmp_path / "checkpoints" / directory_name(8, Owner(1))).exists()
     assert choose_start(tmp_path / "checkpoints", "auto").step == 4
 
@@ -203,18 +209,15 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
 def test_a_place_that_cannot_be_made_is_a_storage_error(tmp_path):
     (tmp_path / "checkpoints").write_text("a file")
     with pytest.raises(StorageError, match="cannot write the checkpoint .*: Not a directory; the previous"):
-        RankFiles(tmp_path, Owner(1), "train", 0).save(4, {}, {})
+        RankFiles(tmp_path, Owner(1), "train", 0).write(4, RankPart.copy({}, {}))
 
 
 def test_what_the_system_said_is_found_wherever_a_library_hid_it():
-    class Quoting(Exception):
-        failures = {1: (RuntimeError("unexpected pos 704"), None)}
-
-    Quoting.failures[1][0].__context__ = OSError(28, "No space left on device")
+    answer = RuntimeError("unexpected pos 704")
+    answer.__context__ = OSError(28, "No space left on device")
     wrapped = StorageError("cannot be written")
-    wrapped.__cause__ = Quoting("Traceback\n  File\nRuntimeError: unexpected pos 704")
+    wrapped.__cause__ = answer
     assert reason_of(wrapped) == "No space left on device"
-    # from another rank comes the text alone
     assert reason_of(StorageError("Traceback\n  File\nRuntimeError: unexpected pos 704\n")).endswith("pos 704")
 
 
@@ -247,7 +250,7 @@ def test_committing_applies_retention(tmp_path):
 def test_going_back_to_a_step_forgets_later_ones_and_leftovers(tmp_path):
     for step in (2, 4, 6):
         write(tmp_path, step, keep_last=9)
-    RankFiles(tmp_path, Owner(1), "train", 0).save(8, {}, {})
+    RankFiles(tmp_path, Owner(1), "train", 0).write(8, RankPart.copy({}, {}))
     discard_after(tmp_path / "checkpoints", 4)
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
         directory_name(2, Owner(1)),

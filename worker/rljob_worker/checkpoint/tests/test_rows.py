@@ -3,8 +3,8 @@ import numpy as np
 from rljob_worker.batch import Batch, Column
 from rljob_worker.checkpoint.manifest import directory_name
 from rljob_worker.checkpoint.ownership import Owner
-from rljob_worker.checkpoint.rows import HeldRows, read_rows, write_rows
-from rljob_worker.checkpoint.writer import RankFiles
+from rljob_worker.checkpoint.rows import HeldRows, packed_rows, read_rows
+from rljob_worker.checkpoint.writer import RankFiles, RankPart
 
 
 def rows_of(dp_rank, count=2):
@@ -19,7 +19,8 @@ def rows_of(dp_rank, count=2):
 
 def written(directory, num_ranks):
     for dp_rank in range(num_ranks):
-        write_rows(directory, HeldRows("sample", dp_rank, rows_of(dp_rank)))
+        name, content = packed_rows(HeldRows("sample", dp_rank, rows_of(dp_rank)))
+        (directory / name).write_bytes(content)
 
 
 def ids_read(directory, dp_rank, dp_size):
@@ -36,7 +37,7 @@ def test_as_many_ranks_read_their_own_rows(tmp_path):
 
 def test_rows_that_stages_hold_are_part_of_a_ranks_checkpoint(tmp_path):
     files = RankFiles(tmp_path, Owner(1), "train", 1)
-    files.save(4, {}, {}, [HeldRows("sample", 1, rows_of(1)), HeldRows("another", 1, rows_of(3))])
+    files.write(4, RankPart.copy({}, {}, [HeldRows("sample", 1, rows_of(1)), HeldRows("another", 1, rows_of(3))]))
     checkpoint = tmp_path / "checkpoints" / directory_name(4, Owner(1))
     assert ids_read(checkpoint, 1, 2) == [[10, 11]]
     assert [part.row_ids.tolist() for part in read_rows(checkpoint, "another", 1, 2)] == [[30, 31]]

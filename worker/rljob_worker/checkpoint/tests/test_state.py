@@ -3,7 +3,7 @@ import pytest
 from rljob_worker.checkpoint.manifest import directory_name
 from rljob_worker.checkpoint.ownership import Owner
 from rljob_worker.checkpoint.state import GroupState
-from rljob_worker.checkpoint.writer import RankFiles
+from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.data.listing import DataFile, DataIdentity
 from rljob_worker.errors import BadData, StorageError
 
@@ -13,7 +13,7 @@ STATE = GroupState(
 
 
 def saved(run_dir, state, rank):
-    RankFiles(run_dir, Owner(1), "train", rank).save(4, {}, state.to_json())
+    RankFiles(run_dir, Owner(1), "train", rank).write(4, RankPart.copy({}, state.to_json()))
     return run_dir / "checkpoints" / directory_name(4, Owner(1))
 
 

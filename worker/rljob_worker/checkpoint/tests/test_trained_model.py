@@ -6,7 +6,7 @@ import torch
 from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.trained_model import trained_model
-from rljob_worker.checkpoint.writer import RankFiles
+from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import InvalidJob, StorageError
@@ -26,7 +26,7 @@ def write_run(directory, path, **model):
         with torch.no_grad():
             for parameter in engine.optimizer.parameters.values():
                 parameter.fill_(step / 10)
-        RankFiles(directory, Owner(1), "train", 0).save(step, {"train/actor": engine}, {})
+        RankFiles(directory, Owner(1), "train", 0).write(step, RankPart.copy({"train/actor": engine}, {}))
         committer(directory, Owner(1)).commit(step, score=None)
     return directory
 

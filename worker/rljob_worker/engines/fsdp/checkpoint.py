@@ -1,7 +1,7 @@
 """Sharded checkpoints that another number of ranks can read.
 
-torch's own coordination would send pickled plans between the ranks. Here every rank writes its shards with an index of
-them, and rank 0 merges the indexes through the file system; a reader needs nobody.
+torch's own coordination would send pickled plans between the ranks. Here every rank copies its shards and writes the
+copies with an index of them, and whoever commits the checkpoint merges the indexes; a reader needs nobody.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
 from rljob_worker.checkpoint.files import read_if_there
-from rljob_worker.engines.fsdp.shard_index import OwnShards, ShardWriter, merge_indexes
-from rljob_worker.engines.fsdp.sharding import world_size
+from rljob_worker.engines.fsdp.shard_index import OwnShards, write_shards
 from rljob_worker.engines.models import Adapter
 from rljob_worker.errors import StorageError
 
@@ -31,19 +30,26 @@ _ADAPTER = "adapter.json"
 """Beside the shards of a checkpoint that holds an adapter in place of a whole model: which one."""
 
 
-def write(state: State, directory: Path, group: dist.ProcessGroup | None, adapter: Adapter | None = None) -> None:
-    """Every rank writes its shards to `directory`. Collective."""
-    rank = 0 if group is None else group.rank()
-    with _storage_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        if rank == 0 and adapter is not None:
-            (directory / _ADAPTER).write_text(json.dumps(adapter.to_json()))
-        dcp.save(own(state, rank), storage_writer=ShardWriter(directory, rank), planner=OwnShards(), no_dist=True)
-    wait_for_all(group)
-    if rank == 0:
+@dataclass(frozen=True, slots=True)
+class CopiedShards:
+    """One rank's part of a state as it was: `protocols.Shards`."""
+
+    rank: int
+    shards: OwnShards
+    adapter: Adapter | None
+
+    @staticmethod
+    def of(state: State, rank: int, adapter: Adapter | None = None) -> CopiedShards:
+        shards = OwnShards()
+        shards.copy(own(state, rank))
+        return CopiedShards(rank, shards, adapter)
+
+    def write(self, directory: Path) -> None:
         with _storage_errors(directory):
-            merge_indexes(directory, world_size(group))
-    wait_for_all(group)
+            directory.mkdir(parents=True, exist_ok=True)
+            if self.rank == 0 and self.adapter is not None:
+                (directory / _ADAPTER).write_text(json.dumps(self.adapter.to_json()))
+            write_shards(self.shards, directory, self.rank)
 
 
 def own(state: State, rank: int) -> State:
@@ -92,25 +98,18 @@ def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Path
     raise StorageError(f"checkpoint {directory}: it holds another adapter: {', '.join(found.differences(wanted))}")
 
 
-def wait_for_all(group: dist.ProcessGroup | None) -> None:
-    if world_size(group) > 1:
-        dist.barrier(group)
-
-
 @contextmanager
 def _storage_errors(directory: Path) -> Iterator[None]:
-    """Turn a failed write into a StorageError."""
+    """Turn a failed write, which torch may answer with an error of its own, into a StorageError."""
     try:
-        with _single_process_is_fine():
-            yield
-    except (OSError, CheckpointException) as error:
+        yield
+    except (OSError, RuntimeError) as error:
         raise StorageError(f"checkpoint {directory}: cannot be written: {error}") from error
 
 
 @contextmanager
 def _single_process_is_fine() -> Iterator[None]:
-    """torch warns whenever a checkpoint is not collective, and when a faster rank's index is there already."""
+    """torch warns whenever a checkpoint is read by a process that asks nobody else."""
     with warnings.catch_warnings():
-        for message in ("torch.distributed is disabled", "Detected an existing checkpoint"):
-            warnings.filterwarnings("ignore", message=message, category=UserWarning)
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
         yield

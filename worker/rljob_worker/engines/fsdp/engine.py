@@ -35,7 +35,7 @@ from rljob_worker.engines.models import (
     trained_parameters,
 )
 from rljob_worker.engines.packing import micro_batches, placeholder
-from rljob_worker.engines.protocols import Objective, ScoringEngine, TokenBatch
+from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
 from rljob_worker.scalars import Scalar, mean, merge_all, total
 
 
@@ -191,8 +191,9 @@ class FSDPEngine:
         found = buckets_at(merged_tensors(self.model, self.group), self.group, sources, dtype, bucket_bytes)
         return (checkpoint_tensors(bucket) for bucket in found)
 
-    def save(self, directory: Path) -> None:
-        checkpoint.write(self._state(), Path(directory), self.group, self.adapter)
+    def copy_shards(self) -> Shards:
+        rank = 0 if self.group is None else self.group.rank()
+        return checkpoint.CopiedShards.of(self._state(), rank, self.adapter)
 
     def load(self, directory: Path, *, weights_only: bool = False) -> None:
         state = self._state()

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 
-from rljob_worker.engines.fsdp.checkpoint import wait_for_all
+from rljob_worker.engines.fsdp.collectives import wait_for_all
 from rljob_worker.engines.fsdp.full_tensors import Bucket, Named, buckets, tensors_at
 from rljob_worker.engines.fsdp.merged import merged_tensors, own_tensors
 from rljob_worker.engines.fsdp.sharding import world_size

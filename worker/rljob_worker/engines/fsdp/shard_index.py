@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import create_default_global_save_plan
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 
 
 class OwnShards(dcp.DefaultSavePlanner):  # type: ignore[misc]
-    """Plans what one rank writes. That the shards of a tensor make it whole shows only when all indexes are merged."""
+    """Plans what one rank writes, and gives it from copies. That the shards of a tensor make it whole shows only when
+    all indexes are merged."""
+
+    def copy(self, tensors: Mapping[str, Any]) -> None:
+        """Plan them and copy them to host memory; the tensors themselves are not looked at again."""
+        self.set_up_planner(tensors, is_coordinator=True)
+        self.create_local_plan()
+        self._copies = {item.index: _on_host(super(OwnShards, self).resolve_data(item)) for item in self.plan.items}
+        self.state_dict = {}
+        if torch.cuda.is_available():
+            torch.cuda.current_stream().synchronize()
 
     def create_global_plan(self, all_plans: list[dcp.SavePlan]) -> tuple[list[dcp.SavePlan], Metadata]:
         plans, index = create_default_global_save_plan(all_plans)
         index.planner_data = self.mappings
         return plans, index
+
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor:
+        """A copy, whose memory is free once it is written."""
+        return self._copies.pop(write_item.index)
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy; of a tensor on a device on its way, into memory that the device reaches by itself."""
+    tensor = tensor.detach()
+    if tensor.device.type == "cpu":
+        return tensor.clone()
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor, non_blocking=True)
 
 
 class ShardWriter(dcp.FileSystemWriter):  # type: ignore[misc]
@@ -32,14 +57,31 @@ class ShardWriter(dcp.FileSystemWriter):  # type: ignore[misc]
         super().set_up_storage_writer(is_coordinator, rank=self._of_rank, use_collectives=False)
 
 
-def merge_indexes(directory: Path, num_ranks: int) -> None:
-    """Put one index, which any number of ranks reads, in the place of the ranks' own. Raises OSError."""
+def write_shards(planner: OwnShards, directory: Path, rank: int) -> None:
+    """Write what was copied, and this rank's index of it. Once; in any thread. Raises OSError."""
+    writer = ShardWriter(directory, rank)
+    writer.set_up_storage_writer(is_coordinator=True)
+    plans, index = planner.create_global_plan([writer.prepare_local_plan(planner.plan)])
+    (plan,) = writer.prepare_global_plan(plans)
+    writer.finish(index, [writer.write_data(plan, planner).wait()])
+
+
+def merge_indexes(directory: Path) -> None:
+    """Put one index, which any number of ranks reads, in the place of those that ranks wrote. Raises OSError."""
+    own = sorted(directory.glob("__*.metadata"))
+    if not own:
+        return
     reader = dcp.FileSystemReader(directory)
-    whole = merged([reader.read_metadata(rank=rank) for rank in range(num_ranks)])
+    whole = merged([reader.read_metadata(rank=_rank_of(path)) for path in own])
     places = [WriteResult(index, place.length, place) for index, place in whole.storage_data.items()]
     dcp.FileSystemWriter(directory).finish(whole, [places])
-    for rank in range(num_ranks):
-        (directory / f"__{rank}.metadata").unlink()
+    for path in own:
+        path.unlink()
+
+
+def _rank_of(index: Path) -> int:
+    """`__12.metadata` is rank 12's."""
+    return int(index.stem.removeprefix("__"))
 
 
 def merged(parts: Sequence[Metadata]) -> Metadata:

@@ -29,6 +29,9 @@ from transformers import (
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.fsdp import FSDPEngine
+from rljob_worker.engines.fsdp.collectives import wait_for_all
+from rljob_worker.engines.fsdp.shard_index import merge_indexes
 from rljob_worker.engines.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.scalars import Scalar, mean
@@ -184,6 +187,15 @@ def run_ranks(world_size: int, work: Callable[..., Any], directory: Path, *argum
         process.kill()
     assert codes == [0] * world_size, f"ranks ended with {codes}"
     return [torch.load(directory / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
+
+
+def save(engine: FSDPEngine, directory: Path) -> None:
+    """A checkpoint of the engine, all ranks of which call this."""
+    engine.copy_shards().write(directory)
+    wait_for_all(engine.group)
+    if engine.group is None or engine.group.rank() == 0:
+        merge_indexes(directory)
+    wait_for_all(engine.group)
 
 
 def mesh_of_all() -> ProcessMesh:

@@ -28,6 +28,7 @@ from rljob_worker.engines.tests.builders import (
     PolicyGradient,
     ValueRegression,
     a_batch,
+    save,
     write_config,
     write_model,
 )
@@ -71,7 +72,7 @@ def stock_log_probs(model: torch.nn.Module, batch: Batch, temperature: float) ->
 def test_log_probs_are_those_of_peft_on_stock_transformers_and_of_the_merged_model(tmp_path: Path, kind: str) -> None:
     path = write_model(tmp_path / "model", kind)
     engine = trained(path)
-    engine.save(tmp_path / "checkpoint")
+    save(engine, tmp_path / "checkpoint")
     export_adapter(tmp_path / "checkpoint", tmp_path / "adapter")
     engine.export(tmp_path / "merged")
     stock = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
@@ -154,14 +155,14 @@ def test_a_checkpoint_is_the_adapter_alone_and_goes_on_bit_for_bit(tmp_path: Pat
     path = write_model(tmp_path / "model")
     settings = replace(SETTINGS, precision=precision)
     straight = trained(path, settings)
-    straight.save(tmp_path / "checkpoint")
+    save(straight, tmp_path / "checkpoint")
     restored = adapted(path, settings)
     restored.load(tmp_path / "checkpoint")
     for engine in (straight, restored):
         engine.update(BATCH, PolicyGradient())
     assert same(straight, restored)
     whole = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU)
-    whole.save(tmp_path / "whole")
+    save(whole, tmp_path / "whole")
     sizes = [(tmp_path / name / "__0_0.distcp").stat().st_size for name in ("checkpoint", "whole")]
     num_trained = sum(p.numel() for p in straight.model.parameters() if p.requires_grad)
     assert sum(p.numel() for p in straight.optimizer.parameters.values()) == num_trained
@@ -173,8 +174,8 @@ def test_a_checkpoint_is_the_adapter_alone_and_goes_on_bit_for_bit(tmp_path: Pat
 def test_a_checkpoint_of_another_adapter_or_of_none_is_refused_with_what_differs(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model")
     engine, whole = adapted(path), FSDPEngine(load_policy(path, torch.float64, CPU), SETTINGS, CPU)
-    engine.save(tmp_path / "adapter")
-    whole.save(tmp_path / "whole")
+    save(engine, tmp_path / "adapter")
+    save(whole, tmp_path / "whole")
     other = adapted(path, rank=2, alpha=4.0, targets=("q_proj",))
     with pytest.raises(StorageError, match="rank is 4 there and 2 in this job, alpha is 6.0 there and 4.0 in this"):
         other.load(tmp_path / "adapter")
@@ -204,7 +205,7 @@ def test_a_critic_trains_its_adapter_and_its_head(tmp_path: Path) -> None:
         engine.update(BATCH, ValueRegression())
     changed = {name for name, p in engine.model.named_parameters() if not torch.equal(before[name], p)}
     assert changed == {name for name in before if "lora" in name or "value_head" in name}
-    engine.save(tmp_path / "checkpoint")
+    save(engine, tmp_path / "checkpoint")
     again.load(tmp_path / "checkpoint")
     assert np.array_equal(engine.values(BATCH).values, again.values(BATCH).values) and engine.values(BATCH).values.any()
 

@@ -14,6 +14,7 @@ import torch
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp.shard_index import merge_indexes
 from rljob_worker.engines.fsdp.sharding import layer_units
 from rljob_worker.engines.models import (
     WeightFiles,
@@ -23,7 +24,7 @@ from rljob_worker.engines.models import (
     random_policy,
     random_value_model,
 )
-from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, save, write_config
 from rljob_worker.errors import BadData, StorageError
 
 CPU = torch.device("cpu")
@@ -174,13 +175,25 @@ def test_in_bfloat16_an_actor_is_its_own_reference_bit_for_bit(tmp_path: Path) -
     assert np.array_equal(actor.log_probs(batch).values, reference.log_probs(batch).values)
 
 
+def test_a_copy_is_of_the_moment_in_which_it_was_taken(tmp_path: Path) -> None:
+    engine, batch = policy(tmp_path / "model", learning_rate=0.1), a_batch([3, 5])
+    engine.update(batch, PolicyGradient())
+    before, shards = engine.log_probs(batch).values, engine.copy_shards()
+    engine.update(batch, PolicyGradient())
+    assert np.abs(engine.log_probs(batch).values - before).max() > 1e-3
+    shards.write(tmp_path / "checkpoint")
+    merge_indexes(tmp_path / "checkpoint")
+    engine.load(tmp_path / "checkpoint")
+    assert np.array_equal(engine.log_probs(batch).values, before)
+
+
 @pytest.mark.parametrize("build", [policy, critic])
 def test_load_goes_on_exactly_where_save_was(tmp_path: Path, build) -> None:  # type: ignore[no-untyped-def]
     batch = a_batch([5, 1, 9, 3])
     objective = PolicyGradient() if build is policy else ValueRegression()
     straight = build(tmp_path / "model", schedule="Cosine", warmup_steps=2)
     straight.update(batch, objective)
-    straight.save(tmp_path / "checkpoint")
+    save(straight, tmp_path / "checkpoint")
     restored = build(tmp_path / "model", schedule="Cosine", warmup_steps=2)
     restored.load(tmp_path / "checkpoint")
     assert straight.update(batch, objective)["update/loss"] == restored.update(batch, objective)["update/loss"]
@@ -191,7 +204,7 @@ def test_load_of_what_is_not_there_or_of_another_model_is_a_storage_error(tmp_pa
     engine = policy(tmp_path / "model")
     with pytest.raises(StorageError, match="no .metadata"):
         engine.load(tmp_path / "nowhere")
-    engine.save(tmp_path / "checkpoint")
+    save(engine, tmp_path / "checkpoint")
     other = FSDPEngine(random_policy(write_config(tmp_path / "gpt2", "gpt2"), torch.float64, 0), SETTINGS, CPU)
     with pytest.raises(StorageError, match="another model"):
         other.load(tmp_path / "checkpoint")
@@ -212,7 +225,7 @@ def test_a_disk_that_fills_up_is_a_storage_error_with_the_place(tmp_path: Path) 
     engine = policy(tmp_path / "model")
     # config.json has hundreds of bytes, weights have thousands
     for index, num_bytes in enumerate((0, 5_000)):
-        for write, words in ((engine.save, "checkpoint"), (engine.export, "export to")):
+        for write, words in ((engine.copy_shards().write, "checkpoint"), (engine.export, "export to")):
             place = tmp_path / f"{words}-{index}"
             with (
                 disk_with_room_for(num_bytes),

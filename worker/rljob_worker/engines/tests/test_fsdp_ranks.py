@@ -31,6 +31,7 @@ from rljob_worker.engines.tests.builders import (
     a_batch,
     mesh_of_all,
     run_ranks,
+    save,
     write_config,
     write_model,
 )
@@ -90,7 +91,7 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
     metrics.append(critic.update(batches[0], ValueRegression()))
     metrics += [engine.update(batch, Distillation(), reference=reference) for batch in batches]
     if checkpoint is not None:
-        engine.save(checkpoint / "policy")
+        save(engine, checkpoint / "policy")
         engine.export(checkpoint / "exported")
         export(engine.model, checkpoint / "files", engine.group, torch.float64, file_bytes=20_000)
     broken = a_batch([3, 2])
@@ -118,7 +119,7 @@ def resume(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
     loaded = snapshot(engine)
     engine.update(share(a_batch(LENGTHS[0]), 0, rank, world_size), PolicyGradient())
     critic = FSDPEngine(random_value_model(path, torch.float64, seed=5), EXACT, CPU, mesh)
-    critic.save(checkpoint / f"critic-{world_size}")
+    save(critic, checkpoint / f"critic-{world_size}")
     return {"loaded": loaded, "after": snapshot(engine), "critic": snapshot(critic)}
 
 
@@ -138,7 +139,7 @@ def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
             f"{settings.precision} log_probs": engine.log_probs(batches[0]).values,
         }
         if world_size > 1:
-            engine.save(checkpoint / settings.precision)
+            save(engine, checkpoint / settings.precision)
             engine.export(checkpoint / f"{settings.precision} exported")
     other = adapted(path, EXACT, mesh)
     other.load(checkpoint / "Float64")

@@ -174,7 +174,7 @@ class Gang:
             handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),
             weights=Weights(end, moment),
             validation=Validation(stage, number, moment),
-            checkpoints=NotedCheckpoints(environment, {}, schedule, DataIdentity(), moment),
+            checkpoints=NotedCheckpoints(environment, {}, schedule, DataIdentity(), moment=moment),
             control=self._leads[-1] if environment.is_lead else Follower(end, number),
             figures=StepFigures(),
             status=Silence(),

@@ -1,6 +1,7 @@
 """Several workers, one of them the lead, from the first step to the last: who waits for whom, and where all end."""
 
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.checkpoint.writer import Committer
+from rljob_worker.checkpoint.writer import Committer, RankFiles
 from rljob_worker.errors import BadData, PeerLost, StorageError
 from rljob_worker.runtime.tests.gang import Gang, gang_plan
 from rljob_worker.tests.waiting import wait_for
@@ -85,10 +86,13 @@ def test_times_are_told_of_the_step_that_they_were_part_of(tmp_path):
     of_steps = [{name for name in line if name.startswith("time/")} for line in gang.lines]
     ends = {"time/step_seconds", "time/overhead_fraction", "time/learn_seconds", "time/verdict_wait_seconds"}
     reports = {"time/control_seconds"}
+    saves = {"time/checkpoint_seconds", "time/checkpoint_wait_seconds"}
+    written = {"time/checkpoint_write_seconds"}  # of the step in which that came to its end: this or one after it
     assert of_steps[0] == set()
     assert of_steps[1] == ends  # what the report on the opening took is no part of a step
-    assert of_steps[3] == ends | reports
-    assert of_steps[2] == of_steps[4] == of_steps[5] == ends | reports | {"time/checkpoint_seconds"}
+    assert of_steps[3] - written == ends | reports
+    assert of_steps[2] - written == of_steps[4] - written == ends | reports | saves
+    assert of_steps[5] == ends | reports | saves | written
     assert [line["weights/version"] for line in gang.lines] == list(range(STEPS + 1))
     assert {line["data/bytes_weights/actor"] for line in gang.lines} == {24.0}  # 8 of each worker
 
@@ -263,6 +267,51 @@ def test_a_commit_that_fails_ends_the_lead_with_its_error_and_the_others_as_lost
     lead, *others = gang.run()
     assert lead.error is full and all(isinstance(one.error, PeerLost) for one in others)
     assert gang.checkpoints == (2, 4) and gang.steps == [0, 1, 2, 3, 4, 5]
+    assert last_step(gang.run()) == STEPS and gang.story == whole_story()
+
+
+def hold_writing(monkeypatch, step, rank, go, error=None):
+    """That rank's part of the checkpoint of `step` is written once it may go; or not at all."""
+    write = RankFiles.write
+
+    def held(files, of_step, part):
+        if (files.rank, of_step, files.owner.attempt) == (rank, step, 1):
+            assert go.wait(30)
+            if error is not None:
+                raise error
+        write(files, of_step, part)
+
+    monkeypatch.setattr(RankFiles, "write", held)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_steps_go_on_while_a_checkpoint_is_written_until_the_next_one(tmp_path, monkeypatch, rank):
+    """Of step 2, whose writing is held until everybody has begun step 4, and nobody can begin step 5."""
+    go, begun, committed_by_then = threading.Event(), set(), []
+    hold_writing(monkeypatch, 2, rank, go)
+
+    def let_go_at_step_4():
+        wait_for(lambda: begun >= {("stage", worker, 4) for worker in range(NUM_WORKERS)})
+        committed_by_then.append(gang.checkpoints)
+        go.set()
+
+    gang = new_gang(tmp_path)
+    ended = gang.run(lambda *moment: begun.add(moment), meanwhile=let_go_at_step_4)
+    assert last_step(ended) == STEPS and gang.story == whole_story()
+    assert committed_by_then == [()] and gang.checkpoints == (4, 5)
+
+
+@pytest.mark.parametrize("step", [2, STEPS])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_part_that_cannot_be_written_ends_its_worker_with_the_reason(tmp_path, monkeypatch, rank, step):
+    full, go = StorageError("disk full"), threading.Event()
+    go.set()
+    hold_writing(monkeypatch, step, rank, go, full)
+    gang = new_gang(tmp_path)
+    ended = gang.run()
+    assert ended[rank].error is full
+    assert all(isinstance(one.error, PeerLost) for one in ended if one is not ended[rank])
+    assert gang.checkpoints == ((2, 4) if step == STEPS else ())
     assert last_step(gang.run()) == STEPS and gang.story == whole_story()
 
 

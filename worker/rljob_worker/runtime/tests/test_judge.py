@@ -42,6 +42,7 @@ def judged(notes, *steps, figures=None, stop_requested=lambda: False, **changes)
     with closing(judge.recorder):
         for step in steps:
             judge.judge(step, Report(metrics), notes.announce)
+        judge.committing.wait()
     return judge
 
 

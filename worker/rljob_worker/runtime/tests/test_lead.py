@@ -133,7 +133,7 @@ def test_an_error_of_a_commit_is_raised_although_the_verdict_is_there(make_lead,
     lead = make_lead(Board(1), checkpoint={"everySteps": 1})
     with pytest.raises(StorageError) as raised, lead.attend(0, 0.0):
         lead.report(1, REPORT)
-        wait_for(lambda: not is_judging())
+        wait_for(lambda: lead.judge.committing.error)
         lead.verdict(1)
     assert raised.value is committer.error
     with pytest.raises(StorageError):
@@ -146,7 +146,7 @@ def test_a_step_is_not_reported_once_judging_has_failed(make_lead, committer):
     lead = make_lead(board, checkpoint={"everySteps": 1})
     with pytest.raises(RuntimeError, match="a bug"), lead.attend(0, 0.0):
         lead.report(1, REPORT)
-        wait_for(lambda: not is_judging())
+        wait_for(lambda: lead.judge.committing.error)
         lead.report(2, REPORT)
     board.end(0).report(2, b"")  # there is none yet, else the board would object
 
@@ -156,7 +156,7 @@ def test_of_two_errors_the_first_is_raised(make_lead, committer):
     lead = make_lead(Board(1), checkpoint={"everySteps": 1})
     with pytest.raises(StorageError) as raised, lead.attend(0, 0.0):
         lead.report(1, REPORT)
-        wait_for(lambda: not is_judging())
+        wait_for(lambda: lead.judge.committing.error)
         raise PeerLost("an echo")
     assert raised.value is committer.error
     assert isinstance(raised.value.__cause__, PeerLost)
@@ -183,7 +183,7 @@ def test_whoever_interrupts_is_obeyed_whatever_broke_before(make_lead, committer
     lead = make_lead(Board(1), checkpoint={"everySteps": 1})
     with pytest.raises(KeyboardInterrupt), lead.attend(0, 0.0):
         lead.report(1, REPORT)
-        wait_for(lambda: not is_judging())
+        wait_for(lambda: lead.judge.committing.error)
         raise KeyboardInterrupt
 
 

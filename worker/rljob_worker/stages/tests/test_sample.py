@@ -10,7 +10,7 @@ import torch
 
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.checkpoint.rows import HeldRows, read_rows, write_rows
+from rljob_worker.checkpoint.rows import HeldRows, packed_rows, read_rows
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.errors import BadData
@@ -113,7 +113,8 @@ class Ranks:
     def save(self, directory) -> dict:
         for rank, stage in enumerate(self.stages):
             if (rows := stage.rows()) is not None:
-                write_rows(directory, HeldRows("sample", rank, rows))
+                name, content = packed_rows(HeldRows("sample", rank, rows))
+                (directory / name).write_bytes(content)
         return self.stages[0].state()
 
     def load(self, directory, state) -> None:

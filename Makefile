@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn test vllm vllm-test mutate dist images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
+.PHONY: setup quickstart learn browser test vllm vllm-test mutate dist images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
 
 setup: .venv/installed
 
@@ -22,7 +22,10 @@ quickstart: setup  ## a tiny model learns arithmetic word problems, in minutes
 learn: setup  ## GRPO with three seeds, every other algorithm and the disaggregated job, each to its target
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/learn.py
 
-test: setup  ## a test may start a whole run of several processes, so no more than eight at once
+browser:  ## what the tests of pages look at them with
+	command -v chromium > /dev/null || (apt-get update && apt-get install -y --no-install-recommends chromium)
+
+test: setup browser  ## a test may start a whole run of several processes, so no more than eight at once
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 # vLLM for the CPU has an environment of its own, for all checkouts of a user: its numpy and its torch are not ours

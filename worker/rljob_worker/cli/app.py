@@ -96,6 +96,21 @@ def samples(run: str, runs_dir: Path, tokens: bool, as_json: bool, **question: A
 
 
 @app.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="[default: report.html in the RUN's folder]"
+)
+@click.option("--serve", is_flag=True, help="Show it to a browser on this machine, refreshed while runs go on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of --serve.  [default: one that is free]")
+@RUNS_DIR
+def report(runs: tuple[str, ...], out: Path | None, serve: bool, port: int, runs_dir: Path) -> int:
+    """Write one HTML page with the curves, samples and jobs of all RUNs; it needs no network."""
+    from rljob_worker.cli.report import serve_report, write_report
+
+    return serve_report(runs, runs_dir, port) if serve else write_report(runs, runs_dir, out)
+
+
+@app.command()
 @click.argument("run")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--step", type=click.IntRange(min=0), help="The checkpoint to take.  [default: the newest]")

@@ -21,7 +21,7 @@ from rljob_worker.cli.live import LiveView
 from rljob_worker.cli.output import say
 from rljob_worker.cli.plain import PlainView
 from rljob_worker.cli.summary import summary
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.environment import missing_variables, spills_here
 from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import Commands
@@ -31,6 +31,7 @@ from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.rehearsal.machine import machine_findings, this_machine
+from rljob_worker.run_page.page import write_page
 
 
 def run_job(
@@ -55,6 +56,7 @@ def run_job(
         launch = Launch(directory, plan, folder, start.resume, commands or Commands())
         with _view(directory, plan) as view:
             note = Supervisor(launch, view).run()
+        _write_report(directory)
         say(_summary(note, directory, command_line(path, overrides, runs_dir)))
         if note.phase == "Failed":
             say(f"rljob: {note.cause} (log: {note.log})", err=True)
@@ -115,6 +117,14 @@ def command_line(path: Path, overrides: Sequence[str], runs_dir: Path) -> str:
     options = [part for override in overrides for part in ("--set", override)]
     elsewhere = [] if runs_dir == Path("runs") else ["--runs-dir", str(runs_dir)]
     return shlex.join(["rljob", "run", str(path), *options, *elsewhere])
+
+
+def _write_report(directory: RunDirectory) -> None:
+    """The page of the run, however it ended."""
+    try:
+        write_page([directory.path], directory.report)
+    except StorageError as error:
+        say(f"warning: {error}", err=True)
 
 
 def _summary(note: RunNote, directory: RunDirectory, command: str) -> str:

@@ -40,7 +40,12 @@ def _rises(progress: Progress) -> list[str]:
 
 
 def _places(directory: RunDirectory, steps: list[int]) -> list[str]:
-    found = [("metrics", directory.metrics), ("samples", directory.samples), ("logs", directory.path / "logs")]
+    found = [
+        ("metrics", directory.metrics),
+        ("samples", directory.samples),
+        ("report", directory.report),
+        ("logs", directory.path / "logs"),
+    ]
     lines = [f"  {name:<11} {shortest(path)}" for name, path in found if path.exists()]
     if steps:
         listed = ", ".join(map(str, steps))

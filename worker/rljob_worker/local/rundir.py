@@ -10,6 +10,7 @@ from rljob_worker.checkpoint.ownership import owner_of
 from rljob_worker.errors import StorageError
 from rljob_worker.local.lock import is_locked
 from rljob_worker.metrics.sink import METRICS, SAMPLES
+from rljob_worker.run_page.page import FILE as PAGE
 
 SPILL = "spill"
 RUNNING_PHASES = ("Starting", "Running", "Restarting", "Stopping")
@@ -94,6 +95,11 @@ class RunDirectory:
     @property
     def samples(self) -> Path:
         return self.path / SAMPLES
+
+    @property
+    def report(self) -> Path:
+        """The page of the run."""
+        return self.path / PAGE
 
     def logs(self, attempt: int) -> Path:
         """One file per process of the attempt."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.metrics.run_ids import read_run_id, write_run_id
-from rljob_worker.metrics.tables import columns_of, text_of
+from rljob_worker.metrics.tables import columns_of, flattened, text_of
 
 EXPERIMENT = "rljob"
 """Where MLFLOW_EXPERIMENT_NAME names none."""
@@ -81,15 +81,6 @@ class MLflowTracker:
         for some in in_batches(parameters, MAX_PARAMETERS):
             self._client.log_batch(run_id, params=some)
         return run_id
-
-
-def flattened(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """`algorithm.loss.clipLow`, `0.2` and so on; lists stay JSON."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flattened(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", str(text_of(value))
 
 
 def in_batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -7,10 +7,12 @@ from typing import Any
 
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.trackers import Run, open_trackers
+from rljob_worker.run_page.page import FILE as PAGE
+from rljob_worker.run_page.page import write_page
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
-FILES = ("job.yaml", "plan.json", METRICS, SAMPLES)
+FILES = ("job.yaml", "plan.json", METRICS, SAMPLES, PAGE)
 """What a tracker gets of the run's folder at its end."""
 
 
@@ -64,6 +66,7 @@ class RunFiles:
     def close(self) -> None:
         self._metrics.close()
         self._samples.close()
+        write_page([self._run_dir], self._run_dir / PAGE)
         if "Files" in self._artifacts:
             for path in filter(Path.exists, (self._run_dir / name for name in FILES)):
                 self._upload(path, path.stem)

@@ -12,8 +12,9 @@ import threading
 import pytest
 
 from rljob_worker.metrics.background import BackgroundTracker
-from rljob_worker.metrics.mlflow_tracker import flattened, in_batches, legal_name
+from rljob_worker.metrics.mlflow_tracker import in_batches, legal_name
 from rljob_worker.metrics.run_ids import read_run_id, write_run_id
+from rljob_worker.metrics.tables import flattened
 from rljob_worker.tests.waiting import wait_for
 
 

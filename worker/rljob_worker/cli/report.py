@@ -1,0 +1,29 @@
+"""`rljob report`: runs as a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from rljob_worker.cli.status import find_run
+from rljob_worker.run_page.page import FILE, write_page
+
+
+def write_report(runs: Sequence[str], runs_dir: Path, out: Path | None) -> int:
+    """One file with all of them; that of a single run goes to its folder."""
+    directories = [find_run(run, runs_dir).path for run in runs]
+    path = out or (directories[0] / FILE if len(directories) == 1 else Path(FILE))
+    write_page(directories, path)
+    click.echo(f"wrote {path}")
+    return 0
+
+
+def serve_report(runs: Sequence[str], runs_dir: Path, port: int) -> int:
+    """Until Ctrl-C."""
+    from rljob_worker.run_page.serve import page_server
+
+    directories = [find_run(run, runs_dir).path for run in runs]
+    with page_server(directories, port) as server:
+        click.echo(f"http://{server.server_address[0]}:{server.server_address[1]}/ (Ctrl-C ends it)")
+        server.serve_forever()
+    return 0

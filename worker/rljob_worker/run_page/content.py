@@ -1,0 +1,126 @@
+"""What a page shows of a run: its files, thinned to what a browser draws at once."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rljob_worker.metrics.lines import parsed
+from rljob_worker.metrics.tables import flattened
+
+MAX_POINTS = 1000
+"""Of a curve; longer runs show means of neighbouring steps."""
+MAX_SAMPLES = 1000
+"""Rows: those of the newest steps, and of the first."""
+MAX_SAMPLE_CHARACTERS = 4000
+"""Of a prompt or response."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunContent:
+    """One run."""
+
+    name: str
+    state: str
+    """`Succeeded after 200 of 200 steps`."""
+    steps: list[float]
+    metrics: dict[str, list[float | None]]
+    """One value for each of `steps`, None where a step has none."""
+    stages: list[str]
+    samples: list[dict[str, Any]]
+    config: dict[str, str]
+    """The job as `algorithm.loss.clipLow` -> `0.2`."""
+
+
+def read_content(directory: Path) -> RunContent:
+    """The run as its files are now; what is not there yet is empty."""
+    steps, metrics = curves(_records(directory / "metrics.jsonl"))
+    return RunContent(
+        name=directory.name,
+        state=_state(_json(directory / "run.json"), steps),
+        steps=steps,
+        metrics=metrics,
+        stages=[stage["name"] for stage in _json(directory / "plan.json").get("stages", ())],
+        samples=shown_samples(_records(directory / "samples.jsonl")),
+        config=dict(flattened(_job(directory / "job.yaml").get("spec", {}))),
+    )
+
+
+def page_data(runs: Iterable[RunContent]) -> str:
+    """JSON that may stand in a <script>."""
+    return json.dumps([asdict(run) for run in runs]).replace("</", "<\\/").replace("<!--", "<\\!--")
+
+
+def curves(records: Iterable[Mapping[str, Any]]) -> tuple[list[float], dict[str, list[float | None]]]:
+    """Steps, and each metric's value at each: at most MAX_POINTS of them, means over as many neighbours as it takes."""
+    steps, columns = list[float](), dict[str, list[float | None]]()
+    for record in records:
+        for name in record:
+            if name != "step" and name not in columns:
+                columns[name] = [None] * len(steps)
+        steps.append(record["step"])
+        for name, values in columns.items():
+            values.append(_number(record.get(name)))
+    width = math.ceil(len(steps) / MAX_POINTS)
+    if width <= 1:
+        return steps, columns
+    return _means(steps, width), {name: _means(values, width) for name, values in columns.items()}  # type: ignore
+
+
+def _means(values: list[float | None], width: int) -> list[float | None]:
+    parts = (values[first : first + width] for first in range(0, len(values), width))
+    there = ([value for value in part if value is not None] for part in parts)
+    return [sum(part) / len(part) if part else None for part in there]
+
+
+def shown_samples(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of a long run those of its first steps and of its newest, without their tokens."""
+    first, newest = list[dict[str, Any]](), list[dict[str, Any]]()
+    for record in records:
+        short = {name: _short(value) for name, value in record.items() if name != "tokens"}
+        (first if len(first) < MAX_SAMPLES // 4 else newest).append(short)
+        if len(newest) > 2 * MAX_SAMPLES:
+            del newest[: len(newest) - MAX_SAMPLES]
+    return first + newest[-(MAX_SAMPLES - len(first)) :]
+
+
+def _state(note: Mapping[str, Any], steps: list[float]) -> str:
+    done = int(steps[-1]) if steps else 0
+    words = f"{note.get('phase', 'Running')} after {done} of {note.get('total_steps', '?')} steps"
+    return f"{words}: {note['cause']}" if note.get("cause") else words
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > MAX_SAMPLE_CHARACTERS:
+        return f"{value[:MAX_SAMPLE_CHARACTERS]}… ({len(value)} characters)"
+    return value
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) else None
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        with path.open("rb") as file:
+            yield from (record for _, record in parsed(file))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _job(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (FileNotFoundError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}

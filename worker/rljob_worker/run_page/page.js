@@ -1,0 +1,168 @@
+"use strict";
+const COLOURS = ["#0969da", "#cf222e", "#1a7f37", "#8250df", "#bf8700", "#1b7c83", "#d4488e", "#57606a"];
+const PAGE_ROWS = 50;
+const $ = (selector) => document.querySelector(selector);
+let runs = JSON.parse($("#data").textContent);
+
+// title, unit, which metrics
+const PANELS = [
+  ["Reward", "", (name) => name === "reward/mean"],
+  ["Parts of the reward", "", (name, run) => /^reward\/(?!mean|std|max|baseline|timeouts|zero_variance)/.test(name)],
+  ["Accuracy in validation", "", (name) => name.startsWith("validation/accuracy")],
+  ["KL divergence", "nats", (name) => name === "kl/reference" || name === "kl/old"],
+  ["Entropy", "nats", (name) => name === "policy/entropy"],
+  ["Response length", "tokens", (name) => name === "response_length/mean" || name === "response_length/max"],
+  ["Cut off responses", "fraction", (name) => name === "response/truncated_fraction"],
+  ["Loss", "", (name) => name === "loss/policy" || name === "loss/value"],
+  ["Gradient norm", "", (name) => name.endsWith("update/gradient_norm")],
+  ["Clipped tokens", "fraction", (name) => name === "policy/clip_fraction"],
+  ["Throughput", "tokens/s", (name) => name === "throughput/tokens_per_second"],
+  ["Time of a step", "s", (name) => name === "time/step_seconds"],
+  ["Time by stage", "s", (name, run) => run.stages.concat("weight_sync", "validation", "checkpoint")
+    .some((stage) => name === `time/${stage}_seconds`)],
+  ["Waiting for rows", "s", (name) => /^time\/.*_wait_seconds$/.test(name)],
+  ["Data plane: rows by edge", "bytes", (name) => name.startsWith("data/bytes_")],
+  ["Data plane: transfer", "s", (name) => name.startsWith("data/transfer_seconds/")],
+];
+
+function element(tag, text, parent) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (parent) parent.append(made);
+  return made;
+}
+
+function seriesOf(matches) {
+  return runs.flatMap((run, index) => Object.keys(run.metrics).filter((name) => matches(name, run))
+    .map((name) => ({ run, index, name })));
+}
+
+// one line of steps for all series, in which a run that lacks a step has null
+function aligned(series) {
+  const steps = [...new Set(series.flatMap(({ run }) => run.steps))].sort((a, b) => a - b);
+  const place = new Map(steps.map((step, i) => [step, i]));
+  return [steps, ...series.map(({ run, name }) => {
+    const values = new Array(steps.length).fill(null);
+    run.steps.forEach((step, i) => { values[place.get(step)] = run.metrics[name][i]; });
+    return values;
+  })];
+}
+
+function drawPanel(parent, title, unit, series) {
+  const box = element("div", undefined, parent);
+  box.className = "panel";
+  element("h3", unit ? `${title} (${unit})` : title, box);
+  const names = new Set(series.map(({ name }) => name));
+  const lines = series.map(({ run, index, name }, i) => ({
+    label: runs.length > 1 ? (names.size > 1 ? `${run.name} ${name}` : run.name) : name,
+    stroke: COLOURS[(runs.length > 1 && names.size === 1 ? index : i) % COLOURS.length],
+    width: 1.5, spanGaps: true, points: { show: run.steps.length < 60, size: 4 },
+  }));
+  const options = { width: 430, height: 200, scales: { x: { time: false } }, legend: { live: true },
+    axes: [{}, { size: 64 }], series: [{ label: "step" }, ...lines] };
+  new uPlot(options, aligned(series), box);
+}
+
+function drawCurves() {
+  const parent = $("#curves");
+  parent.textContent = "";
+  element("h2", "Curves", parent);
+  const panels = element("div", undefined, parent);
+  panels.className = "panels";
+  for (const [title, unit, matches] of PANELS) {
+    const series = seriesOf(matches);
+    if (series.length) drawPanel(panels, title, unit, series);
+  }
+  if (!panels.children.length) element("p", "No step is finished yet.", parent);
+}
+
+function drawRuns() {
+  const list = $("#runs");
+  list.textContent = "";
+  runs.forEach((run, i) => {
+    const item = element("li", undefined, list);
+    element("b", "", item).style.background = COLOURS[i % COLOURS.length];
+    item.append(`${run.name}: ${run.state}`);
+  });
+}
+
+const table = { sort: "step", ascending: false, shown: PAGE_ROWS };
+
+function sampleRows() {
+  const all = runs.flatMap((run) => run.samples.map((sample) => ({ run: run.name, ...sample })));
+  const words = $("#search").value.toLowerCase();
+  const matches = (row) => [row.prompt, row.response].some((text) => String(text ?? "").toLowerCase().includes(words));
+  const order = (a, b) => (a[table.sort] ?? "") < (b[table.sort] ?? "") ? -1 : (a[table.sort] ?? "") > (b[table.sort] ?? "") ? 1 : 0;
+  const found = all.filter(matches).sort(order);
+  return table.ascending ? found : found.reverse();
+}
+
+function drawSamples() {
+  const rows = sampleRows();
+  const hidden = ["step", "row_id", "prompt", "response", "reward", "run"];
+  const others = [...new Set(rows.flatMap(Object.keys))].filter((name) => !hidden.includes(name));
+  const columns = [...(runs.length > 1 ? ["run"] : []), "step", "row_id", "reward", "prompt", "response", ...others];
+  const head = $("#samples thead"), body = $("#samples tbody");
+  head.textContent = body.textContent = "";
+  const line = element("tr", undefined, head);
+  for (const name of columns) {
+    element("th", name + (name === table.sort ? (table.ascending ? " ▲" : " ▼") : ""), line).onclick = () => {
+      table.ascending = name === table.sort ? !table.ascending : true;
+      table.sort = name;
+      drawSamples();
+    };
+  }
+  for (const row of rows.slice(0, table.shown)) {
+    const line = element("tr", undefined, body);
+    for (const name of columns) {
+      const value = row[name];
+      const text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+      const cell = element("td", undefined, line);
+      if (typeof value === "string") element("pre", text, cell); else cell.textContent = text;
+    }
+  }
+  $("#found").textContent = `${rows.length} samples`;
+  $("#more").hidden = rows.length <= table.shown;
+}
+
+function drawJob() {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))].sort();
+  const head = $("#job thead"), body = $("#job tbody");
+  head.textContent = body.textContent = "";
+  const line = element("tr", undefined, head);
+  ["field", ...runs.map((run) => run.name)].forEach((name) => element("th", name, line));
+  for (const name of names) {
+    const differs = new Set(runs.map((run) => run.config[name])).size > 1;
+    if ($("#differences").checked && !differs) continue;
+    const line = element("tr", undefined, body);
+    if (differs) line.className = "differs";
+    element("td", name, line);
+    runs.forEach((run) => element("td", run.config[name] ?? "–", line));
+  }
+}
+
+function draw() {
+  drawRuns();
+  drawCurves();
+  drawSamples();
+  drawJob();
+}
+
+async function refresh() {
+  try {
+    const answer = await fetch("data.json");
+    runs = await answer.json();
+    draw();
+  } catch { /* the server is gone: the page keeps what it has */ }
+}
+
+// report.html#search=eggs&differences: a page as somebody meant to show it
+const state = new URLSearchParams(location.hash.slice(1));
+$("#search").value = state.get("search") ?? "";
+$("#differences").checked = state.has("differences");
+$("#search").oninput = () => { table.shown = PAGE_ROWS; drawSamples(); };
+$("#differences").onchange = drawJob;
+$("#more").onclick = () => { table.shown += PAGE_ROWS; drawSamples(); };
+draw();
+document.body.dataset.drawn = "yes";
+if (live) setInterval(refresh, 5000);

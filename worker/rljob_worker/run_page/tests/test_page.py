@@ -1,0 +1,129 @@
+"""The page in a real browser: what a person sees of runs."""
+
+import html
+import json
+import re
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.run_page.page import page, write_page
+from rljob_worker.run_page.serve import page_server
+from rljob_worker.run_page.tests.browser import dom_of
+
+EVIL = "</script><script>document.title='broken'</script> {{live}}"
+
+
+def run_folder(tmp_path, name, steps=3, **config):
+    folder = tmp_path / name
+    folder.mkdir()
+    job = {"metadata": {"name": name}, "spec": {"seed": 7, "algorithm": {"name": "GRPO", **config}}}
+    (folder / "job.yaml").write_text(json.dumps(job))
+    (folder / "run.json").write_text(json.dumps({"phase": "Succeeded", "total_steps": steps}))
+    (folder / "plan.json").write_text(json.dumps({"stages": [{"name": "rollout"}, {"name": "update"}]}))
+    write_steps(folder, range(1, steps + 1))
+    return folder
+
+
+def write_steps(folder, steps):
+    with (folder / "metrics.jsonl").open("a") as metrics, (folder / "samples.jsonl").open("a") as samples:
+        for step in steps:
+            point = {
+                "step": step, "reward/mean": step / 10, "kl/reference": 0.01, "policy/entropy": 0.3,
+                "validation/accuracy/sums": 0.5, "response_length/mean": 9.0, "throughput/tokens_per_second": 100.0,
+                "time/rollout_seconds": 0.2, "time/update_seconds": 0.4, "data/bytes_rollout->update": 5.0,
+            }  # fmt: skip
+            metrics.write(json.dumps(point) + "\n")
+            sample = {"step": step, "row_id": step, "prompt": f"{step} eggs?", "response": EVIL, "reward": 0.5}
+            samples.write(json.dumps(sample | {"tokens": {"text": ["a"]}}) + "\n")
+
+
+def titles(dom):
+    return re.findall(r"<h3>(.*?)</h3>", dom)
+
+
+def cells(dom, section):
+    body = dom[dom.index(f'<section id="{section}">') :].partition("<tbody>")[2].partition("</tbody>")[0]
+    rows = re.findall(r"<tr.*?>(.*?)</tr>", body, re.DOTALL)
+    return [[html.unescape(re.sub(r"<.*?>", "", cell)) for cell in re.findall(r"<td>(.*?)</td>", row, re.DOTALL)]
+            for row in rows]  # fmt: skip
+
+
+def test_two_runs_beside_each_other(tmp_path):
+    path = tmp_path / "report.html"
+    write_page([run_folder(tmp_path, "a"), run_folder(tmp_path, "b", steps=5, groupSize=4)], path)
+    dom = dom_of(f"{path.as_uri()}#search=3%20eggs&differences", tmp_path / "profile")
+    assert 'data-drawn="yes"' in dom and "<title>a, b</title>" in dom
+    assert titles(dom) == [
+        "Reward", "Accuracy in validation", "KL divergence (nats)", "Entropy (nats)", "Response length (tokens)",
+        "Throughput (tokens/s)", "Time by stage (s)", "Data plane: rows by edge (bytes)",
+    ]  # fmt: skip
+    assert dom.count("<canvas") == 8, "each panel has its curves"
+    assert "b: Succeeded after 5 of 5 steps" in dom
+    assert cells(dom, "job") == [["algorithm.groupSize", "–", "4"]]
+    found = cells(dom, "samples")
+    assert sorted(row[:3] for row in found) == [["a", "3", "3"], ["b", "3", "3"]]
+    assert found[0][5] == EVIL
+
+
+def test_the_page_asks_nobody_for_anything(tmp_path):
+    text = page([run_folder(tmp_path, "a")])
+    own = re.sub(r"/\*!.*?\*/", "", text, flags=re.DOTALL)
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|@import|url\(""", own)
+    assert "const live = false" in own
+    assert len(text) < 1_000_000
+
+
+def test_a_run_without_steps_has_a_page(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (tmp_path / "page.html").write_text(page([folder]))
+    dom = dom_of((tmp_path / "page.html").as_uri(), tmp_path / "profile")
+    assert "No step is finished yet." in dom and "a: Running after 0 of ? steps" in dom
+
+
+def test_a_page_that_cannot_be_written_is_a_storage_error(tmp_path):
+    with pytest.raises(StorageError, match="cannot write"):
+        write_page([tmp_path], tmp_path / "no" / "report.html")
+
+
+@contextmanager
+def served(folder):
+    server = page_server([folder])
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_served_page_has_what_has_come_since(tmp_path):
+    folder = run_folder(tmp_path, "a")
+    with served(folder) as url:
+        dom = dom_of(f"{url}/", tmp_path / "profile")
+        assert "after 3 of 3 steps" in dom and len(cells(dom, "samples")) == 3
+        write_steps(folder, [4])
+        with urllib.request.urlopen(f"{url}/data.json") as answer:
+            (run,) = json.load(answer)
+        assert run["steps"] == [1, 2, 3, 4] and run["metrics"]["reward/mean"][-1] == 0.4
+
+
+def test_pages_from_elsewhere_cannot_read_runs(tmp_path):
+    with served(run_folder(tmp_path, "a")) as url:
+        for path, host, code in (("/", "evil.example:80", 403), ("/../etc/passwd", "localhost:1", 404)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(urllib.request.Request(url + path, headers={"Host": host}))
+            assert refused.value.code == code
+            refused.value.close()
+
+
+def test_a_port_that_is_taken_is_told(tmp_path):
+    with page_server([tmp_path]) as first, pytest.raises(InvalidJob, match="choose another one"):
+        page_server([tmp_path], first.server_port)

@@ -1,18 +1,22 @@
-"""What the update costs in memory and time: logits of a real vocabulary, fused and not, and one step over ranks.
+"""What the update costs in memory and time: a step beside loops by hand, logits of a real vocabulary, ranks.
 
+    python benchmarks/training.py update [--groups 16] [--micro 4096] [--hidden 256] [--layers 4] [--rounds 5] [--trl]
     python benchmarks/training.py logits [--tokens 600 1500] [--vocabulary 151936] [--hidden 256]
     python benchmarks/training.py ranks [--ranks 1 2 4] [--hidden 768] [--layers 8] [--held 0]
 
 Every line is measured in processes of its own. Memory is private memory (`private_memory`) beyond what a process had
-before, sampled every few milliseconds. `logits`: log-probs and entropies as a figure, forward and backward, of one
-micro-batch; the unfused twin makes whole logits. `ranks`: a model is read from its files, each rank its own rows, and
-makes two updates of several micro-batches: weights and optimizer as they are made, and of the second update gradients
-and peak. `--held`: largest model in MiB whose gradients stay whole between micro-batches.
+before, sampled every few milliseconds. `update`: CPU seconds of one thread for the engine's step, a loop written by
+hand on the same packed rows, and one on padded rows (`update_speed`), all in this process; with `--trl` also the update
+of TRL's GRPO step of the case `ragged` (`grpo_step`) and of ours. `logits`: log-probs and entropies as a figure,
+forward and backward, of one micro-batch; the unfused twin makes whole logits. `ranks`: a model is read from its files,
+each rank its own rows, and makes two updates of several micro-batches: weights and optimizer as they are made, and of
+the second update gradients and peak. `--held`: largest model in MiB whose gradients stay whole between micro-batches.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,6 +26,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+import update_speed
+from grpo_step.cases import RAGGED
 from private_memory import MIB, give_back_what_is_freed, private_bytes, watched
 from transformers import AutoModelForCausalLM, Qwen3Config
 
@@ -132,6 +138,47 @@ def show_ranks(options: argparse.Namespace, folder: Path) -> None:
         print(f"{ranks:5}  {kept:21.0f}  {gradients:9.0f}  {at_work:7.0f}", flush=True)
 
 
+def show_update(options: argparse.Namespace, folder: Path) -> None:
+    config = Qwen3Config(
+        hidden_size=options.hidden,
+        intermediate_size=3 * options.hidden,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.hidden // 64,
+        num_key_value_heads=options.hidden // 64,
+        head_dim=64,
+        vocab_size=8192,
+        tie_word_embeddings=True,
+    )
+    run_ranks(1, write_model, folder / "writing", config, folder / "model")
+    batch = update_speed.rows(options.groups, 128, 128, 1024, 8192)
+    work = update_speed.Work(str(folder / "model"), batch, options.micro)
+    torch.set_num_threads(1)
+    seconds = update_speed.compare(work, options.rounds)
+    print(f"{len(batch)} rows, {work.responses} response tokens, micro-batches of {options.micro} tokens")
+    for name, found in seconds.items():
+        median, least, most = statistics.median(found), min(found), max(found)
+        print(f"  {name:8} {median:7.2f} CPU s ({least:.2f}-{most:.2f}), {work.responses / median:7.0f} tokens/s")
+    for other in ("by hand", "padded"):
+        print(f"  {other} / engine: {' '.join(f'{each:.2f}' for each in update_speed.ratio(seconds, other))}")
+    if options.trl:
+        show_trl(folder)
+
+
+def show_trl(folder: Path) -> None:
+    """Forward, backward and optimizer of both, per response token: each draws its own rows of one distribution."""
+    from grpo_step import ours, theirs  # the peer's environment is only made where it is asked for
+
+    data = folder / "ragged"
+    RAGGED.make(data)
+    found = {}
+    for name, system in (("TRL", theirs), ("rljob", ours)):
+        timing = system.run(RAGGED, data, folder, processes=1, threads=1, seed=0)
+        seconds = sum(timing.parts[part] for part in ("forward", "backward", "optimizer"))
+        found[name] = timing.response_tokens / seconds
+        print(f"  {name:8} {seconds:7.2f} s of a step's update, {found[name]:7.0f} tokens/s")
+    print(f"  rljob / TRL: {found['rljob'] / found['TRL']:.2f}")
+
+
 def write_model(_rank: int, config: Qwen3Config, path: Path) -> None:
     """Random weights, in a process that ends."""
     AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
@@ -139,15 +186,23 @@ def write_model(_rank: int, config: Qwen3Config, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["logits", "ranks"])
+    parser.add_argument("part", choices=["update", "logits", "ranks"])
     parser.add_argument("--tokens", type=int, nargs="+", default=[600, 1500])
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--held", type=int, default=0)
+    parser.add_argument("--groups", type=int, default=16)
+    parser.add_argument("--micro", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trl", action="store_true")
     options = parser.parse_args()
-    parts: dict[str, Callable[[argparse.Namespace, Path], None]] = {"logits": show_logits, "ranks": show_ranks}
+    parts: dict[str, Callable[[argparse.Namespace, Path], None]] = {
+        "update": show_update,
+        "logits": show_logits,
+        "ranks": show_ranks,
+    }
     with tempfile.TemporaryDirectory() as folder:
         parts[options.part](options, Path(folder))
 

@@ -14,7 +14,7 @@ from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_pl
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.pipeline.settled import settled
-from rljob_api.planning.memory import Limit, Shapes, limit_of, memory_of, memory_problems
+from rljob_api.planning.memory import Limits, Shapes, limit_of, memory_of, memory_problems
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.planning.positions import position_problems
 from rljob_api.planning.spreading import spreading_problems
@@ -32,18 +32,30 @@ def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Sha
     Raises InvalidJobError with every problem of a job that cannot run, or else with what does not fit: heads onto the
     workers that share them, responses into a model's positions, groups into their memory.
     """
+    made, limits = _estimated(job, profiles, shapes)
+    if problems := [*_shape_problems(made, shapes), *memory_problems(made, limits)]:
+        raise InvalidJobError(problems)
+    return made
+
+
+def draft(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]:
+    """The plan of a job whether it fits or not, and what there is. Raises InvalidJobError for all else."""
+    made, limits = _estimated(job, profiles, shapes)
+    if problems := _shape_problems(made, shapes):
+        raise InvalidJobError(problems)
+    return made, limits
+
+
+def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]:
     if problems := problems_of(job, profiles):
         raise InvalidJobError(problems)
     made = _Planner(job, profiles).build()
     limits = _limits(made, profiles)
-    made = made.model_copy(update={"memory": memory_of(made, shapes, limits)})
-    if problems := [
-        *_spreading_problems(made, shapes),
-        *position_problems(made, shapes),
-        *memory_problems(made, limits),
-    ]:
-        raise InvalidJobError(problems)
-    return made
+    return made.model_copy(update={"memory": memory_of(made, shapes, limits)}), limits
+
+
+def _shape_problems(made: Plan, shapes: Shapes) -> list[Problem]:
+    return [*_spreading_problems(made, shapes), *position_problems(made, shapes)]
 
 
 def _spreading_problems(made: Plan, shapes: Shapes) -> Iterator[Problem]:
@@ -52,7 +64,7 @@ def _spreading_problems(made: Plan, shapes: Shapes) -> Iterator[Problem]:
     return chain.from_iterable(spreading_problems(path, shapes[path], each.mesh) for path, each in known.items())
 
 
-def _limits(made: Plan, profiles: Profiles) -> dict[str, Limit]:
+def _limits(made: Plan, profiles: Profiles) -> Limits:
     found = {group.name: limit_of(made, group, profiles[group.profile].memory) for group in made.groups}
     return {name: limit for name, limit in found.items() if limit is not None}
 

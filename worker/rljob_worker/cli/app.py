@@ -45,12 +45,13 @@ def run(commands: "Commands | None", job: Path, resume: str | None, overrides: t
 @JOB
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the DAG into this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.option("--fit", "fits", is_flag=True, help="First say what to set so that it fits into memory, and plan that.")
 @SET
-def plan(job: Path, svg: Path | None, as_json: bool, overrides: tuple[str, ...]) -> int:
+def plan(job: Path, svg: Path | None, as_json: bool, fits: bool, overrides: tuple[str, ...]) -> int:
     """Show what would run where, and what would cross."""
     from rljob_worker.cli.plan import show_plan
 
-    return show_plan(job, overrides, svg, as_json)
+    return show_plan(job, overrides, svg, as_json=as_json, fits=fits)
 
 
 @app.command()

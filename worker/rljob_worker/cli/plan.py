@@ -14,6 +14,7 @@ from rljob_api.memory.phases import GroupMemory
 from rljob_api.picture.graph_svg import render_svg
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.fitting import Fit, fit
 from rljob_api.planning.memory import PARTS
 from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
 from rljob_api.planning.planner import plan as plan_of
@@ -28,10 +29,15 @@ PLAIN_WIDTH = 160
 """Of tables in a file or a pipe."""
 
 
-def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, as_json: bool) -> int:
-    """Print the plan of a job; files that the job names need not be here."""
+def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, *, as_json: bool, fits: bool) -> int:
+    """Print the plan of a job, or of one that fits; files that the job names need not be here."""
     job = parse_job(read_text(path), overrides)
-    plan = plan_of(job, shapes=shapes_of(job, path.absolute().parent))
+    shapes = shapes_of(job, path.absolute().parent)
+    if fits:
+        found = fit(job, shapes)
+        job = found.job
+        _say(found)
+    plan = plan_of(job, shapes=shapes)
     if svg is not None:
         _write(svg, render_svg(plan))
     if as_json:
@@ -44,6 +50,17 @@ def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, as_json: b
     if svg is not None:
         click.echo(f"drew {svg}", err=True)
     return 0
+
+
+def _say(found: Fit) -> None:
+    """What to set, beside what is printed for others to read."""
+    if not found.changes:
+        click.echo("the job fits as it is", err=True)
+        return
+    click.echo("the job fits with", err=True)
+    for path, value in found.changes.items():
+        click.echo(f"  {path}: {str(value).lower()}", err=True)
+    click.echo("that is  " + " ".join(f"--set {each}" for each in found.overrides), err=True)
 
 
 def print_plan(plan: Plan, console: Console) -> None:

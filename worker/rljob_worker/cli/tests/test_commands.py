@@ -188,6 +188,17 @@ def test_plan_shows_what_a_worker_has_in_memory(tmp_path):
     assert table[2].split()[:3] == ["optimizer", "7.6", "GiB"] and len(table) == 8
 
 
+def test_plan_says_what_to_set_so_that_a_job_fits(tmp_path):
+    write_large_job(tmp_path, 8)
+    long = ["--set", "data.maxPromptTokens=32000", "--set", "data.batchSize=32", "--set", "dataBuffer.memory=32Gi"]
+    done = rljob("plan", "job.yaml", "--fit", *long, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the job fits with" in done.stderr and "Memory of a worker of train" in done.stdout
+    told = next(line for line in done.stderr.splitlines() if line.startswith("that is"))
+    again = rljob("plan", "job.yaml", "--fit", *long, *told.split()[2:], cwd=tmp_path)
+    assert "the job fits as it is" in again.stderr
+
+
 @pytest.mark.parametrize("command", ["plan", "validate", "run"])
 def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, command):
     write_large_job(tmp_path, 1)

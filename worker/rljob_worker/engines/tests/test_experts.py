@@ -134,10 +134,15 @@ def test_the_cost_of_the_load_and_its_gradient_are_those_of_the_formula(tmp_path
     assert found["update/expert_load_max"].value > 1 > found["update/expert_load_min"].value
 
 
-@pytest.mark.parametrize("changes", [{"tokens_per_micro_batch": 12}, {"activation_checkpointing": True}])
-def test_an_update_is_the_same_however_rows_are_split_and_recomputed(tmp_path: Path, changes: dict[str, int]) -> None:
+SPLIT, RECOMPUTED = {"tokens_per_micro_batch": 12}, {"activation_checkpointing": True}
+
+
+@pytest.mark.parametrize(("coefficient", "changes"), [(0.1, SPLIT), (0.1, RECOMPUTED), (0.0, SPLIT | RECOMPUTED)])
+def test_an_update_is_the_same_however_rows_are_split_and_recomputed(
+    tmp_path: Path, coefficient: float, changes: dict[str, int]
+) -> None:
     batch = a_batch(LENGTHS)
-    plain, other = policy(tmp_path), policy(tmp_path, **changes)
+    plain, other = (policy(tmp_path, router_aux_loss_coefficient=coefficient, **each) for each in ({}, changes))
     for _ in range(2):
         left, right = plain.update(batch, PolicyGradient()), other.update(batch, PolicyGradient())
         for name in ("update/gradient_norm", "update/expert_balance_loss", "update/expert_load_max"):

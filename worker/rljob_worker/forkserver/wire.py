@@ -6,9 +6,10 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+from rljob_worker.frames import LENGTH_BYTES, exactly, length_of
+
 Message = dict[str, Any]
 
-_LENGTH_BYTES = 4
 _MAX_DESCRIPTORS = 8
 
 
@@ -16,7 +17,7 @@ def send(channel: socket.socket, message: Message, descriptors: Sequence[int] = 
     """Blocks until the whole message is on its way. Raises OSError when the other side is gone."""
     body = json.dumps(message).encode()
     # descriptors travel with the first byte; four bytes are never split
-    socket.send_fds(channel, [len(body).to_bytes(_LENGTH_BYTES, "big")], list(descriptors))
+    socket.send_fds(channel, [length_of(body)], list(descriptors))
     channel.sendall(body)
 
 
@@ -28,23 +29,13 @@ def receive(channel: socket.socket) -> tuple[Message, list[int]] | None:
     descriptors: list[int] = []
     try:
         header, descriptors, _, _ = socket.recv_fds(
-            channel, _LENGTH_BYTES, _MAX_DESCRIPTORS, getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+            channel, LENGTH_BYTES, _MAX_DESCRIPTORS, getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         )
-        length = int.from_bytes(header + _exactly(channel, _LENGTH_BYTES - len(header)), "big")
-        return json.loads(_exactly(channel, length)), descriptors
+        length = int.from_bytes(header + exactly(channel, LENGTH_BYTES - len(header)), "big")
+        return json.loads(exactly(channel, length)), descriptors
     except BaseException as error:
         for descriptor in descriptors:
             os.close(descriptor)
         if isinstance(error, (EOFError, ConnectionError)):
             return None
         raise
-
-
-def _exactly(channel: socket.socket, length: int) -> bytes:
-    data = bytearray()
-    while len(data) < length:
-        part = channel.recv(length - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return bytes(data)

@@ -10,6 +10,7 @@ import pyarrow.flight as flight
 
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import Broken
+from rljob_worker.databuffer.protocol.worker_side import Failed
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost, RLJobError, StopRequested, StorageError
 
 MAX_WORDS_BYTES = 1800
@@ -51,9 +52,14 @@ def broken_by(error: RLJobError) -> Broken:
     return Broken(kind=type(error).__name__, words=str(error))
 
 
-def cause_of(broken: Broken) -> RLJobError:
-    """The error that a peer told of: of the same class, and a Bug when that is none of ours."""
-    return _error(broken.kind, broken.words)
+def failed_by(error: RLJobError) -> Failed:
+    """What a worker of this host is told of `error`."""
+    return Failed(kind=type(error).__name__, words=_cut(str(error)))
+
+
+def cause_of(told: Broken | Failed) -> RLJobError:
+    """The error that somebody told of: of the same class, and a Bug when that is none of ours."""
+    return _error(told.kind, told.words)
 
 
 def to_flight(error: RLJobError) -> flight.FlightServerError:
@@ -67,11 +73,11 @@ def from_flight(error: Exception, whom: str) -> RLJobError:
     Away where the same call may succeed in a moment.
     """
     if isinstance(error, flight.FlightTimedOutError):
-        return _timed_out(Away(f"{whom} did not answer in time: {_first_line(error)}"))
+        return too_late(whom, _first_line(error))
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
-        return Away(f"{whom} does not answer: {_first_line(error)}")
+        return silent(whom, _first_line(error))
     if isinstance(error, (flight.FlightUnauthorizedError, flight.FlightUnauthenticatedError)):
-        return Refused(f"{whom} refused the call: {_first_line(error)}")
+        return turned_away(whom, _first_line(error))
     name = bytes(getattr(error, "extra_info", None) or b"").decode(errors="replace")
     if name:
         return _error(name, _first_line(error))
@@ -98,9 +104,21 @@ def _cut(words: str) -> str:
     return data.decode() if len(data) <= MAX_WORDS_BYTES else data[:MAX_WORDS_BYTES].decode(errors="ignore") + " ..."
 
 
-def _timed_out(error: Away) -> Away:
+def too_late(whom: str, why: str) -> Away:
+    """A call lasted as long as it could."""
+    error = Away(f"{whom} did not answer in time: {why}")
     error.timed_out = True
     return error
+
+
+def silent(whom: str, why: str) -> Away:
+    """Nobody is there."""
+    return Away(f"{whom} does not answer: {why}")
+
+
+def turned_away(whom: str, why: str) -> Refused:
+    """Whoever is there does not let us in."""
+    return Refused(f"{whom} refused the call: {why}")
 
 
 def _first_line(error: Exception) -> str:

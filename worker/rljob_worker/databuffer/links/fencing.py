@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import pyarrow.flight as flight
-
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary.keys import ENV_TOKEN_FILE
 from rljob_worker.databuffer.links.token import MAX_CHARACTERS, check_token, is_visible
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 
-MIDDLEWARE = "rljob-fence"
 DATA_BUFFER = -1
 """The rank of a caller that is no worker."""
 
@@ -56,7 +53,7 @@ class Side(Enum):
 
 
 class Lie(Exception):
-    """Headers that nobody of this job sends."""
+    """Headers of a caller who is not let in, in words."""
 
 
 def headers_of(identity: Identity, own_life: str, expected_life: str | None) -> Headers:
@@ -112,43 +109,39 @@ def _misplaced(caller: Identity, ours: Identity, side: Side, groups: Mapping[str
     return None if caller.pod == ours.pod else f"{who} is of host {caller.pod}, this is host {ours.pod}"
 
 
-class Fence(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Server side: refuses before any handler runs.
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and which process of that name."""
+
+    identity: Identity
+    life: str
+
+
+class Fence:
+    """Lets callers in, before any handler runs.
 
     `life` tells one process from the next at the same address: a data buffer that was restarted has lost its rows, and
     a client that knew the one before must hear of it instead of waiting for them.
     """
 
     def __init__(self, ours: Identity, life: str, side: Side, groups: Sequence[GroupPlan]) -> None:
-        super().__init__()
         check_token(ours.token)
         self._ours = ours
         self._life = life
         self._side = side
         self._groups = {group.name: group for group in groups}
 
-    def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> Caller:
-        try:
-            caller = read_headers(headers)
-            reason = refusal(caller, self._ours, self._side, self._groups)
-            life = _text(headers, "life")
-            expected = _text(headers, "expects") if _PREFIX + "expects" in headers else self._life
-        except Lie as error:
-            raise flight.FlightUnauthorizedError(str(error)) from None
+    def admit(self, headers: Mapping[str, Sequence[str]]) -> Caller:
+        """Who shows these. Raises Lie saying why he may not call."""
+        identity = read_headers(headers)
+        reason = refusal(identity, self._ours, self._side, self._groups)
+        life = _text(headers, "life")
+        expected = _text(headers, "expects") if _PREFIX + "expects" in headers else self._life
         if reason is not None:
-            raise flight.FlightUnauthorizedError(reason)
+            raise Lie(reason)
         if expected != self._life:
-            raise flight.FlightUnauthorizedError("it has restarted, and the rows it held are lost")
-        return Caller(caller, life)
-
-
-class Caller(flight.ServerMiddleware):  # type: ignore[misc]
-    """Tells a handler who calls, and which process of that name."""
-
-    def __init__(self, identity: Identity, life: str) -> None:
-        super().__init__()
-        self.identity = identity
-        self.life = life
+            raise Lie("it has restarted, and the rows it held are lost")
+        return Caller(identity, life)
 
 
 def _text(headers: Mapping[str, Sequence[Any]], name: str) -> str:

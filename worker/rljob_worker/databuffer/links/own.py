@@ -1,51 +1,70 @@
-"""A worker's calls to the data buffer of its own host."""
+"""A worker's calls to the data buffer of its own host: frames over a UNIX socket, one answer to each request."""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import select
+import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow.flight as flight
-
-from rljob_worker.databuffer.links.connection import OPTIONS
-from rljob_worker.databuffer.links.faults import errors_of
+from rljob_worker import frames
+from rljob_worker.databuffer.links.faults import cause_of, silent, too_late, turned_away
 from rljob_worker.databuffer.links.fencing import Identity, headers_of
 from rljob_worker.databuffer.protocol.codec import encode, read_answer
-from rljob_worker.databuffer.protocol.worker_side import NotYet, Request, Waiting, WorkerAnswer
+from rljob_worker.databuffer.protocol.worker_side import (
+    Failed,
+    NotYet,
+    Request,
+    TurnedAway,
+    Waiting,
+    WorkerAnswer,
+)
 from rljob_worker.errors import DeadlineExceeded
 
+MAX_BYTES = 256 << 20
+"""The largest request or answer that is read."""
 CALL_SECONDS = 30.0
 GRACE_SECONDS = 10.0
 """The data buffer explains a time-out better than its client can: the client waits this much longer."""
 
 
 class OwnBuffer:
-    """Requests may come from several threads. Raises what the data buffer raised by name, PeerLost when it is gone."""
+    """Requests may come from several threads, each on a connection of its own while it lasts; connections are kept.
 
-    def __init__(self, socket: str | Path, identity: Identity) -> None:
-        self.whom = f"the data buffer of host {identity.pod} (own sidecar, {socket})"
+    Raises what the data buffer raised by name, PeerLost when it is gone.
+    """
+
+    def __init__(self, path: str | Path, identity: Identity) -> None:
+        self.whom = f"the data buffer of host {identity.pod} (own sidecar, {path})"
+        self._path = str(path)
         self._identity = identity
         self._life = secrets.token_hex()
-        self._headers = headers_of(identity, self._life, None)
-        self._client = flight.FlightClient(f"grpc+unix://{socket}", generic_options=OPTIONS)
+        self._introduction = introduction_of(identity, self._life, None)
+        self._lock = threading.Lock()
+        self._idle: list[socket.socket] = []
 
     def expect(self, life: str) -> None:
         """Speak to this process only, and not to one that takes its place."""
-        self._headers = headers_of(self._identity, self._life, life)
+        self.close()
+        self._introduction = introduction_of(self._identity, self._life, life)
 
     def call(self, request: Request) -> WorkerAnswer:
         """One answer; NotYet where the request has to wait."""
-        options = flight.FlightCallOptions(timeout=CALL_SECONDS, headers=self._headers)
-        with errors_of(self.whom):
-            answers = self._client.do_action(flight.Action("call", encode(request)), options)
-            data = b"".join(answer.body.to_pybytes() for answer in answers)
-        answer: WorkerAnswer = read_answer(data)
+        with self._channel() as channel:
+            frames.send(channel, encode(request))
+            answer: WorkerAnswer | Failed | TurnedAway = read_answer(frames.receive(channel, MAX_BYTES))
+        if isinstance(answer, TurnedAway):
+            raise turned_away(self.whom, answer.reason)
+        if isinstance(answer, Failed):
+            raise cause_of(answer)
         return answer
 
     def poll(self, request: Callable[[float], Waiting], seconds: float) -> WorkerAnswer:
-        """Ask until the answer is there: every call is short, so that signals reach Python between two of them.
+        """Ask until the answer is there: every call is short, so that a dead worker leaves nothing behind.
 
         request: makes the request of the seconds waited so far.
         """
@@ -60,4 +79,61 @@ class OwnBuffer:
                 raise DeadlineExceeded(f"{self.whom} had no answer to {asked} in {waited:.0f} s")
 
     def close(self) -> None:
-        self._client.close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for channel in idle:
+            channel.close()
+
+    @contextlib.contextmanager
+    def _channel(self) -> Iterator[socket.socket]:
+        """A connection that nobody else uses; kept for the next unless the block raises, whatever it is: then a late
+        answer would be taken for the next one's."""
+        channel = None
+        try:
+            channel = self._kept() or self._connected()
+            yield channel
+        except BaseException as error:
+            if channel is not None:
+                channel.close()
+            if isinstance(error, TimeoutError):
+                raise too_late(self.whom, f"{CALL_SECONDS:g} s") from error
+            if isinstance(error, (OSError, EOFError)):
+                raise silent(self.whom, str(error) or "it hung up") from error
+            raise
+        with self._lock:
+            self._idle.append(channel)
+
+    def _kept(self) -> socket.socket | None:
+        """The connection used last, of those that have not ended since."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                channel = self._idle.pop()
+            if not _has_news(channel):
+                return channel
+            channel.close()
+
+    def _connected(self) -> socket.socket:
+        channel = socket.socket(socket.AF_UNIX)
+        try:
+            channel.settimeout(CALL_SECONDS)
+            channel.connect(self._path)
+            frames.send(channel, self._introduction)
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+
+def introduction_of(identity: Identity, own_life: str, expected_life: str | None) -> bytes:
+    """The first frame of a connection. Raises InvalidJob for an empty token."""
+    shown = headers_of(identity, own_life, expected_life)
+    return encode({name.decode(): [value.decode()] for name, value in shown})
+
+
+def _has_news(channel: socket.socket) -> bool:
+    """Whether there is something to read where nothing was asked: its end."""
+    poller = select.poll()
+    poller.register(channel, select.POLLIN)
+    return bool(poller.poll(0))

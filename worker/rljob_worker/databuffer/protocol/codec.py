@@ -8,7 +8,13 @@ import msgspec
 
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.protocol.peer_side import Envelope, Question, Ticket
-from rljob_worker.databuffer.protocol.worker_side import WorkerAnswer, WorkerRequest
+from rljob_worker.databuffer.protocol.worker_side import (
+    Failed,
+    Introduction,
+    TurnedAway,
+    WorkerAnswer,
+    WorkerRequest,
+)
 
 T = TypeVar("T")
 
@@ -37,4 +43,5 @@ read_envelope = _Reads("envelope of messages", Envelope)
 read_ticket = _Reads("ticket", Ticket)
 read_question = _Reads("question", Question)
 read_request = _Reads("request of a worker", WorkerRequest)
-read_answer = _Reads("answer to a worker", WorkerAnswer)
+read_introduction = _Reads("introduction", Introduction)
+read_answer = _Reads("answer to a worker", WorkerAnswer | Failed | TurnedAway)

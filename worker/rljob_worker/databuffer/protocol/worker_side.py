@@ -15,7 +15,7 @@ HELD_SECONDS = 1.0
 
 
 class Request(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
-    """One question of a worker; who asks is in the call's headers."""
+    """One question of a worker; who asks has been said when the connection was made."""
 
 
 class Waiting(Request, frozen=True, kw_only=True):
@@ -268,3 +268,20 @@ class Flag(Answer, frozen=True, kw_only=True):
 
 
 WorkerAnswer = Done | NotYet | Welcome | Statuses | Room | Rows | Chunk | Complete | Said | Flag
+
+
+class Failed(Answer, frozen=True, kw_only=True):
+    """An error of ours instead: its class and its words."""
+
+    kind: str
+    words: str
+
+
+class TurnedAway(Answer, frozen=True, kw_only=True):
+    """Whoever asks is not let in."""
+
+    reason: str
+
+
+Introduction = dict[str, list[str]]
+"""Who asks, once for all requests of a connection: headers by name (`links.fencing`)."""

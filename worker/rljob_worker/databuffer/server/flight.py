@@ -1,4 +1,4 @@
-"""The Flight servers of a data buffer: peers over TCP, workers over a UNIX socket."""
+"""The Flight server of a data buffer, for its peers over TCP."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import pyarrow.flight as flight
 from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import to_flight
-from rljob_worker.databuffer.links.fencing import MIDDLEWARE, Caller, Fence, Identity, Side
+from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Lie, Side
 from rljob_worker.databuffer.protocol.codec import (
     encode,
     read_envelope,
     read_question,
-    read_request,
     read_ticket,
 )
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, Question, Ticket
-from rljob_worker.databuffer.protocol.worker_side import WorkerAnswer, WorkerRequest
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import RLJobError
 
@@ -52,8 +50,29 @@ class PeerSide(Protocol):
         """What is there now: never waits."""
 
 
-WorkerSide = Callable[[Identity, WorkerRequest], WorkerAnswer]
-"""What answers the workers of this host, within the seconds that a call may be held."""
+_GATE = "rljob-gate"
+
+
+class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """The fence around every call."""
+
+    def __init__(self, fence: Fence) -> None:
+        super().__init__()
+        self._fence = fence
+
+    def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> _Passed:
+        try:
+            return _Passed(self._fence.admit(headers))
+        except Lie as error:
+            raise flight.FlightUnauthorizedError(str(error)) from None
+
+
+class _Passed(flight.ServerMiddleware):  # type: ignore[misc]
+    """Tells a handler who calls."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__()
+        self.caller = caller
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -64,7 +83,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         location: str,
         fence: Fence,
         actions: Mapping[str, Action],
-        streams: Stream | None = None,
+        streams: Stream,
         max_bytes: int = MAX_BYTES,
         credentials: Credentials | None = None,
     ) -> None:
@@ -74,7 +93,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._streams = streams
         self._max_bytes = max_bytes
         tls = {} if credentials is None else credentials.of_server()
-        super().__init__(location, middleware={MIDDLEWARE: fence}, **tls)
+        super().__init__(location, middleware={_GATE: _Gate(fence)}, **tls)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[pa.Buffer]:
         name, caller = action.type, self._caller(context)
@@ -87,15 +106,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         caller = self._caller(context)
         with _by_name("a stream"):
-            if self._streams is None:
-                raise Malformed("there are no streams for workers")
             _check_size("a ticket", len(ticket.ticket), MAX_TICKET_BYTES)
             schema, batches = self._streams(caller, ticket.ticket)
         return flight.GeneratorStream(schema, _named(batches))
 
     def _caller(self, context: flight.ServerCallContext) -> Caller:
         """Who calls, as the headers say, and where there are certificates as the caller's does."""
-        caller: Caller = context.get_middleware(MIDDLEWARE)
+        caller: Caller = context.get_middleware(_GATE).caller
         if self._knows_certificates and (shown := context.peer_identity()) != str(caller.identity.pod).encode():
             found = shown.decode(errors="replace")
             raise flight.FlightUnauthorizedError(f"host {caller.identity.pod} shows the certificate of {found}")
@@ -127,17 +144,6 @@ def serve_peers(
     fence = Fence(ours, life, Side.PEERS, groups)
     location = f"grpc+tcp://{address}" if credentials is None else f"grpc+tls://{address}"
     return FlightServer(location, fence, {"deliver": deliver, "ask": ask}, stream, credentials=credentials)
-
-
-def serve_workers(
-    location: str, ours: Identity, life: str, groups: Sequence[GroupPlan], side: WorkerSide
-) -> FlightServer:
-    """The side for the workers of this host: action call."""
-
-    def call(caller: Caller, body: pa.Buffer) -> bytes:
-        return encode(side(caller.identity, read_request(body)))
-
-    return FlightServer(location, Fence(ours, life, Side.WORKERS, groups), {"call": call}, None)
 
 
 def _check_size(what: str, num_bytes: int, most: int) -> None:

@@ -24,7 +24,8 @@ from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.server.buffer import DataBuffer
-from rljob_worker.databuffer.server.flight import serve_peers, serve_workers
+from rljob_worker.databuffer.server.flight import serve_peers
+from rljob_worker.databuffer.server.local import serve_workers
 from rljob_worker.databuffer.server.metrics import BufferMetrics, MetricsServer
 from rljob_worker.databuffer.server.worker_side import WorkerSide
 from rljob_worker.databuffer.store.places import ARENA, SPILL, created, mapped
@@ -148,7 +149,7 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
         )
         settings.socket.unlink(missing_ok=True)
         stack.callback(settings.socket.unlink, missing_ok=True)
-        local = serve_workers(f"grpc+unix://{settings.socket}", identity, buffer.life, plan.groups, WorkerSide(buffer))
+        local = serve_workers(settings.socket, identity, buffer.life, plan.groups, WorkerSide(buffer))
         stack.callback(local.shutdown)
         check_free("the data buffer", settings.listen, settings.port, "RLJOB_BUFFER_PORT")
         address = f"{settings.listen}:{settings.port}"

@@ -1,13 +1,15 @@
 """A worker and the data buffer of its host."""
 
 import contextlib
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow.flight as flight
 import pytest
 
+from rljob_worker import frames
 from rljob_worker.databuffer.links import own
 from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.links.fencing import Identity
@@ -24,7 +26,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     WorkerRequest,
 )
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import serve_workers
+from rljob_worker.databuffer.server.local import serve_workers
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost
 
 HERE = Host("a", 0)
@@ -33,8 +35,9 @@ Answers = Callable[[Identity, WorkerRequest], WorkerAnswer]
 
 @contextlib.contextmanager
 def buffer(directory: Path, answers: Answers, life: str = "first") -> Iterator[OwnBuffer]:
-    socket = directory / "sock"
-    with serve_workers(f"grpc+unix://{socket}", identity(HERE), life, groups(), answers), worker(directory) as client:
+    path = directory / "sock"
+    path.unlink(missing_ok=True)
+    with serve_workers(path, identity(HERE), life, groups(), answers), worker(directory) as client:
         yield client
 
 
@@ -105,14 +108,75 @@ def test_a_data_buffer_that_hangs_is_a_lost_peer(tmp_path: Path, monkeypatch: py
         go_on.set()
 
 
-def test_an_answer_in_two_parts_is_one(tmp_path: Path):
-    class TwoParts(flight.FlightServerBase):  # type: ignore[misc]
-        def do_action(self, context: object, action: object) -> list[bytes]:
-            whole = encode(Flag(value=True))
-            return [whole[:3], whole[3:]]
+@contextlib.contextmanager
+def by_hand(directory: Path) -> Iterator[tuple[socket.socket, OwnBuffer]]:
+    """In the place of a data buffer a socket that listens."""
+    with socket.socket(socket.AF_UNIX) as listener, worker(directory) as client:
+        listener.bind(str(directory / "sock"))
+        listener.listen()
+        listener.settimeout(30.0)
+        yield listener, client
 
-    with TwoParts(f"grpc+unix://{tmp_path}/sock"), worker(tmp_path) as client:
+
+def test_an_answer_in_parts_is_one(tmp_path: Path):
+    with by_hand(tmp_path) as (listener, client), ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.call, IsStopRequested())
+        channel, _ = listener.accept()
+        with channel:
+            assert b"x-rljob-token" in frames.receive(channel, 1000)
+            assert frames.receive(channel, 1000) == encode(IsStopRequested())
+            whole = encode(Flag(value=True))
+            for piece in (frames.length_of(whole)[:2], frames.length_of(whole)[2:] + whole[:3], whole[3:]):
+                channel.sendall(piece)
+            assert asked.result(30.0) == Flag(value=True)
+
+
+def test_a_data_buffer_that_hangs_up_in_the_middle_is_a_lost_peer(tmp_path: Path):
+    with by_hand(tmp_path) as (listener, client), ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.call, IsStopRequested())
+        channel, _ = listener.accept()
+        with channel:
+            frames.receive(channel, 1000), frames.receive(channel, 1000)
+            channel.sendall(frames.length_of(b"long")[:3])
+        with pytest.raises(PeerLost, match="own sidecar.* does not answer: it hung up"):
+            asked.result(30.0)
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(own, "CALL_SECONDS", 0.2)
+    go_on = threading.Event()
+
+    def answers(caller: Identity, request: WorkerRequest) -> WorkerAnswer:
+        if isinstance(request, GetRows):
+            go_on.wait(30.0)
+            return Done()
+        return Flag(value=True)
+
+    with buffer(tmp_path, answers) as client:
+        with pytest.raises(PeerLost, match="did not answer in time"):
+            client.call(get(0.0))
+        go_on.set()
+        monkeypatch.setattr(own, "CALL_SECONDS", 30.0)
         assert client.call(IsStopRequested()) == Flag(value=True)
+
+
+def test_one_connection_is_enough_for_one_request_after_the_other(tmp_path: Path):
+    with by_hand(tmp_path) as (listener, client), ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: [client.call(IsStopRequested()) for _ in range(3)])
+        channel, _ = listener.accept()
+        with channel:
+            frames.receive(channel, 1000)
+            for number in range(3):
+                assert frames.receive(channel, 1000) == encode(IsStopRequested())
+                frames.send(channel, encode(Flag(value=number == 1)))
+            assert asked.result(30.0) == [Flag(value=False), Flag(value=True), Flag(value=False)]
+
+
+def test_a_connection_that_ended_while_nobody_used_it_is_made_anew(tmp_path: Path):
+    with worker(tmp_path) as client:
+        for life in ("first", "second"):
+            with buffer(tmp_path, lambda caller, request: Done(), life):
+                assert client.call(IsStopRequested()) == Done()
 
 
 @pytest.mark.parametrize("kind", [BadData, DeadlineExceeded, PeerLost])
@@ -136,15 +200,15 @@ def test_a_data_buffer_that_is_gone_is_a_lost_peer_named_as_the_own_one(tmp_path
 
 
 def test_a_restarted_data_buffer_does_not_pass_for_the_one_before(tmp_path: Path):
-    with buffer(tmp_path, lambda caller, request: Done(), "first") as client:
-        client.expect("first")
-        assert client.call(IsStopRequested()) == Done()
-    with buffer(tmp_path, lambda caller, request: Done(), "second") as client:
-        client.expect("first")
-        with pytest.raises(Refused, match="own sidecar.*it has restarted, and the rows it held are lost"):
-            client.call(IsStopRequested())
-        client.expect("second")
-        assert client.call(IsStopRequested()) == Done()
+    with worker(tmp_path) as client:
+        with buffer(tmp_path, lambda caller, request: Done(), "first"):
+            client.expect("first")
+            assert client.call(IsStopRequested()) == Done()
+        with buffer(tmp_path, lambda caller, request: Done(), "second"):
+            with pytest.raises(Refused, match="own sidecar.*it has restarted, and the rows it held are lost"):
+                client.call(IsStopRequested())
+            client.expect("second")
+            assert client.call(IsStopRequested()) == Done()
 
 
 def test_a_worker_without_a_token_calls_nobody(tmp_path: Path):

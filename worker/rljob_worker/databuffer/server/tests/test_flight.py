@@ -1,11 +1,10 @@
-"""Both servers of a data buffer over real sockets: what is no call of ours is refused, bounded and named, and the next
-call is served."""
+"""The server for peers over real sockets: what is no call of ours is refused, bounded and named, and the next call is
+served."""
 
 import contextlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -31,9 +30,10 @@ from rljob_worker.databuffer.protocol.peer_side import (
     WhatDoTheyDo,
     WhatIsMissing,
 )
-from rljob_worker.databuffer.protocol.worker_side import Done, Hello, NotYet, Post, WorkerAnswer, WorkerRequest
+from rljob_worker.databuffer.protocol.worker_side import Post
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import MAX_TICKET_BYTES, FlightServer, serve_peers, serve_workers
+from rljob_worker.databuffer.server.flight import MAX_TICKET_BYTES, FlightServer, serve_peers
+from rljob_worker.databuffer.server.tests.damage import damaged
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost, RLJobError
 
 HERE, PEER = Host("a", 0), Host("b", 0)
@@ -80,19 +80,6 @@ def peers() -> Iterator[tuple[Here, str]]:
         yield here, f"grpc+tcp://127.0.0.1:{server.port}"
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Any], str]]:
-    asked: list[Any] = []
-
-    def answers(caller: Any, request: WorkerRequest) -> WorkerAnswer:
-        asked.append((caller.rank, request))
-        return Done()
-
-    location = f"grpc+unix://{tmp_path_factory.mktemp('s')}/sock"
-    with serve_workers(location, identity(HERE), LIFE, groups(), answers):
-        yield asked, location
-
-
 @contextlib.contextmanager
 def calling(location: str) -> Iterator[Callable[..., Any]]:
     """Calls by name: an action with its body, or do_get with a ticket."""
@@ -134,14 +121,6 @@ def test_peers_are_served(peers: tuple[Here, str]):
         assert call("do_get", encode(ChunkTicket("weights", 1, 0, 0))).num_rows == 3
 
 
-def test_workers_are_served(workers: tuple[list[Any], str]):
-    asked, location = workers
-    with calling(location) as call:
-        assert call("call", REQUEST, AS_WORKER) == encode(Done())
-        assert asked[-1] == (1, Post(status={"step": 1}))
-        assert call("call", encode(Hello()), AS_WORKER) == encode(Done())
-
-
 @pytest.mark.parametrize(
     "name, body, words",
     [
@@ -177,46 +156,17 @@ def test_a_ticket_of_the_largest_size_is_read(peers: tuple[Here, str]):
         assert "65,536 bytes are no ticket" in str(refused(call, "do_get", bytes(MAX_TICKET_BYTES)))
 
 
-@pytest.mark.parametrize(
-    "name, body, words",
-    [
-        ("call", b"", "0 bytes are no request of a worker"),
-        ("call", encode(NotYet()), "bytes are no request of a worker: Invalid value 'NotYet'"),
-        ("call", REQUEST[:-1], "bytes are no request of a worker"),
-        ("deliver", ENVELOPE, "there is no action 'deliver', only call"),
-        ("do_get", TICKET, "there are no streams for workers"),
-    ],
-)
-def test_what_no_worker_asks_is_refused_by_name(workers: tuple[list[Any], str], name: str, body: bytes, words: str):
-    asked, location = workers
-    num_asked = len(asked)
-    with calling(location) as call:
-        error = refused(call, name, body, AS_WORKER)
-        assert type(error) is Malformed and words in str(error)
-        assert len(asked) == num_asked and call("call", REQUEST, AS_WORKER) == encode(Done())
-
-
 @given(st.data())
-def test_whatever_the_bytes_the_next_call_is_served(peers: tuple[Here, str], workers: tuple[list[Any], str], data: Any):
-    location, socket_location = peers[1], workers[1]
-    name = data.draw(st.sampled_from(["deliver", "ask", "do_get", "call"]))
-    whole = {"deliver": ENVELOPE, "ask": QUESTION, "do_get": TICKET, "call": REQUEST}[name]
+def test_whatever_the_bytes_the_next_call_is_served(peers: tuple[Here, str], data: Any):
+    name = data.draw(st.sampled_from(["deliver", "ask", "do_get"]))
+    whole = {"deliver": ENVELOPE, "ask": QUESTION, "do_get": TICKET}[name]
     body = data.draw(st.one_of(st.binary(max_size=200), damaged(whole)))
-    as_caller = AS_WORKER if name == "call" else AS_PEER
-    with calling(socket_location if name == "call" else location) as call:
+    with calling(peers[1]) as call:
         try:
-            call(name, body, as_caller)
+            call(name, body)
         except RLJobError as error:
             assert type(error) is Malformed and len(str(error)) < 500
-        assert call(name, whole, as_caller)
-
-
-def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
-    """Cut, with a byte changed, or with more behind."""
-    place = st.integers(0, len(whole) - 1)
-    cut = place.map(lambda at: whole[:at])
-    changed = st.tuples(place, st.integers(0, 255)).map(lambda it: whole[: it[0]] + bytes([it[1]]) + whole[it[0] + 1 :])
-    return st.one_of(cut, changed, st.binary(min_size=1, max_size=50).map(lambda more: whole + more))
+        assert call(name, whole)
 
 
 @pytest.mark.parametrize(
@@ -250,13 +200,10 @@ def test_a_stranger_reaches_no_handler(peers: tuple[Here, str], lies: dict[str, 
         assert call("deliver", ENVELOPE, shown(AS_PEER, expects=[LIFE.encode()])) == LIFE.encode()
 
 
-def test_workers_and_peers_have_a_side_each(peers: tuple[Here, str], workers: tuple[list[Any], str]):
+def test_a_worker_is_not_served(peers: tuple[Here, str]):
     with calling(peers[1]) as call:
         error = refused(call, "deliver", ENVELOPE, AS_WORKER)
         assert type(error) is Refused and "rank 1 of group a speaks to the side for other data buffers" in str(error)
-    with calling(workers[1]) as call:
-        error = refused(call, "call", REQUEST, AS_PEER)
-        assert type(error) is Refused and "host b-0 speaks to the side for the workers of its host" in str(error)
 
 
 NAMES = ["token", "attempt", "plan", "group", "host", "rank", "life", "expects"]
@@ -282,9 +229,12 @@ def test_a_body_that_is_too_big_is_refused_before_it_is_read():
     def reads(caller: Any, body: pa.Buffer) -> bytes:
         return str(body.size).encode()
 
+    def no_streams(caller: Any, ticket: bytes) -> Any:
+        raise AssertionError("nobody asks")
+
     fence = Fence(identity(HERE), LIFE, Side.PEERS, groups())
     with (
-        FlightServer("grpc+tcp://127.0.0.1:0", fence, {"deliver": reads}, max_bytes=1000) as server,
+        FlightServer("grpc+tcp://127.0.0.1:0", fence, {"deliver": reads}, no_streams, max_bytes=1000) as server,
         calling(f"grpc+tcp://127.0.0.1:{server.port}") as call,
     ):
         error = refused(call, "deliver", bytes(1001))
@@ -364,8 +314,3 @@ def test_a_connection_that_speaks_something_else_disturbs_nobody(peers: tuple[He
     with socket.create_connection(("127.0.0.1", port)) as stranger, calling(location) as call:
         stranger.sendall(garbage)
         assert call("deliver", ENVELOPE) == LIFE.encode()
-
-
-def test_a_socket_that_nobody_serves_is_a_lost_peer(tmp_path: Path):
-    with calling(f"grpc+unix://{tmp_path}/sock") as call:
-        assert isinstance(refused(call, "call", REQUEST, AS_WORKER), PeerLost)

@@ -211,6 +211,14 @@ def test_a_restarted_data_buffer_does_not_pass_for_the_one_before(tmp_path: Path
             assert client.call(IsStopRequested()) == Done()
 
 
+def test_whom_a_worker_expects_is_said_on_a_connection_that_it_already_had(tmp_path: Path):
+    with buffer(tmp_path, lambda caller, request: Done(), "second") as client:
+        assert client.call(IsStopRequested()) == Done()
+        client.expect("first")
+        with pytest.raises(Refused, match="has restarted"):
+            client.call(IsStopRequested())
+
+
 def test_a_worker_without_a_token_calls_nobody(tmp_path: Path):
     with pytest.raises(InvalidJob, match="RLJOB_TOKEN_FILE is empty"):
         OwnBuffer(tmp_path / "sock", identity(HERE, rank=0, token=""))

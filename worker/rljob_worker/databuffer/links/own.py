@@ -14,8 +14,9 @@ from pathlib import Path
 from rljob_worker import frames
 from rljob_worker.databuffer.links.faults import cause_of, silent, too_late, turned_away
 from rljob_worker.databuffer.links.fencing import Identity, headers_of
-from rljob_worker.databuffer.protocol.codec import encode, read_answer
+from rljob_worker.databuffer.protocol.codec import encode, read_admission, read_answer
 from rljob_worker.databuffer.protocol.worker_side import (
+    Done,
     Failed,
     NotYet,
     Request,
@@ -23,7 +24,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     Waiting,
     WorkerAnswer,
 )
-from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.errors import DeadlineExceeded, RLJobError
 
 MAX_BYTES = 256 << 20
 """The largest request or answer that is read."""
@@ -56,9 +57,7 @@ class OwnBuffer:
         """One answer; NotYet where the request has to wait."""
         with self._channel() as channel:
             frames.send(channel, encode(request))
-            answer: WorkerAnswer | Failed | TurnedAway = read_answer(frames.receive(channel, MAX_BYTES))
-        if isinstance(answer, TurnedAway):
-            raise turned_away(self.whom, answer.reason)
+            answer: WorkerAnswer | Failed = read_answer(frames.receive(channel, MAX_BYTES))
         if isinstance(answer, Failed):
             raise cause_of(answer)
         return answer
@@ -88,20 +87,26 @@ class OwnBuffer:
     def _channel(self) -> Iterator[socket.socket]:
         """A connection that nobody else uses; kept for the next unless the block raises, whatever it is: then a late
         answer would be taken for the next one's."""
-        channel = None
-        try:
+        with self._errors():
             channel = self._kept() or self._connected()
-            yield channel
-        except BaseException as error:
-            if channel is not None:
+            try:
+                yield channel
+            except BaseException:
                 channel.close()
-            if isinstance(error, TimeoutError):
-                raise too_late(self.whom, f"{CALL_SECONDS:g} s") from error
-            if isinstance(error, (OSError, EOFError)):
-                raise silent(self.whom, str(error) or "it hung up") from error
-            raise
+                raise
         with self._lock:
             self._idle.append(channel)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except RLJobError:  # some of ours are errors of the system as well
+            raise
+        except TimeoutError as error:
+            raise too_late(self.whom, f"{CALL_SECONDS:g} s") from error
+        except (OSError, EOFError) as error:
+            raise silent(self.whom, str(error) or "it hung up") from error
 
     def _kept(self) -> socket.socket | None:
         """The connection used last, of those that have not ended since."""
@@ -120,6 +125,9 @@ class OwnBuffer:
             channel.settimeout(CALL_SECONDS)
             channel.connect(self._path)
             frames.send(channel, self._introduction)
+            admission: Done | TurnedAway = read_admission(frames.receive(channel, MAX_BYTES))
+            if isinstance(admission, TurnedAway):
+                raise turned_away(self.whom, admission.reason)
         except BaseException:
             channel.close()
             raise

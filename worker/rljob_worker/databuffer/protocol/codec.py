@@ -9,6 +9,7 @@ import msgspec
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.protocol.peer_side import Envelope, Question, Ticket
 from rljob_worker.databuffer.protocol.worker_side import (
+    Done,
     Failed,
     Introduction,
     TurnedAway,
@@ -44,4 +45,5 @@ read_ticket = _Reads("ticket", Ticket)
 read_question = _Reads("question", Question)
 read_request = _Reads("request of a worker", WorkerRequest)
 read_introduction = _Reads("introduction", Introduction)
-read_answer = _Reads("answer to a worker", WorkerAnswer | Failed | TurnedAway)
+read_admission = _Reads("answer to an introduction", Done | TurnedAway)
+read_answer = _Reads("answer to a worker", WorkerAnswer | Failed)

@@ -19,7 +19,7 @@ from rljob_worker.databuffer.links.fencing import Fence, Identity, Lie, Side
 from rljob_worker.databuffer.links.own import MAX_BYTES
 from rljob_worker.databuffer.protocol.codec import encode, read_introduction, read_request
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
-from rljob_worker.databuffer.protocol.worker_side import TurnedAway, WorkerAnswer, WorkerRequest
+from rljob_worker.databuffer.protocol.worker_side import Done, TurnedAway, WorkerAnswer, WorkerRequest
 from rljob_worker.errors import RLJobError
 
 MAX_INTRODUCTION_BYTES = 64 << 10
@@ -121,6 +121,7 @@ class LocalServer:
         except (Lie, Malformed, frames.TooLong) as error:
             frames.send(channel, encode(TurnedAway(reason=str(error))))
             return None
+        frames.send(channel, encode(Done()))
         channel.settimeout(None)
         return identity
 

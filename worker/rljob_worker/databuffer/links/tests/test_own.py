@@ -118,12 +118,20 @@ def by_hand(directory: Path) -> Iterator[tuple[socket.socket, OwnBuffer]]:
         yield listener, client
 
 
+@contextlib.contextmanager
+def admitted(listener: socket.socket) -> Iterator[socket.socket]:
+    """The connection of a worker that has introduced itself."""
+    channel, _ = listener.accept()
+    with channel:
+        assert b"x-rljob-token" in frames.receive(channel, 1000)
+        frames.send(channel, encode(Done()))
+        yield channel
+
+
 def test_an_answer_in_parts_is_one(tmp_path: Path):
     with by_hand(tmp_path) as (listener, client), ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.call, IsStopRequested())
-        channel, _ = listener.accept()
-        with channel:
-            assert b"x-rljob-token" in frames.receive(channel, 1000)
+        with admitted(listener) as channel:
             assert frames.receive(channel, 1000) == encode(IsStopRequested())
             whole = encode(Flag(value=True))
             for piece in (frames.length_of(whole)[:2], frames.length_of(whole)[2:] + whole[:3], whole[3:]):
@@ -134,9 +142,8 @@ def test_an_answer_in_parts_is_one(tmp_path: Path):
 def test_a_data_buffer_that_hangs_up_in_the_middle_is_a_lost_peer(tmp_path: Path):
     with by_hand(tmp_path) as (listener, client), ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.call, IsStopRequested())
-        channel, _ = listener.accept()
-        with channel:
-            frames.receive(channel, 1000), frames.receive(channel, 1000)
+        with admitted(listener) as channel:
+            frames.receive(channel, 1000)
             channel.sendall(frames.length_of(b"long")[:3])
         with pytest.raises(PeerLost, match="own sidecar.* does not answer: it hung up"):
             asked.result(30.0)
@@ -163,9 +170,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(tmp_path: 
 def test_one_connection_is_enough_for_one_request_after_the_other(tmp_path: Path):
     with by_hand(tmp_path) as (listener, client), ThreadPoolExecutor(1) as pool:
         asked = pool.submit(lambda: [client.call(IsStopRequested()) for _ in range(3)])
-        channel, _ = listener.accept()
-        with channel:
-            frames.receive(channel, 1000)
+        with admitted(listener) as channel:
             for number in range(3):
                 assert frames.receive(channel, 1000) == encode(IsStopRequested())
                 frames.send(channel, encode(Flag(value=number == 1)))

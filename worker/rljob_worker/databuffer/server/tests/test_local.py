@@ -17,7 +17,7 @@ from rljob_worker import frames
 from rljob_worker.databuffer.links.fencing import Fence, Identity, Side
 from rljob_worker.databuffer.links.own import MAX_BYTES, introduction_of
 from rljob_worker.databuffer.links.tests.pair import groups, identity
-from rljob_worker.databuffer.protocol.codec import encode, read_answer
+from rljob_worker.databuffer.protocol.codec import encode, read_admission, read_answer
 from rljob_worker.databuffer.protocol.worker_side import (
     Done,
     Failed,
@@ -63,12 +63,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Answering
 
 
 @contextlib.contextmanager
-def connected(path: Path, introduction: bytes = WORKER) -> Iterator[socket.socket]:
+def connected(path: Path) -> Iterator[socket.socket]:
+    with introduced(path, WORKER) as channel:
+        assert admission(channel) == Done()
+        yield channel
+
+
+@contextlib.contextmanager
+def introduced(path: Path, introduction: bytes) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(30.0)
         channel.connect(str(path))
         frames.send(channel, introduction)
         yield channel
+
+
+def admission(channel: socket.socket) -> Done | TurnedAway:
+    told: Done | TurnedAway = read_admission(frames.receive(channel, MAX_BYTES))
+    return told
 
 
 def answer_to(channel: socket.socket, request: bytes = REQUEST) -> Any:
@@ -126,16 +138,16 @@ def test_whatever_the_bytes_the_next_request_is_served(served: tuple[Answering, 
 def test_a_stranger_is_turned_away_before_any_request(served: tuple[Answering, Path], lies: dict[str, Any], words: str):
     side, path = served
     num_asked = len(side.asked)
-    with connected(path, introduction_of(identity(HERE, **{"rank": 1, **lies}), "life", None)) as channel:
-        assert answer(channel) == TurnedAway(reason=words)
+    with introduced(path, introduction_of(identity(HERE, **{"rank": 1, **lies}), "life", None)) as channel:
+        assert admission(channel) == TurnedAway(reason=words)
         assert channel.recv(1) == b"" and len(side.asked) == num_asked
 
 
 def test_whoever_expects_another_process_is_turned_away(served: tuple[Answering, Path]):
-    with connected(served[1], introduction_of(identity(HERE, rank=1), "life", "another")) as channel:
-        assert answer(channel) == TurnedAway(reason="it has restarted, and the rows it held are lost")
-    with connected(served[1], introduction_of(identity(HERE, rank=1), "life", LIFE)) as channel:
-        assert answer_to(channel) == Done()
+    with introduced(served[1], introduction_of(identity(HERE, rank=1), "life", "another")) as channel:
+        assert admission(channel) == TurnedAway(reason="it has restarted, and the rows it held are lost")
+    with introduced(served[1], introduction_of(identity(HERE, rank=1), "life", LIFE)) as channel:
+        assert admission(channel) == Done()
 
 
 @pytest.mark.parametrize(
@@ -148,8 +160,8 @@ def test_whoever_expects_another_process_is_turned_away(served: tuple[Answering,
     ],
 )
 def test_what_is_no_introduction_is_refused_by_name(served: tuple[Answering, Path], introduction: bytes, words: str):
-    with connected(served[1], introduction) as channel:
-        told = answer(channel)
+    with introduced(served[1], introduction) as channel:
+        told = admission(channel)
         assert isinstance(told, TurnedAway) and words in told.reason
     with connected(served[1]) as channel:
         assert answer_to(channel) == Done()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 
@@ -55,7 +56,7 @@ def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
         rank=environment.rank,
     )
     client = BufferClient(environment.buffer_socket, identity)
-    with stop.passed_on(client.request_stop):
+    with contextlib.closing(client), stop.passed_on(client.request_stop):
         host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
         attempt = environment.attempt
         joined = world(client, group, environment.rank, host=host, attempt=attempt, deadline_seconds=deadline)

@@ -47,10 +47,11 @@ class OwnBuffer:
         self._introduction = introduction_of(identity, self._life, None)
         self._lock = threading.Lock()
         self._idle: list[socket.socket] = []
+        self._closed = False
 
     def expect(self, life: str) -> None:
         """Speak to this process only, and not to one that takes its place."""
-        self.close()
+        self._hang_up()
         self._introduction = introduction_of(self._identity, self._life, life)
 
     def call(self, request: Request) -> WorkerAnswer:
@@ -78,6 +79,12 @@ class OwnBuffer:
                 raise DeadlineExceeded(f"{self.whom} had no answer to {asked} in {waited:.0f} s")
 
     def close(self) -> None:
+        """Keep no connection; a call that still comes makes one of its own."""
+        with self._lock:
+            self._closed = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
         for channel in idle:
@@ -95,7 +102,11 @@ class OwnBuffer:
                 channel.close()
                 raise
         with self._lock:
-            self._idle.append(channel)
+            is_kept = not self._closed
+            if is_kept:
+                self._idle.append(channel)
+        if not is_kept:
+            channel.close()
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

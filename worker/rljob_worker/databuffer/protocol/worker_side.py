@@ -284,4 +284,4 @@ class TurnedAway(Answer, frozen=True, kw_only=True):
 
 
 Introduction = dict[str, list[str]]
-"""Who asks, once for all requests of a connection: headers by name (`links.fencing`). Answered by Done or TurnedAway."""
+"""Who asks, once for all requests of a connection: headers by name (`links.fencing`). Answer: Done or TurnedAway."""

@@ -28,6 +28,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.local import serve_workers
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost
+from rljob_worker.tests.waiting import wait_for
 
 HERE = Host("a", 0)
 Answers = Callable[[Identity, WorkerRequest], WorkerAnswer]
@@ -222,6 +223,15 @@ def test_whom_a_worker_expects_is_said_on_a_connection_that_it_already_had(tmp_p
         client.expect("first")
         with pytest.raises(Refused, match="has restarted"):
             client.call(IsStopRequested())
+
+
+def test_no_connection_is_left_after_the_end(tmp_path: Path):
+    before = threading.active_count()
+    with buffer(tmp_path, lambda caller, request: Done()) as client:
+        for _ in range(2):
+            assert client.call(IsStopRequested()) == Done()
+            client.close()
+            wait_for(lambda: threading.active_count() == before + 1)  # who accepts, and nobody who serves
 
 
 def test_a_worker_without_a_token_calls_nobody(tmp_path: Path):

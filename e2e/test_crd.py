@@ -138,7 +138,7 @@ MISTAKES = [
     (
         (*TWO_GROUPS, "rollout={parallelism: {tensor: 8}}"),
         "spec.workerGroups",
-        "the workers of group rollout make no whole number of copies of tensor 8",
+        "the workers of a pod of group rollout make no whole number of copies of tensor 8",
     ),
     (("code={}",), "spec.code", "code comes from exactly one place"),
     (

@@ -37,6 +37,15 @@ def check_engine_options(subject: Subject) -> Iterator[Problem]:
                 yield problem(f"{_PATH}.{field}", found, "VLLM has this on devices only", "Leave it out.")
 
 
+def check_engine_parallelism(subject: Subject) -> Iterator[Problem]:
+    """Whether the engine can spread a copy over workers."""
+    rollout = subject.spec.rollout
+    if rollout.engine != "VLLM" and rollout.parallelism.tensor > 1:
+        message = f"rollout.engine {rollout.engine} generates with a whole copy of the model on every worker"
+        fix = "Write 1, or rollout.engine: VLLM."
+        yield problem("spec.rollout.parallelism.tensor", rollout.parallelism.tensor, message, fix)
+
+
 def check_engine_sampling(subject: Subject) -> Iterator[Problem]:
     """Temperatures and number formats that the engine has."""
     spec = subject.spec

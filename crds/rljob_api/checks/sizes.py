@@ -31,8 +31,17 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
     for group, kind in _engines(subject):
         tensor, context = ranks_per_copy(subject.spec, kind)
         num_workers, index = num_workers_of(subject.spec, group), subject.group_names.index(group)
+        per_pod = subject.spec.worker_groups[index].accelerator.count
         dp, left = divmod(num_workers, tensor * context)
-        if left:
+        if kind == "Rollout" and per_pod % tensor:
+            yield problem(
+                f"spec.workerGroups[{index}].accelerator.count",
+                per_pod,
+                f"a copy that generates stays in one pod, and the workers of a pod of group {group} make no whole "
+                f"number of copies of rollout.parallelism.tensor {tensor}",
+                f"Use a multiple of {tensor} accelerators, or a tensor that divides {per_pod}.",
+            )
+        elif left:
             yield problem(
                 f"spec.workerGroups[{index}]",
                 num_workers,

@@ -27,7 +27,6 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
-    yield "rollout.parallelism.tensor", rollout.parallelism.tensor, rollout.parallelism.tensor == 1, "Write 1."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
 
 

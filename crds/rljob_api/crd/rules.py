@@ -91,7 +91,7 @@ _PLACES_KNOWN = f"({_ONE_GROUP} || !has(self.dag))"
 _TRAINS = f"({_ONE_GROUP} || g.name != '{ROLLOUT_GROUP}')"
 _GENERATES = f"({_ONE_GROUP} || g.name == '{ROLLOUT_GROUP}')"
 _NO_TRAINING_COPIES = f"{_TRAINS} && {_WORKERS} % {_COPY} != 0"
-_NO_ROLLOUT_COPIES = f"{_GENERATES} && {_WORKERS} % self.rollout.parallelism.tensor != 0"
+_NO_ROLLOUT_COPIES = f"{_GENERATES} && g.accelerator.count % self.rollout.parallelism.tensor != 0"
 _DERIVED_MODEL = f"(m in ['{REFERENCE}', '{CRITIC}'] && self.models.exists(o, o.name == '{ACTOR}'))"
 _UNKNOWN_MODEL = f"!{_DERIVED_MODEL} && !self.models.exists(o, o.name == m)"
 _UNKNOWN_GROUP = "has(s.group) && !self.workerGroups.exists(g, g.name == s.group)"
@@ -181,8 +181,8 @@ _SIZES = (
     Rule(
         "spec",
         f"!{_PLACES_KNOWN} || !self.workerGroups.exists(g, {_NO_ROLLOUT_COPIES})",
-        "the workers of a group make no whole number of copies of the generating model",
-        "'the workers of group %s make no whole number of copies of tensor %d'.format("
+        "the workers of a pod make no whole number of copies of the generating model",
+        "'the workers of a pod of group %s make no whole number of copies of tensor %d'.format("
         f"[self.workerGroups.filter(g, {_NO_ROLLOUT_COPIES})[0].name, self.rollout.parallelism.tensor])",
         field="workerGroups",
     ),

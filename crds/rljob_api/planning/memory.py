@@ -121,7 +121,8 @@ class _Worker:
             each.model == engine.model and each.adapter is None and self.layout(each).is_whole
             for each in self._training
         )
-        return 0 if engine.library == "Transformers" and any(lends) else self._whole(engine)
+        is_lent = engine.library == "Transformers" and any(lends)
+        return 0 if is_lent else ceil(self._whole(engine) / engine.mesh.tp)
 
     def _generate(self, kept: PhaseMemory) -> PhaseMemory:
         caches, draws = zip(*(self._cache(engine, kept.peak) for engine in self._generating), strict=True)
@@ -132,7 +133,8 @@ class _Worker:
         """Keys and values of all rows, or of as many as have room; logits of one token of each."""
         spec, computed, shape = self.plan.spec, _NUMBER_BYTES[self.plan.precision], self.shapes[engine.path]
         columns = spec.data.max_prompt_tokens + spec.rollout.max_response_tokens
-        one, rows = row_cache_bytes(shape, columns, computed), ceil(spec.num_rows / engine.mesh.dp)
+        one = row_cache_bytes(shape, columns, computed, engine.mesh.tp)
+        rows = ceil(spec.num_rows / engine.mesh.dp)
         if self.limit is not None:
             free = self.limit.usable - kept
             rows = min(rows, max(1, int(free * spec.rollout.memory_fraction) // one))

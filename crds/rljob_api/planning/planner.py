@@ -59,9 +59,9 @@ def _shape_problems(made: Plan, shapes: Shapes) -> list[Problem]:
 
 
 def _spreading_problems(made: Plan, shapes: Shapes) -> Iterator[Problem]:
-    """Once for each model that is trained or scored."""
-    known = {each.path: each for each in made.engines if each.kind == "Train" and each.path in shapes}
-    return chain.from_iterable(spreading_problems(path, shapes[path], each.mesh) for path, each in known.items())
+    """Once for each model that is trained or scored, and for each that generates."""
+    known = {(each.path, each.kind): each for each in made.engines if each.path in shapes}
+    return chain.from_iterable(spreading_problems(each, shapes[each.path]) for each in known.values())
 
 
 def _limits(made: Plan, profiles: Profiles) -> Limits:

@@ -81,10 +81,11 @@ class TrainingSpec(ApiModel):
 
 
 class RolloutParallelism(ApiModel):
-    """How one copy of the generating model is spread over workers."""
+    """How one copy of the generating model is spread over workers; what is left of the group is data parallelism."""
 
     tensor: int = Field(default=1, ge=1)
-    """Workers that share every layer. Default 1."""
+    """Workers of one pod that share every layer: they divide accelerator.count, and the model's heads. Above 1 with
+    VLLM only. Default 1."""
 
 
 class EngineOptions(ApiModel):

@@ -64,6 +64,16 @@ class ProcessMesh:
             dist.broadcast(summed, group=peers, group_src=0)
         return summed.to(values.device)
 
+    def range_in_copy(self, value: int) -> tuple[int, int]:
+        """The least and the largest of what the ranks of this copy say, below 2**62."""
+        peers = self.group(*COPY)
+        if peers is None:
+            return value, value
+        said = torch.tensor([value, -value], dtype=torch.int64, device=self.device)
+        dist.all_reduce(said, op=dist.ReduceOp.MAX, group=peers)
+        high, low = said.tolist()
+        return -low, high
+
     def from_leader(self, shape: tuple[int, ...], work: Callable[[], tuple[Array, Rest]]) -> tuple[Array, Rest | None]:
         """What `work` gives on this copy's leader, which alone calls it: the array on every rank, float64 of `shape`,
         and the rest on the leader only.
@@ -115,9 +125,14 @@ def alone(device: torch.device) -> ProcessMesh:
 
 def single_rank_group() -> dist.ProcessGroup:
     """A process group of this rank only, for libraries that want one; the world is made where the process has none."""
+    require_world()
+    return _group_of((dist.get_rank(),), None)
+
+
+def require_world() -> None:
+    """Where the process is in no world, make it one of its own."""
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    return _group_of((dist.get_rank(),), None)
 
 
 def _group_of(ranks: tuple[int, ...], deadline_seconds: float | None) -> dist.ProcessGroup:

@@ -40,11 +40,16 @@ def build_train_engine(
 
 
 def build_rollout_engine(
-    plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None = None
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    trained_by: TrainEngine | None = None,
+    mesh: ProcessMesh | None = None,
 ) -> RolloutEngine:
-    """Load the model and make it ready to generate. `trained_by`, the engine in this process that trains the same
-    model, may lend its weights in place of a copy; `load_weights` then has nothing to copy. Raises InvalidJob."""
-    return _builder(ROLLOUT_ENGINES, engine)(plan, engine, device, trained_by)
+    """Load the model and make it ready to generate. Collective over its mesh; without one the process is on its own.
+    `trained_by`, the engine in this process that trains the same model, may lend its weights in place of a copy;
+    `load_weights` then has nothing to copy. Raises InvalidJob."""
+    return _builder(ROLLOUT_ENGINES, engine)(plan, engine, device, trained_by, mesh)
 
 
 def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
@@ -99,8 +104,13 @@ def _fsdp(
 
 
 def _transformers(
-    plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    trained_by: TrainEngine | None,
+    mesh: ProcessMesh | None,
 ) -> RolloutEngine:
+    """On every rank a copy of its own."""
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.rollout.free_memory import free_memory
     from rljob_worker.engines.rollout.transformers import TransformersRollout
@@ -118,18 +128,25 @@ def _transformers(
     return TransformersRollout(model, device, ends, fraction, free, vocabulary, owns_weights=owns_weights)
 
 
-def _vllm(plan: Plan, engine: EnginePlan, device: torch.device, trained_by: TrainEngine | None) -> RolloutEngine:
+def _vllm(
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    trained_by: TrainEngine | None,
+    mesh: ProcessMesh | None,
+) -> RolloutEngine:
     """Its own copy of the weights, whoever trains them: it keeps them in a layout of its own."""
     import torch
 
     from rljob_worker.engines.rollout.vllm.library import load_start
     from rljob_worker.engines.rollout.vllm.planned import settings_of
 
-    _refuse_unbuilt_parallelism(engine)
+    _refuse_unbuilt_parallelism(engine, "tp")
+    _require_shareable_heads(engine)
     start = load_start()
     model = _policy(plan, engine, torch.device("cpu"))
     ends, vocabulary = _endings(plan, engine)
-    return start(settings_of(plan, engine), engine.path, model, ends, device, vocabulary)
+    return start(settings_of(plan, engine), engine.path, model, ends, device, vocabulary, mesh)
 
 
 def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:
@@ -167,13 +184,13 @@ def _require_shareable_heads(engine: EnginePlan) -> None:
     """Where the config was at hand, the planner has looked."""
     from rljob_worker.engines.models import model_config
 
-    shape = parse_shape(model_config(engine.path).to_dict()) if engine.mesh.cp > 1 else None
-    for found in () if shape is None else spreading_problems(engine.path, shape, engine.mesh):
+    shape = parse_shape(model_config(engine.path).to_dict()) if engine.mesh.ranks_per_copy > 1 else None
+    for found in () if shape is None else spreading_problems(engine, shape):
         raise InvalidJob(str(found))
 
 
 TrainBuilder = Callable[[Plan, EnginePlan, "torch.device", "ProcessMesh | None", bool], TrainEngine]
-RolloutBuilder = Callable[[Plan, EnginePlan, "torch.device", TrainEngine | None], RolloutEngine]
+RolloutBuilder = Callable[[Plan, EnginePlan, "torch.device", TrainEngine | None, "ProcessMesh | None"], RolloutEngine]
 
 TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}
 ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers, "VLLM": _vllm}

@@ -53,7 +53,9 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
         plan=plan,
         train_engines=train,
         rollout_engines={
-            e.model: build_rollout_engine(plan, e, device, train.get(e.model)) for e in engines if e.kind == "Rollout"
+            each.model: build_rollout_engine(plan, each, device, train.get(each.model), meshes[each.mesh])
+            for each in engines
+            if each.kind == "Rollout"
         },
         tokenizer=tokenizer,
         dataset=train_dataset(plan, tokenizer, access) if runs & GENERATING else None,

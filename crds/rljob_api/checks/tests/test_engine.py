@@ -51,6 +51,14 @@ def test_what_it_has_on_devices(option: str) -> None:
     assert "CPUs" in problem.message or "devices only" in problem.message
 
 
+def test_only_vllm_shares_layers_between_workers() -> None:
+    pairs = ("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]", "rollout.parallelism.tensor=2")
+    assert problems(VLLM, *pairs) == []
+    (problem,) = problems(*pairs)
+    assert problem.path == "spec.rollout.parallelism.tensor"
+    assert "Transformers generates with a whole copy" in problem.message and "VLLM" in str(problem)
+
+
 def test_other_engines_are_not_held_to_its_limits() -> None:
     assert problems("rollout.temperature=2.5", "training.precision=Float64") == []
 

@@ -44,7 +44,12 @@ def test_jobs_without_problems():
     [
         # three workers are no whole number of pairs
         (["training.parallelism.tensor=2", "workerGroups.0.replicas=3"], "spec.workerGroups[0]", "a multiple of 2"),
-        (["rollout.parallelism.tensor=2", "workerGroups.1.replicas=3"], "spec.workerGroups[1]", "a multiple of 2"),
+        # what generates stays in one pod, and six pods of one worker have no pairs
+        (
+            ["rollout.engine=VLLM", "rollout.parallelism.tensor=2", "workerGroups.1.replicas=6"],
+            "spec.workerGroups[1].accelerator.count",
+            "a multiple of 2",
+        ),
         # six prompts go onto two pairs, but not onto the four workers of a stage that has no model
         (
             ["training.parallelism.tensor=2", "workerGroups.0.replicas=4"],
@@ -89,7 +94,6 @@ def test_nothing_is_wrong_with_the_full_example():
         ),
         ("training.engine=Megatron", "spec.training.engine", "not built yet"),
         ("training.parallelism.tensor=2", "spec.training.parallelism.tensor", "not built yet"),
-        ("rollout.parallelism.tensor=2", "spec.rollout.parallelism.tensor", "not built yet"),
         ("rollout.maxStaleness=1", "spec.rollout.maxStaleness", "not built yet"),
         ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "mapping of fields"),
         ("dataBuffer.spill={limit: 1Gi, directory: scratch}", "spec.dataBuffer.spill.directory", "^/"),

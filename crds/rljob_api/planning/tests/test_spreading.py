@@ -5,8 +5,8 @@ import pytest
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning import planner
-from rljob_api.planning.spreading import context_sizes, spreading_problems
-from rljob_api.tests.builders import make_job
+from rljob_api.planning.spreading import context_sizes, spreading_problems, tensor_sizes
+from rljob_api.tests.builders import make_job, make_plan
 from rljob_api.vocabulary.problem import InvalidJobError
 
 CONFIG = {
@@ -20,6 +20,16 @@ CONFIG = {
 }
 SHAPE = parse_shape(CONFIG)
 assert SHAPE is not None
+PAIRS = (
+    "rollout={engine: VLLM, parallelism: {tensor: 2}}",
+    "workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]",
+)
+
+
+def engine(kind, mesh):
+    """Of a kind, of models/tiny."""
+    of_kind = next(each for each in make_plan().engines if each.kind == kind)
+    return of_kind.model_copy(update={"path": "models/tiny", "mesh": mesh})
 
 
 @pytest.mark.parametrize(
@@ -37,11 +47,11 @@ def test_workers_share_whole_heads(heads, key_heads, sizes):
 
 
 def test_a_size_that_cuts_heads_is_refused_with_those_that_do_not():
-    (found,) = spreading_problems("models/tiny", SHAPE, Mesh(dp=2, cp=3))
+    (found,) = spreading_problems(engine("Train", Mesh(dp=2, cp=3)), SHAPE)
     assert found.path == "spec.training.parallelism.context"
     assert "12 attention heads and 4 key heads of models/tiny" in found.message
     assert found.fix == "Write one of 1, 2, 4, 12."
-    assert list(spreading_problems("models/tiny", SHAPE, Mesh(dp=2, cp=4))) == []
+    assert list(spreading_problems(engine("Train", Mesh(dp=2, cp=4)), SHAPE)) == []
 
 
 def test_the_plan_refuses_each_model_once_where_its_config_is_at_hand():
@@ -51,3 +61,32 @@ def test_the_plan_refuses_each_model_once_where_its_config_is_at_hand():
         planner.plan(job, shapes=dict.fromkeys(paths, SHAPE))
     assert [each.path for each in refused.value.problems] == ["spec.training.parallelism.context"] * len(paths)
     assert planner.plan(job).engines
+
+
+@pytest.mark.parametrize(
+    ("heads", "key_heads", "intermediate", "sizes"),
+    [
+        (32, 8, 12288, (1, 2, 4, 8, 16, 32)),  # on 16 two workers have the same key head
+        (24, 8, 12288, (1, 2, 4, 8, 24)),  # 12 would cut key heads: 8 / 12
+        (4, 4, 90, (1, 2)),  # four cannot share 90 columns
+    ],
+)
+def test_workers_that_generate_share_heads_and_the_mlp(heads, key_heads, intermediate, sizes):
+    assert tensor_sizes(replace(SHAPE, heads=heads, key_heads=key_heads, intermediate=intermediate)) == sizes
+
+
+def test_a_model_that_cannot_generate_on_so_many_says_why():
+    (found,) = spreading_problems(engine("Rollout", Mesh(tp=3)), SHAPE)
+    assert found.path == "spec.rollout.parallelism.tensor"
+    assert "12 attention heads and 4 key heads, and the MLP's 128 columns, of models/tiny" in found.message
+    assert found.fix == "Write one of 1, 2, 4."
+    paths = {model.path for model in make_job().spec.models}
+    with pytest.raises(InvalidJobError) as refused:
+        planner.plan(make_job(*PAIRS), shapes=dict.fromkeys(paths, replace(SHAPE, heads=5, key_heads=5)))
+    assert {each.path for each in refused.value.problems} == {"spec.rollout.parallelism.tensor"}
+
+
+def test_a_copy_that_generates_is_workers_of_a_pod():
+    made = planner.plan(make_job(*PAIRS))
+    meshes = {each.kind: (each.mesh.dp, each.mesh.tp) for each in made.engines}
+    assert meshes == {"Rollout": (1, 2), "Train": (2, 1)}

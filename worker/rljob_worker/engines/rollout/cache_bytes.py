@@ -11,13 +11,17 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 
-def cache_bytes_per_token(config: PretrainedConfig, itemsize: int) -> int:
-    """Keys and values of all layers: 2 x layers x heads x head_dim x itemsize.
+def cache_bytes_per_token(config: PretrainedConfig, itemsize: int, tensor: int = 1) -> int:
+    """Keys and values of all layers on one of `tensor` ranks that share them: 2 x layers x heads x head_dim x itemsize.
 
-    Qwen3-8B in bfloat16: 2 x 36 x 8 x 128 x 2 = 147,456.
+    Qwen3-8B in bfloat16: 2 x 36 x 8 x 128 x 2 = 147,456; on two ranks half of it each, on 16 as much as on 8.
     """
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * head_dim(config) * itemsize
+    return 2 * config.num_hidden_layers * max(1, key_heads(config) // tensor) * head_dim(config) * itemsize
+
+
+def key_heads(config: PretrainedConfig) -> int:
+    """Heads of keys and values."""
+    return getattr(config, "num_key_value_heads", None) or config.num_attention_heads
 
 
 def head_dim(config: PretrainedConfig) -> int:

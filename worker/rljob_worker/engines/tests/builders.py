@@ -166,11 +166,21 @@ class ValueRegression:
         return 0.5 * (tokens.values - tokens.columns["advantages"]).square().sum() / counts["tokens"], {}
 
 
-def run_ranks(world_size: int, work: Callable[..., Any], directory: Path, *arguments: Any) -> list[Any]:
-    """Run `work(rank, *arguments)` in `world_size` processes joined by gloo; what each returned, in rank order."""
+def run_ranks(
+    world_size: int,
+    work: Callable[..., Any],
+    directory: Path,
+    *arguments: Any,
+    preload: tuple[str, ...] = (),
+    deadline_seconds: float = 120,
+) -> list[Any]:
+    """Run `work(rank, *arguments)` in `world_size` processes joined by gloo; what each returned, in rank order.
+
+    preload: modules that are imported once for all, where these are the first ranks of the tests.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("forkserver")  # one process imports torch for all ranks of all tests
-    context.set_forkserver_preload(["rljob_worker.engines.fsdp", "rljob_worker.engines.tests.builders"])
+    context.set_forkserver_preload(["rljob_worker.engines.fsdp", "rljob_worker.engines.tests.builders", *preload])
     processes = [
         context.Process(target=_rank, args=(rank, world_size, work, directory, arguments)) for rank in range(world_size)
     ]
@@ -179,7 +189,7 @@ def run_ranks(world_size: int, work: Callable[..., Any], directory: Path, *argum
     running = {process.sentinel: process for process in processes}
     ended: list[Any] = [None]
     while running and ended and not any(process.exitcode for process in processes):  # one that fails leaves all waiting
-        ended = wait(list(running), timeout=120)
+        ended = wait(list(running), timeout=deadline_seconds)
         for sentinel in ended:
             running.pop(sentinel).join()
     codes = [process.exitcode for process in processes]

@@ -69,6 +69,7 @@ def meet(rank: int) -> dict[str, Any]:
     counted.take()
     found["told"] = [told(mesh, rank, (2, 2)) for mesh in (tensor, context, data, one_copy)]
     found["broadcasts"] = counted.take()
+    found["ranges"] = [mesh.range_in_copy(rank - 2 + (1 << 40)) for mesh in (tensor, context, data, one_copy)]
     found["failure"] = failure(tensor, rank)
     found["after"] = told(tensor, rank, (2, 2))
     return found
@@ -220,3 +221,17 @@ def say_too_much(rank: int) -> str:
     except (AssertionError, PeerLost) as error:
         return str(error) if rank == 0 else type(error).__name__
     return "fine"
+
+
+def test_a_copy_hears_the_least_and_the_largest_that_its_ranks_say(ranks: list[dict[str, Any]]) -> None:
+    """Ranks say 2**40 - 2 to 2**40 + 1; in copies of two and of two, alone, and all four in one."""
+    said = [
+        [(low + (1 << 40), high + (1 << 40)) for low, high in found]
+        for found in (
+            [(-2, -1), (-2, -1), (-2, -2), (-2, 1)],
+            [(-2, -1), (-2, -1), (-1, -1), (-2, 1)],
+            [(0, 1), (0, 1), (0, 0), (-2, 1)],
+            [(0, 1), (0, 1), (1, 1), (-2, 1)],
+        )
+    ]
+    assert [found["ranges"] for found in ranks] == said

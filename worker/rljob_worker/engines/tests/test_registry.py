@@ -56,6 +56,14 @@ def test_stops_of_a_job_are_checked_against_the_model_when_its_engine_is_built(t
         build_rollout_engine(made, made.engine("rollout/actor"), CPU)
 
 
+def test_a_copy_that_cannot_be_shared_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    pair = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
+    rollout = {"engine": "VLLM", "parallelism": {"tensor": 2}}
+    made = planned(write_config(tmp_path, intermediate_size=45), workerGroups=pair, rollout=rollout)
+    with pytest.raises(InvalidJob, match=r"rollout.parallelism.tensor.*the MLP's 45 columns.*Write one of 1"):
+        build_rollout_engine(made, made.engine("rollout/actor"), CPU)
+
+
 def test_a_rollout_engine_borrows_whole_weights_and_copies_sharded_ones(tmp_path: Path) -> None:
     made = planned(write_config(tmp_path))
     actor = build_train_engine(made, made.engine("train/actor"), CPU)

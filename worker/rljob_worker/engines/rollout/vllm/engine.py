@@ -15,10 +15,12 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import whole_policy
+from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
+from rljob_worker.engines.rollout.vllm.copies import digest
 from rljob_worker.engines.rollout.vllm.responses import Response, table_of
 from rljob_worker.engines.rollout.vllm.sampling import sampling_of
 from rljob_worker.engines.rollout.vllm.weights import refresh_tied
@@ -40,7 +42,8 @@ _SLEEP_LEVELS: dict[Depth, int] = {"Cache": 1, "Weights": 2}
 class VLLMRollout:
     """A RolloutEngine (see `protocol`) over an engine that `starting` built, whose weights mean nothing yet.
 
-    parameters: names and shapes of the policy, tied names sharing a tensor; their values are never read.
+    parameters: names and shapes of the policy, tied names sharing a tensor; their values are never read. mesh: with the
+    ranks over which the engine is spread, each of which has one of these.
     """
 
     def __init__(
@@ -50,9 +53,11 @@ class VLLMRollout:
         end_token_ids: tuple[int, ...],
         vocabulary: Vocabulary | None = None,
         *,
+        mesh: ProcessMesh,
         can_sleep: bool,
     ) -> None:
         self._engine = engine
+        self._mesh = mesh
         self._parameters = parameters
         self._end_token_ids = end_token_ids
         self._vocabulary = vocabulary
@@ -130,8 +135,9 @@ class VLLMRollout:
             return 0
         config = self._engine.vllm_config
         num_tokens = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
-        per_token = cache_bytes_per_token(config.model_config.hf_config, config.model_config.dtype.itemsize)
-        return num_tokens * per_token + sum(each.nbytes for each in self._parameters.values())
+        tensor, itemsize = config.parallel_config.tensor_parallel_size, config.model_config.dtype.itemsize
+        per_token = cache_bytes_per_token(config.model_config.hf_config, itemsize, tensor)
+        return num_tokens * per_token + sum(each.nbytes for each in self._parameters.values()) // tensor
 
     def sleep(self, depth: Depth) -> None:
         assert not self._running, "nothing may be running"
@@ -156,12 +162,26 @@ class VLLMRollout:
         """One more token for what runs. The library's own draws, which no request uses, are not the trainer's."""
         state = torch.get_rng_state()
         try:
-            return self._engine.step()
+            outputs = self._engine.step()
         except Exception as error:
             self._fault = f"it broke with {type(error).__name__}"
             raise EngineBroken(f"vLLM broke while generating: {type(error).__name__}: {error}") from error
         finally:
             torch.set_rng_state(state)
+        self._require_agreement(outputs)
+        return outputs
+
+    def _require_agreement(self, outputs: list[RequestOutput]) -> None:
+        """Ranks of a copy that sampled other tokens would wait for each other in different steps from here on."""
+        if self._mesh.mesh.ranks_per_copy == 1:
+            return
+        low, high = self._mesh.range_in_copy(digest(outputs))
+        if low != high:
+            self._fault = "its ranks went different ways"
+            raise EngineBroken(
+                f"ranks of one copy sampled different tokens under policy version {self._version}; the job goes on "
+                "from its last checkpoint, and with rollout.parallelism.tensor 1 this cannot be"
+            )
 
     def _stops_of(self, sampling: Sampling) -> StopStrings | None:
         """Raises InvalidJob for a stop text that no response can contain."""

@@ -21,6 +21,7 @@ def settings_of(plan: Plan, engine: EnginePlan) -> VLLMSettings:
         memory_fraction=rollout.memory_fraction,
         longest_row=rollout.max_sequence_tokens or spec.data.max_prompt_tokens + rollout.max_response_tokens,
         workers_per_host=plan.group(engine.group).workers_per_host,
+        tensor=engine.mesh.tp,
         block_size=options.block_size,
         max_batched_tokens=options.max_batched_tokens,
         prefix_caching=options.prefix_caching is not False,

@@ -29,6 +29,8 @@ class VLLMSettings:
     `max_batch_rows` of `longest_row` need."""
     workers_per_host: int = 1
     """Workers that share the memory of a host."""
+    tensor: int = 1
+    """Ranks that share every layer."""
     block_size: int | None = None
     max_batched_tokens: int | None = None
     prefix_caching: bool = True
@@ -38,7 +40,7 @@ class VLLMSettings:
     """Tokens guessed ahead from what the row repeats; 0: none."""
 
 
-def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool, is_distributed: bool) -> dict[str, Any]:
+def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool) -> dict[str, Any]:
     """Arguments of vLLM's EngineArgs, but for memory. The weights it starts with are random: a policy is loaded
     next."""
     found: dict[str, Any] = {
@@ -56,7 +58,8 @@ def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool, is_dist
         "seed": 0,  # requests bring seeds of their own
         "disable_log_stats": True,
         "generation_config": "vllm",  # the model's own defaults for sampling are not the job's
-        "distributed_executor_backend": "external_launcher" if is_distributed else "uni",
+        "tensor_parallel_size": settings.tensor,
+        "distributed_executor_backend": "external_launcher",  # this process is a rank of a world that it is in already
     }
     if is_cpu:
         # A prompt that is computed in parts takes back draws of its generator, which those of the CPU cannot.
@@ -78,7 +81,7 @@ def cpu_cache_bytes(settings: VLLMSettings, config: PretrainedConfig, itemsize: 
     Whole blocks for every row, and one that vLLM keeps for itself.
     """
     block = settings.block_size or _CPU_BLOCK
-    per_block = cache_bytes_per_token(config, itemsize) * block
+    per_block = cache_bytes_per_token(config, itemsize, settings.tensor) * block
     per_row = -(-settings.longest_row // block)
     most = int(free_bytes * settings.memory_fraction) // per_block
     if most < per_row + 1:

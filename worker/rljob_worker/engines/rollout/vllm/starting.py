@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 
 import torch
-import torch.distributed as dist
 from transformers import PreTrainedModel
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.executor import Executor
 
+from rljob_worker.engines.mesh import ProcessMesh, alone, require_world
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.rollout.cache_bytes import head_dim
 from rljob_worker.engines.rollout.free_memory import free_memory
+from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import (
@@ -38,28 +40,33 @@ def start(
     end_token_ids: tuple[int, ...],
     device: torch.device,
     vocabulary: Vocabulary | None = None,
+    mesh: ProcessMesh | None = None,
 ) -> VLLMRollout:
-    """An engine with the weights of `model`, which is read and not kept. Only requests with stop texts need a
+    """An engine with the weights of `model`, which is read and not kept. Collective over the copy of `mesh`, which is
+    `settings.tensor` ranks; without one this rank is a copy of its own. Only requests with stop texts need a
     vocabulary. Raises InvalidJob for what vLLM cannot run."""
-    is_cpu = device.type == "cpu"
+    is_cpu, mesh = device.type == "cpu", mesh or alone(device)
+    require_world()
     _require_known(model, is_cpu=is_cpu)
     _require_positions(model, settings)
     require_block_size(settings, is_cpu=is_cpu)
-    arguments = engine_arguments(settings, path, is_cpu=is_cpu, is_distributed=dist.is_initialized())
-    arguments |= _memory(settings, model, device)
-    with kept_surroundings(_variables(settings, device)):
-        built = _built(arguments)
+    arguments = engine_arguments(settings, path, is_cpu=is_cpu) | _memory(settings, model, device, mesh)
+    with kept_surroundings(_variables(settings, device)), own_groups():
+        built = _built(arguments, executor_of(mesh, device))
     if is_cpu:
         log.info("vLLM cannot sleep on the CPU: its weights and cache stay in memory while others compute")
-    engine = VLLMRollout(built, _shapes(model), end_token_ids, vocabulary, can_sleep=not is_cpu)
+    engine = VLLMRollout(built, _shapes(model), end_token_ids, vocabulary, mesh=mesh, can_sleep=not is_cpu)
     engine.load_weights(checkpoint_tensors((name, each.detach()) for name, each in model.named_parameters()), 0)
     require_faithful(engine, model, settings.dtype, settings.longest_row)
     return engine
 
 
-def _memory(settings: VLLMSettings, model: PreTrainedModel, device: torch.device) -> dict[str, object]:
-    """What vLLM may take: of a device a part of the whole, of a CPU the bytes of the cache."""
-    free = free_memory(device, settings.workers_per_host)
+def _memory(
+    settings: VLLMSettings, model: PreTrainedModel, device: torch.device, mesh: ProcessMesh
+) -> dict[str, object]:
+    """What vLLM may take: of a device a part of the whole, of a CPU the bytes of the cache. Ranks of a copy take as
+    much as the one that has least: what they have room for decides what they compute next."""
+    free, _ = mesh.range_in_copy(free_memory(device, settings.workers_per_host))
     if device.type == "cpu":
         return {"kv_cache_memory_bytes": cpu_cache_bytes(settings, model.config, model.dtype.itemsize, free)}
     _, whole = torch.get_device_module(device).mem_get_info(device)
@@ -79,14 +86,13 @@ def _variables(settings: VLLMSettings, device: torch.device) -> dict[str, str]:
     if device.type == "cpu":
         # Functions that take microseconds would be compiled when first called: ten seconds, and a C++ compiler.
         found["TORCHDYNAMO_DISABLE"] = "1"
-    if dist.is_initialized():
-        found |= {"RANK": str(dist.get_rank()), "LOCAL_RANK": str(device.index or 0)}
     return found
 
 
-def _built(arguments: dict[str, object]) -> LLMEngine:
+def _built(arguments: dict[str, object], executor: type[Executor]) -> LLMEngine:
     try:
-        built = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        config = EngineArgs(**arguments).create_engine_config()
+        built = LLMEngine(config, executor, log_stats=False)
     except (ValueError, NotImplementedError, VLLMValidationError) as error:
         raise InvalidJob(f"vLLM refuses {arguments['model']!r}: {' '.join(str(error).split())}") from error
     # Its finalizer would end torch.distributed, which belongs to the worker.

@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("vllm") else ["test_engine.py", "test_starting.py"]
+collect_ignore = [] if find_spec("vllm") else ["test_copies.py", "test_engine.py", "test_starting.py"]

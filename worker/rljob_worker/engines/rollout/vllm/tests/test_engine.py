@@ -12,6 +12,7 @@ import torch
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.batch import Column
+from rljob_worker.engines.mesh import alone
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.errors import EngineBroken, InvalidJob
@@ -55,7 +56,8 @@ class Library:
 
 def built(*, can_sleep: bool = True) -> tuple[VLLMRollout, Library]:
     library = Library()
-    return VLLMRollout(library, {"a": torch.empty(2, device="meta")}, (1,), can_sleep=can_sleep), library
+    mesh = alone(torch.device("cpu"))
+    return VLLMRollout(library, {"a": torch.empty(2, device="meta")}, (1,), mesh=mesh, can_sleep=can_sleep), library
 
 
 def one(temperature: float = 1.0) -> Requests:

@@ -59,8 +59,8 @@ def test_other_blocks_are_for_devices() -> None:
 
 
 def test_the_cpu_is_eager_and_cannot_sleep() -> None:
-    on_cpu = engine_arguments(SETTINGS, "m", is_cpu=True, is_distributed=False)
-    on_device = engine_arguments(SETTINGS, "m", is_cpu=False, is_distributed=True)
+    on_cpu = engine_arguments(SETTINGS, "m", is_cpu=True)
+    on_device = engine_arguments(SETTINGS, "m", is_cpu=False)
     assert (on_cpu["enforce_eager"], on_device["enforce_eager"]) == (True, False)
     assert (on_cpu["enable_sleep_mode"], on_device["enable_sleep_mode"]) == (False, True)
     assert (on_cpu["block_size"], "block_size" in on_device) == (32, False)
@@ -72,7 +72,7 @@ def test_options_reach_the_engine() -> None:
     chosen = replace(
         SETTINGS, block_size=64, max_batched_tokens=4096, prefix_caching=False, enforce_eager=True, speculative_tokens=3
     )
-    found = engine_arguments(chosen, "m", is_cpu=False, is_distributed=False)
+    found = engine_arguments(chosen, "m", is_cpu=False)
     assert found["block_size"] == 64 and found["max_num_batched_tokens"] == 4096
     assert found["enable_prefix_caching"] is False and found["enforce_eager"] is True
     assert found["speculative_config"]["num_speculative_tokens"] == 3
@@ -80,4 +80,4 @@ def test_options_reach_the_engine() -> None:
 
 
 def test_log_probs_are_of_what_is_sampled_from() -> None:
-    assert engine_arguments(SETTINGS, "m", is_cpu=True, is_distributed=False)["logprobs_mode"] == "processed_logprobs"
+    assert engine_arguments(SETTINGS, "m", is_cpu=True)["logprobs_mode"] == "processed_logprobs"

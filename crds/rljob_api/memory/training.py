@@ -10,7 +10,8 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                  their way
     activations  T L a c, with T tokens of a micro-batch, L layers, and a elements that a layer keeps of a token:
                      norms            2 of each norm's width: the result without and with the weight; 4 in bf16
-                     attention        queries, keys, values and the output, and the output as its projection reads it
+                     attention        queries, keys, values and the output, and the output as its projection reads it;
+                                      the first four once more for every further row that attends over a shared prompt
                      gated MLP        4 x intermediate: gate, silu(gate), up, and their product
                      MLP              2 x intermediate
                      experts          of each of those that compute the token: it and its output, 2 x hidden, and a
@@ -33,6 +34,8 @@ BUCKET_BYTES = 64 << 20
 """Weights that are gathered at once for export and sync."""
 MIN_UNIT_BYTES = 32 << 20
 """Layers are gathered together up to this size."""
+ATTENDED = 2
+"""Tokens that the rows of a micro-batch attend over, at most, per token that may be computed."""
 LOGITS_ELEMENTS = 1 << 24
 """Logits in memory at once."""
 
@@ -115,11 +118,14 @@ class Update:
     """Beyond shards, gathered weights and optimizer."""
 
 
-def update_of(layout: Layout, tokens: int, responses: int, micro_batches: int, *, recompute: bool) -> Update:
-    """tokens: of a micro-batch, of which `responses` are predicted; none by a critic."""
+def update_of(
+    layout: Layout, tokens: int, responses: int, micro_batches: int, *, recompute: bool, attended: int = 0
+) -> Update:
+    """tokens: of a micro-batch, of which `responses` are predicted; none by a critic. attended: of its rows, where that
+    is more, as rows that share a prompt each attend over it."""
     several = micro_batches > 1
     gradients = _gradients(layout, several)
-    kept = activations(layout, tokens, recompute=recompute)
+    kept = activations(layout, tokens, recompute=recompute, attended=attended)
     logits = logits_bytes(layout, responses, trained=True)
     in_first = kept + logits
     peak = gradients + in_first if several else max(gradients + _one_layer(layout, tokens), in_first)
@@ -133,9 +139,10 @@ def _gradients(layout: Layout, several: bool) -> int:
     return ceil(layout.trained / layout.ranks) + on_their_way
 
 
-def activations(layout: Layout, tokens: int, *, recompute: bool) -> int:
+def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0) -> int:
     """What a forward pass keeps of a micro-batch."""
-    shape, layer = layout.shape, _layer_elements(layout) * tokens
+    shape, again = layout.shape, max(0, attended - tokens)
+    layer = _layer_elements(layout) * tokens + 2 * (layout.shape.query_width + layout.shape.key_width) * again
     elements = tokens * shape.layers * shape.hidden + layer if recompute else shape.layers * layer
     outside = 4 * shape.hidden + 2 * shape.head_dim
     return (elements + outside * tokens) * layout.computed

@@ -10,7 +10,7 @@ from rljob_api.checks.subject import problem
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.phases import GroupMemory, PhaseMemory
-from rljob_api.memory.training import BUCKET_BYTES, Layout, Update, logits_bytes, update_of
+from rljob_api.memory.training import ATTENDED, BUCKET_BYTES, Layout, Update, logits_bytes, update_of
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
 from rljob_api.vocabulary.keys import CONTAINER_WORKER
 from rljob_api.vocabulary.problem import Problem
@@ -166,7 +166,16 @@ class _Worker:
             logits = logits_bytes(layout, predicted, trained=False)
             return Update(0, 0, logits, logits)
         recompute = spec.training.activation_checkpointing
-        return update_of(layout, tokens, predicted, ceil(all_tokens / pack), recompute=recompute)
+        rows, prompt, response = (
+            spec.algorithm.group_size,
+            spec.data.max_prompt_tokens,
+            spec.rollout.max_response_tokens,
+        )
+        # rows of a group are computed with one prompt and attend over one each, as far as packing lets them
+        again = min(ATTENDED, rows * (prompt + response) / (prompt + rows * response))
+        return update_of(
+            layout, tokens, predicted, ceil(all_tokens / pack), recompute=recompute, attended=int(again * tokens)
+        )
 
 
 def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:

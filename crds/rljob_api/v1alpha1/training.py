@@ -38,8 +38,8 @@ class TrainingSpec(ApiModel):
 
     tokens_per_micro_batch: int = Field(default=16384, ge=1)
     """Most prompt and response tokens of one forward pass on one worker; workers that share sequences
-    (parallelism.context) have as many together. A longer row goes alone. It changes speed and memory, never
-    results. Default 16384."""
+    (parallelism.context) have as many together. A prompt that rows of a group share counts once where they are
+    computed together. A longer row goes alone. It changes speed and memory, never results. Default 16384."""
 
     learning_rate: float = Field(default=1.0e-6, gt=0)
     """Peak learning rate. Default 1.0e-6."""

@@ -5,7 +5,8 @@ With z = cap(hidden W' + b) / temperature, of each chunk of tokens:
     log p(target) = z[target] - log sum exp(z)        H = -sum p log p        KL = sum p (log p - log q)
 
 and the same again in the backward pass, which needs the logits once more. It costs one product more than keeping them,
-and gives back 4 to 12 bytes per token and word of the vocabulary.
+and gives back 4 to 12 bytes per token and word of the vocabulary. The logits of a single chunk are kept: the backward
+pass, which begins with them, has as many in memory anyway.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ class _LinearLogProbs(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         log_probs, entropies, kls = [], [], []
         last, reference = LastLayer(hidden, weight, bias, options.cap), options.reference
-        for rows in _chunks(len(hidden), len(weight)):
+        chunks = list(_chunks(len(hidden), len(weight)))
+        for rows in chunks:
             logits = last.logits(rows)
             if reference is not None:
                 kls.append(full_kl(logits, reference.logits(rows), options.temperature))
@@ -103,7 +105,8 @@ class _LinearLogProbs(torch.autograd.Function):
                 entropies.append(-(distribution.exp() * distribution).sum(-1))
         entropy = torch.cat(entropies) if entropies else None
         kl = torch.cat(kls) if kls else None
-        ctx.save_for_backward(hidden, weight, bias, targets, entropy if options.entropy == "Loss" else None, kl)
+        kept = logits if len(chunks) == 1 else None
+        ctx.save_for_backward(hidden, weight, bias, targets, entropy if options.entropy == "Loss" else None, kl, kept)
         ctx.options = options
         if options.entropy == "Figure":
             ctx.mark_non_differentiable(entropy)
@@ -111,7 +114,7 @@ class _LinearLogProbs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, bias, targets, entropy, kl = ctx.saved_tensors
+        hidden, weight, bias, targets, entropy, kl, kept = ctx.saved_tensors
         of_log_prob, of_entropy, of_kl = gradients
         reference, temperature = ctx.options.reference, ctx.options.temperature
         last = LastLayer(hidden, weight, bias, ctx.options.cap)
@@ -121,7 +124,7 @@ class _LinearLogProbs(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight, dtype=wide) if to_weight else None
         bias_gradient = torch.zeros_like(bias, dtype=wide) if to_bias else None
         for rows in _chunks(len(hidden), len(weight)):
-            logits = last.logits(rows)
+            logits = last.logits(rows) if kept is None else kept
             of_entropies = None if entropy is None else (of_entropy[rows], entropy[rows])
             pull = logit_gradient(logits, targets[rows], of_log_prob[rows], of_entropies, temperature)
             if reference is not None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rljob_api.memory.training import ATTENDED
 from rljob_worker.batch import Column, Indices
 from rljob_worker.gather import offsets_of
 
@@ -42,19 +43,31 @@ class PackedRows:
     num_rows: int
 
 
-def micro_batches(num_tokens: Indices, budget: int) -> list[Indices]:
-    """Consecutive runs of rows of at most `budget` tokens each; a longer row is a run of its own. No rows, no runs."""
+def micro_batches(num_tokens: Indices, budget: int, shared: Indices | None = None) -> list[Indices]:
+    """Consecutive runs of rows of at most `budget` tokens each; a longer row is a run of its own. No rows, no runs.
+
+    shared: of each row's tokens, those that a run has already where the row before is in it (`shared_prompts`). They
+    are computed once but attended over by each row, which takes memory as well: a run's rows have at most ATTENDED
+    budgets together.
+    """
     assert budget > 0, "a micro-batch needs room for at least one token"
     runs: list[Indices] = []
-    start = filled = 0
-    for row, tokens in enumerate(num_tokens.tolist()):
-        if row > start and filled + tokens > budget:
+    start = filled = attended = 0
+    known_tokens = np.zeros_like(num_tokens) if shared is None else shared
+    for row, (tokens, known) in enumerate(zip(num_tokens.tolist(), known_tokens.tolist(), strict=True)):
+        if row > start and (filled + tokens - known > budget or attended + tokens > ATTENDED * budget):
             runs.append(np.arange(start, row))
-            start, filled = row, 0
-        filled += tokens
+            start, filled, attended = row, 0, 0
+        filled += tokens - (known if row > start else 0)
+        attended += tokens
     if start < len(num_tokens):
         runs.append(np.arange(start, len(num_tokens)))
     return runs
+
+
+def shared_prompts(prompt_ids: Column) -> Indices:
+    """Tokens of each row's prompt, where the row before has the same; else 0."""
+    return np.where(_starts_new_prompt(prompt_ids), 0, prompt_ids.lengths)
 
 
 def pack(prompt_ids: Column, response_ids: Column) -> PackedRows:

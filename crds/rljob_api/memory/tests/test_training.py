@@ -32,6 +32,12 @@ def test_a_layer_keeps_what_its_backward_pass_needs():
     assert activations(layout(), 10, recompute=True) == (2 * 4 + 56 + 20) * 10 * 4
 
 
+def test_a_prompt_that_rows_share_is_attended_over_by_each():
+    # 5 tokens of queries and outputs of 4 and keys and values of 2, in each of two layers
+    more = activations(layout(), 10, recompute=False, attended=15) - activations(layout(), 10, recompute=False)
+    assert more == 2 * 5 * 2 * (4 + 2) * 4
+
+
 def test_logits_are_never_more_than_a_chunk(monkeypatch):
     # four times 3 tokens of 10 words, and the gradient of the last layer
     assert logits_bytes(layout(), 3, trained=True) == 4 * 3 * 10 * 4 + 40 * 4

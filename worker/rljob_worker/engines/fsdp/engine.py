@@ -34,7 +34,7 @@ from rljob_worker.engines.models import (
     draw_adapter,
     trained_parameters,
 )
-from rljob_worker.engines.packing import micro_batches, placeholder
+from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
 from rljob_worker.scalars import Scalar, mean, merge_all, total
 
@@ -212,7 +212,8 @@ class FSDPEngine:
 
     def _micro_batches(self, batch: Batch) -> list[np.ndarray]:
         num_tokens = batch.lengths("prompt_ids") + batch.lengths("response_ids")
-        return micro_batches(num_tokens, self.settings.tokens_per_micro_batch * self.mesh.mesh.cp)
+        shared = shared_prompts(batch.column_of("prompt_ids", np.arange(len(batch))))
+        return micro_batches(num_tokens, self.settings.tokens_per_micro_batch * self.mesh.mesh.cp, shared)
 
     def _rows(self, batch: Batch, rows: np.ndarray) -> MicroBatch:
         return MicroBatch.of(batch, rows, self.device, self._sharing)

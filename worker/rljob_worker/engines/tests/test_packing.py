@@ -6,14 +6,24 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_api.memory.training import ATTENDED
 from rljob_worker.batch import Column
-from rljob_worker.engines.packing import micro_batches, pack, ranges
+from rljob_worker.engines.packing import micro_batches, pack, ranges, shared_prompts
 
 
 def test_micro_batches_fill_up_to_the_budget_in_row_order() -> None:
     # budget 10: 4 + 6 fit; 5 opens the next; 20 is longer than the budget and goes alone
     runs = micro_batches(np.array([4, 6, 5, 20, 1, 2]), 10)
     assert [run.tolist() for run in runs] == [[0, 1], [2], [3], [4, 5]]
+
+
+def test_a_prompt_that_rows_share_counts_once_in_a_micro_batch() -> None:
+    shared = shared_prompts(Column.ragged([[5, 6, 7], [5, 6, 7], [5, 6, 7], [5, 6, 8], [5]]))
+    assert shared.tolist() == [0, 3, 3, 0, 0]
+    # rows of 5 tokens, 3 of them the prompt's, and a budget of 9: 5 + 2 + 2, then 5 without the prompt before, 5 + 2
+    assert [run.tolist() for run in micro_batches(np.full(5, 5), 9, np.array([0, 3, 3, 0, 3]))] == [[0, 1, 2], [3, 4]]
+    # what they attend over is at most twice the budget: three rows of 6 in 18, though four would be 6 + 3 x 1 tokens
+    assert [len(run) for run in micro_batches(np.full(4, 6), 9, np.array([0, 5, 5, 5]))] == [3, 1]
 
 
 def test_no_rows_make_no_micro_batches() -> None:
@@ -65,9 +75,14 @@ def test_every_row_can_be_read_back_from_the_pack(rows: list[tuple[list[int], li
         assert packed.predicts[mine].tolist() == sequence[len(prompt) - 1 :].tolist()
 
 
-@given(st.lists(st.integers(1, 30), max_size=20), st.integers(1, 40))
-def test_micro_batches_partition_the_rows(lengths: list[int], budget: int) -> None:
-    runs = micro_batches(np.array(lengths, np.int64), budget)
-    assert [row for run in runs for row in run.tolist()] == list(range(len(lengths)))
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 30)), max_size=20), st.integers(1, 40))
+def test_micro_batches_partition_the_rows(rows: list[tuple[int, int]], budget: int) -> None:
+    prompts, responses = Column.ragged([[1] * p + [2] for p, _ in rows]), Column.ragged([[3] * r for _, r in rows])
+    lengths = prompts.lengths + responses.lengths
+    runs = micro_batches(lengths, budget, shared_prompts(prompts))
+    assert [row for run in runs for row in run.tolist()] == list(range(len(rows)))
     for run in runs:
-        assert len(run) == 1 or sum(lengths[row] for row in run) <= budget
+        packed = pack(prompts.take(run), responses.take(run))
+        # the last token of a response is no input
+        assert len(run) == 1 or len(packed.token_ids) + len(run) <= budget
+        assert len(run) == 1 or lengths[run].sum() <= ATTENDED * budget

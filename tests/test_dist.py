@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -11,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from rljob_worker.built_once import cache_root
+
 CHECKOUT = Path(__file__).parents[1]
 PACKAGES = ("client/rljob", "crds/rljob_api", "operator/rljob_operator", "worker/rljob_worker")
+EXAMPLES = CHECKOUT / "examples"
 UV = (sys.executable, "-m", "uv")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -63,11 +67,12 @@ def program_files() -> set[str]:
     """Paths inside the wheel."""
     roots = [CHECKOUT / package for package in PACKAGES]
     found = {path.relative_to(root.parent) for root in roots for path in root.rglob("*") if path.is_file()}
-    return {str(path) for path in found if not is_left_out(path)}
+    examples = {f"rljob_worker/examples/{path.name}" for path in EXAMPLES.iterdir() if path.is_file()}
+    return {str(path) for path in [*found, *map(Path, examples)] if not is_left_out(path)}
 
 
 def is_left_out(path: Path) -> bool:
-    return not {"tests", "__pycache__"}.isdisjoint(path.parts) or path.name == "conftest.py"
+    return not {"tests", "__pycache__"}.isdisjoint(path.parts) or path.name in ("conftest.py", "test_examples.py")
 
 
 def test_the_wheel_says_what_it_is_and_carries_its_licence(wheel: Path) -> None:
@@ -107,6 +112,14 @@ def test_a_plain_install_writes_checks_and_plans_a_job(rljob: Command, tmp_path:
     assert rljob("status", cwd=tmp_path).stdout == "no runs in runs\n"
 
 
+def test_an_example_comes_with_what_it_runs(rljob: Command, tmp_path: Path) -> None:
+    assert rljob("new", "--example", "gsm8k-qwen3", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "gsm8k-qwen3.yaml").read_bytes() == (EXAMPLES / "gsm8k-qwen3.yaml").read_bytes()
+    refused = rljob("new", "--example", "arithmetic-grpo", cwd=tmp_path)
+    assert refused.returncode == 64 and "pip install 'rljob[worker]' brings them" in refused.stderr
+    assert "did you mean arithmetic-grpo?" in rljob("new", "--example", "aritmetic-grpo", cwd=tmp_path).stderr
+
+
 @pytest.mark.parametrize("arguments", [("run", "mine.yaml"), ("export", "mine", "out")])
 def test_what_needs_torch_names_the_extra_in_one_line(
     rljob: Command, tmp_path: Path, arguments: tuple[str, ...]
@@ -118,3 +131,25 @@ def test_what_needs_torch_names_the_extra_in_one_line(
     assert "torch" in done.stderr and done.stderr.endswith("; pip install 'rljob[worker]' brings them\n")
     assert done.stderr.count("\n") == 1 and done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_an_example_runs_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
+    """As after `pip install 'rljob[worker]'`: the wheel first, then this environment's libraries in place of copies."""
+    venv, folder = tmp_path / "venv", tmp_path / "empty"
+    subprocess.run([*UV, "venv", "--quiet", "--python", sys.executable, venv], check=True)
+    subprocess.run([*UV, "pip", "install", "--quiet", "--no-deps", "--python", venv, wheel], check=True)
+    (own,) = venv.glob("lib/python*/site-packages")
+    (own / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    folder.mkdir()
+    environment = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(cache_root().parent), "PATH": "/usr/bin:/bin"}
+
+    def rljob(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [venv / "bin/rljob", *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+    assert (made := rljob("new", "--example", "arithmetic-grpo")).returncode == 0, made.stderr
+    assert (folder / "arithmetic/model/model.safetensors").is_file()
+    short = ("--set", "stop.steps=1", "--set", "data.batchSize=4", "--set", "validation.maxRows=8")
+    done = rljob("run", "arithmetic-grpo.yaml", *short)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "succeeded after 1 of 1 steps" in done.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rljob_api.checks.names import check_metadata
 from rljob_api.v1alpha1 import Metadata
 from rljob_api.vocabulary.problem import InvalidJobError
@@ -18,22 +20,20 @@ metadata:
 spec:
   models:
     - name: actor                   # the policy; the reference model starts as a copy of it
-      path: Qwen/Qwen3-0.6B         # a Hugging Face name, or a directory beside this file
+      path: {model}         # a Hugging Face name, or a directory beside this file
 
   data:
     train:
-      - path: data/train.parquet    # parquet or JSON lines with one prompt per row
-    validation:
-      - path: data/validation.parquet
-    promptColumn: prompt            # a text, or a list of chat messages
-    applyChatTemplate: true         # put a text into the model's chat template
-    batchSize: 16                   # prompts per step, over the whole job
-    maxPromptTokens: 512            # longer prompts are left out
+      - path: {train}    # parquet or JSON lines with one prompt per row
+{validation_data}    promptColumn: {prompt_column}            # a text, or a list of chat messages
+    applyChatTemplate: {template}         # put a text into the model's chat template
+    batchSize: {batch_size}                   # prompts per step, over the whole job
+    maxPromptTokens: {max_prompt_tokens}            # longer prompts are left out
 
   rewards:                          # the reward of a response is the weighted sum
     - name: correct
-      run: rljob_worker.rewards:math_answer   # or your own, as module:function
-      column: answer                # the data column that it compares with
+      run: {reward}   # or your own, as module:function
+      column: {answer_column}                # the data column that it compares with
 
   algorithm:
     name: GRPO                      # or PPO, which trains a critic
@@ -56,10 +56,7 @@ spec:
     maxResponseTokens: 512
     temperature: 1.0
 
-  validation:
-    everySteps: 20
-
-  checkpoint:
+{validation_steps}  checkpoint:
     everySteps: 20
     keepLast: 2
 
@@ -79,8 +76,36 @@ spec:
 """
 
 
-def starter_yaml(name: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a starter job says of model and data."""
+
+    model: str = "Qwen/Qwen3-0.6B"
+    train: str = "data/train.parquet"
+    validation: str | None = "data/validation.parquet"
+    prompt_column: str = "prompt"
+    answer_column: str = "answer"
+    reward: str = "rljob_worker.rewards:math_answer"
+    applies_template: bool = True
+    batch_size: int = 16
+    max_prompt_tokens: int = 512
+
+
+def starter_yaml(name: str, beginning: Beginning | None = None) -> str:
     """The starter job called `name`.  Raises InvalidJobError for a name that a job cannot have."""
     if problems := list(check_metadata(Metadata(name=name))):
         raise InvalidJobError(problems)
-    return _STARTER.format(name=name)
+    begun = beginning or Beginning()
+    return _STARTER.format(
+        name=name,
+        model=begun.model,
+        train=begun.train,
+        validation_data=f"    validation:\n      - path: {begun.validation}\n" if begun.validation else "",
+        validation_steps="  validation:\n    everySteps: 20\n\n" if begun.validation else "",
+        prompt_column=begun.prompt_column,
+        answer_column=begun.answer_column,
+        reward=begun.reward,
+        template=str(begun.applies_template).lower(),
+        batch_size=begun.batch_size,
+        max_prompt_tokens=begun.max_prompt_tokens,
+    )

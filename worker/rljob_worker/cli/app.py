@@ -125,12 +125,18 @@ def export(run: str, out: Path, step: int | None, merged: bool, runs_dir: Path) 
 
 
 @app.command()
-@click.argument("name")
-def new(name: str) -> int:
-    """Write NAME.yaml, a commented job to start from."""
-    from rljob_worker.cli.new import write_starter
+@click.argument("name", required=False)
+@click.option("--example", metavar="EXAMPLE", help="Write a shipped example with its data and model, ready to run.")
+@click.option("--model", metavar="PATH", help="Fill in this model; with --data.")
+@click.option("--data", metavar="PATH", help="Look at these data and fill in columns, reward and sizes; with --model.")
+@click.option("--validation", metavar="PATH", help="Data to validate on.")
+def new(name: str | None, example: str | None, model: str | None, data: str | None, validation: str | None) -> int:
+    """Write NAME.yaml, a commented job to start from, or a shipped example."""
+    from rljob_worker.cli.new import write_example, write_starter
 
-    return write_starter(name)
+    if (name is None) == (example is None):
+        raise click.UsageError("name the new job, or an example: `rljob new my-job`, `rljob new --example NAME`")
+    return write_starter(name, model, data, validation) if name is not None else write_example(str(example))
 
 
 @app.command()

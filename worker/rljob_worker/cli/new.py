@@ -1,17 +1,67 @@
-"""`rljob new`: a commented job to start from."""
+"""`rljob new`: a commented job to start from, or a shipped example with all that it needs."""
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 
+import rljob_worker
 from rljob_api.loading.starter import starter_yaml
+from rljob_api.vocabulary.problem import nearest
+from rljob_worker.cli.extras import require_extra
 from rljob_worker.errors import InvalidJob, StorageError
 
+TINY = "arithmetic"
+"""The folder in which examples look for the tiny model and its data."""
 
-def write_starter(name: str) -> int:
-    """Write NAME.yaml into the current directory; never over a file that exists."""
+
+def write_starter(name: str, model: str | None, data: str | None, validation: str | None) -> int:
+    """Write NAME.yaml into the current directory, of a model and data where they are named; never over a file."""
+    beginning = None
+    if model is not None or data is not None:
+        if model is None or data is None:
+            raise InvalidJob("--model and --data go together: the data are looked at as prompts of the model")
+        require_extra("worker", "rljob new --model --data")
+        from rljob_worker.cli.beginning import beginning_of  # a plain install lacks what it reads with
+
+        beginning = beginning_of(model, data, validation)
     path = Path(f"{name}.yaml")
-    text = starter_yaml(name)
+    _write(path, starter_yaml(name, beginning))
+    click.echo(f"wrote {path}; edit it, then `rljob plan {path}` and `rljob run {path}`")
+    return 0
+
+
+def write_example(name: str) -> int:
+    """Write a shipped example into the current directory, with its modules, its data and its model."""
+    folder = examples_folder()
+    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    if name not in names:
+        near = nearest(name, names)
+        hint = f"did you mean {near}?" if near else f"there are: {', '.join(names)}"
+        raise InvalidJob(f"there is no example {name}; {hint}")
+    text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
+    if needs_tiny := f"path: {TINY}/" in text:
+        require_extra("worker", "rljob new --example")
+    _write(Path(f"{name}.yaml"), text)
+    for module in folder.glob("*.py"):
+        if f"{module.stem}:" in text and not Path(module.name).exists():
+            shutil.copyfile(module, module.name)
+    if needs_tiny and subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny", "--out", TINY]):
+        raise StorageError(f"the model and data of the example could not be made in {TINY}; see above")
+    click.echo(f"wrote {name}.yaml; `rljob run {name}.yaml` runs it")
+    return 0
+
+
+def examples_folder() -> Path:
+    """Beside the package in a wheel, in the repository where it runs from there."""
+    package = Path(rljob_worker.__file__).parent
+    packed = package / "examples"
+    return packed if packed.is_dir() else package.parents[1] / "examples"
+
+
+def _write(path: Path, text: str) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -19,5 +69,3 @@ def write_starter(name: str) -> int:
         raise InvalidJob(f"{path} exists already; choose another name or remove it") from None
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
-    click.echo(f"wrote {path}; edit it, then `rljob plan {path}` and `rljob run {path}`")
-    return 0

@@ -51,15 +51,28 @@ def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
     try:
         num_rows, there, records = _READERS[files.kind](files, columns, max(count, LOOK_ROWS + 1))
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-        if isinstance(error, BadData):
-            raise
-        raise BadData(f"{path} cannot be read: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
+        raise _unreadable(path, error) from error
     if not records:
         raise BadData(no_rows(path))
     for name in columns:
         if top_of(name, there) not in there:
             raise BadData(no_column(path, name, there))
     return FirstRows(path, {name: [value_of(each, name) for each in records] for name in columns}, num_rows)
+
+
+def columns_of(path: str) -> list[str]:
+    """Names of the columns of a data set. Raises BadData."""
+    files = data_files(path)
+    try:
+        return _READERS[files.kind](files, (), 1)[1]
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: Exception) -> BadData:
+    if isinstance(error, BadData):
+        return error
+    return BadData(f"{path} cannot be read: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
 def _parquet(data: DataFiles, columns: Sequence[str], _count: int) -> tuple[int, list[str], list[_Record]]:

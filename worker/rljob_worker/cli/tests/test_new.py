@@ -1,0 +1,64 @@
+import json
+
+import pytest
+
+from rljob_worker.cli.beginning import beginning_of, reward_for, room_for
+from rljob_worker.cli.new import examples_folder, write_example, write_starter
+from rljob_worker.cli.validate import verdict_on
+from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.rehearsal.tests import good_job
+
+
+def test_a_job_on_ones_own_data_and_model_is_valid_as_it_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"Question": "a b c", "final_answer": f"work\n#### {i}"} for i in range(9)]
+    good_job.write(tmp_path, {"data/mine.jsonl": good_job.lines(rows)})
+    assert write_starter("mine", "model", "data/mine.jsonl", None) == 0
+    verdict = verdict_on(tmp_path / "mine.yaml", ())
+    assert verdict.problems == (), verdict.text()
+    found = beginning_of("model", "data/mine.jsonl", None)
+    assert (found.prompt_column, found.answer_column, found.batch_size) == ("Question", "final_answer", 8)
+    # "<|user|> a b c <|end|>" has five tokens
+    assert (found.reward, found.max_prompt_tokens) == ("rljob_worker.rewards:final_number", 64)
+    assert found.applies_template
+
+
+def test_chat_messages_and_models_without_a_template_are_taken_as_they_are(tmp_path):
+    chat = [{"messages": [{"role": "user", "content": "a"}], "answer": "x"}] * 3
+    good_job.write(tmp_path, {"chat.jsonl": good_job.lines(chat), "bare/tokenizer.json": good_job.tokenizer_json()})
+    assert not beginning_of(str(tmp_path / "model"), str(tmp_path / "chat.jsonl"), None).applies_template
+    assert not beginning_of(str(tmp_path / "bare"), str(tmp_path / "data/train.jsonl"), None).applies_template
+    assert beginning_of("owner/hub-model", str(tmp_path / "data/train.jsonl"), None).applies_template
+
+
+def test_columns_that_nobody_can_guess_are_listed(tmp_path):
+    good_job.write(tmp_path, {"odd.jsonl": json.dumps({"frage": "a", "answer": "1"})})
+    with pytest.raises(BadData, match="looks like prompts; it has frage, answer"):
+        beginning_of("m", str(tmp_path / "odd.jsonl"), None)
+
+
+@pytest.mark.parametrize(
+    ("answers", "reward"),
+    [
+        (["3*4=12\n#### 12", "#### 7"], "final_number"),
+        (["42", "-1,000.5"], "math_answer"),
+        (["\\frac12", "$x$", "yes"], "math_answer"),
+        (["Paris", "Rome", "7"], "exact_match"),
+    ],
+)
+def test_the_reward_follows_from_the_answers(answers, reward):
+    assert reward_for(answers) == reward
+
+
+@pytest.mark.parametrize(("tokens", "room"), [(1, 64), (42, 64), (43, 128), (400, 1024)])
+def test_prompts_have_room_to_be_half_as_long_again(tokens, room):
+    assert room_for(tokens) == room
+
+
+def test_an_example_is_written_with_its_modules_and_never_over_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_example("gsm8k-qwen3")
+    text = (examples_folder() / "gsm8k-qwen3.yaml").read_text()
+    assert (tmp_path / "gsm8k-qwen3.yaml").read_text() == text
+    with pytest.raises(InvalidJob, match="gsm8k-qwen3.yaml exists already"):
+        write_example("gsm8k-qwen3")

@@ -18,6 +18,7 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.local.environment import users_environment
 from rljob_worker.local.job_paths import missing_paths, with_absolute_paths
 from rljob_worker.local.model_shapes import shapes_of
+from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.rehearsal.finding import Finding, Findings
 
 
@@ -34,8 +35,16 @@ class JobFile:
 
     @property
     def folder(self) -> Path:
-        """Where relative paths begin and the user's modules are."""
+        """Where relative paths begin."""
         return self.path.absolute().parent
+
+    @property
+    def code(self) -> Path:
+        """Where the user's modules are: beside the file, or where they were when the run began that left it."""
+        run = RunDirectory(self.folder)
+        if self.path.name != run.job.name or not run.code.is_file():
+            return self.folder
+        return Path(os.path.abspath(self.folder / run.code.read_text()))
 
     def located(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems with who wrote what they are about."""
@@ -87,7 +96,7 @@ def _rehearsed(file: JobFile, *, looks_at_data: bool) -> Findings:
     from rljob_worker.rehearsal.rehearse import rehearse  # a plain install lacks what it reads with
 
     spec = file.job.spec
-    return rehearse(spec, file.folder, users_environment(os.environ, spec, file.folder), looks_at_data=looks_at_data)
+    return rehearse(spec, file.folder, users_environment(os.environ, spec, file.code), looks_at_data=looks_at_data)
 
 
 def read_text(path: Path) -> str:

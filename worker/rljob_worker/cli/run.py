@@ -13,7 +13,6 @@ from rich.console import Console
 
 from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.plan import Plan
-from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, open_job
@@ -25,6 +24,7 @@ from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.environment import missing_variables, spills_here
 from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import Commands
+from rljob_worker.local.job_paths import moved_to
 from rljob_worker.local.lock import RunLock
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.resume import Finished, decide_start
@@ -40,20 +40,20 @@ def run_job(
     """Run the job to its end; returns the exit code of `rljob run`. `commands` None: the real processes."""
     require_extra("worker", "rljob run")
     file = open_job(path, overrides)
-    job, folder = file.job, file.folder
+    job = file.job
     directory = RunDirectory(runs_dir / job.name)
     _refuse_foreign(directory)
     plan = _rehearsed(file, directory)
     _warn(plan)
     directory.prepare(spills_here(plan))
     with RunLock(directory.lock):
-        start = decide_start(resume or job.spec.checkpoint.resume.lower(), job.spec, existing_run(directory))
+        start = decide_start(resume or job.spec.checkpoint.resume.lower(), plan.spec, existing_run(directory))
         if start.say:
             say(start.say)
         if isinstance(start, Finished):
             return int(ExitCode.DONE)
-        _write_down(directory, job, plan)
-        launch = Launch(directory, plan, folder, start.resume, commands or Commands())
+        _write_down(directory, file, plan)
+        launch = Launch(directory, plan, file.code, start.resume, commands or Commands())
         with _view(directory, plan) as view:
             note = Supervisor(launch, view).run()
         _write_report(directory)
@@ -93,9 +93,11 @@ def _warn(plan: Plan) -> None:
         say(f"warning: spec.env takes {name} from the cluster, and it is not set here", err=True)
 
 
-def _write_down(directory: RunDirectory, job: RLJob, plan: Plan) -> None:
-    """The job as the user wrote it (paths relative, so that a moved folder can go on) and the plan as it runs."""
+def _write_down(directory: RunDirectory, file: JobFile, plan: Plan) -> None:
+    """The job, which can be run again from where it lies, also after all has moved together; the plan as it runs."""
+    job = moved_to(file.job, file.folder, directory.path)
     document = job.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    directory.write(directory.code, os.path.relpath(file.code, directory.path.absolute()))
     directory.write(directory.job, yaml.safe_dump(document, sort_keys=False))
     directory.write(directory.plan, plan.canonical_json())
 

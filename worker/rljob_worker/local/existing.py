@@ -4,6 +4,7 @@ from rljob_api.loading.document import read_document
 from rljob_api.loading.structure import check_structure
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.errors import InvalidJob
+from rljob_worker.local.job_paths import with_absolute_paths
 from rljob_worker.local.resume import Existing
 from rljob_worker.local.rundir import RunDirectory
 
@@ -20,7 +21,8 @@ def existing_run(directory: RunDirectory) -> Existing | None:
             "give the new run another name (`--set metadata.name=...`)"
         )
     note = directory.read_note()
-    return Existing(str(directory.path), job.spec, note.phase if note else "", tuple(checkpoint_steps(directory)))
+    spec = with_absolute_paths(job, directory.path).spec
+    return Existing(str(directory.path), spec, note.phase if note else "", tuple(checkpoint_steps(directory)))
 
 
 def checkpoint_steps(directory: RunDirectory) -> list[int]:

@@ -1,6 +1,7 @@
 """Relative paths of a job mean files beside its YAML; anything that is not there is left as it is (a hub id)."""
 
 import glob
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,17 @@ def missing_paths(job: RLJob, folder: Path) -> list[JobPath]:
 
 def with_absolute_paths(job: RLJob, folder: Path) -> RLJob:
     """The job with every path that exists beside its YAML made absolute, so that workers may run anywhere."""
-    found = {path.text: str(path.beside(folder).absolute()) for path in paths_of(job) if path.exists(folder)}
+    found = {path.text: os.path.abspath(path.beside(folder)) for path in paths_of(job) if path.exists(folder)}
+    return replace_paths(job, lambda text: found.get(text, text))
+
+
+def moved_to(job: RLJob, folder: Path, elsewhere: Path) -> RLJob:
+    """The job as a YAML file in `elsewhere` says it: relative paths that exist beside `folder` lead there from here."""
+    found = {
+        path.text: os.path.relpath(path.beside(folder).absolute(), elsewhere.absolute())
+        for path in paths_of(job)
+        if path.exists(folder) and not path.text.startswith(("/", "~"))
+    }
     return replace_paths(job, lambda text: found.get(text, text))
 
 

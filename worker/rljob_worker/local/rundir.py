@@ -48,6 +48,9 @@ class RunNote:
         return RunNote(**{name: raw[name] for name in RunNote.__slots__ if name in raw})
 
 
+CODE = "code-folder"
+
+
 class RunDirectory:
     """Paths of one run. Nothing is created before `prepare`."""
 
@@ -60,8 +63,13 @@ class RunDirectory:
 
     @property
     def job(self) -> Path:
-        """The job as it runs: after `--set`, with absolute paths."""
+        """The job as it runs, after `--set`; its relative paths begin here, so that it can be run again."""
         return self.path / "job.yaml"
+
+    @property
+    def code(self) -> Path:
+        """Says where the modules of the job are, from here."""
+        return self.path / CODE
 
     @property
     def plan(self) -> Path:

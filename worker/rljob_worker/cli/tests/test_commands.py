@@ -339,8 +339,23 @@ def test_workers_get_absolute_paths_and_the_folder_of_the_yaml(tmp_path):
     assert spec["data"]["train"][0]["path"] == str(folder / "some/data")
     log = (run / "logs" / "attempt-1" / "worker-train-0-0.log").read_text()
     assert log.startswith(f"RLJOB_CODE={folder}")
-    # as written: a moved folder can go on
-    assert yaml.safe_load((run / "job.yaml").read_text())["spec"]["models"][0]["path"] == "model"
+    # relative still: what has moved together can go on
+    assert yaml.safe_load((run / "job.yaml").read_text())["spec"]["models"][0]["path"] == "../../project/model"
+
+
+def test_the_job_that_a_run_leaves_can_be_run_again_from_where_it_lies(tmp_path):
+    write_job(tmp_path)
+    assert run_fake(tmp_path, TRAINS).returncode == 0
+    left = "runs/tiny/job.yaml"
+    assert rljob("validate", left, cwd=tmp_path).returncode == 0
+    command = [sys.executable, run_fake_pods.__file__, json.dumps({"*": [["say_environment", "RLJOB_CODE"]]})]
+    again = subprocess.run(
+        [*command, "run", left, "--set", "stop.steps=20"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stderr
+    assert "going on from the checkpoint of step 10, with changes: stop.steps 10 -> 20" in again.stdout
+    log = (tmp_path / "runs/tiny/logs/attempt-2/worker-train-0-0.log").read_text()
+    assert log.startswith(f"RLJOB_CODE={tmp_path}\n")
 
 
 def test_a_bug_of_ours_is_70_and_its_traceback_is_in_a_file(tmp_path):

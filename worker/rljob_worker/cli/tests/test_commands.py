@@ -140,7 +140,6 @@ def test_a_shell_completes_what_it_is_given(tmp_path):
         (["new", "a", "--example", "b"], "name the new job, or an example"),
         (["new", "--example", "custom-stag"], "rljob: there is no example custom-stag; did you mean custom-stage?"),
         (["new", "mine", "--model", "m"], "--model and --data go together"),
-        (["new", "mine", "--model", "m", "--data", "gone.jsonl"], "no data set at "),
         (["status", "ghost"], "rljob: no run ghost in runs; there are: none"),
         (["export", "ghost", "out"], "rljob: no run ghost in runs; there are: none"),
         (["export", "ghost", "out", "--step", "x"], "Invalid value for '--step'"),

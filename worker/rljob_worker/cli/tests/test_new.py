@@ -62,3 +62,8 @@ def test_an_example_is_written_with_its_modules_and_never_over_a_file(tmp_path, 
     assert (tmp_path / "gsm8k-qwen3.yaml").read_text() == text
     with pytest.raises(InvalidJob, match="gsm8k-qwen3.yaml exists already"):
         write_example("gsm8k-qwen3")
+
+
+def test_data_that_are_not_there_are_missed(tmp_path):
+    with pytest.raises(BadData, match="no data set at "):
+        beginning_of("m", str(tmp_path / "gone.jsonl"), None)

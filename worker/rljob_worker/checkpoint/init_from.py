@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from rljob_worker.checkpoint.manifest import Committed, committed, damage, read_manifest
 from rljob_worker.checkpoint.writer import engine_folder
-from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.errors import InvalidJob, StorageError
 
 
-def load_initial_weights(source: Path, engines: Mapping[str, TrainEngine]) -> None:
-    """Load the weights of every trainable engine that the checkpoint also has.
+def initial_weights(source: Path, engines: Iterable[str]) -> dict[str, Path]:
+    """Where the weights are of every one of these engines that the checkpoint also has, by name.
 
     `source`: a run directory (its newest checkpoint is taken) or one checkpoint's directory. Raises InvalidJob when it
     is neither, or holds none of this job's models.
@@ -20,11 +19,10 @@ def load_initial_weights(source: Path, engines: Mapping[str, TrainEngine]) -> No
     checkpoint = find_checkpoint(source)
     folders = {name: checkpoint / "engines" / engine_folder(name) for name in engines}
     found = {name: folder for name, folder in folders.items() if folder.is_dir()}
-    if engines and not found:
+    if folders and not found:
         there = sorted(path.name for path in (checkpoint / "engines").glob("*"))
         raise InvalidJob(f"checkpoint.initFrom: {checkpoint} holds {there}, none of this job's {sorted(folders)}")
-    for name, folder in found.items():
-        engines[name].load(folder, weights_only=True)
+    return found
 
 
 def find_checkpoint(source: Path) -> Path:

@@ -45,11 +45,14 @@ def build_rollout_engine(
     device: torch.device,
     trained_by: TrainEngine | None = None,
     mesh: ProcessMesh | None = None,
+    *,
+    is_loaded_next: bool = False,
 ) -> RolloutEngine:
     """Load the model and make it ready to generate. Collective over its mesh; without one the process is on its own.
     `trained_by`, the engine in this process that trains the same model, may lend its weights in place of a copy;
-    `load_weights` then has nothing to copy. Raises InvalidJob."""
-    return _builder(ROLLOUT_ENGINES, engine)(plan, engine, device, trained_by, mesh)
+    `load_weights` then has nothing to copy. is_loaded_next: `load_weights` follows, so that no weights need to be read.
+    Raises InvalidJob."""
+    return _builder(ROLLOUT_ENGINES, engine)(plan, engine, device, trained_by, mesh, is_loaded_next)
 
 
 def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
@@ -109,6 +112,7 @@ def _transformers(
     device: torch.device,
     trained_by: TrainEngine | None,
     mesh: ProcessMesh | None,
+    is_loaded_next: bool,
 ) -> RolloutEngine:
     """On every rank a copy of its own."""
     from rljob_worker.engines.fsdp import FSDPEngine
@@ -120,7 +124,7 @@ def _transformers(
     if isinstance(trained_by, FSDPEngine) and not owns_weights:
         model = trained_by.model
     else:
-        model = _policy(plan, engine, device)
+        model = _unread_policy(plan, engine, device) if is_loaded_next else _policy(plan, engine, device)
         model.requires_grad_(False)
     ends, vocabulary = _endings(plan, engine)
     free = partial(free_memory, device, plan.group(engine.group).workers_per_host)
@@ -134,8 +138,10 @@ def _vllm(
     device: torch.device,
     trained_by: TrainEngine | None,
     mesh: ProcessMesh | None,
+    is_loaded_next: bool,
 ) -> RolloutEngine:
-    """Its own copy of the weights, whoever trains them: it keeps them in a layout of its own."""
+    """Its own copy of the weights, whoever trains them: it keeps them in a layout of its own. It begins with those of
+    the files always, since it tries its memory out before it gets any others."""
     import torch
 
     from rljob_worker.engines.rollout.vllm.library import load_start
@@ -158,6 +164,16 @@ def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedM
     if engine.initialise == "Random":
         return random_policy(engine.path, dtype, plan.spec.seed)
     return load_policy(engine.path, dtype, device)
+
+
+def _unread_policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:
+    """Likewise, with whatever is in memory for weights."""
+    from rljob_worker.engines.fsdp.settings import DTYPES
+    from rljob_worker.engines.models import empty_policy, give_memory
+
+    model = empty_policy(engine.path, DTYPES[plan.precision])
+    give_memory(model, device)
+    return model
 
 
 def _endings(plan: Plan, engine: EnginePlan) -> tuple[tuple[int, ...], Vocabulary | None]:
@@ -190,7 +206,9 @@ def _require_shareable_heads(engine: EnginePlan) -> None:
 
 
 TrainBuilder = Callable[[Plan, EnginePlan, "torch.device", "ProcessMesh | None", bool], TrainEngine]
-RolloutBuilder = Callable[[Plan, EnginePlan, "torch.device", TrainEngine | None, "ProcessMesh | None"], RolloutEngine]
+RolloutBuilder = Callable[
+    [Plan, EnginePlan, "torch.device", TrainEngine | None, "ProcessMesh | None", bool], RolloutEngine
+]
 
 TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}
 ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers, "VLLM": _vllm}

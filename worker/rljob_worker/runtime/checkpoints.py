@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.checkpoint.background import Background
+from rljob_worker.checkpoint.init_from import initial_weights
 from rljob_worker.checkpoint.rows import HeldRows, read_rows
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import RankFiles, RankPart, engine_folder
@@ -20,6 +21,15 @@ from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.stages.stage import RowKeepingStage, Stage
 
 log = logging.getLogger(__name__)
+
+
+def weights_to_load(opening: Opening, init_from: str | None, engines: Sequence[str]) -> dict[str, Path]:
+    """By name, from where those of the trainable engines are loaded that do not begin with their model's files: from
+    the checkpoint where the job goes on, or from that of another run when this one begins. Raises InvalidJob and
+    StorageError."""
+    if opening.checkpoint is not None:
+        return {name: Path(opening.checkpoint) / "engines" / engine_folder(name) for name in engines}
+    return {} if init_from is None else initial_weights(Path(init_from), engines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +43,18 @@ class Checkpoints:
     schedule: Sequence[tuple[StagePlan, Stage]]
     data: DataIdentity
     """What the group trains on; empty in a group that reads no data."""
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    """As `weights_to_load` has it."""
     writing: Background = field(default_factory=lambda: Background("checkpoint"))
     """Of the checkpoint before."""
 
     def restore(self, opening: Opening) -> GroupState:
         """Load engines and stages; or the weights of another run when this one begins."""
+        for name, folder in self.weights.items():
+            self.trainable[name].load(folder, weights_only=opening.checkpoint is None)
         if opening.checkpoint is None:
-            self._init_from(self.environment.plan.spec.checkpoint.init_from)
             return GroupState()
         checkpoint = Path(opening.checkpoint)
-        for name, engine in self.trainable.items():
-            engine.load(checkpoint / "engines" / engine_folder(name))
         state = GroupState.read(checkpoint, self.environment.group)
         state.check_dataset(self.data)
         for plan, stage in self.schedule:
@@ -65,13 +76,6 @@ class Checkpoints:
         part = RankPart.copy(self.trainable, state.to_json(), self._held_rows())
         files = RankFiles(environment.run_dir, environment.owner, environment.group, environment.rank)
         self.writing.start(partial(files.write, step, part))
-
-    def _init_from(self, source: str | None) -> None:
-        if source is None:
-            return
-        from rljob_worker.checkpoint.init_from import load_initial_weights
-
-        load_initial_weights(Path(source), self.trainable)
 
     def _held_rows(self) -> Iterator[HeldRows]:
         """Rows that stages hold; of tensor-parallel peers one writes."""

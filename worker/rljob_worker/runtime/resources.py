@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,17 @@ GENERATING = {name for name, stage in STAGES.items() if stage.use == "Generates"
 """Stages that read prompts and make rows of them."""
 
 
-def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.device, access: DataAccess) -> Resources:
-    """Engines of this group, and what its Rollout, Sample and Reward stages read with. Collective over the group."""
+def build_resources(
+    plan: Plan,
+    group: GroupPlan,
+    rank: int,
+    device: torch.device,
+    access: DataAccess,
+    loaded_next: Collection[str] = (),
+) -> Resources:
+    """Engines of this group, and what its Rollout, Sample and Reward stages read with. Collective over the group.
+    loaded_next: names of engines whose weights come out of a checkpoint, so that their models' files are not read; nor
+    are those of models that generate with what others train, which is theirs before anything is generated."""
     if rank == 0 and (warning := slow_precision(plan, group, cpu_has_bfloat16())):
         log.warning(warning)
     engines = [engine for engine in plan.engines if engine.group == group.name]
@@ -48,12 +57,20 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
     led = {stage.run for stage in stages if stage.mesh.is_row_leader(rank)}
     uses_text = bool(runs & {*GENERATING, "Reward"}) or any(":" in run for run in runs)
     tokenizer = load_tokenizer(plan) if uses_text else None
-    train = train_engines(plan, [each for each in engines if each.kind == "Train"], device, meshes)
+    train = train_engines(plan, [each for each in engines if each.kind == "Train"], device, meshes, loaded_next)
+    synced = {edge.target for edge in plan.weights}
     resources = Resources(
         plan=plan,
         train_engines=train,
         rollout_engines={
-            each.model: build_rollout_engine(plan, each, device, train.get(each.model), meshes[each.mesh])
+            each.model: build_rollout_engine(
+                plan,
+                each,
+                device,
+                train.get(each.model),
+                meshes[each.mesh],
+                is_loaded_next=each.name in synced,
+            )
             for each in engines
             if each.kind == "Rollout"
         },
@@ -68,14 +85,19 @@ def build_resources(plan: Plan, group: GroupPlan, rank: int, device: torch.devic
 
 
 def train_engines(
-    plan: Plan, engines: Iterable[EnginePlan], device: torch.device, meshes: Mapping[Mesh, ProcessMesh]
+    plan: Plan,
+    engines: Iterable[EnginePlan],
+    device: torch.device,
+    meshes: Mapping[Mesh, ProcessMesh],
+    loaded_next: Collection[str] = (),
 ) -> dict[str, ScoringEngine]:
     """What scores and trains in a group, by model. Collective."""
     built: dict[str, Any] = {}
     bases = {each.model: each.base_of for each in engines if each.base_of is not None}
     for each in engines:
         if each.base_of is None:
-            built[each.model] = build_train_engine(plan, each, device, meshes[each.mesh])
+            is_loaded_next = each.name in loaded_next
+            built[each.model] = build_train_engine(plan, each, device, meshes[each.mesh], is_loaded_next=is_loaded_next)
     return built | {model: built[plan.engine(adapted).model].base for model, adapted in bases.items()}
 
 

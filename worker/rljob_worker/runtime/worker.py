@@ -20,7 +20,7 @@ from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
-from rljob_worker.runtime.checkpoints import Checkpoints
+from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
 from rljob_worker.runtime.control import Control, Follower, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.devices import require_devices_of_torch
 from rljob_worker.runtime.environment import WorkerEnvironment
@@ -80,6 +80,8 @@ class Worker:
     """This rank's share; None where the job has no validation data, or this group does not generate."""
     checkpoints: Checkpoints
     control: Control
+    opening: Opening
+    """Where the job goes on."""
     figures: StepFigures
     status: StatusPoster
     reporter: Reporter
@@ -88,19 +90,22 @@ class Worker:
 
     @staticmethod
     def assemble(environment: WorkerEnvironment, client: BufferClient, meeting: str) -> Worker:
-        """Collective over the group. The lead's also claims the run and chooses where to go on. meeting: the address of
-        the store of the group's world."""
+        """Collective over the group. Before any model is read, the lead's claims the run and chooses where to go on.
+        meeting: the address of the store of the group's world."""
         plan, group, rank = environment.plan, environment.group_plan, environment.rank
         device, access = device_of(group, environment.local_rank), environment.data_access
-        resources = build_resources(plan, group, rank, device, access)
-        stages = [plan.stage(name) for name in group.schedule]
-        schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
-        engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
-        trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
-        data = DataIdentity() if resources.dataset is None else resources.dataset.identity
         reporter = Reporter.from_environment()
         make_lead = partial(build_lead, environment, reporter=reporter, meeting=meeting)
         make_control = make_lead if environment.is_lead else Follower
+        control: Control = make_control(board=client, ordinal=environment.ordinal)
+        opening = control.open()
+        engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
+        weights = weights_to_load(opening, plan.spec.checkpoint.init_from, [engine.name for engine in engines])
+        resources = build_resources(plan, group, rank, device, access, weights)
+        stages = [plan.stage(name) for name in group.schedule]
+        schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
+        trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
+        data = DataIdentity() if resources.dataset is None else resources.dataset.identity
         transports = weight_transports(environment, client, device)
         return Worker(
             environment=environment,
@@ -112,8 +117,9 @@ class Worker:
                 plan, group.name, rank, transports, resources.train_engines, resources.rollout_engines
             ),
             validation=build_validation(plan, stages, rank, resources, access),
-            checkpoints=Checkpoints(environment, trainable, schedule, data),
-            control=make_control(board=client, ordinal=environment.ordinal),
+            checkpoints=Checkpoints(environment, trainable, schedule, data, weights),
+            control=control,
+            opening=opening,
             figures=StepFigures(),
             status=StatusPoster(client.post),
             reporter=reporter,
@@ -121,11 +127,10 @@ class Worker:
 
     def run(self) -> LastWords:
         """Go on from where the lead says, to the last step."""
-        opening = self.control.open()
-        state = self.checkpoints.restore(opening)
-        attending = self.control.attend(opening.step, state.active_seconds)
+        state = self.checkpoints.restore(self.opening)
+        attending = self.control.attend(self.opening.step, state.active_seconds)
         with attending, self.checkpoints.writing.finished_within(LEAVING_SECONDS):
-            step, verdict = self.train(opening)
+            step, verdict = self.train(self.opening)
         self.weights.close()
         self.status.close()
         if self.resources.rewards is not None:

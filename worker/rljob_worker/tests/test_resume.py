@@ -1,10 +1,12 @@
 """N steps + kill + N steps == 2N steps, bit for bit: weights, optimizer, every metric but times."""
 
 import json
+import shutil
 import zlib
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import save_file
 
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.tests.jobs import DISAGGREGATED, PPO, make_job, run_job
@@ -86,3 +88,18 @@ def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, alg
     samples = [(run.directory / "samples.jsonl").read_text() for run in runs.values()]
     assert zlib.crc32(samples[0].encode()) == zlib.crc32(samples[1].encode())
     assert [json.loads(line)["step"] for line in samples[0].splitlines()][-1] == 4
+
+
+def test_a_run_that_goes_on_needs_no_initial_weights_of_what_it_trains(tiny, tmp_path):
+    """Nor does a model that generates with what another group trains; a reference is read from its own path."""
+    model = tmp_path / "model"
+    shutil.copytree(tiny / "model", model)
+    models = [{"name": "actor", "path": str(model)}, {"name": "reference", "path": str(tiny / "model")}]
+    spec = {"models": models, "algorithm": GRPO, "workerGroups": DISAGGREGATED}
+    begun = run_job(make_job(tiny, **spec, stop={"steps": 1}), tmp_path)
+    assert begun.code == 0, begun.output + begun.logs
+    for weights in model.glob("*.safetensors"):
+        save_file({}, weights)  # whoever read it would miss every tensor
+    gone_on = run_job(make_job(tiny, **spec, stop={"steps": 2}), tmp_path)
+    assert gone_on.code == 0, gone_on.output + gone_on.logs
+    assert [step["step"] for step in gone_on.metrics if step["step"]] == [1, 2]

@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_worker.checkpoint.init_from import find_checkpoint, load_initial_weights
+from rljob_worker.checkpoint.init_from import find_checkpoint, initial_weights
 from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
@@ -8,10 +8,10 @@ from rljob_worker.errors import InvalidJob, StorageError
 
 
 class FakeEngine:
-    """Writes its name; notes what it loads."""
+    """Writes its name."""
 
     def __init__(self, name):
-        self.name, self.loaded = name, []
+        self.name = name
 
     def copy_shards(self):
         return self
@@ -19,9 +19,6 @@ class FakeEngine:
     def write(self, directory):
         directory.mkdir(parents=True)
         (directory / "__0_0.distcp").write_text(self.name)
-
-    def load(self, directory, *, weights_only):
-        self.loaded.append(((directory / "__0_0.distcp").read_text(), weights_only))
 
 
 @pytest.fixture
@@ -37,33 +34,29 @@ def run(tmp_path):
 
 
 def test_a_run_gives_the_weights_of_its_newest_checkpoint_to_the_engines_it_has(run):
-    engines = {name: FakeEngine(name) for name in ("old/actor", "old/judge")}
-    load_initial_weights(run, engines)
-    assert engines["old/actor"].loaded == [("actor 4", True)]
-    assert engines["old/judge"].loaded == []
+    _, newest = sorted((run / "checkpoints").iterdir())
+    assert initial_weights(run, ["old/actor", "old/judge"]) == {"old/actor": newest / "engines" / "old-actor"}
 
 
 def test_a_checkpoint_can_be_named_itself(run):
     older, newer = sorted((run / "checkpoints").iterdir())
     assert (find_checkpoint(older), find_checkpoint(run)) == (older, newer)
-    engines = {"old/critic": FakeEngine("new")}
-    load_initial_weights(older, engines)
-    assert engines["old/critic"].loaded == [("critic 2", True)]
+    assert initial_weights(older, ["old/critic"]) == {"old/critic": older / "engines" / "old-critic"}
 
 
 def test_none_of_this_jobs_models_is_an_invalid_job_that_says_what_there_is(run):
     with pytest.raises(InvalidJob, match=r"holds \['old-actor', 'old-critic'\], none of this job's \['a/x', 'b/x'\]"):
-        load_initial_weights(run, {"b/x": FakeEngine("new"), "a/x": FakeEngine("new")})
+        initial_weights(run, ["b/x", "a/x"])
 
 
 def test_a_group_that_trains_nothing_loads_nothing(run):
-    load_initial_weights(run, {})
+    assert initial_weights(run, []) == {}
 
 
 def test_what_is_no_run_and_no_checkpoint_is_an_invalid_job(tmp_path):
     for source in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InvalidJob, match=f"initFrom: {source} is neither a run .*give its path under models"):
-            load_initial_weights(source, {})
+            initial_weights(source, [])
 
 
 def test_damaged_weights_are_not_begun_with(run):
@@ -71,4 +64,4 @@ def test_damaged_weights_are_not_begun_with(run):
     (newest / "engines" / "old-critic" / "__0_0.distcp").write_text("critic 5")
     for source in (run, newest):
         with pytest.raises(StorageError, match="initFrom: .*old-critic/__0_0.distcp does not match its checksum"):
-            load_initial_weights(source, {"old/actor": FakeEngine("new")})
+            initial_weights(source, ["old/actor"])

@@ -165,6 +165,7 @@ class Gang:
         end = self.board.end(number)
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))
+        control = self._leads[-1] if environment.is_lead else Follower(end, number)
         alone = SimpleNamespace(sum=None, is_leader=True)
         return Worker(
             environment=environment,
@@ -175,7 +176,8 @@ class Gang:
             weights=Weights(end, moment),
             validation=Validation(stage, number, moment),
             checkpoints=NotedCheckpoints(environment, {}, schedule, DataIdentity(), moment=moment),
-            control=self._leads[-1] if environment.is_lead else Follower(end, number),
+            control=control,
+            opening=control.open(),
             figures=StepFigures(),
             status=Silence(),
             reporter=Reporter(None),

@@ -11,11 +11,11 @@ every byte is.
 
 `one pod`: writer and reader on one host, one data buffer. `two pods`: two data buffers over loopback TCP, two nodes of
 Ray. TransferQueue and verl take the same way in both. The systems take turns, after one or two to warm up, until a
-system has had `--seconds` or ten turns; from 1 GB on one system after the other, for their memory. Milliseconds are
-medians, and the 95th percentile; CPU is that of all processes of a system in put, get and copy; `MB sent` is what went
-over the loopback device. Memory is the most that each kind of process had resident, pages that it shares with others
-included: those of a writer hold the rows that were made. --write puts the tables into docs/benchmarks.md, in place of
-those of the same size and place alone.
+system has had `--seconds` or ten turns; from 1 GB on one system after the other, and only where there is memory for it.
+Milliseconds are medians, and the 95th percentile; CPU is that of all processes of a system in put, get and copy;
+`MB sent` is what went over the loopback device. Memory is the most that each kind of process had resident, pages that
+it shares with others included: those of a writer hold the rows that were made. --write puts the tables into
+docs/benchmarks.md, in place of those of the same size and place alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import os
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,7 +33,8 @@ from typing import Any
 
 import docs_section
 import numpy as np
-from planes import ceilings, peers, rows
+from planes import ceilings, peers, room, rows
+from planes.leftovers import shared_directory
 from planes.ours import Ours
 from planes.rows import SHAPES, Case
 from planes.systems import ONE_POD, TWO_PODS, System, Turn, peaks, reset_peaks, take_turn
@@ -106,10 +106,10 @@ class Cases:
 
     def measure(self, case: Case) -> list[Course]:
         """All systems in turn."""
-        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rljob-") as directory:
-            source = Path(directory) / "rows.npy"
+        with shared_directory() as directory:
+            source = directory / "rows.npy"
             rows.make(case, source)
-            names = [name for name in self._names if self._is_here(name, case)]
+            names = [name for name in self._names if is_here(name, case, self._place)]
             return self._in_turn(names, case, source, rows.Expected(case, source)) if names else []
 
     def _in_turn(self, names: Sequence[str], case: Case, source: Path, expected: rows.Expected) -> list[Course]:
@@ -126,38 +126,63 @@ class Cases:
                     course.go_on()
         return courses
 
-    def _is_here(self, name: str, case: Case) -> bool:
-        if name in ceilings.WAYS:
-            return ceilings.WAYS[name][0] == self._place and case.num_writers == case.num_readers
-        return name != "verl" or case.num_bytes < LARGE  # driver, writer and reader hold it and copies of it
-
     def _start(self, name: str, case: Case, source: Path) -> System:
         if name in ceilings.WAYS:
             return ceilings.Ceiling(name, case, source)
         return Ours(case, self._place, source) if name == Ours.name else peers.Peer(name, case, source, self._peers)
 
 
-def measured(options: argparse.Namespace, place: str, cases: Sequence[Case]) -> Iterator[tuple[Case, list[Course]]]:
-    """All systems at once; when their memory would not do for that, each alone."""
+Measured = tuple[Case, list[Course], list[str]]
+"""With why systems were not measured."""
+
+
+def measured(options: argparse.Namespace, place: str, cases: Sequence[Case]) -> Iterator[Measured]:
+    """All systems at once; when their memory would not do for that, each alone, if there is room for it."""
     small = [case for case in cases if case.num_bytes < LARGE]
     if small:
         with Cases.of(options, options.systems, place, small) as here:
             for case in small:
-                yield case, here.measure(case)
+                yield case, here.measure(case), []
     for case in cases:
         if case not in small:
-            courses = []
+            courses, refused = list[Course](), list[str]()
             for name in options.systems:
-                with Cases.of(options, [name], place, [case]) as here:
-                    courses += here.measure(case)
-            yield case, courses
+                if not is_here(name, case, place):
+                    continue
+                try:
+                    courses += alone(options, name, place, case)
+                except NoRoom as error:
+                    refused.append(str(error))
+                except peers.Ended as error:
+                    refused.append(f"{name}: not measured: {error}")
+            yield case, courses, refused
+
+
+def is_here(name: str, case: Case, place: str) -> bool:
+    """Whether there is such a way in a place."""
+    if name in ceilings.WAYS:
+        return ceilings.WAYS[name][0] == place and case.num_writers == case.num_readers
+    return True
+
+
+class NoRoom(RuntimeError):
+    """The machine would end a process of the system."""
+
+
+def alone(options: argparse.Namespace, name: str, place: str, case: Case) -> list[Course]:
+    if (reason := room.refusal(name, case, place, room.available())) is not None:
+        raise NoRoom(reason)
+    with Cases.of(options, [name], place, [case]) as here:
+        return here.measure(case)
 
 
 HEADS = ("system", "put", "get", "copy", "round trip", "p95", "GB/s", "÷ rljob", "read", "CPU s", "MB sent", "turns")
 
 
-def table(courses: Sequence[Course]) -> list[str]:
-    """Markdown; the first system is the unit. Below it the memory."""
+def table(courses: Sequence[Course], refused: Sequence[str]) -> list[str]:
+    """Markdown; the first system is the unit. Below it the memory, and why others are not there."""
+    if not courses:
+        return [f"{each}.\n" for each in refused]
     unit = middle(courses[0], "round_trip")
     lines = ["| " + " | ".join(HEADS) + " |", "|---" + "|--:" * (len(HEADS) - 1) + "|"]
     lines += ["| " + " | ".join(row(course, unit)) + " |" for course in courses]
@@ -165,7 +190,7 @@ def table(courses: Sequence[Course]) -> list[str]:
         f"{course.system.name}: " + ", ".join(f"{name} {size / 1e6:.0f}" for name, size in course.peaks.items())
         for course in courses
     )
-    return [*lines, "", "Most resident MB: " + "; ".join(memory) + "."]
+    return [*lines, "", "Most resident MB: " + "; ".join(memory) + ".", *(f"\n{each}." for each in refused)]
 
 
 def middle(course: Course, name: str) -> float:
@@ -206,8 +231,8 @@ def main() -> None:
     print(head)
     for place in options.places:
         tables: dict[int, list[str]] = {}
-        for case, courses in measured(options, PLACES[place], cases):
-            lines = [f"### {PLACES[place]}, {case}", "", *table(courses), ""]
+        for case, courses, refused in measured(options, PLACES[place], cases):
+            lines = [f"### {PLACES[place]}, {case}", "", *table(courses, refused), ""]
             print("\n".join(["", *lines]), flush=True)
             tables.setdefault(case.megabytes, [head, ""]).extend(lines)
             if options.write:

@@ -10,8 +10,8 @@ Targets are kept between steps, so that no page of theirs is new.
 
 from __future__ import annotations
 
+import contextlib
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 from numpy.typing import NDArray
 
+from planes.leftovers import shared_directory
 from planes.rows import COLUMNS, NUM_COLUMNS, Case, Part, part_of
 from planes.systems import ONE_POD, TWO_PODS
 from planes.teams import Team
@@ -178,13 +179,14 @@ class Ceiling:
 
     def __init__(self, name: str, case: Case, source: Path) -> None:
         self.name = name
-        self._directory = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rljob-")
+        self._stack = contextlib.ExitStack()
+        directory = self._stack.enter_context(shared_directory())
         self._team = Team()
         writer, reader = WAYS[name][1]
         try:
             for kind, make in (("writer", writer), ("reader", reader)):
                 for rank in range(case.num_writers):
-                    self._team.add(kind, make, case, source, Path(self._directory.name), rank)
+                    self._team.add(kind, make, case, source, directory, rank)
                 self._team.wait_until_ready()
         except BaseException:
             self.close()
@@ -198,4 +200,4 @@ class Ceiling:
 
     def close(self) -> None:
         self._team.close()
-        self._directory.cleanup()
+        self._stack.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planes.leftovers import shared_directory
 from planes.rows import COLUMNS, NUM_COLUMNS, Case, Part, part_of
 from planes.systems import ONE_POD
 from planes.teams import Team
@@ -121,7 +121,7 @@ class Ours:
             raise
 
     def _start(self, case: Case, place: str, source: Path) -> None:
-        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rljob-")))
+        directory = self._stack.enter_context(shared_directory())
         self._gang = self._stack.enter_context(as_processes(plan_for(case, place), directory))
         self._team = Team()
         self._stack.callback(self._team.close)

@@ -13,6 +13,7 @@ from typing import Any
 
 from peer_venv import Venv
 
+from planes.leftovers import MARK, end_marked
 from planes.rows import Case
 from planes.systems import TWO_PODS
 
@@ -75,8 +76,11 @@ class Peer:
 
     def _ask(self, what: str, *arguments: object) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([what, self.name, *arguments]) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps([what, self.name, *arguments]) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise Ended("the peers' process has ended") from error
         return answer(self._process)
 
 
@@ -98,7 +102,8 @@ def running(
         return
     with tempfile.TemporaryDirectory(prefix="rp") as directory, open(Path(directory) / "errors", "w+") as errors:
         script = Path(__file__).with_name("peer_process.py")
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | ENVIRONMENT
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment |= {**ENVIRONMENT, MARK: directory}
         objects = OBJECTS_BYTES + OBJECTS * most
         arguments = [directory, *map(str, ranks), str(place == TWO_PODS), str(objects), *names]
         process = subprocess.Popen(
@@ -120,23 +125,15 @@ def running(
             raise
         finally:
             stop(process)
+            end_marked(directory)
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Let it end its cluster; a process that does not is ended, and all below it."""
+    """Let it end its cluster, for some seconds."""
     assert process.stdin is not None
-    process.stdin.close()
-    try:
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        for number in below(process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, 9)
-        process.wait()
-
-
-def below(parent: int) -> list[int]:
-    """A process and all that it started, the lowest first."""
-    found = Path(f"/proc/{parent}/task").glob("*/children")
-    children = [int(number) for file in found for number in file.read_text().split()]
-    return [*(number for child in children for number in below(child)), parent]
+    process.kill()
+    process.wait()

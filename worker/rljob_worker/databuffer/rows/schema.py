@@ -122,15 +122,16 @@ def _field(name: str, kind: Kind) -> pa.Field:
     return pa.field(name, _type(kind), nullable=False, metadata=metadata)
 
 
-def _value_type(kind: Kind) -> pa.DataType:
+@functools.cache  # Arrow works the type out anew every time, which takes longer than all else that a column does
+def _value_type(storage: str) -> pa.DataType:
     # Arrow packs booleans into bits: they travel as the bytes numpy keeps
-    return pa.uint8() if kind.storage == "bool" else pa.from_numpy_dtype(np.dtype(kind.storage))
+    return pa.uint8() if storage == "bool" else pa.from_numpy_dtype(np.dtype(storage))
 
 
 def _type(kind: Kind) -> pa.DataType:
     if kind.dtype in _BYTE_TYPES:
         return _BYTE_TYPES[kind.dtype]
-    value = _value_type(kind)
+    value = _value_type(kind.storage)
     if kind.tail:
         value = pa.list_(pa.field("item", value, nullable=False), math.prod(kind.tail))
     return pa.large_list(pa.field("item", value, nullable=False)) if kind.ragged else value
@@ -141,9 +142,9 @@ def _array(column: Column, kind: Kind) -> pa.Array:
     data = pa.py_buffer(values.view(np.uint8) if values.size else b"")
     if kind.dtype in _BYTE_TYPES:
         return pa.Array.from_buffers(_type(kind), column.num_rows, [None, _offsets(column), data])
-    flat = pa.Array.from_buffers(_value_type(kind), values.size, [None, data])
+    flat = pa.Array.from_buffers(_value_type(kind.storage), values.size, [None, data])
     if kind.tail:
-        item = pa.list_(pa.field("item", _value_type(kind), nullable=False), math.prod(kind.tail))
+        item = pa.list_(pa.field("item", _value_type(kind.storage), nullable=False), math.prod(kind.tail))
         flat = pa.Array.from_buffers(item, len(values), [None], children=[flat])
     if not kind.ragged:
         return flat

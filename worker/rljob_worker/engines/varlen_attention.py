@@ -7,6 +7,8 @@ tokens.
 
     rows of lengths 9 8 8 | 3 2  ->  rectangles [3, 9] and [2, 3]: 33 slots, not the 45 of one padded rectangle
 
+On CUDA devices that have a kernel for rows of different lengths, that is asked instead (`flash_attention`).
+
 No mask function is registered under our name, so transformers builds no masks. A model's forward gets
 the layout as the keyword `attention_layout`, which transformers hands through to the attention function.
 """
@@ -22,6 +24,7 @@ import torch.nn.functional as F
 from transformers import AttentionInterface
 
 from rljob_worker.batch import Indices
+from rljob_worker.engines.flash_attention import FlashRows, is_for_device, is_for_heads
 from rljob_worker.engines.packing import ranges
 from rljob_worker.errors import InvalidJob
 from rljob_worker.gather import offsets_of
@@ -70,20 +73,29 @@ class PackedLayout:
     """[tokens] slot that computes each packed token."""
     rectangles: tuple[tuple[int, int], ...]
     """(rows, length) of each rectangle; their slots follow one another."""
+    flash: FlashRows | None = None
+    """The same rows without padding, on devices that have a kernel for them."""
 
     @staticmethod
     def build(sequences: Indices, lengths: Indices, num_tokens: int, device: torch.device) -> PackedLayout:
         """From packed positions of each row in turn, and how many each row has."""
         gather, scatter, rectangles = plan_rectangles(sequences, lengths, num_tokens)
+        capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+        flash = None
+        if is_for_device(device.type, capability):
+            flash = FlashRows.build(sequences, lengths, num_tokens, device)
         if np.array_equal(gather, np.arange(num_tokens)):
-            return PackedLayout(None, None, rectangles)
+            return PackedLayout(None, None, rectangles, flash)
         return PackedLayout(
             torch.from_numpy(gather).to(device, non_blocking=True),
             torch.from_numpy(scatter).to(device, non_blocking=True),
             rectangles,
+            flash,
         )
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
+        if self.flash is not None and is_for_heads(query.dtype, query.shape[-1], formula.cap):
+            return self.flash.attend(query, key, value, formula.scale, formula.window)
         num_tokens, heads = query.shape[2], query.shape[1]
         padded = [self._slots(x) for x in (query, key, value)]
         outputs, start = [], 0

@@ -1,4 +1,4 @@
-"""`Pipeline`: a DAG written in Python, the same object as the YAML's `dag`."""
+"""A job written in Python, and `Pipeline`: its DAG, the same object as the YAML's `dag`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 
 import yaml
 
-from rljob_api.v1alpha1 import Balance, DagSpec, RLJobSpec, StageSpec
+from rljob_api.v1alpha1 import Balance, DagSpec, Metadata, RLJob, RLJobSpec, StageSpec
+
+
+def make_job(name: str, spec: RLJobSpec) -> RLJob:
+    """A job of this name; what is wrong with it is found by `problems_of`, as for YAML."""
+    return RLJob(api_version="rljob.dev/v1alpha1", kind="RLJob", metadata=Metadata(name=name), spec=spec)
 
 
 class Pipeline:

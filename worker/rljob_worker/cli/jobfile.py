@@ -54,7 +54,11 @@ class JobFile:
 
 def open_job(path: Path, overrides: Sequence[str]) -> JobFile:
     """InvalidJobError where nobody can guess what job is meant, InvalidJob for a file that cannot be read."""
-    text = read_text(path)
+    return job_of_text(read_text(path), path, overrides)
+
+
+def job_of_text(text: str, path: Path, overrides: Sequence[str]) -> JobFile:
+    """The same of a text; relative paths begin beside `path`. InvalidJobError where nobody can guess what is meant."""
     job, problems = parsed_job(text, overrides)
     if job is None:
         raise InvalidJobError(problems)

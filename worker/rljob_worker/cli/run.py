@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from rljob_worker.local.lock import RunLock
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
-from rljob_worker.local.supervisor import Launch, Supervisor
+from rljob_worker.local.supervisor import Launch, Supervisor, View
 from rljob_worker.rehearsal.machine import machine_findings, this_machine
 from rljob_worker.run_page.page import write_page
 
@@ -39,29 +39,48 @@ def run_job(
 ) -> int:
     """Run the job to its end; returns the exit code of `rljob run`. `commands` None: the real processes."""
     require_extra("worker", "rljob run")
-    file = open_job(path, overrides)
+    directory, note = supervise(open_job(path, overrides), runs_dir, resume, _view, commands)
+    if note is None:
+        return int(ExitCode.DONE)
+    say(_summary(note, directory, command_line(path, overrides, runs_dir)))
+    if note.phase == "Failed":
+        say(f"rljob: {note.cause} (log: {note.log})", err=True)
+    assert note.exit_code is not None
+    return note.exit_code
+
+
+Views = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[View]]
+
+
+def supervise(
+    file: JobFile,
+    runs_dir: Path,
+    resume: str | None,
+    viewed: Views,
+    commands: Commands | None = None,
+    tell: Callable[[str], object] | None = None,
+) -> tuple[RunDirectory, RunNote | None]:
+    """Run the job to its end, and write its report; no note where it was finished before. tell: gets what the console
+    would. Raises InvalidJob and InvalidJobError before anything is started."""
     job = file.job
     directory = RunDirectory(runs_dir / job.name)
     _refuse_foreign(directory)
     plan = _rehearsed(file, directory)
-    _warn(plan)
+    for warning in _warnings(plan):
+        say(f"warning: {warning}", err=True) if tell is None else tell(f"warning: {warning}")
     directory.prepare(spills_here(plan))
     with RunLock(directory.lock):
         start = decide_start(resume or job.spec.checkpoint.resume.lower(), plan.spec, existing_run(directory))
         if start.say:
-            say(start.say)
+            (tell or say)(start.say)
         if isinstance(start, Finished):
-            return int(ExitCode.DONE)
+            return directory, None
         _write_down(directory, file, plan)
         launch = Launch(directory, plan, file.code, start.resume, commands or Commands())
-        with _view(directory, plan) as view:
+        with viewed(directory, plan) as view:
             note = Supervisor(launch, view).run()
         _write_report(directory)
-        say(_summary(note, directory, command_line(path, overrides, runs_dir)))
-        if note.phase == "Failed":
-            say(f"rljob: {note.cause} (log: {note.log})", err=True)
-    assert note.exit_code is not None
-    return note.exit_code
+    return directory, note
 
 
 def _rehearsed(file: JobFile, directory: RunDirectory) -> Plan:
@@ -86,11 +105,12 @@ def _refuse_foreign(directory: RunDirectory) -> None:
         )
 
 
-def _warn(plan: Plan) -> None:
-    for sentence in warnings_of(plan):
-        say(f"warning: {sentence}", err=True)
-    for name in missing_variables(os.environ, plan):
-        say(f"warning: spec.env takes {name} from the cluster, and it is not set here", err=True)
+def _warnings(plan: Plan) -> list[str]:
+    missing = missing_variables(os.environ, plan)
+    return [
+        *warnings_of(plan),
+        *(f"spec.env takes {name} from the cluster, and it is not set here" for name in missing),
+    ]
 
 
 def _write_down(directory: RunDirectory, file: JobFile, plan: Plan) -> None:

@@ -11,7 +11,8 @@ import os
 import sys
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rehearsal.references import Reference
+from rljob_worker.rehearsal.references import REWARD_ARGUMENTS, Reference
+from rljob_worker.rewards.forms import in_row_form
 from rljob_worker.users_code import add_to_path
 from rljob_worker.users_function import check_call, load_function
 
@@ -20,6 +21,8 @@ def why_not(reference: Reference) -> str | None:
     """Why a reference cannot be called as it will be; None where it can."""
     try:
         function = load_function(reference.owner, reference.run)
+        if tuple(reference.arguments) == tuple(REWARD_ARGUMENTS):
+            function = in_row_form(function)
         check_call(reference.owner, reference.run, function, reference.arguments, reference.options)
     except InvalidJob as error:
         return str(error)

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypedDict
 
+from rljob_worker.rewards.forms import in_row_form
 from rljob_worker.users_function import check_call, load_function
 
 
@@ -25,7 +26,7 @@ def load(reward: Description) -> Callable[..., Any]:
     Raises InvalidJob: which reward, and why not.
     """
     owner = f'reward "{reward["name"]}"'
-    function = load_function(owner, reward["run"])
+    function = in_row_form(load_function(owner, reward["run"]))
     check_call(owner, reward["run"], function, ["row"], reward["options"])
     return function
 

@@ -1,0 +1,151 @@
+"""`rljob.run`, `rljob.plan` and `rljob.validate`: what the command line does, for programs and notebooks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rljob_api.planning.plan import Plan
+from rljob_api.v1alpha1 import RLJob
+from rljob_api.vocabulary.problem import Problem
+from rljob_worker.cli.extras import require_extra
+from rljob_worker.cli.jobfile import JobFile, examine, job_of_text, open_job
+from rljob_worker.cli.run import supervise
+from rljob_worker.errors import RLJobError
+from rljob_worker.local.progress import MetricsTail
+from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.metrics.lines import parsed
+
+AnyJob = RLJob | Mapping[str, Any] | str | Path
+"""A job built in Python, its object as a mapping, or its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is called while a job runs, in the thread that runs it; an exception ends the run."""
+
+    on_step: Callable[[int, Mapping[str, float]], object] | None = None
+    """A finished step and its metrics; step 0 is the validation before the first."""
+    on_phase: Callable[[str], object] | None = None
+    """Starting, Running, Restarting, Stopping, Succeeded, Stopped or Failed."""
+    on_message: Callable[[str], object] | None = None
+    """What `rljob run` would say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that has ended, or that was finished before."""
+
+    directory: Path
+    phase: str
+    """Succeeded or Stopped."""
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One mapping for each step."""
+        return list(_records(self.directory / "metrics.jsonl"))
+
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """Rows to look at, as in samples.jsonl."""
+        return list(_records(self.directory / "samples.jsonl"))
+
+
+class RunFailed(RLJobError):
+    """The run ended with a failure."""
+
+    def __init__(self, note: RunNote) -> None:
+        super().__init__(f"{note.cause} (log: {note.log})")
+        self.note = note
+
+
+def validate(job: AnyJob, *, folder: str | Path = ".", looks_at_data: bool = True) -> list[Problem]:
+    """Everything that would end the job; nothing for one that can run. folder: where relative paths begin, and the
+    user's modules are; for a file it is the file's."""
+    _, findings = examine(_file_of(job, folder), looks_at_data=looks_at_data)
+    return list(findings.problems)
+
+
+def plan(job: AnyJob, *, folder: str | Path = ".") -> Plan:
+    """What would run where. Raises InvalidJobError with every problem."""
+    found, findings = examine(_file_of(job, folder), looks_at_data=False)
+    findings.raise_found()
+    assert found is not None, "what keeps a job from being planned was found"
+    return found
+
+
+def run(
+    job: AnyJob,
+    *,
+    folder: str | Path = ".",
+    runs_dir: str | Path = "runs",
+    resume: str | None = None,
+    on_step: Callable[[int, Mapping[str, float]], object] | None = None,
+    on_phase: Callable[[str], object] | None = None,
+    on_message: Callable[[str], object] | None = None,
+) -> Run:
+    """Run the job on this machine to its end. resume: auto, never or a step; unset: the job's own.
+
+    Call it from the main thread: signals that stop the run arrive there. Raises InvalidJobError, or RunFailed.
+    """
+    require_extra("worker", "rljob.run")
+    progress = Progress(on_step, on_phase, on_message)
+
+    @contextmanager
+    def viewed(directory: RunDirectory, plan: Plan) -> Iterator[CallbackView]:
+        view = CallbackView(directory, progress)
+        yield view
+        view.tick()
+
+    directory, note = supervise(_file_of(job, folder), Path(runs_dir), resume, viewed, tell=progress.on_message)
+    if note is not None and note.phase == "Failed":
+        raise RunFailed(note)
+    return Run(directory.path, "Succeeded" if note is None else note.phase)
+
+
+class CallbackView:
+    """A view of a run that calls functions."""
+
+    def __init__(self, directory: RunDirectory, progress: Progress) -> None:
+        self._tail = MetricsTail(directory.metrics)
+        self._tail.poll()  # an earlier run's steps are not news
+        self._progress = progress
+        self._phase = ""
+
+    def note(self, note: RunNote) -> None:
+        if note.phase != self._phase:
+            self._phase = note.phase
+            if self._progress.on_phase is not None:
+                self._progress.on_phase(note.phase)
+
+    def say(self, text: str) -> None:
+        if self._progress.on_message is not None:
+            self._progress.on_message(text)
+
+    def tick(self) -> None:
+        for record in self._tail.poll():
+            if self._progress.on_step is not None:
+                metrics = {name: value for name, value in record.items() if name != "step" and value is not None}
+                self._progress.on_step(record["step"], metrics)
+
+
+def _file_of(job: AnyJob, folder: str | Path) -> JobFile:
+    if isinstance(job, str | Path):
+        return open_job(Path(job), ())
+    # built in Python or not, it goes the way of a file: the same checks, and errors that name the same fields
+    body = job.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(job, RLJob) else job
+    text = yaml.safe_dump(json.loads(json.dumps(body)), sort_keys=False)
+    file = job_of_text(text, Path(folder) / "the job", ())
+    # lines of a text that nobody wrote say nothing
+    return replace(file, text="{}", problems=tuple(replace(each, line=None) for each in file.problems))
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        yield from (record for _, record in parsed(file))

@@ -4,24 +4,82 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+
 from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.checkpoint.model_card import model_card
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.status import find_run
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.local.progress import MetricsTail
+from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.metrics.lines import storage_errors
+from rljob_worker.runtime.environment import read_plan
+
+CARD = "README.md"
 
 
-def export_checkpoint(run: str, out: Path, step: int | None, runs_dir: Path, *, merged: bool) -> int:
-    """The exit code of the export; InvalidJob for a step without checkpoint and for an OUT that is not empty."""
+def export_checkpoint(
+    run: str,
+    out: Path,
+    step: int | None,
+    runs_dir: Path,
+    *,
+    merged: bool,
+    push: str | None = None,
+    private: bool = False,
+) -> int:
+    """The exit code of the export; InvalidJob for a step without checkpoint and for an OUT that is not empty.
+
+    push: the hub's name of a model, `owner/name`, which gets what was written.
+    """
     require_extra("worker", "rljob export")
+    if push is not None and push.count("/") != 1:
+        raise InvalidJob(f"--push {push}: write the hub's name of the model, OWNER/NAME")
     directory = find_run(run, runs_dir)
+    chosen = _step(directory, step)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidJob(f"{out} exists and is not an empty directory; choose another one")
+    command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.path), str(out)]
+    code = subprocess.run([*command, "--step", str(chosen), *(["--merged"] if merged else [])]).returncode
+    if code == 0:
+        write_card(directory, out, chosen)
+        if push is not None:
+            push_model(out, push, private=private, message=f"{directory.name}, step {chosen}")
+    return code
+
+
+def _step(directory: RunDirectory, step: int | None) -> int:
     steps = [checkpoint.step for checkpoint in committed(directory.checkpoints)]
     if not steps:
         raise InvalidJob(f"{directory.path} has no checkpoint yet")
     if step is not None and step not in steps:
         there = ", ".join(map(str, steps))
         raise InvalidJob(f"--step {step}: {directory.path} has no checkpoint of that step; there are: {there}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InvalidJob(f"{out} exists and is not an empty directory; choose another one")
-    command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.path), str(out)]
-    command += ["--step", str(steps[-1] if step is None else step), *(["--merged"] if merged else [])]
-    return subprocess.run(command).returncode
+    return steps[-1] if step is None else step
+
+
+def write_card(directory: RunDirectory, out: Path, step: int) -> None:
+    tail = MetricsTail(directory.metrics)
+    tail.poll()
+    is_adapter = (out / "adapter_config.json").exists()
+    text = model_card(read_plan(directory.plan), step, tail.records, is_adapter=is_adapter)
+    with storage_errors(out / CARD):
+        (out / CARD).write_text(text, encoding="utf-8")
+
+
+def push_model(folder: Path, model: str, *, private: bool, message: str) -> None:
+    """The account is the hub library's: HF_TOKEN, or `hf auth login`; HF_ENDPOINT names another hub."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+
+    api = HfApi()
+    try:
+        api.create_repo(model, private=private or None, exist_ok=True)
+        done = api.upload_folder(repo_id=model, folder_path=folder, commit_message=message)
+    except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
+        raise StorageError(
+            f"{folder} is written, and {model} is not pushed to {api.endpoint}: {error}; log in with `hf auth login` "
+            f"or HF_TOKEN, then `hf upload {model} {folder}`"
+        ) from error
+    click.echo(f"pushed to {done.commit_url}")

@@ -1,0 +1,57 @@
+"""The model card of an exported checkpoint: what it began as, how it was trained, what it reached. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.keys import ACTOR
+from rljob_api.vocabulary.model import ApiModel
+
+_FIGURES = {
+    "validation/accuracy": "accuracy in validation",
+    "reward/mean": "mean reward",
+    "kl/reference": "KL divergence from the reference, nats",
+    "response_length/mean": "mean response length, tokens",
+}
+
+
+def model_card(plan: Plan, step: int, records: Sequence[Mapping[str, Any]], *, is_adapter: bool) -> str:
+    """README.md as the Hugging Face hub reads it. records: the run's metrics by step."""
+    spec = plan.spec
+    base = next(model.path for model in spec.models if model.name == ACTOR)
+    head: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers", "pipeline_tag": "text-generation"}
+    if not base.startswith(("/", ".", "~")):  # a folder of somebody's machine tells the hub nothing
+        head["base_model"] = base
+    head["tags"] = ["rljob", "reinforcement-learning", spec.algorithm.name.lower()]
+    lines = [
+        "---", yaml.safe_dump(head, sort_keys=False).rstrip(), "---", "", f"# {plan.job}", "",
+        f"Trained with rljob: {spec.algorithm.name}, {step} steps of {spec.data.batch_size} prompts with "
+        f"{spec.algorithm.group_size} responses each.", "", "| | |", "|---|---|",
+    ]  # fmt: skip
+    reached = ((words, _at(records, step, name)) for name, words in _FIGURES.items())
+    lines += [f"| {words} | {value:.4g} |" for words, value in reached if value is not None]
+    lines += [f"| reward `{reward.name}`, weight {reward.weight:g} | `{reward.run}` |" for reward in spec.rewards]
+    lines += [
+        "",
+        "<details><summary>Algorithm and training</summary>",
+        "",
+        "```yaml",
+        _block(spec.algorithm, "algorithm"),
+    ]
+    lines += [_block(spec.training, "training"), _block(spec.rollout, "rollout"), "```", "", "</details>", ""]
+    return "\n".join(lines)
+
+
+def _at(records: Sequence[Mapping[str, Any]], step: int, name: str) -> float | None:
+    """The newest value up to a step."""
+    found = [record[name] for record in records if record["step"] <= step and record.get(name) is not None]
+    return found[-1] if found else None
+
+
+def _block(section: ApiModel, name: str) -> str:
+    body = section.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return str(yaml.safe_dump({name: body}, sort_keys=False)).rstrip()

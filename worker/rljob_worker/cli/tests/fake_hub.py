@@ -1,0 +1,108 @@
+"""A stand-in of the Hugging Face hub's API on loopback: as much as an upload needs, files in a dictionary."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Hub:
+    """What was uploaded, by model and path."""
+
+    endpoint: str = ""
+    models: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    private: set[str] = field(default_factory=set)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    """Large files by their hash, as Git LFS has them."""
+    tokens: set[str] = field(default_factory=set)
+
+
+@contextmanager
+def serving(refuses: bool = False) -> Iterator[Hub]:
+    """Weights go by Git LFS, everything else within the commit, as on the real one."""
+    hub = Hub()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer({"siblings": [], "id": "x", "sha": "0" * 40})
+
+        def do_PUT(self) -> None:
+            hub.objects[self.path.rpartition("/")[2]] = self._body()
+            self._answer({})
+
+        def do_POST(self) -> None:
+            hub.tokens.add(self.headers.get("Authorization", ""))
+            body, path = self._body(), self.path.partition("?")[0]
+            if refuses:
+                self._answer({"error": "not your model"}, code=403)
+                return
+            if path == "/api/repos/create":
+                asked = json.loads(body)
+                name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]
+                hub.models.setdefault(name, {})
+                hub.private |= {name} if asked.get("private") or asked.get("visibility") == "private" else set()
+                self._answer({"url": f"{hub.endpoint}/{name}", "name": name})
+            elif path.endswith("/preupload/main"):
+                self._answer({"files": [self._kind(each["path"]) for each in json.loads(body)["files"]]})
+            elif path.endswith("/info/lfs/objects/batch"):
+                objects = [self._place(each) for each in json.loads(body)["objects"]]
+                self._answer({"transfer": "basic", "objects": objects})
+            elif path.endswith("/commit/main"):
+                name = path.removeprefix("/api/models/").removesuffix("/commit/main")
+                self._commit(hub.models[name], [json.loads(line) for line in body.splitlines()])
+                self._answer({"commitUrl": f"{hub.endpoint}/{name}/commit/1", "commitOid": "1" * 40, "hookOutput": ""})
+            else:
+                self._answer({})
+
+        def _commit(self, files: dict[str, bytes], lines: list[dict]) -> None:
+            for line in lines:
+                value = line["value"]
+                if line["key"] == "file":
+                    files[value["path"]] = base64.b64decode(value["content"])
+                elif line["key"] == "lfsFile":
+                    files[value["path"]] = hub.objects[value["oid"]]
+
+        def _kind(self, path: str) -> dict:
+            mode = "lfs" if path.endswith(".safetensors") else "regular"
+            return {"path": path, "uploadMode": mode, "shouldIgnore": False}
+
+        def _place(self, asked: dict) -> dict:
+            action = {"upload": {"href": f"{hub.endpoint}/objects/{asked['oid']}", "header": {}}}
+            return {"oid": asked["oid"], "size": asked["size"], "actions": action}
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            parts = []
+            while size := int(self.rfile.readline(), 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+
+        def _answer(self, body: dict, code: int = 200) -> None:
+            text = json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        hub.endpoint = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield hub
+        finally:
+            server.shutdown()
+            thread.join()

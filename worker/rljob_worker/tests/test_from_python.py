@@ -73,9 +73,9 @@ def test_the_notebook_runs(tmp_path, tiny, monkeypatch):
     outputs = ["".join(str(output.get("text", output.get("data", {}).get("text/plain", ""))) for output in cell.outputs)
                for cell in notebook.cells if cell.cell_type == "code"]  # fmt: skip
     assert outputs[0] == "[]"
-    assert outputs[1] == "['rollout', 'reward', 'reference', 'advantage', 'update']"
+    assert outputs[1] == "['rollout', 'reference', 'reward', 'advantage', 'update']"
     words = outputs[2].split("\n")
-    assert words[0] == "Starting" and "Running" in words and words[-2] == "Succeeded"
+    assert words[0] == "Starting" and {"Running", "Succeeded"} <= set(words)
     assert [line.partition(":")[0] for line in words if line.startswith("step")] == ["step 1", "step 2", "step 3"]
     assert outputs[4] == "('Succeeded', [1, 2, 3], True)"
 

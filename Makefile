@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn browser test vllm vllm-test mutate dist images cluster-up cluster-down e2e lint format bench docs dashboards crds chart chart-test clean constraints
+.PHONY: setup quickstart learn browser test vllm vllm-test mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints
 
 setup: .venv/installed
 
@@ -82,6 +82,9 @@ docs: setup  ## regenerates the pages that are made from types, catalogue and fu
 	$(BIN)/python -m rljob_api.pages.reference > docs/rljob-reference.md
 	$(BIN)/python -m rljob_api.pages.algorithms_page worker/rljob_worker/algorithms > docs/algorithms.md
 	$(BIN)/python -m rljob_operator.telling.conditions_reference > docs/conditions.md
+
+docs-site: setup  ## docs/ as a site with search, in dist/site; a link that leads nowhere fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 dashboards: setup  ## regenerates the chart's dashboards and alert rules
 	$(BIN)/python -m charts.dashboards

@@ -1,0 +1,54 @@
+"""The documentation as a site: it builds without a link that leads nowhere, and tells every message."""
+
+import ast
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[1]
+HOOKS = runpy.run_path(str(CHECKOUT / "docs" / "hooks.py"))
+
+
+def built(config, out):
+    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(out)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):
+    done = built(CHECKOUT / "mkdocs.yml", tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "troubleshooting" / "index.html").read_text()
+    assert "a peer was lost or a deadline passed" in page
+    assert "is no condition; write FIELD" in page, "a message of the code"
+    assert "its end has no checkpoint" not in page
+    assert "troubleshooting" in (tmp_path / "search" / "search_index.json").read_text()
+
+
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
+    """Of a copy, whose hooks find no code beside it to read messages from."""
+    shutil.copytree(CHECKOUT / "docs", tmp_path / "docs")
+    shutil.copy(CHECKOUT / "mkdocs.yml", tmp_path)
+    (tmp_path / "docs" / "install.md").write_text("[gone](gone.md)")
+    done = built(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode != 0 and "gone.md" in done.stderr
+
+
+def test_messages_are_texts_with_marks_for_what_varies():
+    code = """
+raise InvalidJob(f"{path} exists already; choose another {name}{kind} or remove_it")
+raise StorageError("disk full")
+raise ValueError("of no known end, and so no message of a process")
+"""
+    found = list(HOOKS["raised"](ast.parse(code)))
+    assert [(int(code), text) for code, text in found] == [(64, r"… exists already; choose another … or remove\_it")], (
+        "short texts are parts of messages"
+    )
+
+
+def test_what_is_not_in_the_site_is_named_and_not_linked():
+    page = "[a](b.md) [the chart](../charts/rljob/README.md)."
+    assert HOOKS["without_links_out"](page) == "[a](b.md) the chart (`charts/rljob/README.md`)."

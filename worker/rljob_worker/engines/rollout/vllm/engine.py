@@ -23,7 +23,7 @@ from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.vllm.copies import digest
 from rljob_worker.engines.rollout.vllm.responses import Response, table_of
 from rljob_worker.engines.rollout.vllm.sampling import sampling_of
-from rljob_worker.engines.rollout.vllm.weights import refresh_tied
+from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob
 
@@ -124,6 +124,7 @@ class VLLMRollout:
             self._catch_up(response)
         self._fault = f"the policy after version {self._version} has not come whole"
         whole = whole_policy(self._parameters, weights, version)
+        self._engine.apply_model(forget_expert_kernels)
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": whole})
         self._engine.apply_model(refresh_tied)
         self._engine.reset_prefix_cache(reset_running_requests=True)

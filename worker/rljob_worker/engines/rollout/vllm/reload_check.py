@@ -1,8 +1,8 @@
 """Does an engine compute with the weights that it was given last?
 
-Reloading in place has been silently wrong: of a mixture of experts on the CPU, log-probs moved by 5; of tied
-embeddings the last layer kept the old ones. So an engine starts with random weights, gets the policy as every later
-one, and must then agree with transformers, or it is refused.
+Reloading in place is silently wrong where `weights` does not help it: of a mixture of experts on the CPU, log-probs
+moved by 5; of tied embeddings the last layer kept the old ones. So an engine starts with random
+weights, gets the policy as every later one, and must then agree with transformers, or it is refused.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_a_library_that_breaks_ends_the_worker_so_that_it_is_started_again() -> 
 def test_the_cache_is_dropped_with_every_policy() -> None:
     engine, library = built()
     engine.load_weights([("a", torch.ones(2))], 1)
-    assert library.calls == [("reload_weights", 1), "apply", ("reset", True)]
+    assert library.calls == ["apply", ("reload_weights", 1), "apply", ("reset", True)]
 
 
 def test_sleep_is_as_deep_as_it_is_asked_for() -> None:
@@ -95,7 +95,7 @@ def test_sleep_is_as_deep_as_it_is_asked_for() -> None:
     engine.sleep("Cache")
     engine.sleep("Weights")
     engine.load_weights([("a", torch.ones(2))], 2)
-    assert library.calls[:4] == [("sleep", 1), ("sleep", 2), "wake", ("reload_weights", 1)]
+    assert library.calls[:5] == [("sleep", 1), ("sleep", 2), "wake", "apply", ("reload_weights", 1)]
     engine.wake()
     assert library.calls.count("wake") == 1
 

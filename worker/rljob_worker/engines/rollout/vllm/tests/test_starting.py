@@ -13,7 +13,7 @@ from transformers import LlamaConfig, Qwen3Config
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.models import load_policy, random_policy
+from rljob_worker.engines.models import checkpoint_tensors, load_policy, random_policy
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, POSITIONS, VOCABULARY, write_model
@@ -110,10 +110,26 @@ def responses_of(engine: RolloutEngine) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", [LlamaConfig, Qwen3Config])
-def test_families_start(tmp_path: Path, kind: type, tied: bool) -> None:
-    """Each was compared with transformers when it started."""
+def test_families_start_and_compute_with_the_weights_of_every_update(tmp_path: Path, kind: type, tied: bool) -> None:
+    """Each is compared with transformers when it starts."""
     write(tmp_path, kind, tie_word_embeddings=tied)
-    start(str(tmp_path)).close()
+    engine = start(str(tmp_path))
+    for version in (1, 2):
+        policy = random_policy(str(tmp_path), torch.float32, seed=version)
+        engine.load_weights(checkpoint_tensors(policy.named_parameters()), version)
+        require_faithful(engine, policy, "float32", SETTINGS.longest_row)
+    engine.close()
+
+
+def test_a_fresh_engine_generates_what_an_updated_one_does(path: str) -> None:
+    updated, fresh = start(path, seed=0), start(path, seed=7)
+    policy = random_policy(path, torch.float32, seed=7)
+    updated.load_weights(checkpoint_tensors(policy.named_parameters()), 1)
+    updated.submit(requests(6))
+    fresh.submit(requests(6))
+    assert responses_of(updated) == responses_of(fresh)
+    updated.close()
+    fresh.close()
 
 
 def test_heads_that_the_cpu_has_no_kernel_for_are_refused(tmp_path: Path) -> None:

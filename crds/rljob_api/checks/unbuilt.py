@@ -23,7 +23,9 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     spec = subject.spec
     training, rollout = spec.training, spec.rollout
     yield "training.engine", training.engine, training.engine == "FSDP", "Write FSDP."
-    yield "training.parallelism.tensor", training.parallelism.tensor, training.parallelism.tensor == 1, "Write 1."
+    split = training.parallelism.tensor if any(model.adapter is not None for model in spec.models) else 1
+    fix = "Write 1, or train the whole model: adapters are not split."
+    yield "training.parallelism.tensor", split, split == 1, fix
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."

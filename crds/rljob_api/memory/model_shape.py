@@ -25,16 +25,18 @@ class Family:
     tied: bool = False
     """Whether the last layer is the embedding, where the config does not say."""
     last_bias: bool = False
+    fused: bool = False
+    """Queries, keys and values are one matrix."""
 
 
 FAMILIES: Mapping[str, Family] = {
     "gemma2": Family(norms=4, tied=True),
     "gemma3_text": Family(norms=4, query_key_norms=True, tied=True),
-    "gpt2": Family(2, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True),
+    "gpt2": Family(2, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True, fused=True),
     "llama": Family(norms=2),
     "mistral": Family(norms=2),
     "phi": Family(1, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, last_bias=True),
-    "phi3": Family(norms=2),
+    "phi3": Family(norms=2, fused=True),
     "qwen2": Family(norms=2, query_bias=True),
     "qwen3": Family(norms=2, query_key_norms=True),
     "qwen3_moe": Family(norms=2, query_key_norms=True),
@@ -116,6 +118,15 @@ class ModelShape:
         last = 0 if self.tied else self.embedding
         return (
             self.embedding + self.positions * self.hidden + self._norm + last + self.family.last_bias * self.vocabulary
+        )
+
+    def split(self, ranks: int) -> ModelShape:
+        """What each of some ranks computes with that split the matrices of the layers; the rest each of them has."""
+        return replace(
+            self,
+            heads=self.heads // ranks,
+            key_heads=self.key_heads // ranks,
+            intermediate=self.intermediate // ranks,
         )
 
     def adapter(self, rank: int) -> int:

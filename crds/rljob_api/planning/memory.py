@@ -89,7 +89,8 @@ class _Worker:
         shape = self.shapes[engine.path]
         if self.plan.has_value_head(engine):
             shape = replace(shape, tied=True)  # without a last layer
-        on_cpu, ranks = self.group.device == "cpu", engine.mesh.size
+        shape = shape.split(engine.mesh.tp)
+        on_cpu, ranks = self.group.device == "cpu", engine.mesh.dp * engine.mesh.cp
         if engine.adapter is not None:  # of every linear layer, though the job may name fewer
             return Layout(shape, ranks, computed, computed, on_cpu, adapter=shape.adapter(engine.adapter.rank))
         stored = max(computed, 4) if engine.trainable else computed
@@ -118,7 +119,10 @@ class _Worker:
     def _copy(self, engine: EnginePlan) -> int:
         """Weights of a model that generates: none of its own where the one that trains it is whole."""
         lends = (
-            each.model == engine.model and each.adapter is None and self.layout(each).is_whole
+            each.model == engine.model
+            and each.adapter is None
+            and each.mesh.ranks_per_copy == 1
+            and self.layout(each).is_whole
             for each in self._training
         )
         is_lent = engine.library == "Transformers" and any(lends)
@@ -229,6 +233,7 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory) -> str:
     if 4 * phase.activations > phase.peak:
         helps.append("lower training.tokensPerMicroBatch")
         helps += ["set training.activationCheckpointing: true"] * (not plan.spec.training.activation_checkpointing)
+        helps += ["share rows between workers (training.parallelism.context)"] * (group.num_workers > 1)
     helps.append(f"give group {group.name} more replicas or accelerators, over which weights and optimizer are divided")
     said = ", or ".join(helps)
     return f"{said[0].upper()}{said[1:]}."

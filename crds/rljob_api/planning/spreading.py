@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 
 from rljob_api.checks.subject import problem
 from rljob_api.memory.model_shape import ModelShape
@@ -12,25 +13,47 @@ from rljob_api.vocabulary.problem import Problem
 
 def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
     """Of the model that an engine trains, scores or generates with."""
+    tensor, context = engine.mesh.tp, engine.mesh.cp
     heads = f"the {shape.heads} attention heads and {shape.key_heads} key heads"
+    columns = f"{heads}, and the MLP's {shape.intermediate} columns,"
     if engine.kind == "Rollout":
-        field, size, sizes = "rollout.parallelism.tensor", engine.mesh.tp, tensor_sizes(shape)
-        shared = f"{heads}, and the MLP's {shape.intermediate} columns,"
+        yield from _size_problems("rollout.parallelism.tensor", engine, tensor, tensor_sizes(shape), columns)
+    elif tensor > 1 and shape.family.fused:
+        message = f"{engine.path} keeps queries, keys and values in one matrix, which FSDP does not split"
+        fix = "Write 1; training.parallelism.context can share its sequences."
+        yield problem("spec.training.parallelism.tensor", tensor, message, fix)
+    elif tensor not in (sizes := split_sizes(shape)):
+        yield from _size_problems("training.parallelism.tensor", engine, tensor, sizes, columns)
     else:
-        field, size, sizes = "training.parallelism.context", engine.mesh.cp, context_sizes(shape)
-        shared = heads
+        of = f"1 of {tensor} parts of " if tensor > 1 else ""
+        yield from _size_problems(
+            "training.parallelism.context", engine, context, context_sizes(shape, tensor), of + heads
+        )
+
+
+def _size_problems(field: str, engine: EnginePlan, size: int, sizes: tuple[int, ...], shared: str) -> Iterator[Problem]:
     if size not in sizes:
         message = f"so many workers cannot share {shared} of {engine.path} equally"
         yield problem(f"spec.{field}", size, message, f"Write one of {', '.join(map(str, sizes))}.")
 
 
-def context_sizes(shape: ModelShape) -> tuple[int, ...]:
-    """How many workers may share the sequences of a model: each gets whole attention heads, and the key heads that they
-    ask, which are its own or one that it shares with others."""
-    divisors = (size for size in range(1, shape.heads + 1) if shape.heads % size == 0)
-    return tuple(size for size in divisors if shape.key_heads % size == 0 or size % shape.key_heads == 0)
+def context_sizes(shape: ModelShape, tensor: int = 1) -> tuple[int, ...]:
+    """How many workers may share the sequences of a model whose matrices are split over `tensor` of them: each gets
+    whole attention heads, and the key heads that they ask, which are its own or one that it shares with others."""
+    heads, key_heads = shape.heads // tensor, shape.key_heads // tensor
+    return tuple(size for size in _divisors(heads) if key_heads % size == 0 or size % key_heads == 0)
 
 
 def tensor_sizes(shape: ModelShape) -> tuple[int, ...]:
     """How many workers may share the layers of a model that generates: heads, as above, and the columns of its MLP."""
     return tuple(size for size in context_sizes(shape) if shape.intermediate % size == 0)
+
+
+def split_sizes(shape: ModelShape) -> tuple[int, ...]:
+    """How many workers may split the matrices of a model that is trained: each gets whole heads, and key heads of its
+    own."""
+    return (1,) if shape.family.fused else _divisors(gcd(shape.heads, shape.key_heads, shape.intermediate))
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(size for size in range(1, number + 1) if number % size == 0)

@@ -19,7 +19,9 @@ class TrainingParallelism(ApiModel):
     """How one copy of the model is spread over workers; what is left of the group is data parallelism."""
 
     tensor: int = Field(default=1, ge=1)
-    """Workers that share every layer. Default 1."""
+    """Workers that share every layer: each has a part of its matrices, and outside of them of the tokens. It divides
+    the model's attention heads, its key heads and the width of its MLP. They talk in every layer, so that they belong
+    into one pod. Default 1."""
 
     context: int = Field(default=1, ge=1)
     """Workers that share every sequence: each computes a part of its tokens, and in attention a part of its heads. It

@@ -12,45 +12,75 @@ given to all ranks of the copy: each computes the loss of whole rows, and counts
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from rljob_worker.batch import Indices
+from rljob_worker.engines.mesh_ranks import TOKENS
 from rljob_worker.engines.varlen_attention import AttentionLayout, Formula
+
+if TYPE_CHECKING:
+    from rljob_worker.engines.mesh import ProcessMesh
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The ranks of a copy, by what they share."""
+
+    tokens: dist.ProcessGroup
+    """All of them: outside of attention and of matrices that are split each has tokens of its own."""
+    heads: dist.ProcessGroup | None = None
+    """Those over which heads are spread in attention, of what the matrices of each make."""
+    matrices: dist.ProcessGroup | None = None
+    """Those that split matrices (see `tensor_parallel`): neighbours, each with heads of its own, and with the tokens of
+    all of them where it computes with its part."""
+
+    @staticmethod
+    def of(mesh: ProcessMesh) -> Sharing | None:
+        """None where a rank has a copy for itself."""
+        tokens = mesh.group(*TOKENS)
+        return None if tokens is None else Sharing(tokens, mesh.group("cp"), mesh.group("tp"))
 
 
 @dataclass(frozen=True, slots=True)
 class SplitTokens:
     """Which tokens of one pack are this rank's: an equal run of consecutive ones, the last with pads at its end."""
 
-    group: dist.ProcessGroup
+    sharing: Sharing
     num_tokens: int
     """Of the pack."""
 
     @property
     def num_own(self) -> int:
-        """Tokens of every rank, pads included."""
-        return -(-self.num_tokens // self.group.size())
+        """Tokens of every rank, pads included; at least one, so that every rank has a part in every collective."""
+        return max(1, -(-self.num_tokens // self.sharing.tokens.size()))
 
     @property
     def num_pads(self) -> int:
         """At the end of the last rank's tokens, or of the last ranks'."""
-        return self.num_own * self.group.size() - self.num_tokens
+        return self.num_own * self.sharing.tokens.size() - self.num_tokens
 
     def own(self, tokens: Indices) -> Indices:
         """[num_own] of something that every token of the pack has; pads are 0."""
-        start = self.group.rank() * self.num_own
-        padded = np.concatenate([tokens, np.zeros(self.num_pads, tokens.dtype)])
-        return padded[start : start + self.num_own]
+        return self._run(tokens, self.num_own)
+
+    def of_matrices(self, tokens: Indices) -> Indices:
+        """The same of all ranks with which this one splits matrices: [num_own * ranks]."""
+        group = self.sharing.matrices
+        return self._run(tokens, self.num_own * (1 if group is None else group.size()))
+
+    def _run(self, tokens: Indices, length: int) -> Indices:
+        """Of consecutive runs of this length the one with this rank's tokens."""
+        start = self.sharing.tokens.rank() * self.num_own // length * length
+        return np.concatenate([tokens, np.zeros(self.num_pads, tokens.dtype)])[start : start + length]
 
     def own_places(self, places: Indices) -> tuple[Indices, Places]:
         """Of positions in the pack, those that are this rank's, counted from its first; and where all of them are."""
-        holder = places // self.num_own
-        mine = places[holder == self.group.rank()] - self.group.rank() * self.num_own
-        return mine, Places(self.group, holder)
+        holder, rank = places // self.num_own, self.sharing.tokens.rank()
+        return places[holder == rank] - rank * self.num_own, Places(self.sharing.tokens, holder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,15 @@ Axes = tuple[Axis, ...]
 
 COPY: Axes = ("pp", "cp", "tp")
 """Over these are the ranks that hold the same rows."""
+TOKENS: Axes = ("cp", "tp")
+"""Over these are the ranks that compute the same layers for the same rows."""
 SHARDS: Axes = ("dp", "cp")
 """Over these are the ranks that would hold the same weights, and can share them out."""
+STAGE: Axes = ("dp", "cp", "tp")
+"""Over these are the ranks that hold the same layers."""
 
 _SLOWEST_FIRST: Axes = ("dp", "pp", "cp", "tp")
-_TOGETHER: tuple[Axes, ...] = (COPY, ("dp",), SHARDS, ("pp",), ("cp",), ("tp",), ("ep",))
+_TOGETHER: tuple[Axes, ...] = (COPY, ("dp",), TOKENS, SHARDS, STAGE, ("pp",), ("cp",), ("tp",), ("ep",))
 
 
 def ranks_over(mesh: Mesh, rank: int, axes: Axes) -> tuple[int, ...]:
@@ -47,7 +51,7 @@ def meetings(mesh: Mesh, rank: int) -> Iterator[tuple[Axes, tuple[int, ...]]]:
 
 
 def _experts(mesh: Mesh, rank: int) -> tuple[int, ...]:
-    stage = ranks_over(mesh, rank, ("dp", "cp", "tp"))
+    stage = ranks_over(mesh, rank, STAGE)
     assert len(stage) % mesh.ep == 0, f"{mesh.ep} ranks per expert do not divide the {len(stage)} of a pipeline stage"
     first = stage.index(rank) // mesh.ep * mesh.ep
     return stage[first : first + mesh.ep]

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from rljob_worker.batch import Batch, Column, Indices
-from rljob_worker.engines.context_parallel import Places, SplitHeads, SplitTokens
+from rljob_worker.engines.context_parallel import Places, Sharing, SplitHeads, SplitTokens
 from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer, LinearLogProbs
 from rljob_worker.engines.models.last_layer import Wanted
 from rljob_worker.engines.packing import PackedRows, pack
@@ -25,7 +24,7 @@ class MicroBatch:
     token_ids: torch.Tensor
     """[1, own tokens]"""
     positions: torch.Tensor
-    """[1, own tokens]"""
+    """[1, tokens]: of the ranks that split matrices, this one's own where it does not."""
     layout: AttentionLayout
     predicts: torch.Tensor
     """[own responses]"""
@@ -38,8 +37,8 @@ class MicroBatch:
     """Which rank predicts which response token; None where this one predicts all."""
 
     @staticmethod
-    def build(rows: PackedRows, device: torch.device, sharing: dist.ProcessGroup | None = None) -> MicroBatch:
-        """sharing: the ranks that share the tokens of one pack, all of which build the same rows."""
+    def build(rows: PackedRows, device: torch.device, sharing: Sharing | None = None) -> MicroBatch:
+        """sharing: the ranks that share one pack, all of which build the same rows."""
         if sharing is None:
             return _on_device(rows, device)
         num_tokens = len(rows.token_ids)
@@ -54,18 +53,20 @@ class MicroBatch:
             if len(pads)
             else rows.sequence_lengths,
         )
-        layout = SplitHeads(_layout(whole, num_tokens + split.num_pads, device), sharing)
+        layout: AttentionLayout = _layout(whole, num_tokens + split.num_pads, device)
+        if sharing.heads is not None:
+            layout = SplitHeads(layout, sharing.heads)
         own = replace(
             rows,
             token_ids=split.own(rows.token_ids),
-            positions=split.own(rows.positions),
+            positions=split.of_matrices(rows.positions),
             predicts=predicts,
             targets=places.own(rows.targets),
         )
         return replace(_on_device(own, device, layout), places=places)
 
     @staticmethod
-    def of(batch: Batch, rows: Indices, device: torch.device, sharing: dist.ProcessGroup | None = None) -> MicroBatch:
+    def of(batch: Batch, rows: Indices, device: torch.device, sharing: Sharing | None = None) -> MicroBatch:
         """From some rows of a batch that has `prompt_ids` and `response_ids`."""
         packed = pack(batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows))
         return MicroBatch.build(packed, device, sharing)

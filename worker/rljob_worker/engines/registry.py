@@ -88,7 +88,7 @@ def _fsdp(
     from rljob_worker.engines import models
     from rljob_worker.engines.fsdp import FSDPEngine
 
-    _refuse_unbuilt_parallelism(engine, "cp")
+    _refuse_unbuilt_parallelism(engine, "cp", "tp")
     _require_shareable_heads(engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
     settings, is_critic = train_settings(plan, engine), plan.has_value_head(engine)

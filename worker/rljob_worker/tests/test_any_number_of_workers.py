@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,8 @@ class Place:
     groups: list[dict[str, Any]]
     transport: str = "Auto"
     """Of weights."""
-    context: int = 1
-    """Workers that share the tokens of a row in training."""
+    parallelism: dict[str, int] = field(default_factory=dict)
+    """Of training: how many workers a copy of the model is spread over."""
 
     def run(self, tiny: Path, num_steps: int, **environment: str) -> Run:
         """From where the job stands until it has done so many steps."""
@@ -82,7 +82,8 @@ PLACES = {
     "four": (on_workers(4),),
     "disaggregated": (DISAGGREGATED,),
     "broadcast": (DISAGGREGATED, "Collective"),
-    "shared": (on_workers(4), "InProcess", 2),
+    "shared": (on_workers(4), "InProcess", {"context": 2}),
+    "split": (on_workers(4), "Auto", {"tensor": 2}),
 }
 
 
@@ -101,7 +102,7 @@ def job_on(tiny, place, num_steps):
     ]
     # 16 rows of about 30 tokens are two optimizer steps: two micro-batches each on one worker, one each on four
     training = {"learningRate": 1.0e-3, "precision": "Float64", "tokensPerMicroBatch": 128, "miniBatchRows": 8}
-    training["parallelism"] = {"context": place.context}
+    training["parallelism"] = place.parallelism
     return make_job(
         tiny,
         workerGroups=place.groups,
@@ -146,7 +147,7 @@ def samples(run):
     return {(one["step"], "validation" in one, one["row_id"]): (one["response"], one["reward"]) for one in said}
 
 
-@pytest.mark.parametrize("how", ["two", "four", "disaggregated", "broadcast", "shared"])
+@pytest.mark.parametrize("how", ["two", "four", "disaggregated", "broadcast", "shared", "split"])
 def test_a_job_learns_the_same_as_on_one_worker(run_on, how):
     one, other = run_on("one"), run_on(how)
     assert [step["step"] for step in other.metrics] == [0, 1, 2]

@@ -93,7 +93,6 @@ def test_nothing_is_wrong_with_the_full_example():
             "not built yet",
         ),
         ("training.engine=Megatron", "spec.training.engine", "not built yet"),
-        ("training.parallelism.tensor=2", "spec.training.parallelism.tensor", "not built yet"),
         ("rollout.maxStaleness=1", "spec.rollout.maxStaleness", "not built yet"),
         ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "mapping of fields"),
         ("dataBuffer.spill={limit: 1Gi, directory: scratch}", "spec.dataBuffer.spill.directory", "^/"),

@@ -46,6 +46,30 @@ def test_weights_and_optimizer_are_divided_over_workers():
     assert found["train"].gradients == parameters // 2 + 2 * 4 * 192_946_432
 
 
+def test_workers_that_split_matrices_keep_the_rest_whole():
+    wide = ("algorithm.kl.coefficient=0", "data.batchSize=64", LITTLE, "data.maxPromptTokens=128")
+    alone, split = (phases(QWEN3_8B, gpus(1), *wide, f"training.parallelism.tensor={size}") for size in (1, 2))
+    # a layer has matrices of 192,937,984 and norms of 2 x 4096 + 2 x 128; beside the layers: 2 embeddings and a norm
+    matrices, norms, rest = 192_937_984, 8448, 2 * 151_936 * 4096 + 4096
+    part = 36 * (matrices // 2 + norms) + rest
+    assert alone["load"].optimizer == 36 * (matrices + norms) + rest  # 8 bytes over 8 ranks
+    assert split["load"].optimizer == 2 * part  # over the 4 pairs of ranks
+    assert split["train"].activations < 0.7 * alone["train"].activations
+
+
+def test_workers_that_share_sequences_have_a_part_of_their_tokens():
+    long = (
+        "algorithm.kl.coefficient=0",
+        "data.batchSize=8",
+        "rollout.maxResponseTokens=30720",
+        "data.maxPromptTokens=2048",
+    )
+    alone, shared = (phases(TINY, gpus(1), *long, f"training.parallelism.context={size}") for size in (1, 4))
+    # a row of 32,768 tokens goes alone, or in packs of 4 x 16,384: 16,384 of them on each of four workers
+    assert shared["train"].activations * 2 == alone["train"].activations
+    assert shared["load"].optimizer == alone["load"].optimizer
+
+
 def test_one_worker_in_float32_generates_with_the_weights_it_trains():
     found = phases(TINY, "algorithm.kl.coefficient=0")
     assert found["load"].weights * 2 == found["load"].optimizer

@@ -5,7 +5,7 @@ import pytest
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning import planner
-from rljob_api.planning.spreading import context_sizes, spreading_problems, tensor_sizes
+from rljob_api.planning.spreading import context_sizes, split_sizes, spreading_problems, tensor_sizes
 from rljob_api.tests.builders import make_job, make_plan
 from rljob_api.vocabulary.problem import InvalidJobError
 
@@ -44,6 +44,38 @@ def engine(kind, mesh):
 )
 def test_workers_share_whole_heads(heads, key_heads, sizes):
     assert context_sizes(replace(SHAPE, heads=heads, key_heads=key_heads)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("heads", "key_heads", "intermediate", "sizes"),
+    [
+        (12, 4, 128, (1, 2, 4)),  # 3, 6 and 12 divide the heads, and not the key heads
+        (8, 8, 100, (1, 2, 4)),  # 8 does not divide 100
+        (8, 1, 128, (1,)),
+        (6, 3, 96, (1, 3)),
+    ],
+)
+def test_workers_split_matrices_between_heads(heads, key_heads, intermediate, sizes):
+    assert split_sizes(replace(SHAPE, heads=heads, key_heads=key_heads, intermediate=intermediate)) == sizes
+
+
+def test_workers_share_the_heads_that_split_matrices_leave_each():
+    # 12 heads and 4 key heads on 2 ranks are 6 and 2: by 2 as they are, by 6 with each key head for three
+    assert context_sizes(SHAPE, 2) == (1, 2, 6)
+    assert context_sizes(SHAPE, 4) == (1, 3)
+    assert list(spreading_problems(engine("Train", Mesh(tp=2, cp=2)), SHAPE)) == []
+    (found,) = spreading_problems(engine("Train", Mesh(tp=2, cp=4)), SHAPE)
+    assert found.path == "spec.training.parallelism.context"
+    assert "share 1 of 2 parts of the 12 attention heads" in found.message and found.fix == "Write one of 1, 2, 6."
+
+
+def test_matrices_that_do_not_split_are_refused():
+    (found,) = spreading_problems(engine("Train", Mesh(tp=3)), SHAPE)
+    assert found.path == "spec.training.parallelism.tensor" and found.fix == "Write one of 1, 2, 4."
+    fused = replace(SHAPE, family=replace(SHAPE.family, fused=True))
+    (found,) = spreading_problems(engine("Train", Mesh(tp=2)), fused)
+    assert "queries, keys and values in one matrix" in found.message
+    assert list(spreading_problems(engine("Train", Mesh(cp=2)), fused)) == []
 
 
 def test_a_size_that_cuts_heads_is_refused_with_those_that_do_not():

@@ -53,11 +53,20 @@ class CopiedShards:
 
 
 def own(state: State, rank: int) -> State:
-    """What a rank writes: its shards; of what all ranks have alike rank 0 writes the one copy."""
+    """What a rank writes: its shards; of what several ranks have alike the first of them writes the one copy."""
     return {
-        kind: {name: tensor for name, tensor in tensors.items() if rank == 0 or isinstance(tensor, DTensor)}
+        kind: {name: tensor for name, tensor in tensors.items() if _is_first(tensor, rank)}
         for kind, tensors in state.items()
     }
+
+
+def _is_first(tensor: torch.Tensor, rank: int) -> bool:
+    """Of the ranks that have the same of a tensor."""
+    if not isinstance(tensor, DTensor):
+        return rank == 0
+    place = tensor.device_mesh.get_coordinate()
+    assert place is not None, "a tensor of other ranks"
+    return all(here == 0 for here, placement in zip(place, tensor.placements, strict=True) if placement.is_replicate())
 
 
 def read(state: State, directory: Path, adapter: Adapter | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from rljob_worker.engines.fsdp.sharding import world_size
 from rljob_worker.engines.mesh import ProcessMesh
-from rljob_worker.engines.mesh_ranks import SHARDS
+from rljob_worker.engines.mesh_ranks import SHARDS, STAGE
 from rljob_worker.engines.shards import local_part
 
 
@@ -28,7 +29,7 @@ class Agreement:
 
     def total(self, numbers: torch.Tensor) -> torch.Tensor:
         """Their sums over all whose tokens differ, in place."""
-        group = self._mesh.group(*SHARDS)
+        group = self._mesh.group(*STAGE)
         if world_size(group) > 1:
             dist.all_reduce(numbers, group=group)
         return numbers
@@ -44,11 +45,18 @@ class Agreement:
     def maximum(self, number: int) -> int:
         return int(self.gather([number]).max())
 
-    def gradient_norm(self, gradients: list[torch.Tensor]) -> float:
-        """L2 norm over all parameters, each rank holding its shards."""
-        norms = torch._foreach_norm([local_part(gradient) for gradient in gradients])
-        mine = torch.stack(norms).double().square().sum().item() if norms else 0.0
-        return float(self._gather([mine], self._mesh.group(*SHARDS)).sum().sqrt())
+    def gradient_norm(self, whole: list[torch.Tensor], split: list[torch.Tensor]) -> float:
+        """L2 norm over all parameters, of which each rank holds its shards: `split` are parts of matrices, `whole` what
+        the ranks with the other parts have alike."""
+        mine = [_squared(whole), _squared(split)]
+        of_whole, of_split = self._gather(mine, self._mesh.group(*SHARDS)).sum(0).tolist()
+        everyone = self._gather([of_split], self._mesh.group("tp"))
+        return math.sqrt(of_whole + float(everyone.sum()))
+
+
+def _squared(gradients: list[torch.Tensor]) -> float:
+    norms = torch._foreach_norm([local_part(gradient) for gradient in gradients]) if gradients else []
+    return float(torch.stack(norms).double().square().sum()) if norms else 0.0
 
 
 class Stopwatch:

@@ -12,19 +12,19 @@ import torch
 
 from rljob_api.memory.training import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.context_parallel import Sharing
 from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.export import export
-from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
+from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
-from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard, world_size
+from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard
 from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer
 from rljob_worker.engines.mesh import ProcessMesh, alone
-from rljob_worker.engines.mesh_ranks import SHARDS
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_last_layer, response_log_probs
 from rljob_worker.engines.models import (
     Adapter,
@@ -36,6 +36,7 @@ from rljob_worker.engines.models import (
 )
 from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
+from rljob_worker.engines.tensor_parallel import split_layers
 from rljob_worker.scalars import Scalar, mean, merge_all, total
 
 
@@ -87,28 +88,30 @@ class FSDPEngine:
         self.settings = settings
         self.device = device
         self.mesh = mesh or alone(device)
-        self.group = self.mesh.group(*SHARDS)
-        self._sharing = self.mesh.group("cp")
+        self.parts = Parts.of(self.mesh)
+        self._sharing = Sharing.of(self.mesh)
         self.adapter = adapter
         if adapter is not None:
             adapter.put_beside(model, settings.adapter_dtype)
         if adapter is None or not settings.trainable:
             model.requires_grad_(settings.trainable)
-        self.model = shard(model.eval(), settings, device, self.group)
+        if self.parts.matrices is not None:
+            split_layers(model, self.parts.matrices)
+        self.model = shard(model.eval(), settings, device, self.parts.shards)
         if files is not None:
-            files.fill(self.model)
+            files.fill(self.model, self.parts.split)
         if adapter is not None:
             draw_adapter(self.model, settings.seed)
         self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))
         self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)
         self._balance = Balance.of(self.model, settings, device)
-        self.optimizer = ShardedAdamW(self._kept, settings) if settings.trainable else None
+        self.optimizer = ShardedAdamW(self._kept, settings, self.parts) if settings.trainable else None
 
     @property
     def can_lend_weights(self) -> bool:
         """Whether a rollout engine may share the model's parameters: they are whole, and all there is to it."""
-        return world_size(self.group) == 1 and not self.settings.is_mixed and self.adapter is None
+        return self.parts.num_ranks == 1 and not self.settings.is_mixed and self.adapter is None
 
     @property
     def base(self) -> BaseModel:
@@ -182,18 +185,17 @@ class FSDPEngine:
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[tuple[str, torch.Tensor]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        return checkpoint_tensors(full_tensors(merged_tensors(self.model, self.group), self.group, dtype, bucket_bytes))
+        return checkpoint_tensors(self.parts.everywhere(merged_tensors(self.model, self.parts.shards), dtype, bucket_bytes))
 
     def weight_buckets(
         self, sources: Sequence[int], dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        found = buckets_at(merged_tensors(self.model, self.group), self.group, sources, dtype, bucket_bytes)
+        found = self.parts.buckets_at(merged_tensors(self.model, self.parts.shards), sources, dtype, bucket_bytes)
         return (checkpoint_tensors(bucket) for bucket in found)
 
     def copy_shards(self) -> Shards:
-        rank = 0 if self.group is None else self.group.rank()
-        return checkpoint.CopiedShards.of(self._state(), rank, self.adapter)
+        return checkpoint.CopiedShards.of(self._state(), self.parts.rank, self.adapter)
 
     def load(self, directory: Path, *, weights_only: bool = False) -> None:
         state = self._state()
@@ -204,10 +206,10 @@ class FSDPEngine:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 
     def export(self, directory: Path) -> None:
-        export(self.model, Path(directory), self.group, DTYPES[self.settings.precision])
+        export(self.model, Path(directory), self.parts, DTYPES[self.settings.precision])
 
     def _state(self) -> checkpoint.State:
-        model = {name: parameter.detach() for name, parameter in self._kept.items()}
+        model = {name: self.parts.placed(name, parameter.detach()) for name, parameter in self._kept.items()}
         return {"model": model, "optimizer": self.optimizer.state()} if self.optimizer else {"model": model}
 
     def _micro_batches(self, batch: Batch) -> list[np.ndarray]:

@@ -10,16 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.fsdp.collectives import wait_for_all
-from rljob_worker.engines.fsdp.full_tensors import Bucket, Named, buckets, tensors_at
+from rljob_worker.engines.fsdp.full_tensors import Bucket, Named, buckets
 from rljob_worker.engines.fsdp.merged import merged_tensors, own_tensors
-from rljob_worker.engines.fsdp.sharding import world_size
+from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.models import VALUE_HEAD, ValueModel, checkpoint_tensors, parts_of
 from rljob_worker.errors import StorageError
 
@@ -29,7 +28,7 @@ FILE_BYTES = 1 << 30
 def export(
     model: torch.nn.Module,
     directory: Path,
-    group: dist.ProcessGroup | None,
+    parts: Parts,
     dtype: torch.dtype,
     *,
     file_bytes: int = FILE_BYTES,
@@ -40,28 +39,26 @@ def export(
     backbone = model.backbone if isinstance(model, ValueModel) else model
     assert isinstance(backbone, PreTrainedModel), "what is exported is a model of transformers"
     try:
-        _write_weights(backbone, directory, group, dtype, file_bytes)
+        _write_weights(backbone, directory, parts, dtype, file_bytes)
         head = model.value_head.named_parameters() if isinstance(model, ValueModel) else ()
-        tensors = {name: tensor.cpu() for name, tensor in tensors_at(head, group, [0], dtype)}
-        if group is None or group.rank() == 0:
+        tensors = {name: tensor.cpu() for name, tensor in parts.tensors_at(head, [0], dtype)}
+        if parts.rank == 0:
             if tensors:
                 save_tensors(tensors, directory / VALUE_HEAD)
             _write_config(backbone, directory, dtype)
     except (OSError, SafetensorError) as error:  # a disk that fills up while weights are written
         raise StorageError(f"export to {directory}: cannot be written: {error}") from error
-    wait_for_all(group)
+    wait_for_all(parts.everyone)
 
 
-def _write_weights(
-    model: PreTrainedModel, directory: Path, group: dist.ProcessGroup | None, dtype: torch.dtype, file_bytes: int
-) -> None:
+def _write_weights(model: PreTrainedModel, directory: Path, parts: Parts, dtype: torch.dtype, file_bytes: int) -> None:
     """This rank's files, and on the first rank the index of several."""
-    named = list(own_tensors(model))
+    named = list(parts.whole_shapes(own_tensors(model)))
     files = list(buckets(named, file_bytes, dtype))
     names = _file_names(len(files))
-    ranks = world_size(group)
-    rank = 0 if group is None else group.rank()
-    tensors = checkpoint_tensors(tensors_at(merged_tensors(model, group), group, range(ranks), dtype, file_bytes))
+    rank, ranks = parts.rank, parts.num_ranks
+    merged = merged_tensors(model, parts.shards)
+    tensors = checkpoint_tensors(parts.tensors_at(merged, range(ranks), dtype, file_bytes))
     for bucket, name in list(zip(files, names, strict=True))[rank::ranks]:
         save_tensors(_next_of(tensors, bucket), directory / name)
     assert next(tensors, None) is None, "tensors beyond those of the files"

@@ -11,8 +11,10 @@ import math
 import torch
 
 from rljob_worker.engines.fsdp.collectives import Agreement
+from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
 from rljob_worker.engines.shards import laid_out_like, local_part
+from rljob_worker.engines.tensor_parallel import add_up
 
 _EPSILON = 1e-8
 
@@ -20,8 +22,9 @@ _EPSILON = 1e-8
 class ShardedAdamW:
     """Optimizer, schedule and clipping of one model's parameters."""
 
-    def __init__(self, parameters: dict[str, torch.nn.Parameter], settings: TrainSettings) -> None:
+    def __init__(self, parameters: dict[str, torch.nn.Parameter], settings: TrainSettings, parts: Parts) -> None:
         self.settings = settings
+        self._parts = parts
         self.parameters = parameters
         self.num_steps = 0
         self._locals = {name: torch.nn.Parameter(local_part(p.detach())) for name, p in parameters.items()}
@@ -51,16 +54,27 @@ class ShardedAdamW:
         for name, local in self._locals.items():
             gradient = self.parameters[name].grad
             local.grad = None if gradient is None else local_part(gradient)
-        gradients = [local.grad for local in self._locals.values() if local.grad is not None]
-        norm = agreement.gradient_norm(gradients)
+        split, whole = self._gradients(is_split=True), self._gradients(is_split=False)
+        if self._parts.matrices is not None:
+            add_up(whole, self._parts.matrices)
+        norm = agreement.gradient_norm(whole, split)
         if math.isfinite(norm):
             if norm > self.settings.max_grad_norm:
-                torch._foreach_mul_(gradients, self.settings.max_grad_norm / norm)
+                torch._foreach_mul_(whole + split, self.settings.max_grad_norm / norm)
             self._adamw.param_groups[0]["lr"] = self.learning_rate
             self._adamw.step()
             self.num_steps += 1
         self.clear()
         return norm, math.isfinite(norm)
+
+    def _gradients(self, *, is_split: bool) -> list[torch.Tensor]:
+        """Of this rank's part of the parameters whose matrices ranks split, or of those that each of them has whole."""
+        split = self._parts.split
+        return [
+            local.grad
+            for name, local in self._locals.items()
+            if local.grad is not None and is_split == (split is not None and split.dim(name) is not None)
+        ]
 
     def clear(self) -> None:
         """Drop all gradients."""
@@ -73,7 +87,8 @@ class ShardedAdamW:
         tensors: dict[str, torch.Tensor] = {"num_steps": torch.tensor(self.num_steps)}
         for name, local in self._locals.items():
             for key in ("exp_avg", "exp_avg_sq"):
-                tensors[f"{name}.{key}"] = laid_out_like(self.parameters[name], self._adamw.state[local][key])
+                mean = laid_out_like(self.parameters[name], self._adamw.state[local][key])
+                tensors[f"{name}.{key}"] = self._parts.placed(name, mean)
         return tensors
 
     def set_num_steps(self, num_steps: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from rljob_worker.engines.shards import local_part, own_rows
+from rljob_worker.engines.tensor_split import TensorSplit
 
 Named = tuple[str, torch.Tensor]
 
@@ -27,17 +28,21 @@ class Part:
 
     name: str
     shape: tuple[int, ...]
-    rows: slice
-    """Of the tensor, those that are here."""
+    place: tuple[slice, ...]
+    """Which of its rows, and columns where those are not all, are here."""
     own: torch.Tensor
-    """These rows, in the parameter's memory."""
+    """They, in the parameter's memory."""
 
 
-def parts_of(name: str, parameter: torch.Tensor) -> Iterator[Part]:
-    """What a checkpoint has of a parameter, which may be sharded, in order."""
+def parts_of(name: str, parameter: torch.Tensor, split: TensorSplit | None = None) -> Iterator[Part]:
+    """What a checkpoint has of a parameter, which may be sharded, and be this rank's part of a matrix, in order."""
     end = next((each for each in _MATRICES if name.endswith(each)), None)
     if end is None:
-        yield Part(name, tuple(parameter.shape), own_rows(parameter), local_part(parameter))
+        rows, shape, own = own_rows(parameter), parameter.shape, local_part(parameter)
+        if split is None:
+            yield Part(name, tuple(shape), (rows,), own)
+        else:
+            yield Part(name, split.shape(name, shape), split.place(name, shape, rows), own)
         return
     stem, matrices = name.removesuffix(end) + ".experts", _MATRICES[end]
     local, here = local_part(parameter).detach(), own_rows(parameter)
@@ -48,7 +53,7 @@ def parts_of(name: str, parameter: torch.Tensor) -> Iterator[Part]:
         for index, matrix in enumerate(matrices):
             # experts are whole on one rank: FSDP cuts between them
             own = local[expert - here.start, index * rows : (index + 1) * rows] if is_here else local[:0]
-            yield Part(f"{stem}.{expert}.{matrix}.weight", (rows, width), slice(0, rows if is_here else 0), own)
+            yield Part(f"{stem}.{expert}.{matrix}.weight", (rows, width), (slice(0, rows if is_here else 0),), own)
 
 
 def checkpoint_tensors(whole: Iterable[Named]) -> Iterator[Named]:

@@ -19,6 +19,7 @@ from rljob_worker.engines.models.adapter import base_name, is_of_adapter
 from rljob_worker.engines.models.checkpoint_names import Part, parts_of
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
 from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.tensor_split import TensorSplit
 from rljob_worker.errors import BadData, InvalidJob
 
 _INDEX = "model.safetensors.index.json"
@@ -53,24 +54,24 @@ class WeightFiles:
                 places |= dict.fromkeys(opened.keys(), file)
         return WeightFiles(path, places, head if head.is_file() else None)
 
-    def fill(self, model: torch.nn.Module) -> None:
-        """Read this rank's rows of every parameter. Raises BadData by name for one that no file has or that has
-        another shape, and for tensors that the model has no use for."""
+    def fill(self, model: torch.nn.Module, split: TensorSplit | None = None) -> None:
+        """Read this rank's part of every parameter: its rows, of its part where matrices are split. Raises BadData by
+        name for one that no file has or that has another shape, and for tensors that the model has no use for."""
         backbone = model.backbone if isinstance(model, ValueModel) else model
-        found = self._matched(backbone, is_policy=not isinstance(model, ValueModel))
+        found = self._matched(backbone, split, is_policy=not isinstance(model, ValueModel))
         for file in sorted(set(self.places.values())):
             here = {name: targets for name, targets in found.items() if self.places[name] == file}
             self._read(file, here)
         if isinstance(model, ValueModel):
             self._fill_head(model.value_head)
 
-    def _matched(self, model: PreTrainedModel, *, is_policy: bool) -> dict[str, Part]:
+    def _matched(self, model: PreTrainedModel, split: TensorSplit | None, *, is_policy: bool) -> dict[str, Part]:
         """The part of a parameter that each tensor of the files is for. A tied one has several names, of which one is
         enough; the files of a backbone leave its prefix out, those of a policy have it."""
         names: dict[tuple[int, int], list[str]] = {}
         targets = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            for index, part in enumerate(() if is_of_adapter(name) else parts_of(base_name(name), parameter)):
+            for index, part in enumerate(() if is_of_adapter(name) else parts_of(base_name(name), parameter, split)):
                 key = id(parameter), index
                 targets[key] = part
                 names.setdefault(key, []).extend(_spellings(part.name, model.base_model_prefix))
@@ -96,7 +97,7 @@ class WeightFiles:
                         f"{list(target.shape)}; config.json is of another model than the weights"
                     )
                 if target.own.numel():
-                    target.own.copy_(there[target.rows])
+                    target.own.copy_(there[target.place])
 
     def _fill_head(self, head: torch.nn.Module) -> None:
         """From its file, else zero."""

@@ -93,7 +93,7 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
     if checkpoint is not None:
         save(engine, checkpoint / "policy")
         engine.export(checkpoint / "exported")
-        export(engine.model, checkpoint / "files", engine.group, torch.float64, file_bytes=20_000)
+        export(engine.model, checkpoint / "files", engine.parts, torch.float64, file_bytes=20_000)
     broken = a_batch([3, 2])
     if rank == 0:
         values = np.full(5, np.nan)

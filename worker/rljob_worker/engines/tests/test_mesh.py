@@ -65,7 +65,11 @@ def meet(rank: int) -> dict[str, Any]:
         for name, mesh in (("tensor", tensor), ("context", context), ("data", data), ("one copy", one_copy))
     }
     gradients = [torch.full((2,), float(2 * mesh_rank(context.group(*SHARDS)) + 1))]
-    found["norms"] = Agreement(context).gradient_norm(gradients), Agreement(tensor).gradient_norm(gradients)
+    found["norms"] = (
+        Agreement(context).gradient_norm(gradients, []),
+        Agreement(tensor).gradient_norm(gradients, []),
+        Agreement(tensor).gradient_norm([], gradients),
+    )
     counted.take()
     found["told"] = [told(mesh, rank, (2, 2)) for mesh in (tensor, context, data, one_copy)]
     found["broadcasts"] = counted.take()
@@ -173,7 +177,8 @@ def test_denominators_go_over_copies_and_norms_over_shards(ranks: list[dict[str,
         # two elements of 1, 3, 5 and 7 on the four ranks that share out the weights where sequences are split
         over_all = np.sqrt(2 * (1 + 9 + 25 + 49))
         column = np.sqrt(2 * (1 + 25)) if rank % 2 == 0 else np.sqrt(2 * (9 + 49))
-        assert found["norms"] == pytest.approx((over_all, column))
+        # where matrices are split, what ranks have alike counts once, and each part of a matrix
+        assert found["norms"] == pytest.approx((over_all, column, over_all))
 
 
 def test_peers_hear_from_their_leader_what_it_alone_worked_for(ranks: list[dict[str, Any]]) -> None:

@@ -138,7 +138,7 @@ def test_what_a_library_does_not_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match="Megatron is not built yet; use FSDP"):
         build_train_engine(made, engine.model_copy(update={"library": "Megatron"}), CPU)
     for build, name, axis, words in (
-        (build_train_engine, "train/actor", "tp", "FSDP does not spread a model over a tensor axis"),
+        (build_train_engine, "train/actor", "pp", "FSDP does not spread a model over a pipeline axis"),
         (build_rollout_engine, "rollout/actor", "tp", "the plan has tensor 3; set parallelism.tensor to 1"),
     ):
         engine = made.engine(name)

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from transformers import AutoModelForCausalLM
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.mesh import alone, build_meshes
-from rljob_worker.engines.models import load_policy, random_policy, random_value_model
+from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy, random_value_model
+from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.tests.builders import (
     CONFIGS,
     Distillation,
@@ -47,6 +50,9 @@ MESHES = {
     "cp 2": Mesh(cp=2),
     "cp 4": Mesh(cp=4),  # more ranks than the two key heads
     "dp 2, cp 2": Mesh(dp=2, cp=2),
+    "tp 2": Mesh(tp=2),
+    "dp 2, tp 2": Mesh(dp=2, tp=2),
+    "cp 2, tp 2": Mesh(cp=2, tp=2),
 }
 
 
@@ -124,6 +130,95 @@ def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str,
             np.testing.assert_array_equal(rank[kind], copies[mesh.dp_rank(index)])
 
 
+def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:
+    """A checkpoint and an export after one update, and one update further."""
+    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    engine = FSDPEngine(random_policy(path, torch.float64, 0), EXACT, CPU, ranks)
+    engine.update(share(a_batch(LENGTHS[0]), 0, rank, mesh), PolicyGradient())
+    engine.save(directory / "checkpoint")
+    engine.export(directory / "exported")
+    export(engine.model, directory / "files", engine.parts, torch.float64, file_bytes=20_000)
+    own = [
+        name
+        for bucket in engine.weight_buckets([mesh.size - 1, 0][: mesh.size], bucket_bytes=9000)
+        for name, _ in bucket
+    ]
+    engine.update(share(a_batch(LENGTHS[1]), 1, rank, mesh), PolicyGradient())
+    return {"weights": snapshot(engine), "own": own}
+
+
+def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:
+    """The second update of `write`, from its checkpoint."""
+    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    engine = FSDPEngine(random_policy(path, torch.float64, 99), EXACT, CPU, ranks)
+    engine.load(directory / "checkpoint")
+    engine.update(share(a_batch(LENGTHS[1]), 1, rank, mesh), PolicyGradient())
+    return snapshot(engine)
+
+
+@pytest.fixture(scope="module")
+def written(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """By four ranks, two of which split matrices."""
+    directory = tmp_path_factory.mktemp("written")
+    return directory, run_ranks(4, write, directory / "ranks", model, MESHES["dp 2, tp 2"], directory)
+
+
+@pytest.mark.parametrize("name", ["one rank", "tp 2", "cp 2, tp 2"])
+def test_a_run_goes_on_in_another_layout(
+    tmp_path: Path, model: str, written: tuple[Path, list[dict[str, Any]]], name: str
+) -> None:
+    directory, ranks = written
+    mesh = MESHES[name]
+    if mesh.size == 1:
+        after = [go_on(0, model, mesh, directory)]
+    else:
+        after = run_ranks(mesh.size, go_on, tmp_path / "ranks", model, mesh, directory)
+    for found in after:
+        assert_equal(found, ranks[0]["weights"], 1e-12)
+
+
+def test_what_is_split_is_exported_whole(model: str, written: tuple[Path, list[dict[str, Any]]]) -> None:
+    directory, _ = written
+    engine = FSDPEngine(random_policy(model, torch.float64, 99), EXACT, CPU)
+    engine.load(directory / "checkpoint")
+    for place in ("exported", "files"):
+        exported = load_policy(str(directory / place), torch.float64, CPU)
+        assert_equal(dict(exported.named_parameters()), snapshot(engine), 0.0)
+    assert len(list((directory / "files").glob("*.safetensors"))) > 3
+    stock = AutoModelForCausalLM.from_pretrained(directory / "files", dtype=torch.float64)
+    assert_equal(dict(stock.named_parameters()), snapshot(engine), 0.0)
+
+
+def test_sources_get_every_tensor_of_a_split_model_once(model: str, written: tuple[Path, list[dict[str, Any]]]) -> None:
+    first, *others, last = (rank["own"] for rank in written[1])
+    assert first and last and others == [[], []]
+    names = [name for name, _ in FSDPEngine(random_policy(model, torch.float64, 0), EXACT, CPU).weights()]
+    assert sorted(first + last) == sorted(names)
+
+
+def test_split_models_read_their_own_parts_of_files(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", "qwen2", tie_word_embeddings=False)
+    whole = dict(load_policy(path, torch.float64, CPU).named_parameters())
+    for rank in run_ranks(4, read, tmp_path / "ranks", path, MESHES["dp 2, tp 2"]):
+        assert_equal(rank, whole, 0.0)
+
+
+def read(rank: int, path: str, mesh: Mesh) -> dict[str, torch.Tensor]:
+    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh]
+    engine = FSDPEngine(empty_policy(path, torch.float64), EXACT, CPU, ranks, WeightFiles.find(path))
+    own = dict(engine.model.named_parameters())["model.layers.0.self_attn.q_proj.weight"]
+    assert own.shape == (16, 32) and local_part(own).shape == (8, 32), "a rank has more than its part"
+    return snapshot(engine)
+
+
+def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(
+            found[name].detach(), tensor.detach(), atol=tolerance, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
 def score_families(rank: int, paths: dict[str, str], mesh: Mesh) -> dict[str, np.ndarray]:
     ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
     settings = TrainSettings(precision="Float64", trainable=False)
@@ -137,6 +232,10 @@ def score_families(rank: int, paths: dict[str, str], mesh: Mesh) -> dict[str, np
 def test_every_family_scores_alike_when_it_is_spread(tmp_path: Path) -> None:
     paths = {kind: write_model(tmp_path / kind, kind) for kind in CONFIGS}
     whole = score_families(0, paths, MESHES["one rank"])
-    for rank in run_ranks(2, score_families, tmp_path / "ranks", paths, MESHES["cp 2"]):
+    for rank in run_ranks(2, score_families, tmp_path / "context", paths, MESHES["cp 2"]):
         for kind in CONFIGS:
+            np.testing.assert_allclose(rank[kind], whole[kind], atol=1e-6, err_msg=kind)
+    separate = {kind: path for kind, path in paths.items() if kind not in ("gpt2", "phi3")}
+    for rank in run_ranks(2, score_families, tmp_path / "tensor", separate, MESHES["tp 2"]):
+        for kind in separate:
             np.testing.assert_allclose(rank[kind], whole[kind], atol=1e-6, err_msg=kind)

@@ -1,0 +1,112 @@
+"""Tensor parallelism with sequence parallelism: ranks of a copy share the matrices of every layer, and its tokens
+outside of them.
+
+Shoeybi et al., Megatron-LM, https://arxiv.org/abs/1909.08053; Korthikanti et al., https://arxiv.org/abs/2205.05198.
+A layer on two ranks, W = [W0; W1] by outputs for queries, keys, values and the way up, by inputs for the way back:
+
+    rank 0   own tokens - norm - gather - W0 - heads or activation - V0 - add up and share out - own tokens
+    rank 1   own tokens - norm - gather - W1 - heads or activation - V1 - add up and share out - own tokens
+
+Matrices are split; everything else each rank has whole, computes for its own tokens alone, and has a part of the
+gradient of, which the ranks add up once in an optimizer step.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from rljob_worker.engines.models.decoder import decoder_layers
+from rljob_worker.engines.tensor_split import BY_INPUTS, BY_OUTPUTS, TensorSplit, split_of
+
+
+def split_layers(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
+    """Leave this rank its part of every matrix of the decoder, with memory or without. The model is then called with
+    a rank's own tokens, and with the positions of those of the whole group."""
+    split = split_of(group)
+    assert split is not None
+    for layer in decoder_layers(model):
+        for name, module in list(layer.named_modules()):
+            leaf = name.rpartition(".")[2]
+            if leaf in BY_OUTPUTS | BY_INPUTS:
+                _keep_part(module, split, leaf)
+            if leaf in BY_INPUTS:
+                module.forward = partial(_added_up, module, group)
+            if any(child in BY_OUTPUTS for child, _ in module.named_children()):
+                module.register_forward_pre_hook(partial(_gathered, group), with_kwargs=True)
+
+
+def _keep_part(module: torch.nn.Module, split: TensorSplit, leaf: str) -> None:
+    for kind, whole in list(module.named_parameters(recurse=False)):
+        dim = split.dim(f"{leaf}.{kind}")
+        if dim is not None:
+            size, left = divmod(whole.shape[dim], split.size)
+            assert left == 0, f"{leaf}.{kind} {tuple(whole.shape)} does not split over {split.size} ranks"
+            own = whole.detach().narrow(dim, split.rank * size, size).clone()
+            setattr(module, kind, torch.nn.Parameter(own, requires_grad=whole.requires_grad))
+
+
+def _gathered(
+    group: dist.ProcessGroup, _module: torch.nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The hidden states [1, own tokens, hidden] that attention or an MLP is called with, of the whole group."""
+    if arguments:
+        return (_Gather.apply(arguments[0], group), *arguments[1:]), options
+    return arguments, {**options, "hidden_states": _Gather.apply(options["hidden_states"], group)}
+
+
+def _added_up(module: torch.nn.Module, group: dist.ProcessGroup, hidden: torch.Tensor) -> torch.Tensor:
+    """[1, tokens, a rank's inputs] -> [1, own tokens, outputs]; the bias once."""
+    summed: torch.Tensor = _ShareOut.apply(F.linear(hidden, module.weight), group)
+    return summed if module.bias is None else summed + module.bias
+
+
+class _Gather(torch.autograd.Function):
+    """Tokens of all ranks, [1, own tokens, ...] -> [1, tokens, ...]; gradients are added up and shared out."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        ctx.group = group
+        return _gather(own, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _share_out(gradients[0], ctx.group), None
+
+
+class _ShareOut(torch.autograd.Function):
+    """The sum over ranks of what each has of all tokens, [1, tokens, ...] -> [1, own tokens, ...]."""
+
+    @staticmethod
+    def forward(ctx: Any, parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        ctx.group = group
+        return _share_out(parts, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _gather(gradients[0], ctx.group), None
+
+
+def _gather(own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    whole = own.new_empty((1, own.shape[1] * group.size(), *own.shape[2:]))
+    dist.all_gather_single(whole[0], own[0].contiguous(), group=group)
+    return whole
+
+
+def _share_out(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    own = parts.new_empty((1, parts.shape[1] // group.size(), *parts.shape[2:]))
+    dist.reduce_scatter_single(own[0], parts[0].contiguous(), group=group)
+    return own
+
+
+def add_up(gradients: list[torch.Tensor], group: dist.ProcessGroup) -> None:
+    """Of parameters that every rank has whole: each has the gradient of its own tokens; in place, in one exchange."""
+    if gradients:
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat, group=group)
+        for gradient, summed in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+            gradient.copy_(summed.view(gradient.shape))

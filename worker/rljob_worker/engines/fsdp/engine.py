@@ -185,14 +185,16 @@ class FSDPEngine:
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[tuple[str, torch.Tensor]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        return checkpoint_tensors(self.parts.everywhere(merged_tensors(self.model, self.parts.shards), dtype, bucket_bytes))
+        merged = merged_tensors(self.model, self.parts.shards)
+        return checkpoint_tensors(self.parts.everywhere(merged, dtype, bucket_bytes))
 
     def weight_buckets(
         self, sources: Sequence[int], dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        found = self.parts.buckets_at(merged_tensors(self.model, self.parts.shards), sources, dtype, bucket_bytes)
-        return (checkpoint_tensors(bucket) for bucket in found)
+        merged = merged_tensors(self.model, self.parts.shards)
+        buckets = self.parts.buckets_at(merged, sources, dtype, bucket_bytes)
+        return (checkpoint_tensors(bucket) for bucket in buckets)
 
     def copy_shards(self) -> Shards:
         return checkpoint.CopiedShards.of(self._state(), self.parts.rank, self.adapter)

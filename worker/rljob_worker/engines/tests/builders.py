@@ -202,10 +202,10 @@ def run_ranks(
 def save(engine: FSDPEngine, directory: Path) -> None:
     """A checkpoint of the engine, all ranks of which call this."""
     engine.copy_shards().write(directory)
-    wait_for_all(engine.group)
-    if engine.group is None or engine.group.rank() == 0:
+    wait_for_all(engine.parts.everyone)
+    if engine.parts.rank == 0:
         merge_indexes(directory)
-    wait_for_all(engine.group)
+    wait_for_all(engine.parts.everyone)
 
 
 def mesh_of_all() -> ProcessMesh:

@@ -26,6 +26,7 @@ from rljob_worker.engines.tests.builders import (
     ValueRegression,
     a_batch,
     run_ranks,
+    save,
     write_config,
     write_model,
 )
@@ -103,6 +104,18 @@ def test_a_spread_model_trains_like_a_whole_one(tmp_path: Path, model: str, one:
     assert_trained_alike(ranks, mesh, one)
 
 
+@pytest.mark.parametrize("name", ["dp 2, cp 2", "dp 2, tp 2"])
+def test_the_load_of_experts_is_balanced_alike(tmp_path: Path, name: str) -> None:
+    mesh, path = MESHES[name], write_config(tmp_path / "model", "qwen3_moe")
+    balanced = replace(EXACT, router_aux_loss_coefficient=0.1)
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, balanced)
+    one = train(0, path, MESHES["one rank"], replace(balanced, tokens_per_micro_batch=30))
+    assert_trained_alike(ranks, mesh, one)
+    names = ("update/expert_load_max", "update/expert_balance_loss")
+    for found, expected in zip(ranks[0]["metrics"], one["metrics"], strict=True):
+        assert [found[each].value for each in names] == pytest.approx([expected[each].value for each in names])
+
+
 def test_a_spread_model_that_recomputes_and_reduces_every_time_trains_the_same(
     tmp_path: Path, model: str, one: dict[str, Any]
 ) -> None:
@@ -135,7 +148,7 @@ def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.
     ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
     engine = FSDPEngine(random_policy(path, torch.float64, 0), EXACT, CPU, ranks)
     engine.update(share(a_batch(LENGTHS[0]), 0, rank, mesh), PolicyGradient())
-    engine.save(directory / "checkpoint")
+    save(engine, directory / "checkpoint")
     engine.export(directory / "exported")
     export(engine.model, directory / "files", engine.parts, torch.float64, file_bytes=20_000)
     own = [

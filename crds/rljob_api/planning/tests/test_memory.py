@@ -66,7 +66,7 @@ def test_workers_that_share_sequences_have_a_part_of_their_tokens():
     )
     alone, shared = (phases(TINY, gpus(1), *long, f"training.parallelism.context={size}") for size in (1, 4))
     # a row of 32,768 tokens goes alone, or in packs of 4 x 16,384: 16,384 of them on each of four workers
-    assert shared["train"].activations * 2 == alone["train"].activations
+    assert alone["train"].activations == pytest.approx(2 * shared["train"].activations, rel=1e-4)
     assert shared["load"].optimizer == alone["load"].optimizer
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable
 
@@ -11,6 +12,9 @@ from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 
 Start = Callable[..., RolloutEngine]
+
+OLDEST = (0, 32)
+"""Of vLLM's versions the first with all that is called here, parts of which are not its public interface."""
 
 _REQUIRED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 """The engine is driven from this process, step by step."""
@@ -23,7 +27,7 @@ _PREFERRED = {
 
 def load_start() -> Start:
     """`starting.start`, for which vLLM is imported. Of the variables that it reads, those it may do without are left as
-    the job has them. Raises InvalidJob where it is not installed."""
+    the job has them. Raises InvalidJob where it is not installed, or too old."""
     os.environ.update(_REQUIRED)
     for name, value in _PREFERRED.items():
         os.environ.setdefault(name, value)
@@ -32,8 +36,9 @@ def load_start() -> Start:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its own parts, at each other
-            import vllm  # noqa: F401
+            import vllm
 
+            require_version(vllm.__version__)
             from rljob_worker.engines.rollout.vllm.starting import start
     except ModuleNotFoundError as error:
         raise InvalidJob(
@@ -41,3 +46,13 @@ def load_start() -> Start:
             "vllm` makes an environment for the CPU) and run rljob from there, or write rollout.engine: Transformers"
         ) from error
     return start
+
+
+def require_version(version: str) -> None:
+    """Raises InvalidJob for one that is older than `OLDEST`."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None or tuple(map(int, numbers.groups())) < OLDEST:
+        raise InvalidJob(
+            f"rollout.engine VLLM: this environment has vLLM {version}, and {'.'.join(map(str, OLDEST))} is the oldest "
+            "that will do; install a newer one as docs/engines.md says, or write rollout.engine: Transformers"
+        )

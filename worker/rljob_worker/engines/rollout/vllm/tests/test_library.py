@@ -1,10 +1,11 @@
-"""Where vLLM is not installed."""
+"""Where vLLM is not installed, or another one than is called."""
 
 import sys
+from types import ModuleType
 
 import pytest
 
-from rljob_worker.engines.rollout.vllm.library import load_start
+from rljob_worker.engines.rollout.vllm.library import load_start, require_version
 from rljob_worker.errors import InvalidJob
 
 
@@ -14,3 +15,22 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(InvalidJob, match="no vllm.*make vllm.*engine: Transformers"):
         load_start()
+
+
+def test_a_version_that_is_too_old_is_named_before_more_of_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = ModuleType("vllm")
+    old.__version__ = "0.9.2"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm", old)
+    with pytest.raises(InvalidJob, match=r"has vLLM 0\.9\.2, and 0\.32 is the oldest.*engine: Transformers"):
+        load_start()
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.32.0+cpu", "0.33.1.dev4+g123", "1.0"])
+def test_versions_that_will_do(version: str) -> None:
+    require_version(version)
+
+
+@pytest.mark.parametrize("version", ["0.31.9", "0.4.2+cpu", "dev"])
+def test_versions_that_are_too_old(version: str) -> None:
+    with pytest.raises(InvalidJob, match="the oldest"):
+        require_version(version)

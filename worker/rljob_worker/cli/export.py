@@ -14,7 +14,6 @@ from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.progress import MetricsTail
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.metrics.lines import storage_errors
-from rljob_worker.runtime.environment import read_plan
 
 CARD = "README.md"
 
@@ -60,6 +59,8 @@ def _step(directory: RunDirectory, step: int | None) -> int:
 
 
 def write_card(directory: RunDirectory, out: Path, step: int) -> None:
+    from rljob_worker.runtime.environment import read_plan  # a plain install lacks what it stands on
+
     tail = MetricsTail(directory.metrics)
     tail.poll()
     is_adapter = (out / "adapter_config.json").exists()

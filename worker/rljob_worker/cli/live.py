@@ -104,7 +104,8 @@ def picture(note: RunNote, progress: Progress, waited_seconds: float) -> Rendera
 def _head(note: RunNote, progress: Progress) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     bar = ProgressBar(total=max(1, note.total_steps), completed=progress.step, width=24)
-    phase = Text(note.phase, style=STYLES.get(note.phase, "bold"))
+    doing = f": {note.doing}" if note.doing and note.phase == "Starting" else ""
+    phase = Text(note.phase + doing, style=STYLES.get(note.phase, "bold"))
     attempt = f"attempt {note.attempt}" + (f", restarts {note.restarts}" if note.restarts else "")
     left = f"ETA {duration(progress.eta_seconds())}"
     head.add_row(Text(note.name, style="bold"), phase, bar, f"step {progress.step}/{note.total_steps}", left, attempt)

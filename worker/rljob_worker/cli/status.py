@@ -102,6 +102,8 @@ def detail(row: dict[str, Any]) -> str:
     """One run, a figure per line."""
     lines = [f"{head.lower():<11}{cell}" for head, cell in zip(HEADS[:-1], _cells(row)[:-1], strict=True)]
     lines.append(f"{'attempt':<11}{row['attempt']}")
+    if row["doing"] and row["phase"] == "Starting":
+        lines.append(f"{'doing':<11}{row['doing']}")
     if row["exit_code"] is not None:
         lines.append(f"{'exit code':<11}{row['exit_code']}")
     if row["phase"] == "Lost":

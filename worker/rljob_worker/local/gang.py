@@ -66,6 +66,8 @@ class Gang:
         self._kill_at: float | None = None
         self._is_stopping = False
         self._started = time.monotonic()
+        self.serving_seconds: float | None = None
+        """How long data buffers took until all of them served; None until they do."""
 
     def start(self) -> None:
         """Start the data buffers; launchers follow once every buffer serves."""
@@ -138,6 +140,7 @@ class Gang:
             if code is not None:
                 return self._buffer_end(pod.buffer, code)
         if all(pod.buffer.ready() is not None for pod in self._pods):
+            self.serving_seconds = time.monotonic() - self._started
             self._write_address_book()
             for pod in self._pods:
                 command = self._commands.launcher

@@ -10,13 +10,14 @@ from rljob_api.v1alpha1 import RLJob
 def shapes_of(job: RLJob, folder: Path) -> dict[str, ModelShape]:
     """By path as the job has it; relative ones begin at `folder`. A hub's name is left out, and a config.json that
     cannot be read or is of an architecture that nobody knows: the engine says what is wrong with it."""
-    found = {model.path: _shape(folder / Path(model.path).expanduser() / "config.json") for model in job.spec.models}
+    found = {model.path: shape_at(folder / Path(model.path).expanduser()) for model in job.spec.models}
     return {path: shape for path, shape in found.items() if shape is not None}
 
 
-def _shape(file: Path) -> ModelShape | None:
+def shape_at(directory: Path) -> ModelShape | None:
+    """Of the model in a directory, as `shapes_of` says."""
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return parse_shape(config) if isinstance(config, dict) else None

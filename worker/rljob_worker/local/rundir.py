@@ -37,6 +37,8 @@ class RunNote:
     """Of the process that explains the cause."""
     metrics_url: str = ""
     """Where Prometheus finds the lead's pod while the run is alive."""
+    doing: str = ""
+    """While it starts: what it does there."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

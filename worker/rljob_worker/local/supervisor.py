@@ -27,6 +27,7 @@ from rljob_worker.local.orphans import end_family
 from rljob_worker.local.reaper import start_reaper
 from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt, stop_seconds
 from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.local.start_lines import BEGINS, StartLines
 from rljob_worker.signal_pipe import SignalPipe
 
 TICK_SECONDS = 0.25
@@ -74,6 +75,7 @@ class Supervisor:
         self._num_counted = 0
         self._stop_deadline: float | None = None
         self._written_before: tuple[int, int] | None = None
+        self._start_lines = StartLines(launch.directory.path, ())
         now = time.time()
         self._note = RunNote(
             name=launch.directory.name, phase="Starting", pid=os.getpid(), attempt=self._first_attempt, restarts=0,
@@ -92,7 +94,7 @@ class Supervisor:
             root = stack.enter_context(self._fork_root(self._context(scratch, lifeline)))
             while True:
                 self._written_before = self._written()
-                self._change(phase="Starting")
+                self._change(phase="Starting", doing="")
                 end = self._attempt(self._context(scratch, lifeline, root), signals)
                 if not self._goes_on(end):
                     return self._note
@@ -100,6 +102,7 @@ class Supervisor:
 
     def _attempt(self, context: RunContext, signals: SignalPipe) -> GangEnd:
         gang = Gang(context, self._launch.commands)
+        self._start_lines = StartLines(context.log_dir, [group.name for group in self._launch.plan.groups])
         try:
             gang.start()
             while True:
@@ -140,11 +143,23 @@ class Supervisor:
         return self._num_requests > 1 or late
 
     def _look(self, gang: Gang) -> None:
+        if self._note.phase == "Starting":
+            self._tell_of_start(gang)
         if self._note.phase == "Starting" and self._has_written():
-            self._change(phase="Running", metrics_url=gang.metrics_url())
+            self._change(phase="Running", metrics_url=gang.metrics_url(), doing="")
             for warning in lead_warnings(self._launch.directory.logs(self._note.attempt), self._launch.plan.lead_group):
                 self._say(f"warning: {warning}")
         self._view.tick()
+
+    def _tell_of_start(self, gang: Gang) -> None:
+        if gang.serving_seconds is not None and not self._note.doing:
+            self._change(doing="workers start")
+            self._view.say(f"  data buffers: in {gang.serving_seconds:.1f} s")
+        for line in self._start_lines.news():
+            if line.endswith(BEGINS):
+                self._change(doing=line.removesuffix(BEGINS))
+            else:
+                self._view.say(f"  {line}")
 
     def _has_written(self) -> bool:
         return self._written() not in (None, self._written_before)

@@ -15,13 +15,16 @@ from rljob_api.catalogue.stages import STAGES
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
 from rljob_api.vocabulary.keys import ACTOR
+from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.protocols import ScoringEngine
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.errors import InvalidJob
+from rljob_worker.local.model_shapes import shape_at
 from rljob_worker.rewards.runner import RewardRunner
+from rljob_worker.runtime.phases import phase
 from rljob_worker.runtime.precision import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
@@ -57,12 +60,11 @@ def build_resources(
     led = {stage.run for stage in stages if stage.mesh.is_row_leader(rank)}
     uses_text = bool(runs & {*GENERATING, "Reward"}) or any(":" in run for run in runs)
     tokenizer = load_tokenizer(plan) if uses_text else None
-    train = train_engines(plan, [each for each in engines if each.kind == "Train"], device, meshes, loaded_next)
+    rewards = reward_runner(plan, group) if needs_rewards(plan, led) else None
     synced = {edge.target for edge in plan.weights}
-    resources = Resources(
-        plan=plan,
-        train_engines=train,
-        rollout_engines={
+    with phase("models") as told:
+        train = train_engines(plan, [each for each in engines if each.kind == "Train"], device, meshes, loaded_next)
+        rollout = {
             each.model: build_rollout_engine(
                 plan,
                 each,
@@ -73,15 +75,32 @@ def build_resources(
             )
             for each in engines
             if each.kind == "Rollout"
-        },
+        }
+        told.found = described_models(plan, {each.model for each in engines})
+    dataset = train_dataset(plan, tokenizer, access) if runs & GENERATING else None
+    if rewards is not None:
+        with phase("rewards"):
+            rewards.check()  # after the engines: reward processes import while models load
+    return Resources(
+        plan=plan,
+        train_engines=train,
+        rollout_engines=rollout,
         tokenizer=tokenizer,
-        dataset=train_dataset(plan, tokenizer, access) if runs & GENERATING else None,
-        rewards=reward_runner(plan, group) if needs_rewards(plan, led) else None,
+        dataset=dataset,
+        rewards=rewards,
         meshes=meshes,
     )
-    if resources.rewards is not None:
-        resources.rewards.check()  # after the engines: reward processes import while models load
-    return resources
+
+
+def described_models(plan: Plan, names: Iterable[str]) -> str:
+    """`actor of 1.5M parameters`, as far as their configurations say."""
+    sources = {name: plan.spec.source_of(name).path for name in sorted(names)}
+    shapes = {name: shape_at(Path(path)) for name, path in sources.items()}
+    return ", ".join(
+        f"{name} of {shape.parameters / 1e6:,.1f}M parameters, {format_bytes(shape.parameters * 4)} in Float32"
+        for name, shape in shapes.items()
+        if shape is not None
+    )
 
 
 def train_engines(
@@ -114,7 +133,8 @@ def load_tokenizer(plan: Plan) -> Any:
 
     path = plan.spec.source_of(ACTOR).path
     try:
-        return AutoTokenizer.from_pretrained(path)
+        with phase("tokenizer"):
+            return AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError, KeyError) as error:
         raise InvalidJob(f"models: {why_no_tokenizer(path, error)}") from error
 
@@ -136,15 +156,18 @@ def why_no_tokenizer(path: str, error: Exception) -> str:
 
 def train_dataset(plan: Plan, tokenizer: Any, access: DataAccess) -> PromptDataset:
     data = plan.spec.data
-    return PromptDataset(
-        data,
-        sources=data.train,
-        columns=data_columns(plan.spec),
-        tokenizer=tokenizer,
-        access=access,
-        seed=plan.spec.seed,
-        template_arguments=plan.spec.source_of(ACTOR).chat_template,
-    )
+    with phase("data") as told:
+        dataset = PromptDataset(
+            data,
+            sources=data.train,
+            columns=data_columns(plan.spec),
+            tokenizer=tokenizer,
+            access=access,
+            seed=plan.spec.seed,
+            template_arguments=plan.spec.source_of(ACTOR).chat_template,
+        )
+        told.found = f"{len(dataset):,} rows, {dataset.num_filtered:,} longer than maxPromptTokens left out"
+    return dataset
 
 
 def reward_runner(plan: Plan, group: GroupPlan) -> RewardRunner:

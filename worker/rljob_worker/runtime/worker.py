@@ -28,6 +28,7 @@ from rljob_worker.runtime.figures import StepFigures, data_metrics
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead import LEAVING_SECONDS, build_lead
 from rljob_worker.runtime.memory_phases import end_generation
+from rljob_worker.runtime.phases import phase
 from rljob_worker.runtime.resources import GENERATING, build_resources, build_validation
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.validation import Validation
@@ -60,7 +61,10 @@ def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
         host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
         attempt = environment.attempt
         joined = world(client, group, environment.rank, host=host, attempt=attempt, deadline_seconds=deadline)
-        with joined as meeting:
+        with contextlib.ExitStack() as stack:
+            with phase("world") as told:
+                meeting = stack.enter_context(joined)
+                told.found = f"{group.num_workers} workers of group {group.name}"
             words = Worker.assemble(environment, client, meeting).run()
         client.drain(deadline)
     return words

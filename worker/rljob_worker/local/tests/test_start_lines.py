@@ -1,0 +1,31 @@
+import logging
+
+from rljob_worker.local.start_lines import StartLines
+from rljob_worker.runtime.phases import phase
+
+AT = "2026-11-22 17:00:00,000 "
+
+
+def test_a_phase_tells_of_its_begin_and_of_what_it_found_and_took(caplog):
+    ticks = iter([10.0, 12.25])
+    with caplog.at_level(logging.INFO, "rljob.start"), phase("data", lambda: next(ticks)) as told:
+        told.found = "12 rows"
+    assert [record.getMessage() for record in caplog.records] == ["data ...", "data: 12 rows, in 2.2 s"]
+
+
+def test_lines_are_told_once_and_whole(tmp_path):
+    lines = StartLines(tmp_path, ["train"])
+    assert lines.news() == []
+    log = tmp_path / "worker-train-0-0.log"
+    log.write_text(f"{AT}INFO rljob.start: data ...\n{AT}INFO other: no\n{AT}INFO rljob.start: data: 12 ro")
+    assert lines.news() == ["data ..."]
+    with log.open("a") as file:
+        file.write("ws, in 2.2 s\nTraceback\n")
+    assert lines.news() == ["data: 12 rows, in 2.2 s"] and lines.news() == []
+
+
+def test_of_several_groups_each_is_named(tmp_path):
+    for group in ("rollout", "train"):
+        (tmp_path / f"worker-{group}-0-0.log").write_text(f"{AT}INFO rljob.start: tokenizer: in 0.1 s\n")
+    found = StartLines(tmp_path, ["rollout", "train"]).news()
+    assert found == ["rollout: tokenizer: in 0.1 s", "train: tokenizer: in 0.1 s"]

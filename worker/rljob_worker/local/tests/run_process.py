@@ -22,8 +22,14 @@ from rljob_worker.tests.documents import plan_of
 
 
 class PrintingView:
+    def __init__(self):
+        self.shown = ""
+
     def note(self, note):
-        print(f"phase {note.phase} attempt {note.attempt}", flush=True)
+        shown = f"phase {note.phase} attempt {note.attempt}"
+        if shown != self.shown:
+            print(shown, flush=True)
+        self.shown = shown
 
     def say(self, text):
         print(text, flush=True)

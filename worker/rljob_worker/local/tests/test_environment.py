@@ -31,6 +31,7 @@ def test_a_pod_knows_who_it_is():
         "RLJOB_PLAN": "/runs/tiny/plan.json", "RLJOB_GROUP": "train", "RLJOB_HOST_INDEX": "1", "RLJOB_ATTEMPT": "3",
         "RLJOB_PEERS": "/tmp/x/peers-3.json", "RLJOB_BUFFER": "/tmp/x/train-1-3.sock",
         "RLJOB_TOKEN_FILE": "/runs/tiny/token", "RLJOB_RUN_DIR": "/runs/tiny", "RLJOB_METRICS_PORT": "0",
+        "RLJOB_REHEARSED": "1",
         "RLJOB_RESUME": "auto", "RLJOB_LOG_DIR": "/runs/tiny/logs/attempt-3",
         "RLJOB_TERMINATION_LOG": "/runs/tiny/logs/attempt-3/termination-train-1.json",
         "RLJOB_LIFELINE_FD": "9", "RLJOB_FAMILY": "abc",

@@ -114,10 +114,23 @@ def test_what_the_lead_warns_of_while_it_starts_is_said(run_dir):
     going_on = run_dir.parent / "go"
     script = [["say", ours], ["say", library], ["metrics", {"step": 1}], ["wait_file", str(going_on)]]
     with supervisor(run_dir, script={"*": script}) as process:
-        said = [process.stdout.readline() for _ in range(3)]
+        said = [process.stdout.readline() for _ in range(4)]
         going_on.touch()
         assert process.wait(PATIENCE_SECONDS) == 0
-    assert said[1:] == ["phase Running attempt 1\n", "warning: passing over the checkpoint of step 2\n"]
+    assert said[1].startswith("  data buffers: in ")
+    assert said[2:] == ["phase Running attempt 1\n", "warning: passing over the checkpoint of step 2\n"]
+
+
+def test_what_workers_do_while_they_start_is_said_and_kept_for_status(run_dir):
+    going_on = run_dir.parent / "go"
+    at = "2026-01-01 00:00:00,000 INFO rljob.start: "
+    script = [["say", f"{at}data: 12 rows, in 0.3 s"], ["say", f"{at}models ..."], ["wait_file", str(going_on)]]
+    with supervisor(run_dir, script={"*": script}) as process:
+        while process.stdout.readline() != "  data: 12 rows, in 0.3 s\n":
+            pass
+        wait_for(lambda: RunDirectory(run_dir).read_note().doing == "models")
+        going_on.touch()
+        assert process.wait(PATIENCE_SECONDS) == 0
 
 
 @pytest.mark.parametrize("skew_seconds", [-3600, 0, 3600])
@@ -125,10 +138,10 @@ def test_a_run_is_seen_to_run_whatever_the_clock_of_its_storage_says(run_dir, sk
     going_on = run_dir.parent / "go"
     script = [["metrics", {"step": 1}, skew_seconds], ["wait_file", str(going_on)]]
     with supervisor(run_dir, script={"*": script}) as process:
-        said = [process.stdout.readline() for _ in range(2)]
+        said = [process.stdout.readline() for _ in range(3)]
         going_on.touch()
         assert process.wait(PATIENCE_SECONDS) == 0
-    assert said == ["phase Starting attempt 1\n", "phase Running attempt 1\n"]
+    assert said[0] == "phase Starting attempt 1\n" and said[2] == "phase Running attempt 1\n"
 
 
 def test_steps_of_an_earlier_attempt_do_not_make_a_run_run(run_dir):

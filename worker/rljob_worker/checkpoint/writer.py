@@ -190,9 +190,10 @@ def storage_errors(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
+        kept = "; the previous checkpoint is intact" if committed(directory.parent) else ", and there is no earlier one"
         raise StorageError(
-            f"cannot write the checkpoint {directory}: {reason_of(error)}; the previous checkpoint is intact: "
-            "free space or fix permissions, then resume"
+            f"cannot write the checkpoint {directory}: {reason_of(error)}{kept}: free space or fix permissions, then "
+            "resume"
         ) from error
 
 

@@ -143,9 +143,10 @@ class Supervisor:
         return self._num_requests > 1 or late
 
     def _look(self, gang: Gang) -> None:
+        has_written = self._has_written()
         if self._note.phase == "Starting":
-            self._tell_of_start(gang)
-        if self._note.phase == "Starting" and self._has_written():
+            self._tell_of_start(gang)  # all of it: what was written before the first step is in the log by now
+        if self._note.phase == "Starting" and has_written:
             self._change(phase="Running", metrics_url=gang.metrics_url(), doing="")
             for warning in lead_warnings(self._launch.directory.logs(self._note.attempt), self._launch.plan.lead_group):
                 self._say(f"warning: {warning}")

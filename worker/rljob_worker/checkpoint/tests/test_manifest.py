@@ -199,6 +199,9 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
         def write(self, directory):
             raise OSError(28, "No space left on device")
 
+    claim_run(tmp_path, Owner(1))
+    with pytest.raises(StorageError, match="No space left on device, and there is no earlier one: free space"):
+        RankFiles(tmp_path, Owner(1), "train", 0).write(4, RankPart.copy({"train/actor": FullDisk(0)}, {}))
     write(tmp_path, 4)
     with pytest.raises(StorageError, match="No space left on device; the previous checkpoint is intact"):
         RankFiles(tmp_path, Owner(1), "train", 0).write(8, RankPart.copy({"train/actor": FullDisk(0)}, {}))

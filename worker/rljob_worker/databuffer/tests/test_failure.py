@@ -231,3 +231,13 @@ def test_tensor_parallel_peers_map_the_same_segment_once(tmp_path: Path):
                 line for line in answer.read().decode().splitlines() if line.startswith("rljob_buffer_resident_bytes")
             )
         assert float(resident.split()[1]) == 2 * 4096  # two shares for four ranks
+
+
+def test_a_row_that_no_message_can_carry_is_refused_by_name(tmp_path: Path):
+    plan = two_stages((1, 1), (1, 1), batch_size=1, group_size=2)
+    with in_process(plan, tmp_path) as gang:
+        # 8,500,000 of 8 bytes, index 24, offset 8, score 4; 64 MiB are 67,108,864
+        words = r"edge a->b: row 1 has 68,000,036 bytes, a message holds 67,108,864; the largest column is ids"
+        with pytest.raises(BadData, match=words):
+            gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 8_500_000]))
+        gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 20]))

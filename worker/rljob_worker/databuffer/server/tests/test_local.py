@@ -245,9 +245,9 @@ def test_whoever_is_being_answered_at_the_end_gets_the_answer(tmp_path: Path):
 
 
 def test_no_thread_is_left_of_a_worker_that_has_gone(tmp_path: Path):
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with serve_workers(tmp_path / "sock", identity(HERE), LIFE, groups(), Answering()):
         with connected(tmp_path / "sock") as channel:
             assert answer_to(channel) == Done()
-        wait_for(lambda: threading.active_count() == before + 1)  # who accepts
-    wait_for(lambda: threading.active_count() == before)
+        wait_for(lambda: len(set(threading.enumerate()) - before) == 1)  # who accepts
+    wait_for(lambda: set(threading.enumerate()) <= before)

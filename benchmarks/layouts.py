@@ -1,0 +1,100 @@
+"""One model in every layout: how far what it scores and learns is from one rank that has it all, and what a step takes.
+
+    python benchmarks/layouts.py [--layouts dp=2 tp=2,cp=2 ...] [--rows 16] [--longest 96] [--repeats 5]
+
+A tiny model (qwen3, 2 layers, 8 heads, 4 key heads) with the same rows everywhere. Log-probabilities in Float32, and the
+weights after an update in Float32 and in Float64: the largest distance to one rank. Seconds are the median of the
+updates on this machine, whose ranks share its cores: overheads, and not what a layout gains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from rljob_api.pipeline.meshes import Mesh
+from rljob_worker.batch import Batch
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.mesh import alone, build_meshes
+from rljob_worker.engines.models import random_policy
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, run_ranks, write_config
+
+CPU = torch.device("cpu")
+LAYOUTS = ("", "dp=2", "dp=4", "cp=2", "cp=4", "tp=2", "tp=4", "dp=2,cp=2", "dp=2,tp=2", "cp=2,tp=2")
+SETTINGS = TrainSettings(learning_rate=1e-3, tokens_per_micro_batch=256)
+
+Found = tuple[np.ndarray, dict[str, torch.Tensor], dict[str, torch.Tensor], float]
+"""Log-probs of this rank's rows, weights after an update in Float32 and Float64, seconds of one."""
+
+
+def measure(rank: int, path: str, mesh: Mesh, rows: Batch, repeats: int) -> Found:
+    copy = np.array_split(np.arange(len(rows)), mesh.dp)[mesh.dp_rank(rank)]
+    batch = rows.take(copy)
+    engine = build(rank, path, mesh, "Float32")
+    log_probs = engine.log_probs(batch).values
+    engine.update(batch, PolicyGradient())
+    after = weights(engine)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        engine.update(batch, PolicyGradient())
+        seconds.append(time.perf_counter() - start)
+    exact = build(rank, path, mesh, "Float64")
+    exact.update(batch, PolicyGradient())
+    return log_probs, after, weights(exact), statistics.median(seconds)
+
+
+def build(rank: int, path: str, mesh: Mesh, precision: str) -> FSDPEngine:
+    settings = replace(SETTINGS, precision=precision)
+    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    return FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks)
+
+
+def weights(engine: FSDPEngine) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in engine.weights(dtype=engine.settings.master_dtype)}
+
+
+def furthest(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
+    return max(float((left[name] - right[name]).abs().max()) for name in left)
+
+
+def show(layout: str, mesh: Mesh, ranks: list[Found], one: Found) -> None:
+    leaders = [found for rank, found in enumerate(ranks) if mesh.is_row_leader(rank)]
+    scores = np.abs(np.concatenate([found[0] for found in leaders]) - one[0]).max()
+    single, double = (max(furthest(found[i], one[i]) for found in ranks) for i in (1, 2))
+    seconds = max(found[3] for found in ranks)
+    print(f"{layout or 'one rank':10} {scores:11.1e} {single:11.1e} {double:11.1e} {seconds:9.3f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layouts", nargs="+", default=LAYOUTS)
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--longest", type=int, default=96)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    lengths = np.random.default_rng(0).integers(1, options.longest + 1, options.rows).tolist()
+    rows = a_batch(lengths)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = write_config(folder / "model", "qwen3", num_attention_heads=8, num_key_value_heads=4)
+        (one,) = run_ranks(1, measure, folder / "one", path, Mesh(), rows, options.repeats)
+        print(f"{'layout':10} {'log-probs':>11} {'Float32':>11} {'Float64':>11} {'seconds':>9}")
+        for layout in options.layouts:
+            mesh = Mesh(
+                **{axis: int(size) for axis, _, size in (each.partition("=") for each in layout.split(",") if each)}
+            )
+            ranks = run_ranks(mesh.size, measure, folder / f"of {layout}", path, mesh, rows, options.repeats)
+            show(layout, mesh, ranks, one)
+
+
+if __name__ == "__main__":
+    main()

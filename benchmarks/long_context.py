@@ -1,0 +1,121 @@
+"""Memory of a worker by the length of one row, where 1, 2 or 4 of them share it.
+
+    python benchmarks/long_context.py [--tokens 2048 4096 8192] [--context 1 2 4] [--plan]
+
+Measured: the peak of an update of one row of so many tokens beyond what there was before it, private memory in MiB of
+the rank that has most (`private_memory`); a qwen3 of 4 layers, hidden 512, 8 heads, 4 key heads, vocabulary 8,192.
+--plan: the Plan's formula for Qwen3-8B in BFloat16 with recomputation on 64 devices, up to a row of 2^20 tokens: GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from private_memory import MIB, give_back_what_is_freed, watched
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.training import Layout, update_of
+from rljob_api.pipeline.meshes import Mesh
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.mesh import build_meshes
+from rljob_worker.engines.models import WeightFiles, empty_policy
+from rljob_worker.engines.tests.builders import PolicyGradient, run_ranks
+
+CPU = torch.device("cpu")
+QWEN3_8B = {
+    "model_type": "qwen3",
+    "vocab_size": 151936,
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "tie_word_embeddings": False,
+}
+GIB = 1 << 30
+
+
+def write_model(_rank: int, path: Path) -> None:
+    config = Qwen3Config(
+        hidden_size=512,
+        intermediate_size=1536,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=64,
+        vocab_size=8192,
+        tie_word_embeddings=True,
+    )
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
+
+
+def measure(rank: int, path: str, mesh: Mesh, tokens: int) -> float:
+    give_back_what_is_freed()
+    settings = TrainSettings(tokens_per_micro_batch=tokens)
+    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=600)[mesh]
+    engine = FSDPEngine(empty_policy(path, torch.float32), settings, CPU, ranks, WeightFiles.find(path))
+    engine.update(a_row(64), PolicyGradient())  # what libraries take at their first use is not the row's
+    with watched() as peak:
+        engine.update(a_row(tokens), PolicyGradient())
+    return peak.beyond / MIB
+
+
+def a_row(tokens: int) -> Batch:
+    rng, prompt = np.random.default_rng(0), tokens // 4
+    columns = {
+        "prompt_ids": Column.ragged([rng.integers(2, 8000, prompt)]),
+        "response_ids": Column.ragged([rng.integers(2, 8000, tokens - prompt)]),
+        "advantages": Column.from_lengths(np.ones(tokens - prompt), [tokens - prompt]),
+        "weight": Column.fixed(np.ones(1)),
+    }
+    return Batch.build(np.arange(1), np.arange(1), columns, np.array([tokens]))
+
+
+def measured(tokens: list[int], contexts: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run_ranks(1, write_model, folder / "writing", folder / "model")
+        print("   tokens " + "".join(f"{f'context {context}':>12}" for context in contexts))
+        for length in tokens:
+            cells = []
+            for context in contexts:
+                found = run_ranks(
+                    context, measure, folder / f"{length} {context}", str(folder / "model"), Mesh(cp=context), length
+                )
+                cells.append(f"{max(found):12.0f}")
+            print(f"{length:9} " + "".join(cells), flush=True)
+
+
+def planned(devices: int = 64) -> None:
+    shape = parse_shape(QWEN3_8B)
+    assert shape is not None
+    layout = Layout(shape, devices, 4, 2, on_cpu=False)
+    kept = 3 * layout.shard + layout.gathered
+    contexts = (1, 2, 4, 8, 16, 32)
+    print("   tokens " + "".join(f"{f'context {context}':>12}" for context in contexts))
+    for power in range(15, 21):
+        cells = (update_of(layout, 2**power // c, 2**power // c, 2, recompute=True).peak + kept for c in contexts)
+        print(f"{2**power:9} " + "".join(f"{cell / GIB:12.1f}" for cell in cells))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 4096, 8192])
+    parser.add_argument("--context", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--plan", action="store_true")
+    options = parser.parse_args()
+    if options.plan:
+        planned()
+    else:
+        measured(options.tokens, options.context)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,8 @@
 
     python benchmarks/layouts.py [--layouts dp=2 tp=2,cp=2 ...] [--rows 16] [--longest 96] [--repeats 5]
 
-A tiny model (qwen3, 2 layers, 8 heads, 4 key heads) with the same rows everywhere. Log-probabilities in Float32, and the
-weights after an update in Float32 and in Float64: the largest distance to one rank. Seconds are the median of the
+A tiny model (qwen3, 2 layers, 8 heads, 4 key heads) with the same rows everywhere. Log-probabilities in Float32, and
+the weights after an update in Float32 and in Float64: the largest distance to one rank. Seconds are the median of the
 updates on this machine, whose ranks share its cores: overheads, and not what a layout gains.
 """
 

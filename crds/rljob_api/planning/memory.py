@@ -136,8 +136,7 @@ class _Worker:
     def _cache(self, engine: EnginePlan, kept: int) -> tuple[int, int]:
         """Keys and values of all rows, or of as many as have room; logits of one token of each."""
         spec, computed, shape = self.plan.spec, _NUMBER_BYTES[self.plan.precision], self.shapes[engine.path]
-        columns = spec.data.max_prompt_tokens + spec.rollout.max_response_tokens
-        one = row_cache_bytes(shape, columns, computed, engine.mesh.tp)
+        one = row_cache_bytes(shape, spec.longest_row, computed, engine.mesh.tp)
         rows = ceil(spec.num_rows / engine.mesh.dp)
         if self.limit is not None:
             free = self.limit.usable - kept
@@ -160,10 +159,9 @@ class _Worker:
     def _update(self, engine: EnginePlan) -> Update:
         """Of the tokens that this worker computes of a pack. What a model that is only asked takes: logits."""
         layout, spec = self.layout(engine), self.plan.spec
-        longest = spec.data.max_prompt_tokens + spec.rollout.max_response_tokens
-        all_tokens = ceil(spec.mini_batch_rows / engine.mesh.dp) * longest
+        all_tokens = ceil(spec.mini_batch_rows / engine.mesh.dp) * spec.longest_row
         sharing = engine.mesh.cp
-        pack = min(max(spec.training.tokens_per_micro_batch * sharing, longest), all_tokens)
+        pack = min(max(spec.training.tokens_per_micro_batch * sharing, spec.longest_row), all_tokens)
         tokens = ceil(pack / sharing)
         predicted = 0 if self.plan.has_value_head(engine) else tokens
         if not engine.trainable:

@@ -136,6 +136,12 @@ class RLJobSpec(ApiModel):
         return self.data.batch_size * self.algorithm.group_size
 
     @property
+    def longest_row(self) -> int:
+        """The most tokens that a prompt and its response have together."""
+        longest = self.data.max_prompt_tokens + self.rollout.max_response_tokens
+        return min(longest, self.rollout.max_sequence_tokens or longest)
+
+    @property
     def mini_batch_rows(self) -> int:
         """Rows of one optimizer step, over the whole job."""
         return self.training.mini_batch_rows or self.num_rows

@@ -75,6 +75,8 @@ class CollectiveSender:
     def __init__(self, join: Callable[[str], Circle], slots: Callable[[], Slots]) -> None:
         self._join, self._make_slots = join, slots
         self._circle: Circle | None = None
+        self._slots: Slots | None = None
+        """Of the version before, which has left them."""
 
     def open(self, meeting: str) -> None:
         self._circle = self._join(meeting)
@@ -82,12 +84,14 @@ class CollectiveSender:
     @contextmanager
     def sending(self, version: int) -> Iterator[_Out]:
         assert self._circle is not None, "weights are sent before the circle was joined"
-        out = _Out(self._circle, version, self._make_slots())
+        slots, self._slots = self._slots or self._make_slots(), None
+        out = _Out(self._circle, version, slots)
         yield out
         out.end()
+        self._slots = slots
 
     def close(self) -> None:
-        self._circle = None
+        self._circle = self._slots = None
 
 
 class _Out:
@@ -154,9 +158,8 @@ class CollectiveReceiver:
 
     def receive(self, version: int) -> Generator[Received, None, None]:
         assert self._circles, "weights are received before the circles were joined"
-        if self._reading is not None:
-            self._reading.thread.join()
-        self._reading = _Reading(self._circles, version, self._make_slots(), self._device)
+        slots = None if self._reading is None else self._reading.slots_when_done()
+        self._reading = _Reading(self._circles, version, slots or self._make_slots(), self._device)
         return self._reading.chunks()
 
     def close(self) -> None:
@@ -186,11 +189,16 @@ class _Reading:
 
     def __post_init__(self) -> None:
         self.free: SimpleQueue[torch.Tensor] = SimpleQueue()
-        self.stopped = False
+        self.stopped = self.has_all = False
         for slot in self.slots:
             self.free.put(slot)
         self.thread = threading.Thread(target=self._run, name="weights", daemon=True)
         self.thread.start()
+
+    def slots_when_done(self) -> Slots | None:
+        """To be used again, once all was read; none where that failed, as something may still write to them."""
+        self.thread.join()
+        return self.slots if self.has_all else None
 
     def chunks(self) -> Generator[Received, None, None]:
         try:
@@ -206,6 +214,7 @@ class _Reading:
     def _run(self) -> None:
         try:
             self._read_all()
+            self.has_all = True
             self.found.put(None)
         except BaseException as error:  # whatever it is, it belongs to whoever takes the chunks
             self.found.put(error)

@@ -90,3 +90,10 @@ def test_bytes_for_people():
         "1.0 GiB",
         "3.0 TiB",
     ]
+
+
+def test_bounded_rows_move_less_than_the_longest_prompt_with_the_longest_response():
+    # 8 prompts x 4 responses; a row: 40 + 8 x tokens. Of 40 tokens: prompts of 16 and responses of 24, 8 x 128 and
+    # 32 x 232, or prompts of 8 and responses of 32, 8 x 64 and 32 x 296, which are more
+    traffic = expected_bytes(make_plan(*TWO_GROUPS, "rollout.maxSequenceTokens=40"))["rollout->reference"]
+    assert traffic.worst == 32 * 296 + 8 * 64

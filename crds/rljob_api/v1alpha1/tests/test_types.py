@@ -96,3 +96,10 @@ def test_a_plan_survives_json_and_equal_plans_have_equal_hashes():
     assert again == plan
     assert again.hash() == plan.hash()
     assert make_plan("seed=1").hash() != plan.hash()
+
+
+def test_a_row_is_as_long_as_prompt_and_response_unless_the_sequence_is_bounded():
+    lengths = ("data.maxPromptTokens=100", "rollout.maxResponseTokens=50")
+    assert make_job(*lengths).spec.longest_row == 150
+    assert make_job(*lengths, "rollout.maxSequenceTokens=120").spec.longest_row == 120
+    assert make_job(*lengths, "rollout.maxSequenceTokens=200").spec.longest_row == 150

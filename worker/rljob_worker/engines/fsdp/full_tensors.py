@@ -48,10 +48,16 @@ class Bucket:
     def device(self) -> torch.device:
         return local_part(self.tensors[0][1]).device
 
-    def own(self) -> torch.Tensor:
-        """This rank's shards, one after another: [sum(sizes)]."""
+    @property
+    def own_bytes(self) -> int:
+        """Of what each rank has."""
+        return sum(self.sizes) * self.dtype.itemsize
+
+    def own(self, memory: torch.Tensor) -> torch.Tensor:
+        """This rank's shards, one after another in memory of `own_bytes`: [sum(sizes)]. Behind those of a rank that has
+        fewer rows than others is whatever was there."""
         shards = [local_part(tensor.detach()) for _, tensor in self.tensors]
-        flat = shards[0].new_zeros(sum(self.sizes), dtype=self.dtype)
+        flat = memory.view(self.dtype)
         for part, shard in zip(flat.split(self.sizes), shards, strict=True):
             part[: shard.numel()].copy_(shard.reshape(-1))
         return flat
@@ -62,8 +68,8 @@ class Bucket:
             yield name, part.reshape(-1)[: tensor.numel()].view(tensor.shape)
 
     def as_they_are(self) -> Iterator[Named]:
-        """The tensors that every rank has whole."""
-        return ((name, tensor.detach().to(self.dtype)) for name, tensor in self.tensors)
+        """The tensors, where this rank has them whole: in the memory where they are, unless their type is another."""
+        return ((name, local_part(tensor.detach()).to(self.dtype)) for name, tensor in self.tensors)
 
 
 def full_tensors(
@@ -75,15 +81,13 @@ def full_tensors(
     """Stream all tensors, in order, to every rank of the group over which they are sharded; as `dtype` if there is one.
     Collective: every rank exhausts it. At most a bucket is held whole."""
     for bucket in buckets(named, bucket_bytes, dtype):
-        if not bucket.is_sharded:
+        if not bucket.is_sharded or world_size(group) == 1:
             yield from bucket.as_they_are()
             continue
-        own = bucket.own()
-        if world_size(group) > 1:
-            everyone = own.new_empty(bucket.num_ranks * own.numel())
-            dist.all_gather_single(everyone, own, group=group)
-            own = everyone
-        yield from bucket.whole(own.view(bucket.num_ranks, -1))
+        own = bucket.own(_Room().of(bucket.own_bytes, bucket.device))
+        everyone = own.new_empty(bucket.num_ranks * own.numel())
+        dist.all_gather_single(everyone, own, group=group)
+        yield from bucket.whole(everyone.view(bucket.num_ranks, -1))
 
 
 def tensors_at(
@@ -116,10 +120,10 @@ def buckets_at(
         for bucket in buckets(named, bucket_bytes, dtype):
             yield full_tensors(bucket.tensors, group, bucket.dtype, bucket_bytes)
         return
-    rest, room = buckets(named, bucket_bytes, dtype), _Room()
+    rest, rooms = buckets(named, bucket_bytes, dtype), _Rooms(_Room(), [_Room() for _ in sources])
     while together := list(islice(rest, len(sources))):
         # the last round may have fewer buckets than there are sources
-        yield _to_its_source(list(zip(together, sources, strict=False)), group, room)
+        yield _to_its_source(list(zip(together, sources, strict=False)), group, rooms)
 
 
 def buckets(named: Iterable[Named], limit: int, dtype: torch.dtype | None = None) -> Iterator[Bucket]:
@@ -141,40 +145,54 @@ def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     return left.dtype == right.dtype and isinstance(left, DTensor) == isinstance(right, DTensor)
 
 
-def _to_its_source(together: Sequence[tuple[Bucket, int]], group: dist.ProcessGroup, room: _Room) -> Iterable[Named]:
+def _to_its_source(together: Sequence[tuple[Bucket, int]], group: dist.ProcessGroup, rooms: _Rooms) -> Iterable[Named]:
     """Gather buckets, each on a rank of its own, all at once; the tensors of the one that is this rank's."""
     rank = group.rank()
     works = [
         dist.gather(
-            _as_bytes(bucket.own()),
-            list(_as_bytes(room.of(bucket)).unbind()) if source == rank else None,
+            _as_bytes(bucket.own(room.of(bucket.own_bytes, bucket.device))),
+            list(_as_bytes(rooms.everyone(bucket)).unbind()) if source == rank else None,
             group=group,
             group_dst=source,
             async_op=True,
         )
-        for bucket, source in together
+        for (bucket, source), room in zip(together, rooms.own, strict=False)
         if bucket.is_sharded
     ]
     for work in works:
         work.wait()
     for bucket, source in together:
         if source == rank:
-            return bucket.whole(room.of(bucket)) if bucket.is_sharded else bucket.as_they_are()
+            return bucket.whole(rooms.everyone(bucket)) if bucket.is_sharded else bucket.as_they_are()
     return ()
 
 
 class _Room:
-    """Memory for one bucket of all ranks; it grows to the largest."""
+    """Memory that is used again; it grows to the most that was asked for."""
 
     def __init__(self) -> None:
         self._memory = torch.empty(0, dtype=torch.uint8)
 
-    def of(self, bucket: Bucket) -> torch.Tensor:
+    def of(self, num_bytes: int, device: torch.device) -> torch.Tensor:
+        """uint8 [num_bytes]."""
+        if self._memory.numel() < num_bytes:
+            self._memory = torch.empty(num_bytes, dtype=torch.uint8, device=device)
+        return self._memory[:num_bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rooms:
+    """For the buckets of a round."""
+
+    whole: _Room
+    """For the one that this rank gets."""
+    own: Sequence[_Room]
+    """For what this rank has of each."""
+
+    def everyone(self, bucket: Bucket) -> torch.Tensor:
         """[ranks, sum(sizes)], the same memory every time."""
-        nbytes = bucket.num_ranks * sum(bucket.sizes) * bucket.dtype.itemsize
-        if self._memory.numel() < nbytes:
-            self._memory = torch.empty(nbytes, dtype=torch.uint8, device=bucket.device)
-        return self._memory[:nbytes].view(bucket.dtype).view(bucket.num_ranks, -1)
+        memory = self.whole.of(bucket.num_ranks * bucket.own_bytes, bucket.device)
+        return memory.view(bucket.dtype).view(bucket.num_ranks, -1)
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:

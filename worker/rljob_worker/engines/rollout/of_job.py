@@ -35,9 +35,6 @@ def validation_sampling(spec: RLJobSpec) -> Sampling:
 
 
 def max_tokens_of(spec: RLJobSpec, num_prompt_tokens: Indices) -> Indices:
-    """The longest response to prompts of so many tokens: what is left of the sequence, if that is less than a response
-    may have."""
-    longest = np.full_like(num_prompt_tokens, spec.rollout.max_response_tokens)
-    if spec.rollout.max_sequence_tokens is None:
-        return longest
-    return np.minimum(longest, spec.rollout.max_sequence_tokens - num_prompt_tokens)
+    """The longest response to prompts of so many tokens: what is left of the longest row, if that is less than a
+    response may have."""
+    return np.minimum(spec.rollout.max_response_tokens, spec.longest_row - num_prompt_tokens)

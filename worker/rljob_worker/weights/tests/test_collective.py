@@ -52,6 +52,31 @@ def receive_in_a_process(port, pipe):
     receive(port, pipe.send)
 
 
+class Alone:
+    """A circle without receivers."""
+
+    def broadcast(self, tensor):
+        return None
+
+    def wait(self, work):
+        pass
+
+
+def test_the_slots_of_a_version_are_those_of_the_next_unless_it_failed():
+    made = []
+    sender = CollectiveSender(lambda meeting: Alone(), lambda: made.append(slots()) or made[-1])
+    sender.open("")
+    for version in (1, 2):
+        with sender.sending(version) as out:
+            out.send(WEIGHTS.items())
+    assert len(made) == 1
+    with pytest.raises(ZeroDivisionError), sender.sending(3):
+        raise ZeroDivisionError("what was on its way may still be read")
+    with sender.sending(4) as out:
+        out.send(WEIGHTS.items())
+    assert len(made) == 2
+
+
 @pytest.fixture
 def receiver(store):
     """What a receiver says."""

@@ -19,7 +19,7 @@ def settings_of(plan: Plan, engine: EnginePlan) -> VLLMSettings:
         dtype=_DTYPES[plan.precision],
         max_batch_rows=min(rows, _MOST_ROWS),
         memory_fraction=rollout.memory_fraction,
-        longest_row=rollout.max_sequence_tokens or spec.data.max_prompt_tokens + rollout.max_response_tokens,
+        longest_row=spec.longest_row,
         workers_per_host=plan.group(engine.group).workers_per_host,
         tensor=engine.mesh.tp,
         block_size=options.block_size,

@@ -24,7 +24,6 @@ T = TypeVar("T")
 
 POLL_SECONDS = 2.0
 """How often a job that is followed is looked at."""
-PLAN_ENTRY = "plan.json"
 """Of the plan's ConfigMap."""
 PATIENCE_SECONDS = 300.0
 """How long an API server that does not answer is asked again while a job is followed."""
@@ -136,7 +135,7 @@ class Client:
         if not name:
             return None
         data = self._server.read(f"/api/v1/namespaces/{self.namespace}/configmaps/{name}")["data"]
-        return str(json.loads(data[PLAN_ENTRY])["leadGroup"])
+        return str(json.loads(data[keys.PLAN_KEY])["leadGroup"])
 
     @property
     def _jobs(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.vocabulary.data_url import problem_of, scheme_of, without_secrets
+from rljob_api.vocabulary.data_url import folder_problem_of, problem_of, scheme_of, without_secrets
 from rljob_api.vocabulary.problem import Problem
 
 
@@ -16,3 +16,16 @@ def check_urls(subject: Subject) -> Iterator[Problem]:
         for i, dataset in enumerate(datasets):
             if scheme_of(dataset.path) is not None and (found := problem_of(dataset.path)):
                 yield problem(f"spec.data.{kind}[{i}].path", without_secrets(dataset.path), *found)
+
+
+def check_stores(subject: Subject) -> Iterator[Problem]:
+    """The form of URLs of folders: of weights, and of the job's own store."""
+    spec = subject.spec
+    places = [(f"spec.models[{i}].path", model.path) for i, model in enumerate(spec.models)]
+    places.append(("spec.checkpoint.initFrom", spec.checkpoint.init_from or ""))
+    found = [(path, place) for path, place in places if scheme_of(place) is not None]
+    if spec.object_store is not None:
+        found.append(("spec.storage.objectStore.uri", spec.object_store.uri))
+    for path, place in found:
+        if wrong := folder_problem_of(place):
+            yield problem(path, without_secrets(place), *wrong)

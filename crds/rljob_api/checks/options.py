@@ -96,6 +96,9 @@ def check_one_of(subject: Subject) -> Iterator[Problem]:
         yield problem(
             "spec.code", spec.code.to_json(), message, "Set configMap or persistentVolumeClaim, or leave code out."
         )
+    if spec.storage is not None and not (spec.claim or spec.object_store):
+        fix = "Set persistentVolumeClaim, objectStore or both, or leave storage out."
+        yield problem("spec.storage", {}, "it names no place", fix)
     for i, group in enumerate(spec.worker_groups):
         if group.topology is not None and group.topology.preferred and group.topology.required:
             message = "a topology is preferred or required, not both"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.vocabulary.data_url import scheme_of, without_secrets
 from rljob_api.vocabulary.problem import Problem
 
 
@@ -19,7 +18,6 @@ def check_unbuilt(subject: Subject) -> Iterator[Problem]:
 
 def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     """(path, value, whether it is built, what to write) of every setting that is ahead of the code."""
-    yield from _weights(subject)
     spec = subject.spec
     training, rollout = spec.training, spec.rollout
     yield "training.engine", training.engine, training.engine == "FSDP", "Write FSDP."
@@ -30,12 +28,3 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
-
-
-def _weights(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
-    """Places of weights: a URL is no directory, and as a name of a hub it would fail in every worker."""
-    init_from = subject.spec.checkpoint.init_from or ""
-    places = [(f"models[{i}].path", model.path) for i, model in enumerate(subject.spec.models)]
-    for path, place in (*places, ("checkpoint.initFrom", init_from)):
-        fix = "Copy it to the job's storage and name the directory; only data is read from stores."
-        yield path, without_secrets(place), scheme_of(place) is None, fix

@@ -42,7 +42,7 @@ class ModelSpec(ApiModel):
     """Where the weights are: a Hugging Face name, or a directory. A relative directory is looked up in the
     storage in a pod, beside the YAML file locally. Weights are read from safetensors files. A policy that nobody
     trains, such as the reference, may also be a run directory, whose newest checkpoint is taken, or a checkpoint in
-    one. A URL, such as `s3://bucket/model`, is refused: reading weights from stores is not built yet."""
+    one. `s3://bucket/model` is such a directory in a store: every rank reads its part of the weights from there."""
 
     initialise: Literal["Weights", "Random"] = "Weights"
     """`Random` reads nothing but the configuration at `path` and draws the weights from the job's seed: a model that

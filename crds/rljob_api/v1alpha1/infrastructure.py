@@ -89,12 +89,28 @@ class CodeSpec(ApiModel):
     """A volume claim with modules and packages in its root."""
 
 
-class StorageSpec(ApiModel):
-    """Where data is read and results are written."""
+class ObjectStoreSpec(ApiModel):
+    """A folder of a bucket."""
 
-    persistent_volume_claim: str = Field(min_length=1)
+    uri: str = Field(min_length=1, max_length=1024)
+    """The folder, such as `s3://bucket/runs`. Checkpoints go to `URI/NAMESPACE/NAME/checkpoints`, locally to
+    `URI/NAME/checkpoints`. The store must know conditional puts, which is tried when the job starts."""
+
+    secret: str | None = Field(default=None, min_length=1, max_length=253)
+    """A Secret in the job's namespace whose entries become variables of every worker, such as AWS_ACCESS_KEY_ID,
+    AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL; `env` wins over it. Locally the shell's environment has
+    them. Unset: none, for a store that knows the pods' service account."""
+
+
+class StorageSpec(ApiModel):
+    """Where data is read and results are written; at least one of the two."""
+
+    persistent_volume_claim: str | None = Field(default=None, min_length=1)
     """The volume claim mounted at /workspace. Relative paths are looked up there in a pod, and beside the
-    YAML file locally."""
+    YAML file locally. Unset: the pod's own disk, where metrics and samples live and die with it."""
+
+    object_store: ObjectStoreSpec | None = None
+    """Where checkpoints go, in place of the volume. Unset: they go to the volume."""
 
 
 class KeySelector(ApiModel):

@@ -16,6 +16,7 @@ from rljob_api.v1alpha1.infrastructure import (
     FailurePolicySpec,
     LifecycleSpec,
     MonitoringSpec,
+    ObjectStoreSpec,
     SchedulingSpec,
     StorageSpec,
     SuccessPolicySpec,
@@ -119,6 +120,16 @@ class RLJobSpec(ApiModel):
 
     managed_by: str = MANAGED_BY
     """Who reconciles the job. Default rljob.dev/operator; the operator leaves jobs of others alone."""
+
+    @property
+    def claim(self) -> str | None:
+        """The volume claim that is mounted at /workspace."""
+        return None if self.storage is None else self.storage.persistent_volume_claim
+
+    @property
+    def object_store(self) -> ObjectStoreSpec | None:
+        """Where checkpoints go in place of the volume."""
+        return None if self.storage is None else self.storage.object_store
 
     def source_of(self, model: str) -> ModelSpec:
         """What `model` starts from; `reference` and `critic` fall back on `actor`.

@@ -219,9 +219,9 @@ class CheckpointSpec(ApiModel):
     Default Auto."""
 
     init_from: str | None = None
-    """A checkpoint of another run whose weights this one starts from, in a directory; steps count from 1. Only
-    models in training get them: a reference stays at its own path. A URL is refused, as for a model. Unset: start from
-    the models' paths."""
+    """A checkpoint of another run whose weights this one starts from, in a directory or in a store, such as
+    `s3://bucket/runs/NAME`; steps count from 1. Only models in training get them: a reference stays at its own path.
+    Unset: start from the models' paths."""
 
 
 class StopSpec(ApiModel):

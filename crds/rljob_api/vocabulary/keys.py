@@ -22,6 +22,8 @@ ENV_TOKEN_FILE = "RLJOB_TOKEN_FILE"
 ENV_TLS_DIR = "RLJOB_TLS_DIR"
 """Where a data buffer finds its certificate; for a job with `dataBuffer.tls`."""
 ENV_RUN_DIR = "RLJOB_RUN_DIR"
+ENV_RUN_HOME = "RLJOB_RUN_HOME"
+"""Folder of an object store that holds the run's checkpoints and says to whom it belongs. Unset: the run directory."""
 ENV_CODE = "RLJOB_CODE"
 """Folders of the job's own Python modules, as in PATH; searched after everything that is installed."""
 ENV_LOCAL_RANK = "RLJOB_LOCAL_RANK"
@@ -46,6 +48,9 @@ OWN_ENVIRONMENT = frozenset(value for name, value in list(globals().items()) if 
 TLS_AUTHORITY = "ca.crt"
 TLS_CERTIFICATE = "tls.crt"
 TLS_KEY = "tls.key"
+
+PLAN_KEY = "plan.json"
+"""Name of the plan: in a ConfigMap, in a run's directory."""
 
 # Ports of a pod. Locally the system chooses them.
 PORT_BUFFER = 8815

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
-from rljob_operator.manifests.paths import PLAN_KEY
 from rljob_operator.manifests.volumes import rank_table_name
 
 MAX_BYTES = 1 << 20
@@ -23,7 +23,7 @@ def plan_config_map(context: JobContext) -> Manifest:
         "kind": "ConfigMap",
         "metadata": metadata(context, names.plan_config_map_name(context.name, context.plan_hash), "plan"),
         "immutable": True,
-        "data": {PLAN_KEY: context.plan.canonical_json()},
+        "data": {keys.PLAN_KEY: context.plan.canonical_json()},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.environment import buffer_env, worker_env
+from rljob_operator.manifests.environment import buffer_env, store_variables, worker_env
 from rljob_operator.manifests.resources import buffer_resources, worker_resources
 from rljob_operator.manifests.security import container_security_context
 from rljob_operator.manifests.volumes import Mounted
@@ -45,6 +45,7 @@ def worker(context: JobContext, group: GroupPlan, host: int, attempt: int, volum
         "imagePullPolicy": context.pods.images.pull_policy,
         "command": [*PYTHON, "rljob_worker.launcher"],
         "workingDir": keys.WORKSPACE,
+        **({"envFrom": variables} if (variables := store_variables(context)) else {}),
         "env": worker_env(context, group, host, attempt),
         "ports": [{"name": "metrics", "containerPort": keys.PORT_WORKER_METRICS}],
         "resources": worker_resources(context, group),

@@ -87,10 +87,23 @@ def _run(context: JobContext, attempt: int) -> dict[str, str]:
     checkpoint = context.spec.checkpoint
     return {
         keys.ENV_RUN_DIR: f"{RUNS}/{context.name}",
+        **_home_of_run(context),
         keys.ENV_RUN_ID: context.uid,
         keys.ENV_RESUME: "never" if first and checkpoint.resume == "Never" else "auto",
         keys.ENV_CHECKPOINTS: "on" if keeps_checkpoints(context) else "off",
     }
+
+
+def _home_of_run(context: JobContext) -> dict[str, str]:
+    """Jobs of the same name in two namespaces may name the same folder."""
+    store = context.spec.object_store
+    return {} if store is None else {keys.ENV_RUN_HOME: f"{store.uri.rstrip('/')}/{context.namespace}/{context.name}"}
+
+
+def store_variables(context: JobContext) -> list[Manifest]:
+    """`envFrom` of the workers: the credentials of the job's object store, below every variable that is given."""
+    store = context.spec.object_store
+    return [] if store is None or store.secret is None else [{"secretRef": {"name": store.secret}}]
 
 
 def keeps_checkpoints(context: JobContext) -> bool:
@@ -106,7 +119,7 @@ def _python() -> dict[str, str]:
 def _home(context: JobContext) -> dict[str, str]:
     """Everything that libraries like to write goes to volumes: the image's file system is read-only, and its user may
     have no entry in /etc/passwd, where getpass would look."""
-    shared = context.spec.storage is not None
+    shared = context.spec.claim is not None
     return {
         "HOME": SCRATCH,
         "TMPDIR": SCRATCH,

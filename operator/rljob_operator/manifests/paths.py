@@ -6,8 +6,7 @@ from rljob_api.catalogue.profiles import RankTableSettings
 from rljob_api.vocabulary import keys
 
 PLAN_DIRECTORY = "/etc/rljob/plan"
-PLAN_KEY = "plan.json"
-PLAN_FILE = f"{PLAN_DIRECTORY}/{PLAN_KEY}"
+PLAN_FILE = f"{PLAN_DIRECTORY}/{keys.PLAN_KEY}"
 TOKEN_DIRECTORY = "/etc/rljob/token"
 TOKEN_KEY = "token"
 TOKEN_FILE = f"{TOKEN_DIRECTORY}/{TOKEN_KEY}"

@@ -13,7 +13,6 @@ from rljob_operator.manifests.paths import (
     ARENA,
     CODE,
     PLAN_DIRECTORY,
-    PLAN_KEY,
     RUNS,
     SCRATCH,
     SOCKET_DIRECTORY,
@@ -54,7 +53,7 @@ def mounted_volumes(context: JobContext, group: GroupPlan, host: int, attempt: i
 def _shared(context: JobContext) -> list[Mounted]:
     """What both containers see: who they are, and how they meet."""
     plan_name = names.plan_config_map_name(context.name, context.plan_hash)
-    plan = {"configMap": {"name": plan_name, "items": [{"key": PLAN_KEY, "path": PLAN_KEY}]}}
+    plan = {"configMap": {"name": plan_name, "items": [{"key": keys.PLAN_KEY, "path": keys.PLAN_KEY}]}}
     token = {
         "secret": {
             "secretName": names.token_secret_name(context.name),
@@ -91,10 +90,10 @@ def _workers_own(context: JobContext) -> list[Mounted]:
 
 
 def _users(context: JobContext) -> list[Mounted]:
-    """Storage and code. Without storage, results go beside what the image carries under /workspace, on the node."""
+    """Storage and code. Without a claim, results go beside what the image carries under /workspace, on the node."""
     spec, found = context.spec, []
-    if spec.storage is not None:
-        claim = {"persistentVolumeClaim": {"claimName": spec.storage.persistent_volume_claim}}
+    if spec.claim is not None:
+        claim = {"persistentVolumeClaim": {"claimName": spec.claim}}
         found.append(_mounted("workspace", claim, keys.WORKSPACE))
     else:
         found.append(_mounted("runs", {"emptyDir": {}}, RUNS))

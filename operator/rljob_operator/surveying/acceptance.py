@@ -17,8 +17,8 @@ from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob, RLJobSpec
 from rljob_api.v1alpha1.infrastructure import LifecycleSpec
+from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
-from rljob_operator.manifests.paths import PLAN_KEY
 from rljob_operator.states.conditions import Reason
 from rljob_operator.states.situation import Refusal
 
@@ -68,7 +68,7 @@ def in_force(accepted: RLJobSpec, today: RLJobSpec) -> RLJobSpec:
 
 def read_plan(config_map: Mapping[str, Any] | None) -> Plan | None:
     """The plan in its ConfigMap; None where there is none that this operator can read."""
-    text = ((config_map or {}).get("data") or {}).get(PLAN_KEY)
+    text = ((config_map or {}).get("data") or {}).get(keys.PLAN_KEY)
     if not text:
         return None
     try:

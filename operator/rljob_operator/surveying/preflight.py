@@ -44,7 +44,7 @@ def image_problem(context: JobContext) -> Refusal | None:
 
 def needs(context: JobContext) -> list[Need]:
     """Everything to look at, cheapest to mend first."""
-    return [*_namespace(context), *_claims(context), *_code(context), *_variables(context)]
+    return [*_namespace(context), *_claims(context), *_code(context), *_store(context), *_variables(context)]
 
 
 def waits_for_a_pod(storage_class: Object | None) -> bool:
@@ -89,8 +89,8 @@ def _namespace(context: JobContext) -> Iterator[Need]:
 def _claims(context: JobContext) -> Iterator[Need]:
     spec = context.spec
     named = {}
-    if spec.storage is not None:
-        named[spec.storage.persistent_volume_claim] = "spec.storage.persistentVolumeClaim"
+    if spec.claim is not None:
+        named[spec.claim] = "spec.storage.persistentVolumeClaim"
     if spec.code is not None and spec.code.persistent_volume_claim is not None:
         named.setdefault(spec.code.persistent_volume_claim, "spec.code.persistentVolumeClaim")
     for name, field in named.items():
@@ -128,6 +128,15 @@ def _code(context: JobContext) -> Iterator[Need]:
         return Refusal(Reason.CODE_MISSING, message)
 
     yield Need(CONFIG_MAP, name, problem)
+
+
+def _store(context: JobContext) -> Iterator[Need]:
+    store, namespace = context.spec.object_store, context.namespace
+    if store is None or store.secret is None:
+        return
+    message = f"spec.storage.objectStore.secret: there is no Secret {store.secret} in namespace {namespace}; make it"
+    missing = Refusal(Reason.SECRET_MISSING, message)
+    yield Need(SECRET, store.secret, lambda found: missing if found is None else None)
 
 
 def _variables(context: JobContext) -> Iterator[Need]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import CONFIG_MAP, POD, SECRET, SERVICE, WORKLOAD_KUEUE, Kind
-from rljob_operator.manifests.paths import PLAN_KEY
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue
 from rljob_operator.tests.world import KEY, TWO_PODS, World
@@ -75,10 +75,10 @@ def test_plan_of_somebody_else_does_not_take_the_place_of_the_one_that_runs() ->
     other = World()
     other.submit(**TWO_PODS)
     other.settle()
-    plan_of_two = other.cluster.all(CONFIG_MAP, KEY.namespace)[0]["data"][PLAN_KEY]
+    plan_of_two = other.cluster.all(CONFIG_MAP, KEY.namespace)[0]["data"][keys.PLAN_KEY]
     world.cluster.remove(CONFIG_MAP, ours)
     name = ours["metadata"]["name"]
-    theirs = {"metadata": {"name": name}, "data": {PLAN_KEY: plan_of_two}}
+    theirs = {"metadata": {"name": name}, "data": {keys.PLAN_KEY: plan_of_two}}
     foreign = world.cluster.put(CONFIG_MAP, KEY.namespace, theirs)
     world.rules = replace(world.rules, heal_interval_seconds=30.0)  # to come to rest, though nothing can be healed
     world.restart_operator()  # what it remembered of the plan is gone

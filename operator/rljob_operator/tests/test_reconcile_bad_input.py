@@ -182,6 +182,16 @@ def test_secret_of_a_variable_must_hold_the_key(world: World) -> None:
     assert len(world.pods) == 1
 
 
+def test_secret_of_an_object_store_must_be_there(world: World) -> None:
+    world.submit(storage={"objectStore": {"uri": "s3://bucket/runs", "secret": "store"}})
+    world.settle()
+    assert world.reason("Accepted") == ("False", "SecretMissing")
+    assert "spec.storage.objectStore.secret" in world.condition("Accepted").message and not world.pods
+    world.cluster.put(SECRET, KEY.namespace, {"metadata": {"name": "store"}, "data": {}})
+    world.settle()
+    assert len(world.pods) == 1
+
+
 def test_namespace_that_admits_no_such_pods(world: World) -> None:
     world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "gaudi"}}])
     world.settle()

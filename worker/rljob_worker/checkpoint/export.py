@@ -7,25 +7,36 @@ import argparse
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from rljob_api.planning.plan import EnginePlan, Plan
+from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.checkpoint.manifest import Committed, committed, damage
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError
 from rljob_worker.runtime.environment import read_plan
+from rljob_worker.storage.place import Place, place_of
 
 GENERATION_CONFIG = "generation_config.json"
 
 
-def export(run_dir: Path, out: Path, step: int, *, merged: bool) -> None:
+def export(run_dir: Place, out: Path, step: int, *, merged: bool) -> None:
     """Write what the actor was at `step`, whatever number of ranks wrote the checkpoint: its model, configuration and
     tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
 
     Raises InvalidJob for a step without checkpoint, StorageError when it is damaged or `out` cannot be written.
     """
-    plan = read_plan(run_dir / "plan.json")
+    from rljob_worker.engines.models.mirror import with_mirrors
+
+    with tempfile.TemporaryDirectory() as cache:
+        plan = with_mirrors(read_plan(run_dir / keys.PLAN_KEY), Path(cache))
+        export_plan(plan, run_dir, out, step, merged=merged)
+
+
+def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool) -> None:
+    """The same, of a plan whose models are on this machine."""
     engine = actor_engine(plan)
     if merged and engine.adapter is None:
         raise InvalidJob(f"--merged: {run_dir} trains no adapter; its whole model is exported without the option")
@@ -45,7 +56,7 @@ def export(run_dir: Path, out: Path, step: int, *, merged: bool) -> None:
         raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
 
 
-def export_model(plan: Plan, engine_plan: EnginePlan, checkpoint: Path, out: Path) -> None:
+def export_model(plan: Plan, engine_plan: EnginePlan, checkpoint: Place, out: Path) -> None:
     """Weights, with an adapter merged into them, and configuration."""
     import torch
 
@@ -58,7 +69,7 @@ def export_model(plan: Plan, engine_plan: EnginePlan, checkpoint: Path, out: Pat
     copy_generation_config(engine_plan.path, out)
 
 
-def checkpoint_of(run_dir: Path, step: int) -> Committed:
+def checkpoint_of(run_dir: Place, step: int) -> Committed:
     """The whole checkpoint of a step."""
     found = next((each for each in committed(run_dir / "checkpoints") if each.step == step), None)
     if found is None:
@@ -91,7 +102,7 @@ def copy_generation_config(model_path: str, out: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=place_of)
     parser.add_argument("out", type=Path)
     parser.add_argument("--step", type=int, required=True)
     parser.add_argument("--merged", action="store_true")

@@ -6,13 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.object_path import ObjectPath
+from rljob_worker.storage.place import Place
+
+RESERVED = ""
+"""Text of an object whose real one is not published yet."""
+
+
+class Draft(Protocol):
+    """The next text of a small file, which nobody reads until it is published."""
+
+    def publish(self) -> None:
+        """Make it the text of the file, at once. Raises StorageError, also when somebody withdrew the draft."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """The next text of a small file, beside it until it is published."""
+class FileDraft:
+    """Waits in a file beside the file."""
 
     path: Path
 
@@ -21,30 +34,54 @@ class Draft:
         """Where the text waits."""
         return self.path.with_name(f".{self.path.name}.tmp")
 
-    @staticmethod
-    def write(path: Path, text: str) -> Draft:
-        """Raises StorageError."""
-        draft = Draft(path)
-        with _storage_errors(path):
-            draft.file.write_text(text)
-        return draft
-
     def publish(self) -> None:
-        """Make it the text of the file, at once. Raises StorageError, also when somebody withdrew the draft."""
         with _storage_errors(self.path):
             self.file.replace(self.path)
 
-    def withdraw(self) -> None:
-        """Whoever wrote it has nothing left to publish."""
-        self.file.unlink(missing_ok=True)
+
+@dataclass(frozen=True, slots=True)
+class ObjectDraft:
+    """Waits in memory; its place is taken by an object of this very version, which goes when the draft is withdrawn: a
+    put on the condition that it is still there takes the part of a rename."""
+
+    path: ObjectPath
+    text: str
+    version: str
+
+    def publish(self) -> None:
+        with _storage_errors(self.path):
+            self.path.bucket.put_if(self.path.key, self.text.encode(), self.version)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_draft(path: Place, text: str) -> Draft:
+    """A draft of a file that is not there yet. Raises StorageError."""
+    with _storage_errors(path):
+        if isinstance(path, ObjectPath):
+            return ObjectDraft(path, text, path.bucket.put_if(path.key, RESERVED.encode(), None))
+        draft = FileDraft(path)
+        draft.file.write_text(text)
+        return draft
+
+
+def withdraw(path: Place) -> None:
+    """Whoever wrote a draft of this file has nothing left to publish; nor is the file there any more."""
+    if isinstance(path, Path):
+        FileDraft(path).file.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def write_atomically(path: Place, text: str) -> None:
     """Write a small file so that a reader sees the old or the new text, never a part. Raises StorageError."""
-    Draft.write(path, text).publish()
+    with _storage_errors(path):
+        if isinstance(path, ObjectPath):
+            path.write_text(text)
+            return
+        draft = FileDraft(path)
+        draft.file.write_text(text)
+    draft.publish()
 
 
-def read_if_there(path: Path) -> str | None:
+def read_if_there(path: Place) -> str | None:
     """The text of a file, None where there is none. Raises StorageError: a file that cannot be read is not absent."""
     try:
         return path.read_text()
@@ -55,7 +92,7 @@ def read_if_there(path: Path) -> str | None:
 
 
 @contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
+def _storage_errors(path: Place) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from rljob_worker.checkpoint.manifest import Committed, committed, damage, read_manifest
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.storage.place import Place
 
 
-def initial_weights(source: Path, engines: Iterable[str]) -> dict[str, Path]:
+def initial_weights(source: Place, engines: Iterable[str]) -> dict[str, Place]:
     """Where the weights are of every one of these engines that the checkpoint also has, by name.
 
     `source`: a run directory (its newest checkpoint is taken) or one checkpoint's directory. Raises InvalidJob when it
@@ -25,7 +25,7 @@ def initial_weights(source: Path, engines: Iterable[str]) -> dict[str, Path]:
     return found
 
 
-def find_checkpoint(source: Path) -> Path:
+def find_checkpoint(source: Place) -> Place:
     """The checkpoint directory that `source` names or contains."""
     manifest = read_manifest(source)
     candidates = [Committed(source, manifest)] if manifest else committed(source / "checkpoints")

@@ -14,6 +14,8 @@ from pydantic.alias_generators import to_camel
 
 from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.checkpoint.ownership import Owner
+from rljob_worker.storage.object_path import ObjectPath
+from rljob_worker.storage.place import Place
 
 MANIFEST = "manifest.json"
 _CHUNK_BYTES = 1 << 22
@@ -50,7 +52,7 @@ class Manifest(BaseModel):
 class Committed:
     """A checkpoint directory with a readable manifest."""
 
-    path: Path
+    path: Place
     manifest: Manifest
 
     @property
@@ -63,7 +65,7 @@ def directory_name(step: int, owner: Owner) -> str:
     return f"step-{step:08d}-{owner.mark}"
 
 
-def committed(checkpoints: Path) -> list[Committed]:
+def committed(checkpoints: Place) -> list[Committed]:
     """Checkpoints with a manifest, oldest first; of one step the newest attempt."""
     read = ((path, read_manifest(path)) for path in checkpoints.glob("step-*"))
     found = [Committed(path, manifest) for path, manifest in read if manifest is not None]
@@ -71,7 +73,7 @@ def committed(checkpoints: Path) -> list[Committed]:
     return [newest[step] for step in sorted(newest)]
 
 
-def read_manifest(path: Path) -> Manifest | None:
+def read_manifest(path: Place) -> Manifest | None:
     """The manifest, or None where there is none or it is torn or something else: such a directory is not a checkpoint.
 
     Raises StorageError when it cannot be read: a checkpoint out of reach is not one that is not there.
@@ -84,10 +86,27 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def damage(checkpoint: Committed) -> str | None:
-    """What is wrong with the files of a checkpoint, or None; reads every byte of files of the right size once."""
+    """What is wrong with the files of a checkpoint, or None. On a disk every byte of files of the right size is read
+    once; an object store keeps checksums of its own, and sizes come with one listing."""
+    directory = checkpoint.path
+    if isinstance(directory, ObjectPath):
+        return _object_damage(directory, checkpoint.manifest.files)
     with ThreadPoolExecutor(4) as pool:
-        checks = pool.map(lambda item: _file_damage(checkpoint.path, *item), checkpoint.manifest.files.items())
+        checks = pool.map(lambda item: _file_damage(directory, *item), checkpoint.manifest.files.items())
         return next((problem for problem in checks if problem), None)
+
+
+def _object_damage(directory: ObjectPath, files: Mapping[str, FileEntry]) -> str | None:
+    try:
+        sizes = directory.sizes()
+    except OSError as error:
+        return f"{directory}: {error.strerror}"
+    for name, entry in files.items():
+        if name not in sizes:
+            return f"{directory / name}: not there"
+        if sizes[name] != entry.size:
+            return f"{directory / name} has {sizes[name]} bytes, its manifest says {entry.size}"
+    return None
 
 
 def _file_damage(directory: Path, name: str, entry: FileEntry) -> str | None:
@@ -101,7 +120,7 @@ def _file_damage(directory: Path, name: str, entry: FileEntry) -> str | None:
         return f"{path}: {error.strerror}"
 
 
-def file_entry(path: Path) -> FileEntry:
+def file_entry(path: Place) -> FileEntry:
     """Size and checksum of a file."""
     crc, size = 0, 0
     with path.open("rb") as file:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from rljob_worker.checkpoint.files import read_if_there, write_atomically
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.place import Place
 
 FILE = "attempt"
 
@@ -30,18 +30,18 @@ class Owner:
         return f"attempt-{self.attempt}{f'-{self.run_id[:8]}' if self.run_id else ''}"
 
 
-def claim_run(run_dir: Path, claimant: Owner) -> None:
+def claim_run(home: Place, claimant: Owner) -> None:
     """Note that the run belongs to `claimant` from now on; StorageError when a later attempt of the same job has it.
 
     A new job of the same name takes the run over, whatever attempt the old job had come to.
     """
-    owner = owner_of(run_dir)
+    owner = owner_of(home)
     if owner.run_id == claimant.run_id and owner.attempt > claimant.attempt:
-        raise StorageError(f"{run_dir} belongs to {owner} already; this is attempt {claimant.attempt}")
-    write_atomically(run_dir / FILE, f"{claimant.attempt} {claimant.run_id}".strip())
+        raise StorageError(f"{home} belongs to {owner} already; this is attempt {claimant.attempt}")
+    write_atomically(home / FILE, f"{claimant.attempt} {claimant.run_id}".strip())
 
 
-def owner_of(run_dir: Path) -> Owner:
+def owner_of(home: Place) -> Owner:
     """Who claimed the run last. Raises StorageError."""
-    attempt, _, run_id = (read_if_there(run_dir / FILE) or "0").partition(" ")
+    attempt, _, run_id = (read_if_there(home / FILE) or "0").partition(" ")
     return Owner(int(attempt), run_id.strip())

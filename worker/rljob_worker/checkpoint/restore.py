@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
-from rljob_worker.checkpoint.files import Draft
-from rljob_worker.checkpoint.manifest import MANIFEST, Committed, committed, damage
+from rljob_worker.checkpoint.files import withdraw
+from rljob_worker.checkpoint.manifest import MANIFEST, Committed, committed, damage, read_manifest
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.place import Place, delete_tree
 
 log = logging.getLogger(__name__)
 
@@ -19,10 +18,10 @@ class Start:
     """Where the job goes on: the last trained step and the checkpoint that holds it; step 0 has none."""
 
     step: int = 0
-    checkpoint: Path | None = None
+    checkpoint: Place | None = None
 
 
-def choose_start(checkpoints: Path, resume: str) -> Start:
+def choose_start(checkpoints: Place, resume: str) -> Start:
     """The start for `resume`: "auto" (newest good checkpoint, else step 0), "never" (step 0), or a step's number.
 
     Torn directories are no checkpoints. A damaged one is passed over for an older good one, loudly; when there is none
@@ -50,7 +49,7 @@ def choose_start(checkpoints: Path, resume: str) -> Start:
     return Start()
 
 
-def _exact(found: list[Committed], step: int, checkpoints: Path) -> Start:
+def _exact(found: list[Committed], step: int, checkpoints: Place) -> Start:
     for checkpoint in found:
         if checkpoint.step == step:
             problem = damage(checkpoint)
@@ -61,20 +60,19 @@ def _exact(found: list[Committed], step: int, checkpoints: Path) -> Start:
     raise StorageError(f"no checkpoint of step {step} in {checkpoints}; there are: {there}")
 
 
-def discard_after(checkpoints: Path, step: int) -> None:
+def discard_after(checkpoints: Place, step: int) -> None:
     """Delete checkpoints of later steps and directories that were never committed: the run goes on from `step`."""
     later = [checkpoint.path for checkpoint in committed(checkpoints) if checkpoint.step > step]
-    torn = [path for path in checkpoints.glob("step-*") if not (path / MANIFEST).exists()]
+    torn = [path for path in checkpoints.glob("step-*") if read_manifest(path) is None]
     for path in [*later, *torn]:
         delete(path)
 
 
-def delete(path: Path) -> None:
+def delete(path: Place) -> None:
     """Remove a checkpoint, or the beginnings of one whose commit may be under way elsewhere.
 
     What makes it a checkpoint goes first: neither a deletion cut short nor a commit in the middle of it leaves half a
     checkpoint that looks good.
     """
-    Draft(path / MANIFEST).withdraw()
-    (path / MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
+    withdraw(path / MANIFEST)
+    delete_tree(path)

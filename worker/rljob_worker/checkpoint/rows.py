@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.rows.schema import from_arrow, to_arrow
+from rljob_worker.storage.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def packed_rows(held: HeldRows) -> tuple[str, bytes]:
     return _name(held.stage, held.dp_rank), sink.getvalue().to_pybytes()
 
 
-def read_rows(checkpoint: Path, stage: str, dp_rank: int, dp_size: int) -> list[Batch]:
+def read_rows(checkpoint: Place, stage: str, dp_rank: int, dp_size: int) -> list[Batch]:
     """The rows that fall to a rank: of its own file, and with fewer ranks than before of those that are gone."""
     found = []
     while (path := checkpoint / _name(stage, dp_rank)).exists():

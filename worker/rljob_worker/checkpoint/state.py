@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rljob_worker.checkpoint.writer import read_json
 from rljob_worker.data.listing import DataIdentity, changes, from_json, named
 from rljob_worker.errors import BadData, StorageError
+from rljob_worker.storage.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class GroupState:
         return asdict(self)
 
     @staticmethod
-    def read(checkpoint: Path, group: str) -> GroupState:
+    def read(checkpoint: Place, group: str) -> GroupState:
         """Raises StorageError when the checkpoint has none for this group."""
         raw = read_json(checkpoint / f"state-{group}.json")
         if raw is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.export import actor_engine
 from rljob_worker.checkpoint.manifest import Committed, committed, damage, read_manifest
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.runtime.environment import read_plan
+from rljob_worker.storage.place import Place, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,20 +19,20 @@ class TrainedModel:
 
     path: str
     """Of its configuration: what the run began with."""
-    state: Path
+    state: Place
     """What the engine that trained it wrote."""
 
 
 def trained_model(path: str) -> TrainedModel | None:
     """The actor of the newest checkpoint of a run directory, or of one checkpoint's directory; None for a path that is
     neither. Raises StorageError when the checkpoint is damaged, InvalidJob when it holds an adapter alone."""
-    source = Path(path)
+    source = place_of(path)
     checkpoint = _checkpoint(source)
     if checkpoint is None:
         return None
     if problem := damage(checkpoint):
         raise StorageError(f"model path {path!r}: the checkpoint of step {checkpoint.step} is damaged: {problem}")
-    engine = actor_engine(read_plan(checkpoint.path.parent.parent / "plan.json"))
+    engine = actor_engine(read_plan(checkpoint.path.parent.parent / keys.PLAN_KEY))
     if engine.adapter is not None:
         raise InvalidJob(
             f"model path {path!r}: this run trained an adapter, which is no whole model; "
@@ -40,7 +41,7 @@ def trained_model(path: str) -> TrainedModel | None:
     return TrainedModel(engine.path, checkpoint.path / "engines" / engine_folder(engine.name))
 
 
-def _checkpoint(source: Path) -> Committed | None:
+def _checkpoint(source: Place) -> Committed | None:
     if not source.is_dir():
         return None
     manifest = read_manifest(source)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rljob_worker.checkpoint.files import Draft, read_if_there, write_atomically
+from rljob_worker.checkpoint.files import read_if_there, write_atomically, write_draft
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -29,12 +28,14 @@ from rljob_worker.checkpoint.ownership import Owner, owner_of
 from rljob_worker.checkpoint.restore import delete
 from rljob_worker.checkpoint.rows import HeldRows, packed_rows
 from rljob_worker.errors import DeadlineExceeded, StorageError
+from rljob_worker.storage.place import Place, delete_tree, files_below
 
 if TYPE_CHECKING:
     from rljob_worker.engines.protocols import Shards, TrainEngine
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.01
+_STORE_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class RankPart:
 class RankFiles:
     """Writes one rank's part of a checkpoint."""
 
-    run_dir: Path
+    run_dir: Place
     owner: Owner
     group: str
     rank: int
@@ -79,10 +80,10 @@ class RankFiles:
                 directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, part.shards))
             )
 
-    def _own_files(self, directory: Path, engines: Iterable[str]) -> dict[str, list[int]]:
+    def _own_files(self, directory: Place, engines: Iterable[str]) -> dict[str, list[int]]:
         folders = [directory / "engines" / engine_folder(name) for name in engines]
         own = [path for folder in folders for path in folder.glob(f"__{self.rank}_*")]
-        entries = {str(path.relative_to(directory)): file_entry(path) for path in own}
+        entries = {f"{path.parent.parent.name}/{path.parent.name}/{path.name}": file_entry(path) for path in own}
         return {name: [entry.size, entry.crc32] for name, entry in entries.items()}
 
 
@@ -91,7 +92,7 @@ class Committer:
     """The lead's part: waits for every rank's done file, makes one index of the ranks' own, then writes the manifest,
     then applies retention."""
 
-    run_dir: Path
+    run_dir: Place
     owner: Owner
     plan_hash: str
     ranks: tuple[tuple[str, int], ...]
@@ -100,14 +101,14 @@ class Committer:
     keep_best: int
     deadline_seconds: float
 
-    def commit(self, step: int, *, score: float | None) -> Path:
+    def commit(self, step: int, *, score: float | None) -> Place:
         """Returns the committed directory. Raises DeadlineExceeded naming the late ranks, StorageError when a later
         attempt owns the run or the disk is full."""
         directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
         done = self._wait_for_all(directory)
         with storage_errors(directory):
             merge_all_indexes(directory)
-            draft = Draft.write(directory / MANIFEST, self._manifest(step, score, directory, done).to_json())
+            draft = write_draft(directory / MANIFEST, self._manifest(step, score, directory, done).to_json())
         # looked at last: an attempt that takes the run over from here on withdraws the draft (`restore.delete`), so
         # that there is no moment in which this one commits behind its back
         self._check_owner(step)
@@ -119,7 +120,7 @@ class Committer:
             delete(old.path)
         return directory
 
-    def _manifest(self, step: int, score: float | None, directory: Path, done: Mapping[str, FileEntry]) -> Manifest:
+    def _manifest(self, step: int, score: float | None, directory: Place, done: Mapping[str, FileEntry]) -> Manifest:
         return Manifest(
             step=step,
             attempt=self.owner.attempt,
@@ -133,12 +134,12 @@ class Committer:
         if owner != self.owner:
             raise StorageError(f"{self.owner} may not commit step {step}: the run belongs to {owner}")
 
-    def _wait_for_all(self, directory: Path) -> dict[str, FileEntry]:
+    def _wait_for_all(self, directory: Place) -> dict[str, FileEntry]:
         missing = set(self.ranks)
         entries: dict[str, FileEntry] = {}
         end = time.monotonic() + self.deadline_seconds
         while missing:
-            for group, rank in sorted(missing):
+            for group, rank in _written(directory, missing):
                 done = read_json(directory / done_name(group, rank))
                 if done is not None:
                     missing.discard((group, rank))
@@ -147,21 +148,17 @@ class Committer:
                 names = ", ".join(f"{group}/{rank}" for group, rank in sorted(missing))
                 raise DeadlineExceeded(f"checkpoint {directory.name}: no done file from worker {names}")
             if missing:
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_POLL_SECONDS if isinstance(directory, Path) else _STORE_POLL_SECONDS)
         return entries
 
 
-def all_files(directory: Path, known: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
+def all_files(directory: Place, known: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
     """Every file of a checkpoint with size and checksum; checksums that a rank has computed are not computed again."""
-    files = {}
-    for path in sorted(directory.rglob("*")):
-        if path.is_file() and path.name != MANIFEST:
-            name = str(path.relative_to(directory))
-            files[name] = known.get(name) or file_entry(path)
-    return files
+    below = (each for each in files_below(directory) if each[0] != MANIFEST)
+    return {name: known.get(name) or file_entry(path) for name, path in below}
 
 
-def merge_all_indexes(directory: Path) -> None:
+def merge_all_indexes(directory: Place) -> None:
     """Of every engine of a checkpoint, all of whose ranks have written theirs. Raises OSError."""
     for folder in sorted((directory / "engines").glob("*")):
         from rljob_worker.engines.fsdp.shard_index import merge_indexes  # torch comes in here
@@ -177,19 +174,27 @@ def done_name(group: str, rank: int) -> str:
     return f"done-{group}-{rank}.json"
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def _written(directory: Place, missing: Set[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Whose done files to read: of an object store those that one listing shows, instead of a request for each rank."""
+    if isinstance(directory, Path):
+        return sorted(missing)
+    there = {path.name for path in directory.glob("done-*")}
+    return sorted(each for each in missing if done_name(*each) in there)
+
+
+def read_json(path: Place) -> dict[str, Any] | None:
     """What a rank wrote, None where it has not. Raises StorageError."""
     text = read_if_there(path)
     return None if text is None else json.loads(text)
 
 
 @contextmanager
-def storage_errors(directory: Path) -> Iterator[None]:
+def storage_errors(directory: Place) -> Iterator[None]:
     """Turn a failed write into a StorageError that names the place; what was written so far goes, to free the space."""
     try:
         yield
     except OSError as error:
-        shutil.rmtree(directory, ignore_errors=True)
+        delete_tree(directory)
         kept = "; the previous checkpoint is intact" if committed(directory.parent) else ", and there is no earlier one"
         raise StorageError(
             f"cannot write the checkpoint {directory}: {reason_of(error)}{kept}: free space or fix permissions, then "

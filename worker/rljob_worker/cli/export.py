@@ -6,14 +6,17 @@ from pathlib import Path
 
 import click
 
+from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.checkpoint.model_card import model_card
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.status import find_run
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.local.home import home_of_directory
 from rljob_worker.local.progress import MetricsTail
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.metrics.lines import storage_errors
+from rljob_worker.storage.place import place_of
 
 CARD = "README.md"
 
@@ -35,11 +38,11 @@ def export_checkpoint(
     require_extra("worker", "rljob export")
     if push is not None and push.count("/") != 1:
         raise InvalidJob(f"--push {push}: write the hub's name of the model, OWNER/NAME")
-    directory = find_run(run, runs_dir)
+    directory = _directory(run, runs_dir)
     chosen = _step(directory, step)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidJob(f"{out} exists and is not an empty directory; choose another one")
-    command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.path), str(out)]
+    command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.home), str(out)]
     code = subprocess.run([*command, "--step", str(chosen), *(["--merged"] if merged else [])]).returncode
     if code == 0:
         write_card(directory, out, chosen)
@@ -48,13 +51,23 @@ def export_checkpoint(
     return code
 
 
+def _directory(run: str, runs_dir: Path) -> RunDirectory:
+    """Of a run on this machine; or of one in a store, such as `s3://bucket/runs/NAME`, whose metrics are here if it ran
+    here."""
+    place = place_of(run)
+    if not isinstance(place, Path):
+        return RunDirectory(runs_dir / place.name, place)
+    path = find_run(run, runs_dir).path
+    return RunDirectory(path, home_of_directory(path))
+
+
 def _step(directory: RunDirectory, step: int | None) -> int:
     steps = [checkpoint.step for checkpoint in committed(directory.checkpoints)]
     if not steps:
-        raise InvalidJob(f"{directory.path} has no checkpoint yet")
+        raise InvalidJob(f"{directory.home} has no checkpoint yet")
     if step is not None and step not in steps:
         there = ", ".join(map(str, steps))
-        raise InvalidJob(f"--step {step}: {directory.path} has no checkpoint of that step; there are: {there}")
+        raise InvalidJob(f"--step {step}: {directory.home} has no checkpoint of that step; there are: {there}")
     return steps[-1] if step is None else step
 
 
@@ -64,7 +77,7 @@ def write_card(directory: RunDirectory, out: Path, step: int) -> None:
     tail = MetricsTail(directory.metrics)
     tail.poll()
     is_adapter = (out / "adapter_config.json").exists()
-    text = model_card(read_plan(directory.plan), step, tail.records, is_adapter=is_adapter)
+    text = model_card(read_plan(directory.home / keys.PLAN_KEY), step, tail.records, is_adapter=is_adapter)
     with storage_errors(out / CARD):
         (out / CARD).write_text(text, encoding="utf-8")
 

@@ -24,6 +24,7 @@ from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.environment import missing_variables, spills_here
 from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import Commands
+from rljob_worker.local.home import home_of
 from rljob_worker.local.job_paths import moved_to
 from rljob_worker.local.lock import RunLock
 from rljob_worker.local.progress import MetricsTail, Progress
@@ -63,7 +64,7 @@ def supervise(
     """Run the job to its end, and write its report; no note where it was finished before. tell: gets what the console
     would. Raises InvalidJob and InvalidJobError before anything is started."""
     job = file.job
-    directory = RunDirectory(runs_dir / job.name)
+    directory = RunDirectory(runs_dir / job.name, home_of(job))
     _refuse_foreign(directory)
     plan = _rehearsed(file, directory)
     for warning in _warnings(plan):

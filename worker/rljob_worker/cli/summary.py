@@ -6,6 +6,7 @@ from rljob_worker.cli.figures import duration, number
 from rljob_worker.cli.misses import misses_of
 from rljob_worker.local.progress import Progress
 from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.storage.place import Place
 
 WINDOW = 10
 """Steps averaged at either end of a run: single steps are noisy."""
@@ -64,7 +65,7 @@ def _next_steps(note: RunNote, directory: RunDirectory, steps: list[int], comman
     return lines
 
 
-def shortest(path: Path) -> str:
+def shortest(place: Place) -> str:
     """Relative to the current directory if it is below it."""
     here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    return str(place.relative_to(here)) if isinstance(place, Path) and place.is_relative_to(here) else str(place)

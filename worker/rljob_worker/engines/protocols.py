@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.scalars import Scalar
+from rljob_worker.storage.place import Place
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +97,7 @@ class ScoringEngine(Protocol):
 class Shards(Protocol):
     """One rank's part of an engine as it was when it was copied."""
 
-    def write(self, directory: Path) -> None:
+    def write(self, directory: Place) -> None:
         """Make the directory and write it with an index of it (torch.distributed.checkpoint), once, and give its memory
         back. Any thread may, while the engine goes on. Raises StorageError."""
         ...
@@ -134,7 +135,7 @@ class TrainEngine(ScoringEngine, Protocol):
         one method that is not collective."""
         ...
 
-    def load(self, directory: Path, *, weights_only: bool = False) -> None:
+    def load(self, directory: Place, *, weights_only: bool = False) -> None:
         """Read the shards of all ranks, whose indexes were merged, on any number of ranks; `weights_only` leaves
         optimizer and schedule at their start. Raises StorageError when it is missing, damaged or of another model."""
         ...

@@ -39,6 +39,8 @@ class RunContext:
     plan: Plan
     plan_path: Path
     run_dir: Path
+    home: str
+    """Folder of an object store for checkpoints; empty: the run directory."""
     log_dir: Path
     scratch: Path
     """Short path for sockets and the address book: a UNIX socket's path has at most 107 bytes."""
@@ -88,6 +90,8 @@ def pod_environment(
         keys.ENV_CODE: str(context.code_dir),
         "PYTHONUNBUFFERED": "1",
     }
+    if context.home:
+        own[keys.ENV_RUN_HOME] = context.home
     if spills_here(context.plan):
         own[keys.ENV_SPILL_DIR] = str(context.run_dir / SPILL)
     if context.root.socket:

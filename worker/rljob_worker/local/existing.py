@@ -2,6 +2,7 @@
 
 from rljob_api.loading.document import read_document
 from rljob_api.loading.structure import check_structure
+from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.job_paths import with_absolute_paths
@@ -11,18 +12,19 @@ from rljob_worker.local.rundir import RunDirectory
 
 def existing_run(directory: RunDirectory) -> Existing | None:
     """What an earlier run left; None where there was none. InvalidJob when its job can no longer be read."""
-    if not directory.job.exists():
+    text = read_if_there(directory.document)
+    if text is None:
         return None
-    job, problems = check_structure(read_document(directory.job.read_text()).value)
+    job, problems = check_structure(read_document(text).value)
     if job is None or problems:
         raise InvalidJob(
-            f"{directory.path} holds a run whose job this version does not understand "
+            f"{directory.home} holds a run whose job this version does not understand "
             f"({problems[0] if problems else 'it is no RLJob'}); "
             "give the new run another name (`--set metadata.name=...`)"
         )
     note = directory.read_note()
     spec = with_absolute_paths(job, directory.path).spec
-    return Existing(str(directory.path), spec, note.phase if note else "", tuple(checkpoint_steps(directory)))
+    return Existing(str(directory.home), spec, note.phase if note else "", tuple(checkpoint_steps(directory)))
 
 
 def checkpoint_steps(directory: RunDirectory) -> list[int]:

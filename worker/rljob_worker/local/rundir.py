@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.ownership import owner_of
 from rljob_worker.errors import StorageError
 from rljob_worker.local.lock import is_locked
 from rljob_worker.metrics.sink import METRICS, SAMPLES
 from rljob_worker.run_page.page import FILE as PAGE
+from rljob_worker.storage.place import Place
 
 SPILL = "spill"
 RUNNING_PHASES = ("Starting", "Running", "Restarting", "Stopping")
@@ -56,8 +58,10 @@ CODE = "code-folder"
 class RunDirectory:
     """Paths of one run. Nothing is created before `prepare`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, home: Place | None = None) -> None:
+        """home: what holds checkpoints and says to whom the run belongs, where it is not this directory."""
         self.path = path.absolute()
+        self.home = home or self.path
 
     @property
     def name(self) -> str:
@@ -75,7 +79,7 @@ class RunDirectory:
 
     @property
     def plan(self) -> Path:
-        return self.path / "plan.json"
+        return self.path / keys.PLAN_KEY
 
     @property
     def lock(self) -> Path:
@@ -90,8 +94,13 @@ class RunDirectory:
         return self.path / "token"
 
     @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+    def document(self) -> Place:
+        """The job that the checkpoints are of."""
+        return self.home / self.job.name
+
+    @property
+    def checkpoints(self) -> Place:
+        return self.home / "checkpoints"
 
     @property
     def spill(self) -> Path:
@@ -153,7 +162,7 @@ class RunDirectory:
     def last_attempt(self) -> int:
         """The highest attempt number that was ever used here, 0 for none."""
         note = self.read_note()
-        return max(owner_of(self.path).attempt, note.attempt if note else 0)
+        return max(owner_of(self.home).attempt, note.attempt if note else 0)
 
 
 def runs_in(directory: Path) -> Iterator[RunDirectory]:

@@ -224,6 +224,7 @@ class Supervisor:
             plan=self._launch.plan,
             plan_path=directory.plan,
             run_dir=directory.path,
+            home="" if directory.home == directory.path else str(directory.home),
             log_dir=directory.logs(attempt),
             scratch=scratch,
             token=directory.token,

@@ -61,7 +61,8 @@ def _encoder(spec: RLJobSpec, folder: Path, glance: Glance) -> PromptEncoder | N
     at = next((i for i, each in enumerate(spec.models) if each.name == model.name), 0)
     place = folder / Path(model.path).expanduser()
     if not place.is_dir():
-        glance.unseen.append(f"the tokenizer of {model.path}, which is on the Hub")
+        where = "on the Hub" if scheme_of(model.path) is None else "in a store"
+        glance.unseen.append(f"the tokenizer of {model.path}, which is {where}")
         return None
     if not (place / "config.json").is_file():
         return None  # no model at all, which is found elsewhere

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.checkpoint.background import Background
@@ -19,17 +18,18 @@ from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.runtime.control import Opening
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.stages.stage import RowKeepingStage, Stage
+from rljob_worker.storage.place import Place, place_of
 
 log = logging.getLogger(__name__)
 
 
-def weights_to_load(opening: Opening, init_from: str | None, engines: Sequence[str]) -> dict[str, Path]:
+def weights_to_load(opening: Opening, init_from: str | None, engines: Sequence[str]) -> dict[str, Place]:
     """By name, from where those of the trainable engines are loaded that do not begin with their model's files: from
     the checkpoint where the job goes on, or from that of another run when this one begins. Raises InvalidJob and
     StorageError."""
     if opening.checkpoint is not None:
-        return {name: Path(opening.checkpoint) / "engines" / engine_folder(name) for name in engines}
-    return {} if init_from is None else initial_weights(Path(init_from), engines)
+        return {name: place_of(opening.checkpoint) / "engines" / engine_folder(name) for name in engines}
+    return {} if init_from is None else initial_weights(place_of(init_from), engines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Checkpoints:
     schedule: Sequence[tuple[StagePlan, Stage]]
     data: DataIdentity
     """What the group trains on; empty in a group that reads no data."""
-    weights: Mapping[str, Path] = field(default_factory=dict)
+    weights: Mapping[str, Place] = field(default_factory=dict)
     """As `weights_to_load` has it."""
     writing: Background = field(default_factory=lambda: Background("checkpoint"))
     """Of the checkpoint before."""
@@ -54,7 +54,7 @@ class Checkpoints:
             self.trainable[name].load(folder, weights_only=opening.checkpoint is None)
         if opening.checkpoint is None:
             return GroupState()
-        checkpoint = Path(opening.checkpoint)
+        checkpoint = place_of(opening.checkpoint)
         state = GroupState.read(checkpoint, self.environment.group)
         state.check_dataset(self.data)
         for plan, stage in self.schedule:
@@ -74,7 +74,7 @@ class Checkpoints:
         stages = {plan.name: stage.state() for plan, stage in self.schedule if hasattr(stage, "state")}
         state = GroupState(stages, self.data.fingerprint, active_seconds, to_json(self.data.files))
         part = RankPart.copy(self.trainable, state.to_json(), self._held_rows())
-        files = RankFiles(environment.run_dir, environment.owner, environment.group, environment.rank)
+        files = RankFiles(environment.home, environment.owner, environment.group, environment.rank)
         self.writing.start(partial(files.write, step, part))
 
     def _held_rows(self) -> Iterator[HeldRows]:

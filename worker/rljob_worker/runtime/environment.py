@@ -16,6 +16,7 @@ from rljob_worker.data.objects.patience import Patience
 from rljob_worker.data.source import DataAccess
 from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.errors import InvalidJob
+from rljob_worker.storage.place import Place, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,19 @@ class WorkerEnvironment:
     resume: str
     run_id: str = ""
     """On a cluster the uid of the RLJob."""
+    store: str = ""
+    """Folder of an object store for checkpoints, in place of the run directory."""
     keeps_checkpoints: bool = True
     """False where the ranks' parts of a checkpoint would lie on different disks."""
 
     @property
     def group_plan(self) -> GroupPlan:
         return self.plan.group(self.group)
+
+    @property
+    def home(self) -> Place:
+        """What holds the run's checkpoints and says to whom it belongs."""
+        return place_of(self.store) if self.store else self.run_dir
 
     @property
     def owner(self) -> Owner:
@@ -86,11 +94,12 @@ class WorkerEnvironment:
             run_dir=Path(_required(environ, "RLJOB_RUN_DIR")),
             resume=environ.get(keys.ENV_RESUME, "auto"),
             run_id=environ.get(keys.ENV_RUN_ID, ""),
+            store=environ.get(keys.ENV_RUN_HOME, ""),
             keeps_checkpoints=environ.get(keys.ENV_CHECKPOINTS, "on") != "off",
         )
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Place) -> Plan:
     """The Plan a planner wrote; a version this worker does not know is refused."""
     try:
         return Plan.model_validate_json(_read(path, "RLJOB_PLAN"))
@@ -112,7 +121,7 @@ def _integer(environ: Mapping[str, str], name: str) -> int:
     return int(value)
 
 
-def _read(path: Path, name: str) -> str:
+def _read(path: Place, name: str) -> str:
     try:
         return path.read_text()
     except OSError as error:

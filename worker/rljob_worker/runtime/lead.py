@@ -136,7 +136,7 @@ def build_lead(
         environment.run_dir, monitoring.trackers, monitoring.artifacts, name=plan.job, config=spec.to_json()
     )
     committer = Committer(
-        run_dir=environment.run_dir,
+        run_dir=environment.home,
         owner=environment.owner,
         plan_hash=plan.hash(),
         ranks=tuple((group.name, rank) for group in plan.groups for rank in range(group.num_workers)),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 
 from rljob_api.vocabulary import keys
+from rljob_worker.checkpoint.files import write_atomically
 from rljob_worker.checkpoint.ownership import claim_run
 from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
-from rljob_worker.errors import StorageError
+from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.existing import existing_run
 from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.storage.object_path import ObjectPath
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +27,7 @@ def open_run(environment: WorkerEnvironment) -> Start:
     is the first process that sees the storage, so it asks the same questions: InvalidJob for a job that cannot go on
     with what is there.
     """
-    directory = RunDirectory(environment.run_dir)
+    directory = RunDirectory(environment.run_dir, environment.home)
     if not environment.keeps_checkpoints:
         log.warning(
             "no checkpoints: the job has no spec.storage, and its pods do not see each other's disks; "
@@ -32,9 +35,10 @@ def open_run(environment: WorkerEnvironment) -> Start:
         )
     resume = _asked(directory, environment) if environment.owner.run_id else environment.resume
     _prepare(directory)
-    claim_run(directory.path, environment.owner)
-    if environment.owner.run_id:
-        directory.write(directory.job, _document(environment))
+    claim_run(directory.home, environment.owner)
+    if environment.owner.run_id or environment.store:
+        write_atomically(directory.document, _document(environment))
+        write_atomically(directory.home / keys.PLAN_KEY, environment.plan.canonical_json())
     start = choose_start(directory.checkpoints, resume)
     discard_after(directory.checkpoints, start.step)
     return start
@@ -48,12 +52,32 @@ def _asked(directory: RunDirectory, environment: WorkerEnvironment) -> str:
 
 
 def _prepare(directory: RunDirectory) -> None:
+    home = directory.home
+    if isinstance(home, ObjectPath):
+        require_conditional_puts(home)
     try:
+        directory.path.mkdir(parents=True, exist_ok=True)
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
             f"cannot create {directory.path}: {error.strerror}; free space or fix permissions of spec.storage"
         ) from error
+
+
+def require_conditional_puts(home: ObjectPath) -> None:
+    """Without them an attempt on a node that was cut off could commit over a later one. Raises InvalidJob for a store
+    that has none, or that its credentials do not open; StorageError when it does not answer."""
+    try:
+        if home.bucket.heeds_conditions(f"{home.key}/conditional-put"):
+            return
+    except OSError as error:
+        kind = InvalidJob if isinstance(error, PermissionError) or error.errno == errno.ENODEV else StorageError
+        raise kind(f"spec.storage.objectStore: {home}: {error.strerror}") from error
+    raise InvalidJob(
+        f"spec.storage.objectStore: the store of {home} takes a put on a condition (If-None-Match, If-Match) as a "
+        "plain one, so that two attempts could commit at once; use a store that knows conditional "
+        "puts, or a volume claim"
+    )
 
 
 def _document(environment: WorkerEnvironment) -> str:

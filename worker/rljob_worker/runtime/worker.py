@@ -18,6 +18,7 @@ from rljob_worker.data.listing import DataIdentity
 from rljob_worker.databuffer.client import BufferClient, Identity
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.engines.models.mirror import with_mirrors
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
@@ -105,7 +106,7 @@ class Worker:
         opening = control.open()
         engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
         weights = weights_to_load(opening, plan.spec.checkpoint.init_from, [engine.name for engine in engines])
-        resources = build_resources(plan, group, rank, device, access, weights)
+        resources = build_resources(with_mirrors(plan, access.cache_dir), group, rank, device, access, weights)
         stages = [plan.stage(name) for name in group.schedule]
         schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
         trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}

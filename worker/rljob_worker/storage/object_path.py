@@ -144,7 +144,7 @@ class Upload:
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         with self._path.bucket.errors(self._path.key):
-            self._file.write(view)
+            self._file.write(bytes(view))  # a copy: the library keeps what it is given, and torch writes over its own
         self.crc32 = zlib.crc32(view, self.crc32)
         self._size += len(view)
         return len(view)

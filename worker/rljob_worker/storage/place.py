@@ -22,6 +22,13 @@ def place_of(text: str, patience_seconds: float = PATIENCE_SECONDS) -> Place:
     return ObjectPath(Bucket(address, patience_seconds), address.key.strip("/"))
 
 
+def files_below(folder: Place) -> list[tuple[str, Place]]:
+    """(name, place) of every file, ascending by the name relative to the folder."""
+    if isinstance(folder, ObjectPath):
+        return sorted((path.relative_to(folder), path) for path in folder.rglob("*"))
+    return sorted((str(path.relative_to(folder)), path) for path in folder.rglob("*") if path.is_file())
+
+
 def delete_tree(place: Place) -> None:
     """A folder with all that is in it, where it is there."""
     if isinstance(place, ObjectPath):

@@ -1,13 +1,19 @@
 """A whole job whose data is in an object store, run as a user runs it."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rljob_worker.storage.tests.s3_server import s3_server
 from rljob_worker.tests.jobs import CPU, make_job, run_job
 
+TWO_WORKERS = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 ONE_WORKER = [{"name": "train", "accelerator": CPU}]
 
 
@@ -49,3 +55,52 @@ def test_wrong_credentials_end_a_job_that_can_never_run(tiny, tmp_path, s3):
     run = run_job(job_on_s3(tiny), tmp_path, **s3.environment)
     assert run.code == 64
     assert "the store refuses: 403 Forbidden (InvalidAccessKeyId" in run.output
+
+
+def upload_model(s3, tiny):
+    s3.put("runs", b"")
+    for file in (tiny / "model").iterdir():
+        s3.put(f"runs/models/tiny/{file.name}", file.read_bytes())
+
+
+def stored_job(tiny, name="test", **spec):
+    """Nothing of it is on this machine but its metrics."""
+    fields = {
+        "models": [{"name": "actor", "path": "s3://runs/models/tiny"}],
+        "storage": {"objectStore": {"uri": "s3://runs/team"}},
+        "checkpoint": {"everySteps": 1},
+        "workerGroups": TWO_WORKERS,
+    }
+    return make_job(tiny, name, **fields | spec)
+
+
+def test_a_job_lives_in_a_store_and_goes_on_from_another_machine(tiny, tmp_path, s3):
+    upload_model(s3, tiny)
+    whole = run_job(stored_job(tiny, name="whole", stop={"steps": 2}), tmp_path / "one", **s3.environment)
+    assert whole.code == 0, whole.output + whole.logs
+    assert not (whole.directory / "checkpoints").exists()
+
+    half = run_job(stored_job(tiny, stop={"steps": 1}), tmp_path / "one", **s3.environment)
+    assert half.code == 0, half.output + half.logs
+    rest = run_job(stored_job(tiny, stop={"steps": 2}), tmp_path / "two", **s3.environment)
+    assert rest.code == 0, rest.output + rest.logs
+    assert "going on from the checkpoint of step 1" in rest.output
+    assert rest.metrics[-1]["loss/policy"] == whole.metrics[-1]["loss/policy"]
+
+    for run, out in (("s3://runs/team/test", "one"), ("s3://runs/team/whole", "two")):
+        command = [sys.executable, "-m", "rljob_worker.cli", "export", run, out]
+        exported = subprocess.run(command, cwd=tmp_path, env={**os.environ, **s3.environment}, capture_output=True)
+        assert exported.returncode == 0, exported.stderr
+    one, two = (load_file(tmp_path / out / "model.safetensors") for out in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in two)
+
+    heir = stored_job(tiny, name="heir", checkpoint={"initFrom": "s3://runs/team/whole"}, stop={"steps": 1})
+    assert (born := run_job(heir, tmp_path / "two", **s3.environment)).code == 0, born.output + born.logs
+
+
+def test_a_store_without_conditional_puts_is_refused_by_name(tiny, tmp_path, s3):
+    upload_model(s3, tiny)
+    s3.lose_conditions()
+    run = run_job(stored_job(tiny), tmp_path, **s3.environment)
+    assert run.code == 64
+    assert "spec.storage.objectStore: the store of s3://runs/team/test takes a put on a condition" in run.output

@@ -99,8 +99,12 @@ def test_nothing_is_wrong_with_the_full_example():
         ("dataBuffer.spill={directory: /scratch}", "spec.dataBuffer.spill.limit", "required"),
         ("monitoring.trackers=[TensorBoard, Wandb]", "spec.monitoring.trackers[1]", "WandB"),
         ("models.0.path='s3://me:secret@bucket/model'", "spec.models[0].path", '"s3://bucket/model"'),
-        ("models.0.path='s3://bucket/model'", "spec.models[0].path", "not built yet"),
-        ("checkpoint.initFrom='gs://bucket/run'", "spec.checkpoint.initFrom", "only data is read from stores"),
+        ("models.0.path=https://host/model", "spec.models[0].path", "https is no object store"),
+        ("checkpoint.initFrom='ftp://host/run'", "spec.checkpoint.initFrom", "Known: s3://, gs://, az://."),
+        ("storage={}", "spec.storage", "it names no place"),
+        ("storage={objectStore: {uri: runs}}", "spec.storage.objectStore.uri", "a path is no object store"),
+        ("storage={objectStore: {uri: 's3://b/*'}}", "spec.storage.objectStore.uri", "the folder's whole name"),
+        ("storage={objectStore: {uri: 's3://k:s@b/x'}}", "spec.storage.objectStore.uri", '"s3://b/x"'),
         # adapters
         (
             "models=[{name: actor, path: a}, {name: reference, path: b, adapter: {rank: 8}}]",

@@ -131,8 +131,10 @@ def test_every_field_of_the_spec_is_immutable_or_listed():
 def test_a_null_counts_as_absent_when_fields_are_compared():
     rules = {rule.field: rule.cel for rule in immutability_rules(at(SCHEMA, "spec"))}
     assert rules["seed"] == "self.seed == oldSelf.seed"
-    same = "has(oldSelf.storage) && self.storage == oldSelf.storage"
-    assert rules["storage"] == f"(has(self.storage) ? {same} : !has(oldSelf.storage))"
+    claim = "storage.persistentVolumeClaim"
+    same = f"has(oldSelf.{claim}) && self.{claim} == oldSelf.{claim}"
+    assert f"(has(self.{claim}) ? {same} : !has(oldSelf.{claim}))" in rules["storage"]
+    assert rules["storage"].startswith("(has(self.storage) ? has(oldSelf.storage) && ")
     assert rules["checkpoint"].startswith("self.checkpoint.everySteps == oldSelf.checkpoint.everySteps && ")
     assert "(has(self.checkpoint.initFrom) ? has(oldSelf.checkpoint.initFrom) && " in rules["checkpoint"]
 

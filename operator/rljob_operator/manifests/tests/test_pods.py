@@ -13,6 +13,8 @@ from rljob_operator.manifests.tests.builders import (
     worker_of,
 )
 
+STORE = "storage={objectStore: {uri: 's3://bucket/runs/', secret: store}}"
+
 
 def only_pod(*overrides, **options):
     (pod,) = pods(make_context(*overrides, **options), 1)
@@ -58,10 +60,24 @@ def test_only_the_first_attempt_refuses_an_earlier_run(overrides, attempt, resum
         ((one_group(replicas=2),), "off"),
         ((TWO_GROUPS,), "off"),
         ((one_group(replicas=2), "storage={persistentVolumeClaim: team-a}"), "on"),
+        ((one_group(replicas=2), STORE), "on"),
     ],
 )
 def test_checkpoints_need_storage_that_all_pods_share(overrides, checkpoints):
     assert env_of(worker_of(pods(make_context(*overrides), 1)[0]))["RLJOB_CHECKPOINTS"] == checkpoints
+
+
+def test_workers_get_the_store_its_credentials_and_a_folder_of_their_own_and_data_buffers_nothing():
+    pod = pods(make_context(STORE), 1)[0]
+    assert env_of(worker_of(pod))["RLJOB_RUN_HOME"] == "s3://bucket/runs/team/small"
+    assert worker_of(pod)["envFrom"] == [{"secretRef": {"name": "store"}}]
+    assert "envFrom" not in buffer_of(pod) and "RLJOB_RUN_HOME" not in env_of(buffer_of(pod))
+    mounts = {each["name"] for each in worker_of(pod)["volumeMounts"]}
+    assert "runs" in mounts and "workspace" not in mounts
+
+
+def test_a_store_that_knows_the_pods_needs_no_secret():
+    assert "envFrom" not in worker_of(pods(make_context("storage={objectStore: {uri: 's3://bucket'}}"), 1)[0])
 
 
 def test_without_storage_results_go_beside_what_the_image_carries():

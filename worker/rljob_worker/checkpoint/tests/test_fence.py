@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rljob_worker.checkpoint.files import Draft
+from rljob_worker.checkpoint.files import write_draft
 from rljob_worker.checkpoint.manifest import MANIFEST, committed, directory_name
 from rljob_worker.checkpoint.ownership import FILE, Owner, claim_run
 from rljob_worker.checkpoint.restore import delete, discard_after
@@ -68,7 +68,7 @@ def test_a_deletion_cut_short_leaves_nothing_that_can_become_or_look_like_a_chec
     directory = tmp_path / "step-00000004-attempt-1"
     directory.symlink_to(tmp_path / "elsewhere")  # rmtree leaves a linked directory alone
     (directory / MANIFEST).write_text("{}")
-    draft = Draft.write(directory / MANIFEST, "{}")
+    draft = write_draft(directory / MANIFEST, "{}")
     delete(directory)
     assert list(directory.iterdir()) == []
     with pytest.raises(StorageError, match=f"cannot write {directory / MANIFEST}: No such file"):

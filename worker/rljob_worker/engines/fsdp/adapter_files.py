@@ -5,23 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
 
 from rljob_worker.engines.fsdp.checkpoint import adapter_in, read
 from rljob_worker.engines.fsdp.export import save_tensors
+from rljob_worker.engines.fsdp.place_files import PlaceReader
 from rljob_worker.engines.models import ADAPTER, is_of_adapter
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.place import Place
 
 _STATE = "model."
 """Before the names of weights in a checkpoint, where those of the optimizer have another prefix."""
 
 
-def export_adapter(checkpoint: Path, directory: Path) -> None:
+def export_adapter(checkpoint: Place, directory: Path) -> None:
     """The adapter of an engine's checkpoint; the model it is for is not read. Raises StorageError."""
     adapter = adapter_in(checkpoint)
     assert adapter is not None, f"{checkpoint} holds a whole model"
-    index = dcp.FileSystemReader(checkpoint).read_metadata().state_dict_metadata
+    index = PlaceReader(checkpoint).read_metadata().state_dict_metadata
     tensors = {
         name.removeprefix(_STATE): torch.empty(found.size, dtype=found.properties.dtype)
         for name, found in index.items()

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -19,9 +18,11 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
 from rljob_worker.checkpoint.files import read_if_there
+from rljob_worker.engines.fsdp.place_files import PlaceReader
 from rljob_worker.engines.fsdp.shard_index import OwnShards, write_shards
 from rljob_worker.engines.models import Adapter
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.place import Place
 
 State = dict[str, dict[str, torch.Tensor]]
 
@@ -44,7 +45,7 @@ class CopiedShards:
         shards.copy(own(state, rank))
         return CopiedShards(rank, shards, adapter)
 
-    def write(self, directory: Path) -> None:
+    def write(self, directory: Place) -> None:
         with _storage_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             if self.rank == 0 and self.adapter is not None:
@@ -69,7 +70,7 @@ def _is_first(tensor: torch.Tensor, rank: int) -> bool:
     return all(here == 0 for here, placement in zip(place, tensor.placements, strict=True) if placement.is_replicate())
 
 
-def read(state: State, directory: Path, adapter: Adapter | None = None) -> None:
+def read(state: State, directory: Place, adapter: Adapter | None = None) -> None:
     """Fill the tensors of `state` in place, whatever number of ranks wrote them. Raises StorageError."""
     if not (directory / ".metadata").is_file():
         raise StorageError(
@@ -78,20 +79,20 @@ def read(state: State, directory: Path, adapter: Adapter | None = None) -> None:
     _require_same(adapter_in(directory), adapter, directory)
     try:
         with _single_process_is_fine():
-            dcp.load(state, storage_reader=dcp.FileSystemReader(directory), no_dist=True)
+            dcp.load(state, storage_reader=PlaceReader(directory), no_dist=True)
     except (OSError, CheckpointException, RuntimeError, ValueError) as error:
         raise StorageError(
             f"checkpoint {directory}: cannot be read; it is damaged or of another model: {error}"
         ) from error
 
 
-def adapter_in(directory: Path) -> Adapter | None:
+def adapter_in(directory: Place) -> Adapter | None:
     """Which adapter a checkpoint holds; None for one of a whole model. Raises StorageError."""
     text = read_if_there(directory / _ADAPTER)
     return None if text is None else Adapter.from_json(json.loads(text))
 
 
-def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Path) -> None:
+def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Place) -> None:
     if found == wanted:
         return
     if found is None:
@@ -108,7 +109,7 @@ def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Path
 
 
 @contextmanager
-def _storage_errors(directory: Path) -> Iterator[None]:
+def _storage_errors(directory: Place) -> Iterator[None]:
     """Turn a failed write, which torch may answer with an error of its own, into a StorageError."""
     try:
         yield

@@ -38,6 +38,7 @@ from rljob_worker.engines.packing import micro_batches, placeholder, shared_prom
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
 from rljob_worker.engines.tensor_parallel import split_layers
 from rljob_worker.scalars import Scalar, mean, merge_all, total
+from rljob_worker.storage.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +200,11 @@ class FSDPEngine:
     def copy_shards(self) -> Shards:
         return checkpoint.CopiedShards.of(self._state(), self.parts.rank, self.adapter)
 
-    def load(self, directory: Path, *, weights_only: bool = False) -> None:
+    def load(self, directory: Place, *, weights_only: bool = False) -> None:
         state = self._state()
         if weights_only:
             state.pop("optimizer", None)
-        checkpoint.read(state, Path(directory), self.adapter)
+        checkpoint.read(state, directory, self.adapter)
         if self.optimizer is not None and not weights_only:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 

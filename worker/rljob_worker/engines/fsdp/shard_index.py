@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +11,9 @@ from torch.distributed.checkpoint.default_planner import create_default_global_s
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
+
+from rljob_worker.engines.fsdp.place_files import PlaceReader, PlaceWriter
+from rljob_worker.storage.place import Place
 
 
 class OwnShards(dcp.DefaultSavePlanner):  # type: ignore[misc]
@@ -46,10 +48,10 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
     return host.copy_(tensor, non_blocking=True)
 
 
-class ShardWriter(dcp.FileSystemWriter):  # type: ignore[misc]
+class ShardWriter(PlaceWriter):
     """Names files and index by the rank."""
 
-    def __init__(self, directory: Path, of_rank: int) -> None:
+    def __init__(self, directory: Place, of_rank: int) -> None:
         super().__init__(directory)
         self._of_rank = of_rank
 
@@ -57,7 +59,7 @@ class ShardWriter(dcp.FileSystemWriter):  # type: ignore[misc]
         super().set_up_storage_writer(is_coordinator, rank=self._of_rank, use_collectives=False)
 
 
-def write_shards(planner: OwnShards, directory: Path, rank: int) -> None:
+def write_shards(planner: OwnShards, directory: Place, rank: int) -> None:
     """Write what was copied, and this rank's index of it. Once; in any thread. Raises OSError."""
     writer = ShardWriter(directory, rank)
     writer.set_up_storage_writer(is_coordinator=True)
@@ -66,22 +68,22 @@ def write_shards(planner: OwnShards, directory: Path, rank: int) -> None:
     writer.finish(index, [writer.write_data(plan, planner).wait()])
 
 
-def merge_indexes(directory: Path) -> None:
+def merge_indexes(directory: Place) -> None:
     """Put one index, which any number of ranks reads, in the place of those that ranks wrote. Raises OSError."""
     own = sorted(directory.glob("__*.metadata"))
     if not own:
         return
-    reader = dcp.FileSystemReader(directory)
+    reader = PlaceReader(directory)
     whole = merged([reader.read_metadata(rank=_rank_of(path)) for path in own])
     places = [WriteResult(index, place.length, place) for index, place in whole.storage_data.items()]
-    dcp.FileSystemWriter(directory).finish(whole, [places])
+    PlaceWriter(directory).finish(whole, [places])
     for path in own:
         path.unlink()
 
 
-def _rank_of(index: Path) -> int:
+def _rank_of(index: Place) -> int:
     """`__12.metadata` is rank 12's."""
-    return int(index.stem.removeprefix("__"))
+    return int(index.name.removeprefix("__").removesuffix(".metadata"))
 
 
 def merged(parts: Sequence[Metadata]) -> Metadata:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -17,10 +18,13 @@ from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
 from rljob_worker.engines.models.checkpoint_names import Part, parts_of
+from rljob_worker.engines.models.mirror import origin_of
+from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
 from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.tensor_split import TensorSplit
-from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.errors import BadData, InvalidJob, StorageError
+from rljob_worker.storage.place import Place
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -37,20 +41,20 @@ class WeightFiles:
 
     path: str
     """As the job has it."""
-    places: Mapping[str, Path]
+    places: Mapping[str, Place]
     """The file of each tensor, by the name it has there."""
-    head: Path | None = None
+    head: Place | None = None
     """The file of a critic's head."""
 
     @staticmethod
     def find(path: str) -> WeightFiles:
         """Of a directory or a hub name. Raises InvalidJob when there are no safetensors, BadData when they are
         damaged."""
-        directory = Path(path) if Path(path).is_dir() else _fetched(path)
+        directory = origin_of(Path(path)) if Path(path).is_dir() else _fetched(path)
         head = directory / VALUE_HEAD
-        places: dict[str, Path] = {}
+        places: dict[str, Place] = {}
         for file in _files(path, directory):
-            with _reading(path, file), safe_open(file, framework="pt") as opened:
+            with _reading(path, file), _opened(file) as opened:
                 places |= dict.fromkeys(opened.keys(), file)
         return WeightFiles(path, places, head if head.is_file() else None)
 
@@ -86,8 +90,8 @@ class WeightFiles:
             )
         return {name: targets[key] for key, name in found.items() if name is not None}
 
-    def _read(self, file: Path, targets: Mapping[str, Part]) -> None:
-        with _reading(self.path, file), safe_open(file, framework="pt") as opened, torch.no_grad():
+    def _read(self, file: Place, targets: Mapping[str, Part]) -> None:
+        with _reading(self.path, file), _opened(file) as opened, torch.no_grad():
             for name, target in targets.items():
                 there = opened.get_slice(name)
                 shape = tuple(there.get_shape())
@@ -118,7 +122,7 @@ def _fetched(name: str) -> Path:
         raise InvalidJob(f"model path {name!r}: the hub did not give its weights: {reason}") from error
 
 
-def _files(path: str, directory: Path) -> list[Path]:
+def _files(path: str, directory: Place) -> list[Place]:
     """Of the index, else the one file; others of that kind are copies in the layout of another library."""
     index = directory / _INDEX
     if index.is_file():
@@ -132,7 +136,7 @@ def _files(path: str, directory: Path) -> list[Path]:
     raise InvalidJob(f"model path {path!r}: {_no_weights(directory)}")
 
 
-def _no_weights(directory: Path) -> str:
+def _no_weights(directory: Place) -> str:
     found = {file.name for pattern in _OTHER_FORMATS for file in directory.glob(pattern)} - {VALUE_HEAD}
     random = "to train random weights set models[].initialise: Random"
     if not found:
@@ -153,19 +157,31 @@ def _matters(name: str, model: PreTrainedModel) -> bool:
     return not (_ALWAYS_COMPUTED.search(name) or any(re.search(pattern, name) for pattern in ignored))
 
 
+@contextmanager
+def _opened(file: Place) -> Iterator[Any]:
+    """The tensors of a file, on a disk or in a store."""
+    if isinstance(file, Path):
+        with safe_open(file, framework="pt") as opened:
+            yield opened
+    else:
+        yield RemoteTensors.open(file)
+
+
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
 @contextmanager
-def _reading(path: str, file: Path) -> Iterator[None]:
+def _reading(path: str, file: Place) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
         if isinstance(error, BadData):
             raise
         reason = str(error).splitlines()[0]
+        if isinstance(error, OSError) and not isinstance(file, Path):
+            raise StorageError(f"model path {path!r}: cannot read {file}: {error.strerror}") from error
         raise BadData(
             f"model path {path!r}: cannot read its weights in {file.name}: {reason}; fetch the model again"
         ) from error

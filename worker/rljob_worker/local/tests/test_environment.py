@@ -16,7 +16,7 @@ from rljob_worker.tests.documents import plan_of
 
 def context(plan, **changes):
     fields = {
-        "plan": plan, "plan_path": Path("/runs/tiny/plan.json"), "run_dir": Path("/runs/tiny"),
+        "plan": plan, "plan_path": Path("/runs/tiny/plan.json"), "run_dir": Path("/runs/tiny"), "home": "",
         "log_dir": Path("/runs/tiny/logs/attempt-3"), "scratch": Path("/tmp/x"), "token": Path("/runs/tiny/token"),
         "code_dir": Path("/project"), "attempt": 3, "resume": "auto", "mark": "abc", "lifeline": 9,
     }  # fmt: skip

@@ -52,6 +52,15 @@ def test_a_file_goes_in_parts_and_is_there_only_when_it_was_closed(s3):
         assert file.read(3) == b"\5\6\7"
 
 
+def test_what_was_handed_over_may_be_written_over(s3):
+    path, buffer = place_of("s3://runs/x"), bytearray(b"first")
+    with path.open("wb") as file:
+        file.write(buffer)
+        buffer[:] = b"other"
+
+    assert path.read_text() == "first"
+
+
 def test_a_file_that_broke_off_never_becomes_an_object(s3):
     path = place_of("s3://runs/big")
     with pytest.raises(RuntimeError), path.open("wb") as file:

@@ -1,0 +1,88 @@
+"""Models in a bucket, on a real S3 server: the same weights as from a disk, of which a rank reads its rows."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rljob_worker.engines.models import load_policy
+from rljob_worker.engines.models.mirror import mirrored
+from rljob_worker.engines.models.remote_tensors import RemoteTensors
+from rljob_worker.engines.tests.builders import write_model
+from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.storage.place import place_of
+from rljob_worker.storage.tests.s3_server import s3_server
+
+CPU = torch.device("cpu")
+URL = "s3://models/tiny"
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    with s3_server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        server.put("models", b"")
+        yield server
+
+
+def upload(s3, path):
+    for file in Path(path).iterdir():
+        s3.put(f"models/tiny/{file.name}", file.read_bytes())
+
+
+def test_a_model_in_a_store_has_the_weights_that_it_has_on_a_disk(tmp_path, s3):
+    path = write_model(tmp_path / "model")
+    upload(s3, path)
+    mirror = mirrored(URL, tmp_path / "cache")
+    ours, theirs = (dict(load_policy(each, torch.float32, CPU).named_parameters()) for each in (mirror, path))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs) and len(ours) == len(theirs)
+    assert not list(Path(mirror).glob("*.safetensors"))
+
+
+def test_rows_of_a_tensor_are_one_request_for_their_bytes(tmp_path, s3):
+    path = write_model(tmp_path / "model")
+    upload(s3, path)
+    name = "model.embed_tokens.weight"
+    tensors = RemoteTensors.open(place_of(f"{URL}/model.safetensors"))
+    whole = dict(load_policy(path, torch.float32, CPU).named_parameters())[name]
+    s3.asked.clear()
+
+    rows = tensors.get_slice(name)[slice(3, 5)]
+
+    assert torch.equal(rows.float(), whole[3:5])
+    (request,) = s3.asked
+    first, last = map(int, request.rpartition("=")[2].split("-"))
+    assert last - first + 1 == rows.numel() * rows.element_size()
+
+
+def test_a_mirror_is_made_once_and_anew_when_the_folder_changes(tmp_path, s3):
+    upload(s3, write_model(tmp_path / "model"))
+    first = mirrored(URL, tmp_path / "cache")
+    s3.asked.clear()
+    assert mirrored(URL, tmp_path / "cache") == first
+    assert not any(request.startswith("GET /models/tiny/") for request in s3.asked)
+    s3.put("models/tiny/chat_template.jinja", b"{{ messages }}")
+    again = mirrored(URL, tmp_path / "cache")
+    assert again != first and (Path(again) / "chat_template.jinja").is_file()
+
+
+def test_a_run_in_a_store_is_left_to_those_who_make_a_model_of_it(tmp_path, s3):
+    s3.put("models/run/checkpoints/step-00000002-attempt-1/manifest.json", b"{}")
+    assert mirrored("s3://models/run", tmp_path) == "s3://models/run"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"), [(URL, "no config.json in it"), ("s3://others/tiny", "there is no such bucket")]
+)
+def test_a_folder_without_a_model_is_refused_by_name(tmp_path, s3, url, words):
+    with pytest.raises(InvalidJob, match=f"model path '{url}': .*{words}"):
+        mirrored(url, tmp_path)
+
+
+def test_a_file_that_was_cut_short_is_bad_data(tmp_path, s3):
+    path = write_model(tmp_path / "model")
+    upload(s3, path)
+    s3.put("models/tiny/model.safetensors", (Path(path) / "model.safetensors").read_bytes()[:-4])
+    with pytest.raises(BadData, match="shorter or longer than its header says"):
+        load_policy(mirrored(URL, tmp_path / "cache"), torch.float32, CPU)

@@ -1,0 +1,38 @@
+"""Sharded state in a bucket, on a real S3 server: what is written is read back, each shard in one request."""
+
+import pytest
+import torch
+
+from rljob_worker.engines.fsdp import checkpoint
+from rljob_worker.engines.fsdp.shard_index import merge_indexes
+from rljob_worker.storage.place import place_of
+from rljob_worker.storage.tests.s3_server import s3_server
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    with s3_server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        server.put("runs", b"")
+        yield server
+
+
+def test_a_state_is_read_back_as_it_was_written(s3):
+    folder = place_of("s3://runs/engines/train-actor")
+    written = {
+        "model": {"weight": torch.randn(64, 33), "bias": torch.randn(33, dtype=torch.bfloat16)},
+        "optimizer": {"num_steps": torch.tensor(7)},
+    }
+    checkpoint.CopiedShards.of(written, rank=0).write(folder)
+    merge_indexes(folder)
+
+    read = {kind: {name: torch.zeros_like(tensor) for name, tensor in each.items()} for kind, each in written.items()}
+    s3.asked.clear()
+    checkpoint.read(read, folder)
+
+    for kind, tensors in written.items():
+        for name, tensor in tensors.items():
+            assert torch.equal(read[kind][name], tensor), name
+    shards = [request for request in s3.asked if request.startswith("GET") and ".distcp" in request]
+    assert len(shards) == 3

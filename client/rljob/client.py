@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rljob.errors import AlreadyThere, ClusterError, NotThere, Unreachable
 from rljob.job import Job
-from rljob.packing import config_map, modules_of
+from rljob.packing import config_map, modules_of, owned_by
 from rljob.server import KubernetesServer, Object, Server
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.loading.document import read_document
@@ -24,7 +24,6 @@ T = TypeVar("T")
 
 POLL_SECONDS = 2.0
 """How often a job that is followed is looked at."""
-"""Of the plan's ConfigMap."""
 PATIENCE_SECONDS = 300.0
 """How long an API server that does not answer is asked again while a job is followed."""
 
@@ -63,20 +62,17 @@ class Client:
         code_name = f"{name}-code-{secrets.token_hex(4)}"
         if modules is not None:
             body["spec"] = {**body["spec"], "code": {"configMap": code_name}}
+        packed = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        if modules is not None:  # first: a job whose code is refused would wait for it
+            self._server.create(packed, config_map(code_name, self.namespace, modules))
         try:
             made = self._server.create(self._jobs, body)
-        except AlreadyThere:
-            raise AlreadyThere(
-                f"there is a job {name} in namespace {self.namespace}; delete it (rljob delete {name}), or give this "
-                "one another name"
-            ) from None
-        except NotThere as error:
-            raise NotThere(
-                f"the cluster knows no RLJob, or there is no namespace {self.namespace} ({error}); docs/kubernetes.md "
-                "says how an administrator installs rljob"
-            ) from None
+        except ClusterError as error:
+            if modules is not None and not isinstance(error, Unreachable):  # else the job may be there all the same
+                self._server.delete(f"{packed}/{code_name}")
+            raise self._explained(name, error) from None
         if modules is not None:
-            self._server.create(f"/api/v1/namespaces/{self.namespace}/configmaps", config_map(code_name, modules, made))
+            self._server.merge(f"{packed}/{code_name}", {"metadata": {"ownerReferences": [owned_by(made)]}})
         return Job.read(made)
 
     def get(self, name: str) -> Job:
@@ -160,6 +156,20 @@ class Client:
 
     def _edit(self, name: str, spec: Mapping[str, Any]) -> Job:
         return Job.read(self._at(name, lambda path: self._server.merge(path, {"spec": spec})))
+
+    def _explained(self, name: str, error: ClusterError) -> ClusterError:
+        """Why a job was not made, in the words of whoever submits it."""
+        if isinstance(error, AlreadyThere):
+            return AlreadyThere(
+                f"there is a job {name} in namespace {self.namespace}; delete it (rljob delete {name}), or give this "
+                "one another name"
+            )
+        if isinstance(error, NotThere):
+            return NotThere(
+                f"the cluster knows no RLJob, or there is no namespace {self.namespace} ({error}); docs/kubernetes.md "
+                "says how an administrator installs rljob"
+            )
+        return error
 
     def _namespace_of(self, body: Mapping[str, Any]) -> str:
         wanted = body["metadata"].get("namespace", self.namespace)

@@ -34,19 +34,23 @@ def modules_of(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def config_map(name: str, modules: Mapping[str, bytes], owner: Object) -> Object:
-    """The manifest; it goes with the job `owner`, as the API server returned it."""
-    metadata = owner["metadata"]
-    reference = {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
+def config_map(name: str, namespace: str, modules: Mapping[str, bytes]) -> Object:
+    """The manifest, of which no job is the owner yet."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": metadata["namespace"], "ownerReferences": [reference]},
+        "metadata": {"name": name, "namespace": namespace},
         "binaryData": {module: base64.b64encode(text).decode() for module, text in modules.items()},
         "immutable": True,
+    }
+
+
+def owned_by(job: Object) -> Object:
+    """The reference by which an object goes with `job`, as the API server returned it."""
+    metadata = job["metadata"]
+    return {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
     }

@@ -18,13 +18,14 @@ JOBS = "/apis/rljob.dev/v1alpha1/namespaces/team/rljobs"
 
 
 class FakeApi:
-    """Objects by path. `refuse`: status and words that every request is answered with, while set; `status_of_new`: what
-    every object is created with."""
+    """Objects by path. `refuse`: status and words that every request is answered with whose path holds `refuses`, while
+    set; `status_of_new`: what every object is created with."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.logs: dict[str, str] = {}
         self.refuse: tuple[int, str] | None = None
+        self.refuses = ""
         self.status_of_new: dict[str, Any] = {}
         self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
         self._versions = 0
@@ -42,7 +43,7 @@ class FakeApi:
         self.requests.append((method, path, query))
         if headers.get("authorization") != f"Bearer {TOKEN}":
             return 401, {"message": "Unauthorized"}
-        if self.refuse is not None:
+        if self.refuse is not None and self.refuses in path:
             return self.refuse[0], {"message": self.refuse[1]}
         if path in self.logs:
             return 200, self.logs[path]
@@ -67,7 +68,9 @@ class FakeApi:
         if method == "PATCH":
             assert body is not None
             old = self.objects[path]
-            self.put(path, {**old, "spec": {**old["spec"], **body["spec"]}})
+            metadata = {**old["metadata"], **body.get("metadata", {})}
+            spec = {"spec": {**old["spec"], **body["spec"]}} if "spec" in body else {}
+            self.put(path, {**old, **spec, "metadata": metadata})
         return 200, self.objects[path]
 
 

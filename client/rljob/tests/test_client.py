@@ -48,6 +48,25 @@ def test_code_goes_with_the_job_and_is_owned_by_it(client, api, job_file, tmp_pa
     assert packed["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
 
 
+@pytest.mark.parametrize("refused", ["configmaps", "rljobs"])
+def test_neither_a_job_without_its_code_nor_code_without_a_job_is_left_behind(client, api, job_file, tmp_path, refused):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "mine.py").write_text("x = 1")
+    api.refuse, api.refuses = (403, f"user me cannot create {refused}"), refused
+    with pytest.raises(ClusterError, match=f"cannot create {refused}"):
+        client.submit(job_file, code=tmp_path / "code")
+    assert api.objects == {}
+
+
+def test_code_stays_where_the_answer_about_its_job_was_lost(client, api, job_file, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "mine.py").write_text("x = 1")
+    api.refuse, api.refuses = (504, "the server may have done it"), "rljobs"
+    with pytest.raises(Unreachable):
+        client.submit(job_file, code=tmp_path / "code")
+    assert [path.rpartition("/")[0] for path in api.objects] == [CONFIG_MAPS]
+
+
 def test_a_name_that_is_taken_says_what_to_do(client, job_file):
     client.submit(job_file)
     with pytest.raises(AlreadyThere, match=r"there is a job small in namespace team; delete it \(rljob delete small\)"):

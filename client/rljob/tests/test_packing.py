@@ -3,7 +3,7 @@ import base64
 import pytest
 
 from rljob.errors import ClusterError
-from rljob.packing import MAX_BYTES, config_map, modules_of
+from rljob.packing import MAX_BYTES, config_map, modules_of, owned_by
 from rljob.tests.builders import body
 
 
@@ -12,12 +12,12 @@ def test_a_folders_modules_are_packed_and_go_with_their_job(tmp_path):
     (tmp_path / "data.json").write_text("{}")
     (tmp_path / "__pycache__").mkdir()
     modules = modules_of(tmp_path)
-    made = config_map("small-code-1", modules, body())
+    made = config_map("small-code-1", "team", modules)
     assert {name: base64.b64decode(text).decode() for name, text in made["binaryData"].items()} == {
         "rewards.py": "x = 'ä'"
     }
     owner = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "name": "small", "uid": "uid-1"}
-    assert made["metadata"] == {"name": "small-code-1", "namespace": "team", "ownerReferences": [owner]}
+    assert made["metadata"] == {"name": "small-code-1", "namespace": "team"} and owned_by(body()) == owner
 
 
 def test_what_a_config_map_cannot_carry_is_refused_with_another_way(tmp_path):

@@ -27,6 +27,8 @@ class GangActions:
     async def act(self, context: JobContext, decision: Decision, readiness: Readiness) -> None:
         """Do what was decided about the queue."""
         gang, attempt = self.gangs.of(context), max(decision.status.attempt, 1)
+        if decision.queue is QueueAction.LEAVE and not gang.is_queue:  # what it asked while it had another adapter
+            await self.leave_unplanned(Key(context.namespace, context.name), context.uid)
         if gang.is_queue or decision.queue is QueueAction.LEAVE:
             await self._act(gang, await self.gangs.objects(context, gang, attempt), context, decision, readiness)
         elif decision.creates_pods:

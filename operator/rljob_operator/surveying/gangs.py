@@ -50,7 +50,7 @@ class Gangs:
         self._watched = watched
 
     def of(self, context: JobContext) -> Gang:
-        """The adapter of this job; where the cluster lacks it, there is nothing to write to either."""
+        """The adapter of this job; where the cluster lacks it, there is nothing to write to, but to leave its queue."""
         try:
             return self._select(context)
         except Unserved:
@@ -65,7 +65,7 @@ class Gangs:
             gang = self._select(context)
         except Unserved as error:
             refusal = Refusal(Reason.SCHEDULER_MISSING, str(error))
-            return replace(situation, refusal=situation.refusal or refusal)
+            return await self._look_at_unplanned(job, replace(situation, refusal=situation.refusal or refusal))
         if not gang.is_queue:
             return replace(situation, waits_for_all=gang.waits_for_all(()))
         objects = await self.objects(context, gang, max(situation.status.attempt, 1))

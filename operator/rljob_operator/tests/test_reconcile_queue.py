@@ -211,6 +211,19 @@ def test_eviction_is_seen_though_the_profile_of_the_job_is_gone() -> None:
     assert world.status.phase == "Pending" and not world.cluster.all(WORKLOAD_KUEUE)
 
 
+def test_job_that_is_refused_its_scheduler_later_leaves_its_queue_at_once() -> None:
+    world = QueueWorld()
+    world.submit(**QUEUED)
+    world.settle()
+    assert world.workload
+    cpu = world.rules.profiles["cpu"]
+    world.rules = replace(world.rules, profiles={"cpu": cpu.model_copy(update={"schedulers": ("Volcano",)})})
+    world.restart_operator()
+    world.settle()
+    assert world.reason("Accepted") == ("False", "SchedulerMissing")
+    assert not world.cluster.all(WORKLOAD_KUEUE)
+
+
 def test_pod_groups_are_not_asked_for_at_every_look() -> None:
     world = World(select=lambda context: Volcano())
     world.to_running()

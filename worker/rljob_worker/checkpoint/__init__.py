@@ -9,7 +9,9 @@
 No step waits for one: every rank copies its part to host memory and writes it while the next steps run, one checkpoint
 at a time, and the lead commits it once all parts are there and the step's metrics are written. Who leaves waits for it.
 
-Works on object stores (nothing is renamed but the small manifest), and an old attempt on a cut-off node cannot commit:
-the lead writes the manifest as a draft, checks that the run still belongs to its attempt, and publishes the draft. A
-new attempt claims the run and then withdraws the drafts of others, so the last of these steps fails from there on.
+On a disk or in an object store (`rljob_worker.storage`), and an old attempt on a cut-off node cannot commit: the lead
+writes the manifest as a draft, checks that the run still belongs to its attempt, and publishes the draft. A new attempt
+claims the run and then withdraws the drafts of others, so the last of these steps fails from there on. On a disk a
+draft is a file and is published by a rename; in a store it is the taken place of the manifest, and publishing is a put
+on the condition that the place is as it was taken.
 """

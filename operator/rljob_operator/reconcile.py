@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -52,7 +53,9 @@ class Reconciler:
         teller: Teller,
         clock: Callable[[], float],
         new_token: Callable[[], str],
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
+        """clock: Unix time, which may be put forward or back.   steady: seconds between two looks."""
         self._cluster = cluster
         self._jobs = jobs
         self._pods = pods
@@ -62,6 +65,7 @@ class Reconciler:
         self._teller = teller
         self._progress = progress
         self._clock = clock
+        self._steady = steady
         self._new_token = new_token
         self._surveyor = Surveyor(cluster, pods, progress, rules, gangs, clock)
         self._memories: dict[Key, Memory] = {}
@@ -69,7 +73,7 @@ class Reconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Look at the job once; the seconds after which to look again, or None when only changes matter."""
         memory = self._memories.setdefault(key, Memory())
-        if (left := memory.quiet_until - self._clock()) > 0:
+        if (left := memory.quiet_until - self._steady()) > 0:
             return left
         job = await self._jobs.read(key)
         if job is None:
@@ -100,7 +104,7 @@ class Reconciler:
         again = await self._act(job, memory, context, situation.pods, decision)
         again = self._paced(memory, again, is_news=decision.status != job.status)
         if decision.status.phase == "Starting" and again != 0.0:
-            memory.quiet_until = self._clock() + self._rules.quiet_seconds
+            memory.quiet_until = self._steady() + self._rules.quiet_seconds
         if decision.status.phase in ENDED_PHASES and memory.obstacle is None:
             self._memories.pop(key, None)  # thousands of jobs that ended may stay, and are seldom looked at
         return again
@@ -160,9 +164,9 @@ class Reconciler:
         return _IDLE.seconds(memory.num_idle, chance=0.0)
 
     def _is_healing_due(self, memory: Memory, decision: Decision) -> bool:
-        if not decision.keeps_children or self._clock() - memory.last_heal < self._rules.heal_interval_seconds:
+        if not decision.keeps_children or self._steady() - memory.last_heal < self._rules.heal_interval_seconds:
             return False
-        memory.last_heal = self._clock()
+        memory.last_heal = self._steady()
         return True
 
     def _look_again(self, decision: Decision, after_obstacle: bool = False) -> float | None:

@@ -45,6 +45,26 @@ class Clock:
         return self.now
 
 
+class WallClock:
+    """Runs with a steady one until it is put forward or back."""
+
+    def __init__(self, steady: Clock) -> None:
+        self.ahead = 0.0
+        self._steady = steady
+
+    def __call__(self) -> float:
+        return self.now
+
+    @property
+    def now(self) -> float:
+        return self._steady.now + self.ahead
+
+    @now.setter
+    def now(self, moment: float) -> None:
+        """Time passes until then."""
+        self._steady.now = moment - self.ahead
+
+
 class Progress:
     """What the lead pod answers, asked at every look that comes an interval after the one before."""
 
@@ -86,9 +106,10 @@ class World:
         unanswered_polls: int = 3,
         **rules: Any,
     ) -> None:
-        self.clock = Clock()
+        self.steady = Clock()
+        self.clock = WallClock(self.steady)
         self.cluster = FakeCluster(self.clock)
-        self.progress = Progress(self.clock, progress_interval_seconds, unanswered_polls)
+        self.progress = Progress(self.steady, progress_interval_seconds, unanswered_polls)
         self.select = select
         self.rules = Rules(profiles=DEFAULT, heal_interval_seconds=0.0, quiet_seconds=0.0, **rules)
         self.late_since: int | None = None
@@ -103,7 +124,7 @@ class World:
         self.teller = Teller(self.cluster, self.clock)
         self.operator = Reconciler(
             self.cluster,
-            Jobs(self.cluster, self.heard, self.clock),
+            Jobs(self.cluster, self.heard, self.steady),
             LiveCache(self.cluster),
             self.progress,
             self.rules,
@@ -112,11 +133,12 @@ class World:
             self.teller,
             self.clock,
             lambda: next(tokens),
+            self.steady,
         )
 
     def gangs(self) -> Gangs:
         """Who reads queues."""
-        recent = Recent(self.cluster, self.clock)
+        recent = Recent(self.cluster, self.steady)
         return Gangs(
             self.cluster,
             recent,

@@ -46,14 +46,18 @@ class RemoteTensor:
     def get_shape(self) -> tuple[int, ...]:
         return self.shape
 
-    def __getitem__(self, rows: slice) -> torch.Tensor:
-        """Rows of dim 0, in one request."""
+    def __getitem__(self, place: slice | tuple[slice, ...]) -> torch.Tensor:
+        """Rows of dim 0 in one request, and of these the columns that are asked for."""
+        rows, *columns = place if isinstance(place, tuple) else (place,)
         row_bytes = self.dtype.itemsize
         for size in self.shape[1:]:
             row_bytes *= size
         first, last, _ = rows.indices(self.shape[0])
         found = self.file.read_range(self.start + first * row_bytes, self.start + last * row_bytes)
-        return torch.frombuffer(bytearray(found), dtype=self.dtype).reshape(last - first, *self.shape[1:])
+        if not found:
+            return torch.empty((0, *self.shape[1:]), dtype=self.dtype)
+        tensor = torch.frombuffer(bytearray(found), dtype=self.dtype).reshape(last - first, *self.shape[1:])
+        return tensor[(slice(None), *columns)]
 
 
 @dataclass(frozen=True, slots=True)

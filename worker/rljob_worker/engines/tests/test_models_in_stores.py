@@ -52,6 +52,7 @@ def test_rows_of_a_tensor_are_one_request_for_their_bytes(tmp_path, s3):
 
     assert torch.equal(rows.float(), whole[3:5])
     (request,) = s3.asked
+    assert torch.equal(tensors.get_slice(name)[slice(3, 5), slice(1, 4)].float(), whole[3:5, 1:4])
     first, last = map(int, request.rpartition("=")[2].split("-"))
     assert last - first + 1 == rows.numel() * rows.element_size()
 

@@ -13,6 +13,8 @@ from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, pid_in, wait_for
 
 CONTROL_C = b"\x03"
+STEPPED = ["metrics", {"step": 1, "reward/mean": 0.125}]
+"""Before the first step has ended there is nothing to checkpoint, and a run stops at once."""
 
 
 @contextlib.contextmanager
@@ -77,9 +79,10 @@ def test_the_table_grows_and_the_summary_follows(tmp_path):
 def test_control_c_once_checkpoints_and_stops(tmp_path):
     write_job(tmp_path)
     ready = tmp_path / "ready"
-    script = {"*": [["block", 15], ["pid", str(ready)], ["wait_signal", 15], ["checkpoint", 4], ["exit", 76]]}
+    script = {"*": [["block", 15], STEPPED, ["pid", str(ready)], ["wait_signal", 15], ["checkpoint", 4], ["exit", 76]]}
     with on_terminal(tmp_path, script) as (process, terminal):
         pid_in(ready)
+        read_until(terminal, "0.125")
         os.write(terminal, CONTROL_C)
         text = rest_of(terminal)
         assert process.wait(PATIENCE_SECONDS) == 76
@@ -90,8 +93,9 @@ def test_control_c_once_checkpoints_and_stops(tmp_path):
 def test_control_c_twice_stops_now(tmp_path):
     write_job(tmp_path)
     ready = tmp_path / "ready"
-    with on_terminal(tmp_path, {"*": [["block", 15], ["pid", str(ready)], ["hang"]]}) as (process, terminal):
+    with on_terminal(tmp_path, {"*": [["block", 15], STEPPED, ["pid", str(ready)], ["hang"]]}) as (process, terminal):
         worker = pid_in(ready)
+        read_until(terminal, "0.125")
         os.write(terminal, CONTROL_C)
         read_until(terminal, "stopping after this step")
         os.write(terminal, CONTROL_C)
@@ -103,9 +107,10 @@ def test_control_c_twice_stops_now(tmp_path):
 def test_a_closed_terminal_is_a_request_to_stop(tmp_path):
     write_job(tmp_path)
     ready = tmp_path / "ready"
-    script = {"*": [["block", 15], ["pid", str(ready)], ["wait_signal", 15], ["checkpoint", 4], ["exit", 76]]}
+    script = {"*": [["block", 15], STEPPED, ["pid", str(ready)], ["wait_signal", 15], ["checkpoint", 4], ["exit", 76]]}
     with on_terminal(tmp_path, script) as (process, terminal):
         worker = pid_in(ready)
+        read_until(terminal, "0.125")
         os.close(terminal)
         assert process.wait(PATIENCE_SECONDS) == 76
         wait_for(lambda: is_gone(worker))

@@ -211,7 +211,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
 
 def test_a_place_that_cannot_be_made_is_a_storage_error(tmp_path):
     (tmp_path / "checkpoints").write_text("a file")
-    with pytest.raises(StorageError, match="cannot write the checkpoint .*: Not a directory; the previous"):
+    with pytest.raises(StorageError, match="cannot write .*: Not a directory, and there is no earlier one"):
         RankFiles(tmp_path, Owner(1), "train", 0).write(4, RankPart.copy({}, {}))
 
 

@@ -96,6 +96,15 @@ class ModelShape:
         return self._attention_and_norms + (self._mlp if self.experts is None else self._all_experts(self.experts))
 
     @property
+    def largest_tensor(self) -> int:
+        """Parameters of the largest one, as it is in memory: all experts of a layer are two tensors."""
+        gates, fused = self.family.projections - 1, self.family.fused
+        attention = self.hidden * (self.query_width + (2 * self.key_width if fused else 0))
+        mlp = self.hidden * self.intermediate * (gates if fused else 1)
+        experts = 0 if self.experts is None else self.experts.count * gates * self.hidden * self.experts.width
+        return max(self.embedding, attention, mlp, experts)
+
+    @property
     def _attention_and_norms(self) -> int:
         family, hidden = self.family, self.hidden
         wide = self.query_width + 2 * self.key_width

@@ -6,7 +6,7 @@ from typing import Literal
 
 from rljob_api.vocabulary.model import ApiModel, Items
 
-Phase = Literal["load", "generate", "train", "sync"]
+Phase = Literal["load", "generate", "train", "sync", "checkpoint"]
 
 
 class PhaseMemory(ApiModel):
@@ -23,6 +23,8 @@ class PhaseMemory(ApiModel):
     """Of the tokens that are predicted at once, with their gradients and those of the last layer."""
     cache: int = 0
     """Keys and values of the rows that are decoded at once."""
+    checkpoint: int = 0
+    """The copy that is written while steps go on; none of an accelerator's, as the copy lies in the host's."""
     peak: int = 0
     """Together. Less than the sum where parts are most at different times."""
 

@@ -18,6 +18,7 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                                       gated MLP; and of the router 3 x the number of experts
                  (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
                  attention matrix); computed again in the backward pass: T (L hidden + a) c
+    checkpoint   3 P b / R: a copy of weights and optimizer, until it is written
     logits       4 x LOGITS_ELEMENTS x max(c, 4) at most, however long the rows, and one more gradient of the last layer
 """
 
@@ -31,7 +32,7 @@ from rljob_api.memory.model_shape import ModelShape
 HELD_BYTES = 1 << 30
 """Largest model whose gradients, and on a CPU weights, stay whole on every rank between micro-batches."""
 BUCKET_BYTES = 64 << 20
-"""Weights that are gathered at once for export and sync."""
+"""Weights that are gathered at once for export and sync; a tensor that is larger goes alone."""
 MIN_UNIT_BYTES = 32 << 20
 """Layers are gathered together up to this size."""
 ATTENDED = 2
@@ -70,6 +71,11 @@ class Layout:
     def optimizer(self) -> int:
         """Bytes of this rank's part of the two means."""
         return 2 * ceil(self.trained / self.ranks)
+
+    @property
+    def checkpoint(self) -> int:
+        """Bytes of this rank's part of a checkpoint: what is trained, and the two means of it."""
+        return ceil(self.trained / self.ranks) + self.optimizer
 
     @property
     def whole(self) -> int:

@@ -76,12 +76,26 @@ class _Worker:
         kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer)
         yield kept
         if self._generating:
-            yield self._generate(kept)
+            yield self._while_written(self._generate(kept))
         if self._training:
-            yield self._train(kept)
+            yield self._while_written(self._train(kept))
         if any(self.group.name in self._ends(edge.source, edge.target) for edge in self.plan.weights):
-            on_their_way = 2 * min(BUCKET_BYTES, max(self._whole(engine) for engine in self._here))
-            yield kept.model_copy(update={"phase": "sync", "peak": kept.peak + on_their_way})
+            on_their_way = 2 * max(self._bucket(engine) for engine in self._here)
+            yield self._while_written(kept.model_copy(update={"phase": "sync", "peak": kept.peak + on_their_way}))
+        if self._checkpoint:
+            yield _beside(kept.model_copy(update={"phase": "checkpoint"}), self._checkpoint)
+
+    def _while_written(self, phase: PhaseMemory) -> PhaseMemory:
+        """With the copy of an earlier step's checkpoint, which is written meanwhile; after the last step none is."""
+        spec = self.plan.spec
+        others = 0 < spec.checkpoint.every_steps < spec.stop.steps
+        return _beside(phase, self._checkpoint) if others else phase
+
+    @property
+    def _checkpoint(self) -> int:
+        if self.group.device != "cpu":
+            return 0
+        return sum(self.layout(engine).checkpoint for engine in self._training if engine.trainable)
 
     def layout(self, engine: EnginePlan) -> Layout:
         """How an engine that trains or scores keeps its model."""
@@ -98,6 +112,11 @@ class _Worker:
 
     def _whole(self, engine: EnginePlan) -> int:
         return self.shapes[engine.path].parameters * _NUMBER_BYTES[self.plan.precision]
+
+    def _bucket(self, engine: EnginePlan) -> int:
+        """The largest that its weights go in: a tensor that is larger than a bucket is one."""
+        tensor = self.shapes[engine.path].largest_tensor * _NUMBER_BYTES[self.plan.precision]
+        return max(min(BUCKET_BYTES, self._whole(engine)), tensor)
 
     @property
     def _here(self) -> list[EnginePlan]:
@@ -180,6 +199,10 @@ class _Worker:
         )
 
 
+def _beside(phase: PhaseMemory, checkpoint: int) -> PhaseMemory:
+    return phase.model_copy(update={"checkpoint": checkpoint, "peak": phase.peak + checkpoint})
+
+
 def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
     """A problem for each group of which a worker cannot fit."""
     for index, group in enumerate(plan.groups):
@@ -191,17 +214,18 @@ def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
         if most.peak > limit.usable:
             parts = {name: getattr(most, name) for name in PARTS if getattr(most, name)}
             listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+            doing = "write a checkpoint" if most.phase == "checkpoint" else most.phase
             yield problem(
                 f"spec.workerGroups[{index}]",
                 group.profile,
-                f"a worker of {group.name} needs {format_bytes(most.peak + limit.beside)} to {most.phase} ({listed}, "
+                f"a worker of {group.name} needs {format_bytes(most.peak + limit.beside)} to {doing} ({listed}, "
                 f"and {format_bytes(limit.beside)} beside its models), and {limit.source} gives it "
                 f"{format_bytes(limit.bytes)}",
                 _fix(plan, group, most),
             )
 
 
-PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache")
+PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache", "checkpoint")
 """Of a phase, in the order in which they are shown."""
 
 
@@ -232,6 +256,8 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory) -> str:
         helps.append("lower training.tokensPerMicroBatch")
         helps += ["set training.activationCheckpointing: true"] * (not plan.spec.training.activation_checkpointing)
         helps += ["share rows between workers (training.parallelism.context)"] * (group.num_workers > 1)
+    if 4 * phase.checkpoint > phase.peak and phase.phase != "checkpoint":
+        helps.append("leave checkpoint.everySteps out")
     helps.append(f"give group {group.name} more replicas or accelerators, over which weights and optimizer are divided")
     said = ", or ".join(helps)
     return f"{said[0].upper()}{said[1:]}."

@@ -163,13 +163,15 @@ def _weights(plan: Plan) -> Table:
 
 
 def _memory(memory: GroupMemory) -> Table:
-    """Of one worker. Parts that are most at different times add up to more than the peak."""
+    """Of one worker, the parts that it has. Parts that are most at different times add up to more than the peak."""
     table = _table(f"Memory of a worker of {memory.group}", "", *(phase.phase for phase in memory.phases))
     if memory.unknown:
         table.add_row(f"unknown: no config.json at hand of {', '.join(memory.unknown)}")
         return table
     for part in (*PARTS, "peak"):
-        table.add_row(part, *(_bytes_or_none(getattr(phase, part)) for phase in memory.phases))
+        sizes = [getattr(phase, part) for phase in memory.phases]
+        if any(sizes):
+            table.add_row(part, *map(_bytes_or_none, sizes))
     return table
 
 

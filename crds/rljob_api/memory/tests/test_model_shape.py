@@ -48,6 +48,22 @@ def test_experts_are_counted_all_in_memory_and_those_chosen_in_activations():
     assert activations(layout, 1, recompute=True) == (48 * 2048 + layer + outside) * 4
 
 
+@pytest.mark.parametrize(
+    ("change", "largest"),
+    [
+        ({}, 151_936 * 4096),
+        ({"vocab_size": 100}, 4096 * 12_288),
+        ({"vocab_size": 100, "model_type": "phi3"}, 2 * 4096 * 12_288),  # gate and up are one tensor
+        ({"vocab_size": 100, "intermediate_size": 100}, 4096 * 4096),
+        # queries, keys and values are one tensor
+        ({"vocab_size": 100, "intermediate_size": 100, "model_type": "phi3"}, 4096 * (4096 + 2 * 1024)),
+        (QWEN3_30B_A3B, 128 * 2 * 2048 * 768),
+    ],
+)
+def test_the_largest_tensor_is_what_goes_alone(change, largest):
+    assert parse_shape(QWEN3_8B | change).largest_tensor == largest
+
+
 @pytest.mark.parametrize("change", [{"model_type": "mamba"}, {"hidden_size": None}, {"num_attention_heads": 0}])
 def test_what_is_not_understood_has_no_shape(change):
     config = {key: value for key, value in (QWEN3_8B | change).items() if key != "head_dim"}

@@ -15,7 +15,7 @@ FRAGMENTS = [textwrap.dedent(block) for block in re.findall(r"(?m)^    spec:\n(?
 
 
 def test_there_are_fragments():
-    assert len(FRAGMENTS) == 5
+    assert len(FRAGMENTS) == 6
 
 
 @pytest.mark.parametrize("fragment", FRAGMENTS)

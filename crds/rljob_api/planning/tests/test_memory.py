@@ -93,9 +93,52 @@ def test_a_critic_is_trained_beside_the_policy():
 
 def test_who_generates_has_a_cache_and_who_trains_has_gradients():
     train, rollout = phases(TINY, *TWO_GROUPS), phases(TINY, *TWO_GROUPS, group="rollout")
-    assert set(train) == {"load", "train", "sync"} and set(rollout) == {"load", "generate", "sync"}
+    assert set(train) == {"load", "train", "sync", "checkpoint"} and set(rollout) == {"load", "generate", "sync"}
     # 32 rows on 4 workers: 8 rows x (16 + 32) columns x 2 layers x keys and values of 8 x 8 x 4 bytes
     assert rollout["generate"].cache == 8 * 48 * 2 * 2 * 64 * 4
+
+
+CPUS = "workerGroups=[{name: train, accelerator: {count: 4}}]"
+
+
+def test_steps_go_on_beside_the_copy_of_a_checkpoint_that_is_written():
+    last, often = (phases(TINY, CPUS, f"checkpoint.everySteps={steps}") for steps in (10, 2))  # of 10 steps
+    # a layer: query, key, value and output of 64 x (256 + 64 + 64 + 256), an MLP of 3 x 64 x 128, norms of
+    # 2 x 64 + 2 x 8; twice that, 2 x 100 x 64 beside, and a norm: 144,224 of 4 bytes, three times, on 4 ranks
+    parameters = 2 * (64 * 640 + 3 * 64 * 128 + 2 * 64 + 2 * 8) + 2 * 6400 + 64
+    copy = 3 * 4 * parameters // 4
+    assert {name: phase.checkpoint for name, phase in last.items()} == {
+        "load": 0, "generate": 0, "train": 0, "sync": 0, "checkpoint": copy,
+    }  # fmt: skip
+    assert last["checkpoint"].peak == last["load"].peak + copy
+    assert {name: often[name].peak - last[name].peak for name in last} == {
+        "load": 0, "generate": copy, "train": copy, "sync": copy, "checkpoint": 0,
+    }  # fmt: skip
+
+
+def test_the_copy_of_an_adapter_is_that_of_its_own_and_on_accelerators_it_lies_elsewhere():
+    found = phases(TINY, CPUS, "models.0.adapter={rank: 16}")
+    # beside each layer: q, o (64 + 256), k, v (64 + 64), and three of 64 + 128
+    assert found["checkpoint"].checkpoint == 3 * 4 * (2 * 16 * (2 * 320 + 2 * 128 + 3 * 192)) // 4
+    assert "checkpoint" not in phases(TINY, gpus(1), "data.batchSize=8", "checkpoint.everySteps=1")
+
+
+def test_a_tensor_that_is_larger_than_a_bucket_is_one():
+    groups = on_two_hosts("algorithm.kl.coefficient=0")
+    wide, narrow = (phases(QWEN3_8B | {"vocab_size": size}, *groups) for size in (151_936, 100))
+    # 151,936 x 4096 of 2 bytes; the MLP's 12,288 x 4096 of 2 bytes are 96 MiB
+    assert wide["sync"].peak - wide["load"].peak == 2 * 151_936 * 4096 * 2
+    assert narrow["sync"].peak - narrow["load"].peak == 2 * (96 << 20)
+    small = phases(TINY, *groups)
+    assert small["sync"].peak - small["load"].peak == 2 * 144_224 * 2  # a model that is smaller than a bucket
+
+
+def test_a_copy_that_has_no_room_is_said_to_be_a_checkpoint():
+    limits = "{containers: [{name: worker, resources: {limits: {memory: 110Gi}}}]}"
+    group = f"workerGroups=[{{name: train, accelerator: {{count: 1}}, template: {{spec: {limits}}}}}]"
+    job = ("algorithm.kl.coefficient=0", "data.batchSize=8", LITTLE, group)
+    with pytest.raises(InvalidJobError, match="to write a checkpoint .* checkpoint 91.5 GiB"):
+        planned(QWEN3_8B, *job)
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers_and_what_would_help():

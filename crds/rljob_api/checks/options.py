@@ -55,6 +55,9 @@ def check_validation(subject: Subject) -> Iterator[Problem]:
     if spec.validation.every_steps:
         message = "there is no data to validate on"
         yield problem("spec.validation.everySteps", spec.validation.every_steps, message, fix)
+    if spec.validation.samples_per_prompt > 1:
+        message = "there is no data to validate on"
+        yield problem("spec.validation.samplesPerPrompt", spec.validation.samples_per_prompt, message, fix)
     if spec.checkpoint.keep_best:
         message = "the best checkpoint is told by validation rewards, and there is no data to validate on"
         yield problem("spec.checkpoint.keepBest", spec.checkpoint.keep_best, message, fix)

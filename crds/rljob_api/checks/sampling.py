@@ -41,6 +41,10 @@ def check_validation_sampling(subject: Subject) -> Iterator[Problem]:
     validation = subject.spec.validation
     if validation.temperature > 0:
         return
+    if validation.samples_per_prompt > 1:
+        message = "at validation.temperature 0, its default, all responses to a prompt are the same"
+        fix = "Give validation.temperature too, such as 0.6, or leave this out."
+        yield problem("spec.validation.samplesPerPrompt", validation.samples_per_prompt, message, fix)
     for path, found, default in (
         ("topP", validation.top_p, 1.0),
         ("topK", validation.top_k, 0),

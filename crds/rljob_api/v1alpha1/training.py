@@ -201,6 +201,11 @@ class ValidationSpec(ApiModel):
     max_rows: int | None = Field(default=None, ge=1)
     """Most prompts of each data set that are used, from its start. Unset: all."""
 
+    samples_per_prompt: int = Field(default=1, ge=1, le=1024)
+    """Responses to each prompt. Above 1 the temperature must be above 0, and metrics say for k = 1, 2, 4, … and for
+    this number how often one of k responses is right, `validation/pass@k`, and how often the one that most of k agree
+    on is, `validation/maj@k`. Default 1."""
+
 
 class CheckpointSpec(ApiModel):
     """When training state is written, what is kept, and where training starts."""

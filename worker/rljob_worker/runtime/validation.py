@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -15,14 +15,19 @@ from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.of_job import max_tokens_of, validation_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.metrics.pass_at_k import maj_at_k, pass_at_k, sizes
+from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, mean, merge_all
 from rljob_worker.stages.reward import begins_rewards, reward_rows
-from rljob_worker.stages.rollout import asked_batch, rollout_batch
+from rljob_worker.stages.rollout import asked_batch, rollout_batch, rows_of_groups
 
-PIECE_PROMPTS = 1024
-"""What a rank reads, answers and judges at once: its memory and its cache of keys and values do not grow with the data
-set."""
+PIECE_ROWS = 1024
+"""Rows that a rank answers and judges at once, or those of one prompt: its memory and its cache of keys and values do
+not grow with the data set."""
+
+SHOWN_PROMPTS, SHOWN_SAMPLES = 2, 4
+"""Prompts of a rank, and responses to each, that are there to look at."""
 
 
 class Validation:
@@ -43,6 +48,7 @@ class Validation:
         self._dataset, self._engine, self._rewards, self._tokenizer = dataset, engine, rewards, tokenizer
         self._share = range(dp_rank, len(dataset), dp_size)
         self._spec, self._sampling = spec, validation_sampling(spec)
+        self._num_samples = spec.validation.samples_per_prompt
 
     def run(self) -> tuple[Scalars, list[dict[str, Any]]]:
         """Accuracy overall and per source; a few rows to look at."""
@@ -54,9 +60,12 @@ class Validation:
             if after is not None:
                 self._dataset.read_ahead(after)
             max_tokens = max_tokens_of(self._spec, Column.ragged(prompts.prompt_ids).lengths)
-            asked = asked_batch(prompts, piece, piece, 1)
+            row_ids = rows_of_groups(piece, self._num_samples)
+            asked = asked_batch(prompts, row_ids, piece, self._num_samples)
             begin = None if self._rewards is None else begins_rewards(self._rewards, asked, self._decode)
-            responses = generate(self._engine, prompts.prompt_ids, self._sampling, piece, 1, max_tokens, begin)
+            responses = generate(
+                self._engine, prompts.prompt_ids, self._sampling, row_ids, self._num_samples, max_tokens, begin
+            )
             if self._rewards is not None:
                 found, rows = self._judged(self._rewards, rollout_batch(asked, responses, self._engine.version))
                 metrics, shown = [*metrics, found], shown or rows
@@ -64,18 +73,25 @@ class Validation:
 
     def _pieces(self) -> Iterator[np.ndarray]:
         """Ordinals of this rank's prompts, at least one piece: a rank of no prompts says that it has none."""
-        for first in range(0, max(1, len(self._share)), PIECE_PROMPTS):
-            yield np.array(self._share[first : first + PIECE_PROMPTS], np.int64)
+        size = max(1, PIECE_ROWS // self._num_samples)
+        for first in range(0, max(1, len(self._share)), size):
+            yield np.array(self._share[first : first + size], np.int64)
 
     def _judged(self, rewards: RewardRunner, batch: Batch) -> tuple[Scalars, list[dict[str, Any]]]:
         """What was right of rows whose rewards were begun, and the first of them."""
         correct = rewards.collect(batch.row_ids.tolist()).rewards[:, 0]
-        rows = reward_rows(batch.take(np.arange(min(2, len(batch)))), self._decode)
+        prompt, sample = np.divmod(np.arange(len(batch)), self._num_samples)
+        looked_at = np.flatnonzero((prompt < SHOWN_PROMPTS) & (sample < SHOWN_SAMPLES))
+        rows = reward_rows(batch.take(looked_at), self._decode)
         shown = [
             {"validation": True, **_shown(row), "reward": float(reward)}
-            for row, reward in zip(rows, correct, strict=False)
+            for row, reward in zip(rows, correct[looked_at], strict=True)
         ]
-        return accuracy(correct, batch), shown
+        metrics = accuracy(correct, batch)
+        if self._num_samples > 1:
+            texts = [self._decode(ids).strip() for ids in batch.values_of("response_ids")]
+            metrics |= of_several(correct, texts, batch.values_of("source"), self._num_samples)
+        return metrics, shown
 
     def _decode(self, ids: np.ndarray) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
@@ -91,6 +107,22 @@ def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:
     for source in sorted(set(sources)):
         mine = correct[sources == source]
         metrics[f"validation/accuracy/{source}"] = mean(float(mine.sum()), len(mine))
+    return metrics
+
+
+def of_several(correct: Rewards, answers: Sequence[str], sources: Sequence[str], num_samples: int) -> Scalars:
+    """pass@k and maj@k of prompts with `num_samples` rows each, overall and per source; a row whose first reward is 1
+    or more is right."""
+    right = correct.reshape(-1, num_samples) >= 1
+    found = {f"pass@{k}": pass_at_k(right, k) for k in sizes(num_samples)}
+    found |= {f"maj@{k}": maj_at_k(right, answers, k) for k in sizes(num_samples) if k > 1}
+    of_prompts = np.array(sources, dtype=object)[::num_samples]
+    metrics = {}
+    for name, values in found.items():
+        metrics[f"validation/{name}"] = mean(float(values.sum()), len(values))
+        for source in sorted(set(of_prompts)):
+            mine = values[of_prompts == source]
+            metrics[f"validation/{name}/{source}"] = mean(float(mine.sum()), len(mine))
     return metrics
 
 

@@ -169,6 +169,7 @@ def test_nothing_is_wrong_with_the_full_example():
         ("validation.topP=0.9", "spec.validation.topP", "Give validation.temperature too"),
         ("validation.topK=20", "spec.validation.topK", "most likely token"),
         ("validation.minP=0.1", "spec.validation.minP", "most likely token"),
+        ("validation.samplesPerPrompt=4", "spec.validation.samplesPerPrompt", "are the same"),
         ("rollout.stop=['']", "spec.rollout.stop[0]", "fewer than 1"),
         ("rollout.stop=[a, b, a]", "spec.rollout.stop[2]", "in the list before"),
         ('rollout.stop=["a\\uFFFD"]', "spec.rollout.stop[0]", "U+FFFD"),
@@ -179,6 +180,7 @@ def test_nothing_is_wrong_with_the_full_example():
         ("models.1={name: reference, path: x, chatTemplate: {a: 1}}", "spec.models[1].chatTemplate", "under actor"),
         ("training.betas=[0.9, 1.0]", "spec.training.betas[1]", "below 1"),
         ("validation.everySteps=5", "spec.validation.everySteps", "data.validation"),
+        ("validation={samplesPerPrompt: 4, temperature: 1}", "spec.validation.samplesPerPrompt", "no data"),
         ("checkpoint.keepBest=1", "spec.checkpoint.keepBest", "data.validation"),
         ("rewards=[]", "spec.rewards", "no reward function"),
         # data

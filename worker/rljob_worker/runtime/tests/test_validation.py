@@ -3,12 +3,14 @@
 import pytest
 
 from rljob_api.tests.builders import make_plan
+from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.runtime.resources import needs_rewards
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.tests.test_sample import FakeDataset, answering_engine
 
 PLAN = make_plan("data.validation=[{path: val.parquet}]")
+SEVERAL = make_plan("data.validation=[{path: val.parquet}]", "validation={samplesPerPrompt: 4, temperature: 1.0}")
 
 
 class Tokenizer:
@@ -35,8 +37,8 @@ def odd_is_right():
     return RewardsHere(lambda row: row["row_id"] % 2)
 
 
-def validation(engine, rewards, dp_rank=1, dataset=None):
-    return Validation(PLAN, dataset or SomePrompts(), engine, rewards, Tokenizer(), dp_rank, 2)
+def validation(engine, rewards, dp_rank=1, dataset=None, plan=PLAN):
+    return Validation(plan, dataset or SomePrompts(), engine, rewards, Tokenizer(), dp_rank, 2)
 
 
 def test_the_leader_of_a_copy_judges_the_copys_share():
@@ -64,6 +66,31 @@ def test_a_large_share_is_read_and_judged_piece_by_piece_and_the_next_piece_read
     assert metrics["validation/accuracy"].value == 1.0
     assert metrics["validation/accuracy"].count == metrics["validation/accuracy/s"].count == 1027
     assert [sample["row_id"] for sample in samples] == [1, 3]
+
+
+def test_several_responses_to_a_prompt_are_judged_together():
+    # prompts 0, 2 and 4 with rows 0 to 3, 8 to 11 and 16 to 19, of which 1, 9, 10 and 19 are right;
+    # answers: 3 is right of 2 2 3 2, two 5s are of 4 5 5 4 where 4 comes first, 9 of 6 7 8 9
+    answers = {0: 2, 1: 3, 2: 2, 3: 2, 8: 4, 9: 5, 10: 5, 11: 4, 16: 6, 17: 7, 18: 8, 19: 9}
+    engine = ScriptedEngine(lambda row_id, sampling: [answers[row_id]])
+    rewards = RewardsHere(lambda row: float(row["row_id"] in (1, 9, 10, 19)))
+    metrics, samples = validation(engine, rewards, dp_rank=0, plan=SEVERAL).run()
+    figures = {name: (scalar.sum, scalar.count) for name, scalar in metrics.items() if "@" in name}
+    # one of 2: 3 of 6 pairs, 5 of 6 and 3 of 6; the majority of 4 is 2, 4 and 6
+    found = {"pass@1": 1.0, "pass@2": 11 / 6, "pass@4": 3.0, "maj@2": 0.0, "maj@4": 0.0}
+    expected = {
+        f"validation/{name}{end}": pytest.approx((value, 3)) for name, value in found.items() for end in ("", "/s")
+    }
+    assert figures == expected
+    assert metrics["validation/accuracy"].sum == 4 and metrics["validation/accuracy"].count == 12
+    assert [sample["row_id"] for sample in samples] == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert [sample["reward"] for sample in samples] == [0, 1, 0, 0, 0, 1, 1, 0]
+
+
+def test_a_piece_has_as_many_rows_whatever_the_responses_to_a_prompt():
+    dataset, engine = SomePrompts(514), answering_engine()
+    validation(engine, odd_is_right(), dp_rank=0, dataset=dataset, plan=SEVERAL).run()
+    assert [len(each.row_ids) for each in engine.submitted] == [1024, 4]
 
 
 def test_a_rank_without_prompts_says_so():

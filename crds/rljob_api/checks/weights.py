@@ -24,6 +24,10 @@ def check_transport(subject: Subject) -> Iterator[Problem]:
     if asked in ("DataBuffer", "Collective") and edges and not apart:
         message = f"the workers of group {edges[0][0]} train and generate, so that weights go nowhere"
         yield problem(path, asked, message, "Write Auto or InProcess, or generate in a group of its own.")
+    if edges and not apart and subject.spec.weight_sync.delta is not None:
+        message = f"the workers of group {edges[0][0]} train and generate (InProcess), so that weights are not sent"
+        fix = "Leave it out, or generate in a group of its own."
+        yield problem("spec.weightSync.delta", subject.spec.weight_sync.delta.model_dump(by_alias=True), message, fix)
     if asked == "Collective":
         yield from _backends(subject, apart)
 

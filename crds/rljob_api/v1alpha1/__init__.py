@@ -52,6 +52,7 @@ from rljob_api.v1alpha1.training import (
     TrainingParallelism,
     TrainingSpec,
     ValidationSpec,
+    WeightDeltaSpec,
     WeightSyncSpec,
     WeightTransportChoice,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "TrainingParallelism",
     "TrainingSpec",
     "ValidationSpec",
+    "WeightDeltaSpec",
     "WeightSyncSpec",
     "WeightTransportChoice",
     "WorkerGroupSpec",

@@ -171,6 +171,14 @@ class RolloutSpec(ApiModel):
 WeightTransportChoice = Literal["Auto", "InProcess", "DataBuffer", "Collective"]
 
 
+class WeightDeltaSpec(ApiModel):
+    """Of new weights only what changed is sent: places and values, which are the same bits as the whole. Each source
+    keeps its share in host memory, and each worker that generates a copy of the model."""
+
+    full_every: int = Field(default=32, ge=2)
+    """Everything is sent at each start and then every this many versions. Default 32."""
+
+
 class WeightSyncSpec(ApiModel):
     """How new weights get from training to generation after a step."""
 
@@ -178,6 +186,9 @@ class WeightSyncSpec(ApiModel):
     """`InProcess`: from engine to engine, where the same workers train and generate. `DataBuffer`: through shared
     memory of the hosts and TCP, from many workers. `Collective`: broadcasts on a process group across worker groups, of
     NCCL between accelerators. `Auto`: InProcess where that can be, else DataBuffer. Default Auto."""
+
+    delta: WeightDeltaSpec | None = None
+    """Send only what changed. Not with InProcess. Unset: every version is sent whole."""
 
 
 class ValidationSpec(ApiModel):

@@ -4,5 +4,6 @@ sync        what one rank does about all edges of weights: open, sync a version,
 sides       one rank's part in one edge: it copies, sends, takes part in gathering, or receives
 buffers     chunks through the data buffers of the hosts
 collective  chunks by broadcasts, on process groups across worker groups (`circle`)
+delta       of a version only what changed, on any of these ways
 chunks      tensors in chunks, and back
 """

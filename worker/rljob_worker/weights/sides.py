@@ -31,6 +31,12 @@ class Side(Protocol):
         """After the last."""
 
 
+class Loader(Protocol):
+    """What a target fills: a RolloutEngine, as far as weights go."""
+
+    def load_weights(self, weights: Iterable[Named], version: int) -> None: ...
+
+
 class Out(Protocol):
     """Where a source puts the tensors of one version."""
 
@@ -122,7 +128,7 @@ class Bystander:
 class Target:
     """Samples with what comes."""
 
-    rollout: RolloutEngine
+    rollout: Loader
     receiver: Receiver
 
     def open(self, meeting: str) -> None:

@@ -9,9 +9,11 @@ from typing import Protocol
 
 from rljob_api.planning.plan import Plan, WeightTransport
 from rljob_api.planning.weights import WeightFlow, weight_flows
+from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.scalars import Scalars, mean
+from rljob_worker.weights.delta import DeltaLoader, DeltaSender
 from rljob_worker.weights.sides import Bystander, InProcess, Receiver, Sender, Side, Source, Target
 
 
@@ -57,18 +59,24 @@ def build_weight_sync(
 ) -> WeightSync:
     """The sides of one rank, in the order of the plan's edges."""
     sides = list[Side](_in_process(plan, group, train_engines, rollout_engines))
+    delta = plan.spec.weight_sync.delta
     for flow in weight_flows(plan):
+        transport = transports[flow.transport]
         if flow.source.name == group:
-            train, sources = train_engines[flow.model], flow.source_ranks
-            sends = rank in sources
-            sides.append(
-                Source(train, sources, transports[flow.transport].sender(flow, rank))
-                if sends
-                else Bystander(train, sources)
-            )
+            sides.append(_training_side(train_engines[flow.model], flow, rank, transport, delta))
         elif any(target.name == group for target in flow.targets):
-            sides.append(Target(rollout_engines[flow.model], transports[flow.transport].receiver(flow, group, rank)))
+            engine = rollout_engines[flow.model]
+            sides.append(Target(DeltaLoader(engine) if delta else engine, transport.receiver(flow, group, rank)))
     return WeightSync(sides)
+
+
+def _training_side(
+    train: TrainEngine, flow: WeightFlow, rank: int, transport: Transport, delta: WeightDeltaSpec | None
+) -> Side:
+    if rank not in flow.source_ranks:
+        return Bystander(train, flow.source_ranks)
+    sender = transport.sender(flow, rank)
+    return Source(train, flow.source_ranks, DeltaSender(sender, delta.full_every) if delta else sender)
 
 
 def _in_process(

@@ -35,6 +35,19 @@ def test_what_a_job_with_groups_apart_may_say(asked):
     assert problems(*TWO_GROUPS, f"weightSync.transport={asked}") == []
 
 
+def test_only_what_changed_is_sent_where_anything_is():
+    assert problems(*TWO_GROUPS, "weightSync={delta: {fullEvery: 2}}") == []
+    assert problems(*TWO_GROUPS, "weightSync={delta: {}, transport: Collective}") == []
+    for asked in ("Auto", "InProcess"):
+        (problem,) = problems(f"weightSync={{delta: {{}}, transport: {asked}}}")
+        assert (problem.path, problem.found) == ("spec.weightSync.delta", '{"fullEvery": 32}')
+        assert problem.message == (
+            "the workers of group train train and generate (InProcess), so that weights are not sent"
+        )
+    (problem,) = problems(*TWO_GROUPS, "weightSync={delta: {fullEvery: 1}}")
+    assert problem.path == "spec.weightSync.delta.fullEvery"
+
+
 def with_profiles(train, rollout):
     groups = ", ".join(
         f"{{name: {name}, accelerator: {{profile: {profile}}}}}"

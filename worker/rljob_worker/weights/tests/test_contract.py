@@ -6,22 +6,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.errors import InvalidJob
+from rljob_worker.weights.chunks import flat_bytes
 from rljob_worker.weights.tests.ways import way
 
 SHAPES = [
-    ("InProcess", 1, 1),
-    ("DataBuffer", 1, 1),
-    ("DataBuffer", 3, 2),
-    ("Collective", 1, 1),
-    ("Collective", 5, 2),  # four of them send
+    ("InProcess", 1, 1, None),
+    ("DataBuffer", 1, 1, None),
+    ("DataBuffer", 3, 2, None),
+    ("DataBuffer", 3, 2, 3),
+    ("Collective", 1, 1, None),
+    ("Collective", 5, 2, None),  # four of them send
+    ("Collective", 5, 2, 3),
 ]
+"""Transport, ranks that train, ranks that sample, and of what is sent as changes how often all is sent."""
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: "-".join(map(str, shape)))
 def edge(request, tmp_path_factory):
-    transport, trainers, samplers = request.param
-    with way(transport, tmp_path_factory.mktemp("buffers"), trainers, samplers) as made:
+    transport, trainers, samplers, full_every = request.param
+    with way(transport, tmp_path_factory.mktemp("buffers"), trainers, samplers, full_every=full_every) as made:
         yield made
 
 
@@ -56,6 +60,25 @@ def test_twice_is_the_same_and_then_what_was_learnt(edge):
     for tensor in edge.policy.tensors.values():
         tensor.add_(1)
     edge.assert_synced()
+
+
+def test_a_few_changed_bits_arrive_as_they_are(edge):
+    """Whole or as changes: over five versions of which the first of three is whole where changes are sent."""
+    edge.hold(buckets_of([[30, 700], [5, 0], [1], [9], [40]]))
+    edge.assert_synced()
+    for version in range(5):
+        for tensor in edge.policy.tensors.values():
+            if len(tensor) > version:
+                tensor[version, 3] = -0.0 if version else float("nan")
+        for error in edge.sync():
+            assert error is None
+        for sampler in edge.samplers:
+            for name, tensor in edge.policy.tensors.items():
+                assert same_bits(sampler.tensors[name], tensor), name
+
+
+def same_bits(one, other):
+    return torch.equal(flat_bytes(one), flat_bytes(other)) and one.dtype == other.dtype
 
 
 def of_samplers(edge, errors):

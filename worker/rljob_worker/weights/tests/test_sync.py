@@ -1,6 +1,7 @@
 """Which ranks send, help, receive or copy which weights."""
 
 from rljob_worker.tests.documents import plan_of
+from rljob_worker.weights.delta import DeltaLoader, DeltaSender
 from rljob_worker.weights.sides import Bystander, InProcess, Source, Target
 from rljob_worker.weights.sync import build_weight_sync
 
@@ -15,10 +16,10 @@ class Transport:
         return "receiver", flow.name, group, rank
 
 
-def two_groups(workers=3, transport="Auto"):
+def two_groups(workers=3, transport="Auto", delta=None):
     data = {"train": [{"path": "some/data"}], "batchSize": workers}
     groups = [("train", 1, workers), ("rollout", 1, 1)]
-    return plan_of(groups=groups, data=data, weightSync={"transport": transport})
+    return plan_of(groups=groups, data=data, weightSync={"transport": transport, "delta": delta})
 
 
 def sides_of(plan, group, rank, transport="DataBuffer"):
@@ -30,6 +31,13 @@ def test_every_rank_that_trains_sends_and_every_rank_that_samples_receives():
     (source,), (target,) = sides_of(two_groups(), "train", 2), sides_of(two_groups(), "rollout", 0)
     assert source == Source("trainer", (0, 1, 2), ("sender", "weights/actor", 2))
     assert target == Target("sampler", ("receiver", "weights/actor", "rollout", 0))
+
+
+def test_what_changed_is_sent_where_the_job_says_so():
+    plan = two_groups(32, delta={"fullEvery": 3})
+    (source,), (target,) = sides_of(plan, "train", 2), sides_of(plan, "rollout", 0)
+    assert (type(source.sender), type(target.rollout)) == (DeltaSender, DeltaLoader)
+    assert sides_of(plan, "train", 1) == [Bystander("trainer", tuple(range(0, 32, 2)))]
 
 
 def test_a_rank_that_is_no_source_takes_part_in_the_gathering():

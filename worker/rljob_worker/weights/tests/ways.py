@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan, WeightTransport
+from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.databuffer.tests.gang import Gang, group, in_process, plan_of, stage
 from rljob_worker.engines.arriving_policy import copy_policy
 from rljob_worker.weights.buffers import Buffers
@@ -147,10 +148,19 @@ def plan_for(transport: WeightTransport, trainers: int, samplers: int) -> Plan:
 
 @contextmanager
 def way(
-    transport: WeightTransport, directory: Path, trainers: int = 1, samplers: int = 1, *, seconds: float = 20.0
+    transport: WeightTransport,
+    directory: Path,
+    trainers: int = 1,
+    samplers: int = 1,
+    *,
+    full_every: int | None = None,
+    seconds: float = 20.0,
 ) -> Iterator[Way]:
-    """seconds: the deadline of broadcasts."""
+    """full_every: of what is sent as changes; None: all is sent whole. seconds: the deadline of broadcasts."""
     plan = plan_for(transport, trainers, samplers)
+    if full_every is not None:
+        sync = plan.spec.weight_sync.model_copy(update={"delta": WeightDeltaSpec(full_every=full_every)})
+        plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"weight_sync": sync})})
     ranks = [(each.name, rank) for each in plan.groups for rank in range(each.num_workers)]
     with ExitStack() as stack:
         transports: dict[tuple[str, int], dict[WeightTransport, object]] = {place: {} for place in ranks}

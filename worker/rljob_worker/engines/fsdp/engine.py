@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,10 +19,11 @@ from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
+from rljob_worker.engines.fsdp.outputs import Outputs, Reference, outputs, values_of
 from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard
-from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer
+from rljob_worker.engines.linear_log_probs import LastLayer
 from rljob_worker.engines.mesh import ProcessMesh, alone
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_last_layer, response_log_probs
 from rljob_worker.engines.models import (
@@ -39,33 +39,6 @@ from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, Tok
 from rljob_worker.engines.tensor_parallel import split_layers
 from rljob_worker.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.place import Place
-
-
-@dataclass(frozen=True, slots=True)
-class _Outputs:
-    """What a forward pass gives of each response token, [tokens]; None is what was not asked for."""
-
-    log_probs: torch.Tensor
-    entropy: torch.Tensor | None = None
-    values: torch.Tensor | None = None
-    full_kl: torch.Tensor | None = None
-
-    def zero(self) -> torch.Tensor:
-        """A zero that a backward pass follows through every output."""
-        outputs = (getattr(self, field.name) for field in fields(self))
-        return sum(
-            (output.sum() * 0.0 for output in outputs if output is not None and output.requires_grad),
-            start=self.log_probs.new_zeros(()),
-        )
-
-
-@runtime_checkable
-class Reference(Protocol):
-    """What the divergence of whole distributions is taken from: an `FSDPEngine`, or the base of one."""
-
-    def last_layer(self, rows: MicroBatch) -> LastLayer: ...
-
-    def free_gathered_weights(self) -> None: ...
 
 
 class FSDPEngine:
@@ -134,7 +107,7 @@ class FSDPEngine:
         free_gathered_weights(self.model)
 
     def values(self, batch: Batch) -> Column:
-        return self._score(batch, self._values)
+        return self._score(batch, partial(values_of, self.model))
 
     def update(
         self, batch: Batch, objective: Objective, *, reference: ScoringEngine | None = None
@@ -258,7 +231,7 @@ class FSDPEngine:
     def _count_routes(self, rows: MicroBatch) -> None:
         self._balance.watch(rows)
         if isinstance(self.model, ValueModel):
-            self._values(rows)
+            values_of(self.model, rows)
         else:
             response_last_layer(self.model, rows)
 
@@ -290,34 +263,6 @@ class FSDPEngine:
         """A loss of 0 whose forward and backward run every collective."""
         return self._outputs(self._placeholder(), objective.outputs, reference).zero()
 
-    def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: Reference | None) -> _Outputs:
-        """Of a critic only the values mean anything."""
+    def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: Reference | None) -> Outputs:
         self._balance.watch(rows)
-        if isinstance(self.model, ValueModel):
-            values = self._values(rows)
-            return _Outputs(torch.full_like(values.detach(), torch.nan), values=values)
-        assert "values" not in names, "values were asked of a policy"
-        temperature = self.settings.temperature
-        compared = None
-        if "full_kl" in names:
-            assert reference is not None, "the whole divergence was asked for without a reference"
-            compared = reference.last_layer(rows)
-        found = response_log_probs(self.model, rows, temperature, entropy=_entropy_use(names), reference=compared)
-        return _Outputs(found.log_probs, found.entropy, full_kl=found.full_kl)
-
-    def _values(self, rows: MicroBatch) -> torch.Tensor:
-        assert isinstance(self.model, ValueModel), "values were asked of a policy"
-        values = self.model(
-            rows.predicts,
-            input_ids=rows.token_ids,
-            position_ids=rows.positions,
-            use_cache=False,
-            attention_layout=rows.layout,
-        )
-        return rows.whole(values if values.dtype == torch.float64 else values.float())
-
-
-def _entropy_use(names: frozenset[str]) -> EntropyUse:
-    if "entropy" in names:
-        return "Loss"
-    return "Figure" if "entropy_figure" in names else "None"
+        return outputs(self.model, rows, names, self.settings.temperature, reference)

@@ -1,0 +1,74 @@
+"""What a forward pass of an engine's model gives of the response tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer
+from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
+from rljob_worker.engines.models import ValueModel
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Of each response token, [tokens]; None is what was not asked for."""
+
+    log_probs: torch.Tensor
+    entropy: torch.Tensor | None = None
+    values: torch.Tensor | None = None
+    full_kl: torch.Tensor | None = None
+
+    def zero(self) -> torch.Tensor:
+        """A zero that a backward pass follows through every output."""
+        outputs = (getattr(self, field.name) for field in fields(self))
+        return sum(
+            (output.sum() * 0.0 for output in outputs if output is not None and output.requires_grad),
+            start=self.log_probs.new_zeros(()),
+        )
+
+
+@runtime_checkable
+class Reference(Protocol):
+    """What the divergence of whole distributions is taken from: an `FSDPEngine`, or the base of one."""
+
+    def last_layer(self, rows: MicroBatch) -> LastLayer: ...
+
+    def free_gathered_weights(self) -> None: ...
+
+
+def outputs(
+    model: torch.nn.Module, rows: MicroBatch, names: frozenset[str], temperature: float, reference: Reference | None
+) -> Outputs:
+    """names: what an `Objective` asks for. Of a critic only the values mean anything."""
+    if isinstance(model, ValueModel):
+        values = values_of(model, rows)
+        return Outputs(torch.full_like(values.detach(), torch.nan), values=values)
+    assert "values" not in names, "values were asked of a policy"
+    compared = None
+    if "full_kl" in names:
+        assert reference is not None, "the whole divergence was asked for without a reference"
+        compared = reference.last_layer(rows)
+    found = response_log_probs(model, rows, temperature, entropy=_entropy_use(names), reference=compared)
+    return Outputs(found.log_probs, found.entropy, full_kl=found.full_kl)
+
+
+def values_of(model: torch.nn.Module, rows: MicroBatch) -> torch.Tensor:
+    """[responses], in at least float32."""
+    assert isinstance(model, ValueModel), "values were asked of a policy"
+    values = model(
+        rows.predicts,
+        input_ids=rows.token_ids,
+        position_ids=rows.positions,
+        use_cache=False,
+        attention_layout=rows.layout,
+    )
+    return rows.whole(values if values.dtype == torch.float64 else values.float())
+
+
+def _entropy_use(names: frozenset[str]) -> EntropyUse:
+    if "entropy" in names:
+        return "Loss"
+    return "Figure" if "entropy_figure" in names else "None"

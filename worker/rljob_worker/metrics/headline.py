@@ -28,8 +28,8 @@ _FIRST = (
     "time/overhead_fraction",
     "data/bytes_total",
 )
-_THEN = ("reward/", "validation/")
-"""Families that a user named: parts of the reward, accuracy by source."""
+_THEN = ("reward/", "training/", "validation/")
+"""Families that a user named: parts of the reward, reward and accuracy by source."""
 
 
 def headline(metrics: Mapping[str, float]) -> dict[str, float]:

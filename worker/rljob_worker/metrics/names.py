@@ -41,6 +41,8 @@ _FAMILIES = [
     (re.compile(r"data/bytes_(?P<edge>.+)"), "rljob_edge_bytes"),
     *((re.compile(rf"data/{measure}/(?P<edge>.+)"), f"rljob_edge_{measure}") for measure in _EDGE_MEASURES),
     (re.compile(r"validation/accuracy/(?P<source>.+)"), "rljob_source_accuracy_ratio"),
+    (re.compile(r"training/accuracy/(?P<source>.+)"), "rljob_source_training_accuracy_ratio"),
+    (re.compile(r"training/reward/(?P<source>.+)"), "rljob_source_training_reward_mean"),
     (re.compile(r"validation/pass@(?P<k>\d+)"), "rljob_validation_pass_ratio"),
     (re.compile(r"validation/pass@(?P<k>\d+)/(?P<source>.+)"), "rljob_source_pass_ratio"),
     (re.compile(r"validation/maj@(?P<k>\d+)"), "rljob_validation_majority_ratio"),

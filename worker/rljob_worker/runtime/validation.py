@@ -15,11 +15,12 @@ from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.of_job import max_tokens_of, validation_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.metrics.by_source import means_by_source
 from rljob_worker.metrics.pass_at_k import maj_at_k, pass_at_k, sizes
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, mean, merge_all
-from rljob_worker.stages.reward import begins_rewards, reward_rows
+from rljob_worker.stages.reward import begins_rewards, reward_rows, shown_row
 from rljob_worker.stages.rollout import asked_batch, rollout_batch, rows_of_groups
 
 PIECE_ROWS = 1024
@@ -84,7 +85,7 @@ class Validation:
         looked_at = np.flatnonzero((prompt < SHOWN_PROMPTS) & (sample < SHOWN_SAMPLES))
         rows = reward_rows(batch.take(looked_at), self._decode)
         shown = [
-            {"validation": True, **_shown(row), "reward": float(reward)}
+            {"validation": True, **shown_row(row, self._spec), "reward": float(reward)}
             for row, reward in zip(rows, correct[looked_at], strict=True)
         ]
         metrics = accuracy(correct, batch)
@@ -103,11 +104,7 @@ def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:
         "validation/accuracy": mean(float(correct.sum()), len(correct)),
         "validation/response_length": mean(float(batch["response_ids"].lengths.sum()), len(correct)),
     }
-    sources = np.array(batch.values_of("source"), dtype=object)
-    for source in sorted(set(sources)):
-        mine = correct[sources == source]
-        metrics[f"validation/accuracy/{source}"] = mean(float(mine.sum()), len(mine))
-    return metrics
+    return metrics | means_by_source("validation/accuracy", correct, batch.values_of("source"))
 
 
 def of_several(correct: Rewards, answers: Sequence[str], sources: Sequence[str], num_samples: int) -> Scalars:
@@ -116,15 +113,8 @@ def of_several(correct: Rewards, answers: Sequence[str], sources: Sequence[str],
     right = correct.reshape(-1, num_samples) >= 1
     found = {f"pass@{k}": pass_at_k(right, k) for k in sizes(num_samples)}
     found |= {f"maj@{k}": maj_at_k(right, answers, k) for k in sizes(num_samples) if k > 1}
-    of_prompts = np.array(sources, dtype=object)[::num_samples]
-    metrics = {}
+    metrics = Scalars()
     for name, values in found.items():
         metrics[f"validation/{name}"] = mean(float(values.sum()), len(values))
-        for source in sorted(set(of_prompts)):
-            mine = values[of_prompts == source]
-            metrics[f"validation/{name}/{source}"] = mean(float(mine.sum()), len(mine))
+        metrics |= means_by_source(f"validation/{name}", values, sources[::num_samples])
     return metrics
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {"row_id": row["row_id"], "prompt": row["prompt"], "response": row["response"]}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rljob_api.planning.plan import StagePlan
+from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.rollout.requests import Ended
+from rljob_worker.metrics.by_source import means_by_source
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.rewards.runner import RewardRunner
@@ -41,14 +43,14 @@ class Reward:
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._runner: RewardRunner | None = resources.rewards
         self._is_begun = stage.run == "Sample" or resources.plan.begun_in(stage.name) is not None
-        self._batch_size = resources.plan.spec.data.batch_size
-        self._names = [reward.name for reward in resources.plan.spec.rewards]
+        self._spec = resources.plan.spec
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
-        result, samples = self.score(batch, context.decode, first_group=(context.step - 1) * self._batch_size)
+        result, samples = self.score(batch, context.decode, first_group=(context.step - 1) * self._spec.data.batch_size)
         out = batch.select([]).with_columns({"rewards": Column.fixed(result.total)})
-        return StageResult(out, reward_metrics(result.total) | result.metrics, samples)
+        metrics = reward_metrics(result.total, result.rewards[:, 0], batch.values_of("source"))
+        return StageResult(out, metrics | result.metrics, samples)
 
     def score(
         self, batch: Batch, decode: Callable[[np.ndarray], str], *, first_group: int
@@ -75,9 +77,8 @@ class Reward:
 
     def _sample(self, row: dict[str, Any], result: RewardResult, index: int) -> dict[str, Any]:
         """One row for a person to read."""
-        shown = {name: row[name] for name in ("row_id", "prompt", "response")}
-        each = {name: float(result.rewards[index, i]) for i, name in enumerate(self._names)}
-        return {**shown, "reward": float(result.total[index]), "rewards": each}
+        each = {reward.name: float(result.rewards[index, i]) for i, reward in enumerate(self._spec.rewards)}
+        return {**shown_row(row, self._spec), "reward": float(result.total[index]), "rewards": each}
 
 
 def begins_rewards(runner: RewardRunner, asked: Batch, decode: Callable[[np.ndarray], str]) -> Callable[[Ended], None]:
@@ -114,13 +115,22 @@ def reward_rows(
     return rows
 
 
+def shown_row(row: Mapping[str, Any], spec: RLJobSpec) -> dict[str, Any]:
+    """What a person is shown of a row that rewards are given; `reference` is the column of the first reward that has
+    one."""
+    shown = {name: row[name] for name in ("row_id", "prompt", "response")}
+    column = next((reward.column for reward in spec.rewards if reward.column is not None), None)
+    return shown if column is None else {**shown, "reference": row[column]}
+
+
 def plain(value: Any) -> Any:
     """A numpy scalar or array as the Python value JSON knows."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
-def reward_metrics(rewards: np.ndarray) -> Scalars:
-    """`reward/mean` and what its spread is made of."""
+def reward_metrics(rewards: Rewards, correct: Rewards, sources: Sequence[str]) -> Scalars:
+    """`reward/mean` and what its spread is made of; reward and accuracy by source. All [rows]; correct: the first
+    reward, which says who is right as it does in validation."""
     rows = len(rewards)
     metrics = {
         "reward/mean": mean(float(rewards.sum()), rows),
@@ -128,4 +138,5 @@ def reward_metrics(rewards: np.ndarray) -> Scalars:
     }
     if rows:
         metrics["reward/max"] = maximum(float(rewards.max()))
-    return metrics
+    metrics |= means_by_source("training/reward", rewards, sources)
+    return metrics | means_by_source("training/accuracy", correct, sources)

@@ -97,7 +97,7 @@ class Sample:
         batch, metrics = self._rollout.draw(ordinals, context)
         started = time.perf_counter()
         scored = self._reward.score_for_copy(batch.select(self._reward_reads), context, first_group=first)
-        metrics |= reward_metrics(scored.total) | scored.metrics
+        metrics |= reward_metrics(scored.total, scored.correct, batch.values_of("source")) | scored.metrics
         metrics["time/reward_seconds"] = mean(time.perf_counter() - started)
         outcomes = self._outcomes(batch, scored.total, scored.correct)
         columns = {"rewards": Column.fixed(scored.total)}

@@ -13,3 +13,8 @@ def test_parts_of_the_reward_come_last_and_not_all_of_too_many():
     found = list(headline(metrics))
     assert found[:2] == ["loss/policy", "reward/part00"]
     assert len(found) == MAX_METRICS == 32
+
+
+def test_what_data_sets_reach_is_told_too():
+    metrics = {"validation/accuracy/a": 0.5, "training/reward/a": 0.25, "memory/peak": 1.0}
+    assert list(headline(metrics)) == ["training/reward/a", "validation/accuracy/a"]

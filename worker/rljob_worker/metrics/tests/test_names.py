@@ -22,6 +22,8 @@ from rljob_worker.metrics.names import PrometheusName, prometheus_name
         ("data/bytes_rollout->reward", "rljob_edge_bytes", (("edge", "rollout->reward"),)),
         ("data/bytes_total", "rljob_data_plane_bytes", ()),
         ("validation/accuracy/gsm8k", "rljob_source_accuracy_ratio", (("source", "gsm8k"),)),
+        ("training/accuracy/gsm8k", "rljob_source_training_accuracy_ratio", (("source", "gsm8k"),)),
+        ("training/reward/gsm8k", "rljob_source_training_reward_mean", (("source", "gsm8k"),)),
         ("validation/pass@4", "rljob_validation_pass_ratio", (("k", "4"),)),
         ("validation/pass@4/gsm8k", "rljob_source_pass_ratio", (("k", "4"), ("source", "gsm8k"))),
         ("validation/maj@16", "rljob_validation_majority_ratio", (("k", "16"),)),

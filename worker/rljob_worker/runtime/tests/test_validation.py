@@ -45,7 +45,7 @@ def test_the_leader_of_a_copy_judges_the_copys_share():
     metrics, samples = validation(answering_engine(), odd_is_right(), dp_rank=0).run()
     assert metrics["validation/accuracy"].value == 0.0 and metrics["validation/accuracy"].count == 3
     assert validation(answering_engine(), odd_is_right()).run()[0]["validation/accuracy"].value == 1.0
-    assert [sample["row_id"] for sample in samples] == [0, 2]
+    assert [(sample["row_id"], sample["reference"]) for sample in samples] == [(0, "0"), (2, "2")]
 
 
 def test_a_peer_generates_the_same_rows_and_says_only_how_long_it_took():

@@ -4,8 +4,10 @@ from rljob_api.tests.builders import ADVANTAGE, REFERENCE, REWARD, ROLLOUT, UPDA
 from rljob_worker.batch import Column
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine, ended, responses_of
+from rljob_worker.rewards.combine import combine
+from rljob_worker.rewards.round import RewardResult
 from rljob_worker.rewards.tests.in_process import RewardsHere
-from rljob_worker.stages.reward import Reward, begins_rewards, reward_rows
+from rljob_worker.stages.reward import Reward, begins_rewards, reward_rows, shown_row
 from rljob_worker.stages.rollout import Rollout, asked_batch, rollout_batch, rows_of_groups
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.stages.tests.test_sample import FakeDataset
@@ -107,3 +109,44 @@ def test_rewards_are_begun_as_rows_end_and_are_what_they_would_be_afterwards():
     assert first.batch["rewards"].values.tolist() == then.batch["rewards"].values.tolist()
     assert first.samples == then.samples and len(first.samples) == 4
     assert first.metrics == then.metrics
+
+
+def test_a_step_tells_reward_and_accuracy_of_each_data_set_and_shows_reference_answers():
+    """Two rewards, the second of weight 0.5: total 1 + 0.5 x 2 where the first is 1."""
+    rewards = "rewards=[{name: correct, run: 'm:f', column: answer}, {name: style, run: 'm:g', weight: 0.5}]"
+    plan = make_plan("data.batchSize=2", "algorithm.groupSize=2", rewards)
+    runner = ScoredAs([[1.0, 2.0], [0.0, 2.0], [0.0, 0.0], [0.0, 4.0]], weights=[1.0, 0.5])
+    resources = Resources(plan, {}, {}, None, FakeDataset(), runner)
+    groups = np.array([0, 1])
+    asked = asked_batch(prompts_of([7], [8]), rows_of_groups(groups, 2), groups, 2)
+    batch = rollout_batch(asked, responses_of([0], [1], [2], [3]), version=0)
+    context = StageContext(1, 0, plan.spec, lambda ids: " ".join(map(str, ids)), None, 0, 1)
+    result = Reward(plan.stage("reward"), resources).run(batch, context)
+    figures = {name: (scalar.sum, scalar.count) for name, scalar in result.metrics.items() if "training" in name}
+    assert figures == {
+        "training/reward/set0": (3.0, 2),
+        "training/reward/set1": (2.0, 2),
+        "training/accuracy/set0": (1.0, 2),
+        "training/accuracy/set1": (0.0, 2),
+    }
+    assert [sample["reference"] for sample in result.samples] == ["a0", "a0", "a1", "a1"]
+
+
+class ScoredAs:
+    """A RewardRunner that gives rows [rows, num_rewards] whatever they are."""
+
+    def __init__(self, rewards, weights):
+        self.rewards = np.array(rewards)
+        self.total = combine(self.rewards, weights)
+
+    def begin(self, rows):
+        """Nothing to do."""
+
+    def collect(self, row_ids):
+        return RewardResult(self.rewards, self.total, {}, ())
+
+
+def test_a_job_whose_rewards_read_no_column_shows_no_reference():
+    plan = make_plan("rewards=[{name: style, run: 'm:g'}]")
+    row = {"row_id": 1, "prompt": "p", "response": "r", "num_response_tokens": 1, "source": "s"}
+    assert shown_row(row, plan.spec) == {"row_id": 1, "prompt": "p", "response": "r"}

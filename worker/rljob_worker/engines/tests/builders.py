@@ -172,7 +172,7 @@ def run_ranks(
     directory: Path,
     *arguments: Any,
     preload: tuple[str, ...] = (),
-    deadline_seconds: float = 120,
+    deadline_seconds: float = 300,
 ) -> list[Any]:
     """Run `work(rank, *arguments)` in `world_size` processes joined by gloo; what each returned, in rank order.
 

@@ -31,7 +31,12 @@ def rows(*responses):
 def test_the_reward_of_the_guide(folder):
     (listed,) = yaml.safe_load(blocks("yaml")[0])["rewards"]
     spec = Spec(
-        listed["run"], listed["name"], listed["column"], listed["weight"], listed["timeoutSeconds"], listed["options"]
+        listed["run"],
+        listed["name"],
+        listed["column"],
+        listed["weight"],
+        listed["timeoutSeconds"],
+        options=listed["options"],
     )
     with RewardRunner([spec], 1, [folder]) as runner:
         result = runner.score(rows("It is 42", "It is 41", "well " * 19 + "42"))

@@ -46,6 +46,15 @@ def check_optimizer(subject: Subject) -> Iterator[Problem]:
         yield problem("spec.algorithm.critic.warmupSteps", critic.warmup_steps, message, f"Write less than {steps}.")
 
 
+def check_profile(subject: Subject) -> Iterator[Problem]:
+    """Steps to profile are steps of the job."""
+    last = subject.spec.stop.steps
+    for i, step in enumerate(subject.spec.training.profile.steps):
+        if step > last:
+            message = f"the job ends at stop.steps {last}, so this step is never profiled"
+            yield problem(f"spec.training.profile.steps[{i}]", step, message, f"Write a step from 1 to {last}.")
+
+
 def check_validation(subject: Subject) -> Iterator[Problem]:
     """What looks at validation rewards needs validation data."""
     spec = subject.spec

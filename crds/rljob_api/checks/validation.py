@@ -55,6 +55,7 @@ _CORRECTED = (
     sampling.check_resampling,
     sampling.check_source,
     options.check_optimizer,
+    options.check_profile,
     options.check_validation,
     options.check_rewards,
     options.check_chat_template,

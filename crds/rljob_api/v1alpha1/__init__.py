@@ -46,6 +46,7 @@ from rljob_api.v1alpha1.status import (
 from rljob_api.v1alpha1.training import (
     CheckpointSpec,
     Precision,
+    ProfileSpec,
     RolloutParallelism,
     RolloutSpec,
     StopSpec,
@@ -90,6 +91,7 @@ __all__ = [
     "ProgressStatus",
     "RDMASpec",
     "Precision",
+    "ProfileSpec",
     "RLJob",
     "RLJobSpec",
     "ResamplingSpec",

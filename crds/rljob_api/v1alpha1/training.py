@@ -28,6 +28,15 @@ class TrainingParallelism(ApiModel):
     divides the model's attention heads, and divides its key heads or is a multiple of them. Default 1."""
 
 
+class ProfileSpec(ApiModel):
+    """Which steps are looked at closely."""
+
+    steps: Items[Annotated[int, Field(ge=1)]] = Field(default=(), max_length=16)
+    """Steps, none after stop.steps, of which every worker leaves a trace of torch and, on devices, a snapshot of
+    memory, and the lead a timeline of all workers, in the run's folder: docs/watching-a-run.md. They are slower than
+    others. Default: none."""
+
+
 class TrainingSpec(ApiModel):
     """Optimizer steps."""
 
@@ -80,6 +89,9 @@ class TrainingSpec(ApiModel):
 
     parallelism: TrainingParallelism = TrainingParallelism()
     """How one copy of the model is spread over workers."""
+
+    profile: ProfileSpec = ProfileSpec()
+    """Which steps are looked at closely."""
 
 
 class RolloutParallelism(ApiModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rljob_worker.report import Report
 from rljob_worker.scalars import Scalars, mean, merge_all, total
@@ -20,14 +20,27 @@ PRODUCTIVE = (
 """Generation, forward, backward, optimizer and collectives. The rest of a step is data plane, waiting and Python."""
 
 
+class Watcher(Protocol):
+    """Is told of every block of a step when it ends, inner ones first."""
+
+    def __call__(self, name: str, started: float, ended: float, facts: Mapping[str, float]) -> None:
+        """started, ended: readings of the figures' clock. facts: what else is known of the block."""
+
+
 class StepFigures:
     """What a worker gathers between two reports. A step lasts from one report to the next."""
+
+    watcher: Watcher | None = None
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._started = clock()
         self._metrics: list[Scalars] = []
         self._samples: list[dict[str, Any]] = []
+
+    def now(self) -> float:
+        """The clock that blocks are told by."""
+        return self._clock()
 
     def begin(self) -> None:
         """The first step begins now; what was measured before, and not reported, is part of no step."""
@@ -39,11 +52,21 @@ class StepFigures:
         self._samples.extend(samples)
 
     @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Adds the seconds of the block under `name`."""
+    def watched(self, name: str) -> Iterator[dict[str, float]]:
+        """A block that has a name for whoever watches; it may leave facts about itself."""
+        facts: dict[str, float] = {}
         started = self._clock()
-        yield
-        self.add({name: mean(self._clock() - started)})
+        yield facts
+        if self.watcher is not None:
+            self.watcher(name, started, self._clock(), facts)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[dict[str, float]]:
+        """A watched block whose seconds are added as `time/{name}_seconds`."""
+        started = self._clock()
+        with self.watched(name) as facts:
+            yield facts
+        self.add({f"time/{name}_seconds": mean(self._clock() - started)})
 
     @contextmanager
     def outside_of_steps(self) -> Iterator[None]:
@@ -75,6 +98,15 @@ def add_up_times(metrics: Scalars) -> Scalars:
     return {
         name: mean(scalar.sum) if name.startswith("time/") and scalar.kind == "mean" else scalar
         for name, scalar in metrics.items()
+    }
+
+
+def times_of(metrics: Scalars) -> dict[str, float]:
+    """`forward: 1.5` for `time/forward_seconds`, whose calls add up."""
+    return {
+        name.removeprefix("time/").removesuffix("_seconds"): scalar.sum
+        for name, scalar in metrics.items()
+        if name.startswith("time/")
     }
 
 

@@ -38,6 +38,8 @@ class Judge:
     committer: Committer
     keeps_checkpoints: bool
     stop_requested: Callable[[], bool]
+    write_timeline: Callable[[int], None]
+    """Of a step that was profiled, once all have reported it; raises nothing."""
     verdict: Verdict = field(default_factory=Verdict)
     """The latest."""
     committing: Background = field(default_factory=lambda: Background("commit"))
@@ -60,6 +62,8 @@ class Judge:
         if end.is_last:
             self.committing.wait()
             announce(step, self.verdict)
+        if step in self.spec.training.profile.steps:
+            self.write_timeline(step)
 
     def _commit(self, step: int, score: float | None) -> None:
         checkpoint = self.committer.commit(step, score=score)

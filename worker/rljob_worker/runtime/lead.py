@@ -21,6 +21,8 @@ from rljob_worker.runtime.control import OPENING, VERDICT, Board, Opening, Verdi
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.judge import Judge
 from rljob_worker.runtime.opening import open_run
+from rljob_worker.runtime.profiling.profiler import step_folder
+from rljob_worker.runtime.profiling.timeline import assemble
 from rljob_worker.runtime.recorder import Recorder
 
 FINISHING_SECONDS = 2.0
@@ -151,6 +153,7 @@ def build_lead(
         committer=committer,
         keeps_checkpoints=environment.keeps_checkpoints,
         stop_requested=board.stop_requested,
+        write_timeline=lambda step: assemble(step_folder(environment.run_dir, step)),
     )
     checkpoint = None if start.checkpoint is None else str(start.checkpoint)
     return Lead(board, ordinal, Opening(start.step, checkpoint, meeting), judge)

@@ -25,11 +25,12 @@ from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
 from rljob_worker.runtime.control import Control, Follower, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.devices import require_devices_of_torch
 from rljob_worker.runtime.environment import WorkerEnvironment
-from rljob_worker.runtime.figures import StepFigures, data_metrics
+from rljob_worker.runtime.figures import StepFigures, data_metrics, times_of
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead import LEAVING_SECONDS, build_lead
 from rljob_worker.runtime.memory_phases import end_generation
 from rljob_worker.runtime.phases import phase
+from rljob_worker.runtime.profiling.profiler import Profiler, build_profiler
 from rljob_worker.runtime.resources import GENERATING, build_resources, build_validation
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.validation import Validation
@@ -88,6 +89,7 @@ class Worker:
     opening: Opening
     """Where the job goes on."""
     figures: StepFigures
+    profiler: Profiler
     status: StatusPoster
     reporter: Reporter
     first_reported: int = 0
@@ -112,6 +114,7 @@ class Worker:
         trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
         data = DataIdentity() if resources.dataset is None else resources.dataset.identity
         transports = weight_transports(environment, client, device)
+        figures = StepFigures()
         return Worker(
             environment=environment,
             client=client,
@@ -125,7 +128,8 @@ class Worker:
             checkpoints=Checkpoints(environment, trainable, schedule, data, weights),
             control=control,
             opening=opening,
-            figures=StepFigures(),
+            figures=figures,
+            profiler=build_profiler(environment, figures, device),
             status=StatusPoster(client.post),
             reporter=reporter,
         )
@@ -168,41 +172,46 @@ class Worker:
 
     def step(self, step: int) -> bool:
         """One training step; says whether it was the last."""
-        for plan, stage in self.schedule:
-            self.run_stage(plan, stage, step)
-        self.figures.add(self.handover.end_step())
-        end = self.await_end(step)
-        if end.syncs and policy_version(self.plan.spec, step) == step:
-            self.sync_weights(step)
-        if end.validates:
-            self.validate()
-        if end.saves:
-            self.save(step)
-        if end.is_last:
-            self.await_written()
+        with self.profiler.profiled(step):
+            for plan, stage in self.schedule:
+                self.run_stage(plan, stage, step)
+            self.figures.add(self.handover.end_step())
+            end = self.await_end(step)
+            if end.syncs and policy_version(self.plan.spec, step) == step:
+                self.sync_weights(step)
+            if end.validates:
+                self.validate()
+            if end.saves:
+                self.save(step)
+            if end.is_last:
+                self.await_written()
         self.report(step)
         return end.is_last
 
     def run_stage(self, plan: StagePlan, stage: Stage, step: int) -> None:
         """Take its rows, run it, hand on what it made."""
         self.status({"stage": plan.name, "step": step, "state": "waiting"})
-        batch = self.handover.take(plan, step)
+        with self.figures.watched(f"{plan.name}: take rows"):
+            batch = self.handover.take(plan, step)
         self.status({"stage": plan.name, "step": step, "state": "running"})
         context = self._context(plan, step)
-        with self.figures.timed(f"time/{plan.name}_seconds"):
+        with self.figures.timed(plan.name) as facts:
             result = stage.run(batch, context)
+            facts |= times_of(result.metrics)
         self.figures.add(result.metrics, result.samples)
         if context.copy.is_leader:
             first_row = (step - 1) * self.plan.spec.num_rows * self.plan.rows_per_trajectory
             self.figures.add({}, token_samples(result.batch, self._decode_token, first_row=first_row))
-        self.handover.give(plan, step, result.batch)
+        with self.figures.watched(f"{plan.name}: give rows"):
+            self.handover.give(plan, step, result.batch)
         if plan.run in GENERATING and self.resources.train_engines:
             engines = [self.resources.rollout_engines[model] for model in plan.models]
             end_generation(engines, gets_weights=policy_version(self.plan.spec, step) == step)
 
     def sync_weights(self, step: int) -> None:
         """The weights that `step` left behind, to whoever samples with them."""
-        self.figures.add(self.weights.sync(policy_version(self.plan.spec, step)))
+        with self.figures.watched("weights"):
+            self.figures.add(self.weights.sync(policy_version(self.plan.spec, step)))
 
     def await_end(self, step: int) -> StepEnd:
         """How the step ends, by the verdict that governs it: that on an earlier one, which is normally there."""
@@ -214,14 +223,14 @@ class Worker:
 
     def await_verdict(self, step: int) -> Verdict:
         self.status({"stage": "verdict", "step": step, "state": "waiting"})
-        with self.figures.timed("time/verdict_wait_seconds"):
+        with self.figures.timed("verdict_wait"):
             return self.control.verdict(step)
 
     def validate(self) -> None:
         """This rank's share of a validation. Ranks that do not generate have none, and wait for no one."""
         if self.validation is None:
             return
-        with self.figures.outside_of_steps():
+        with self.figures.outside_of_steps(), self.figures.watched("validation"):
             self.figures.add(*self.validation.run())
 
     def save(self, step: int) -> None:
@@ -229,12 +238,12 @@ class Worker:
         rank has reported the step and written its part."""
         self.status({"stage": "checkpoint", "step": step, "state": "running"})
         self.await_written()
-        with self.figures.outside_of_steps(), self.figures.timed("time/checkpoint_seconds"):
+        with self.figures.outside_of_steps(), self.figures.timed("checkpoint"):
             self.checkpoints.save(step, self.control.active_seconds)
 
     def await_written(self) -> None:
         """Until nothing is left to be written of the checkpoint before. Raises StorageError."""
-        with self.figures.outside_of_steps(), self.figures.timed("time/checkpoint_wait_seconds"):
+        with self.figures.outside_of_steps(), self.figures.timed("checkpoint_wait"):
             self.checkpoints.writing.wait()
 
     def report(self, step: int) -> None:
@@ -247,7 +256,7 @@ class Worker:
         # bytes add up over workers, waits are averaged
         self.figures.add(data_metrics(self.client.statistics()))
         report = self.figures.take(is_step=step > 0)
-        with self.figures.timed("time/control_seconds"):
+        with self.figures.timed("control"):
             self.control.report(step, report)
         if not self.environment.is_lead:
             # the lead's recorder shows the merged metrics of all workers; every other worker its own

@@ -179,6 +179,8 @@ def test_nothing_is_wrong_with_the_full_example():
         ("models.0.chatTemplate={tools: []}", "spec.models[0].chatTemplate.tools", "already"),
         ("models.1={name: reference, path: x, chatTemplate: {a: 1}}", "spec.models[1].chatTemplate", "under actor"),
         ("training.betas=[0.9, 1.0]", "spec.training.betas[1]", "below 1"),
+        ("training.profile.steps=[1, 0]", "spec.training.profile.steps[1]", "1"),
+        ("training.profile.steps=[10, 11]", "spec.training.profile.steps[1]", "Write a step from 1 to 10."),
         ("validation.everySteps=5", "spec.validation.everySteps", "data.validation"),
         ("validation={samplesPerPrompt: 4, temperature: 1}", "spec.validation.samplesPerPrompt", "no data"),
         ("checkpoint.keepBest=1", "spec.checkpoint.keepBest", "data.validation"),

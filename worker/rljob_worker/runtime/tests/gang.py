@@ -21,6 +21,8 @@ from rljob_worker.runtime.control import Follower
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import StepFigures
 from rljob_worker.runtime.lead import Lead, build_lead
+from rljob_worker.runtime.profiling.profiler import Profiler
+from rljob_worker.runtime.profiling.timeline import BlockRecorder
 from rljob_worker.runtime.tests.board import Board
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.scalars import mean
@@ -166,6 +168,11 @@ class Gang:
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))
         control = self._leads[-1] if environment.is_lead else Follower(end, number)
+        figures = StepFigures()
+        profiler = Profiler(
+            self.plan.spec.training.profile.steps, self.folder, f"train-{number}", figures,
+            [lambda: BlockRecorder(figures, "train", number)],
+        )  # fmt: skip
         alone = SimpleNamespace(sum=None, is_leader=True)
         return Worker(
             environment=environment,
@@ -178,7 +185,8 @@ class Gang:
             checkpoints=NotedCheckpoints(environment, {}, schedule, DataIdentity(), moment=moment),
             control=control,
             opening=control.open(),
-            figures=StepFigures(),
+            figures=figures,
+            profiler=profiler,
             status=Silence(),
             reporter=Reporter(None),
         )

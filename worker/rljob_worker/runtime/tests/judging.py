@@ -30,7 +30,7 @@ class Listener:
 
 def make_judge(
     folder, *, committer, delay=1, keeps_checkpoints=True, stop_requested=lambda: False, send=lambda progress: None,
-    clock=None, **spec,
+    clock=None, write_timeline=lambda step: None, **spec,
 ):  # fmt: skip
     """`spec` replaces fields of a job of ten steps that has validation data."""
     spec = plan_of(**{"data": DATA, **spec}).spec
@@ -42,4 +42,4 @@ def make_judge(
         attempt=1,
         clock=clock or (lambda: float(seconds())),
     )
-    return Judge(spec, delay, recorder, committer, keeps_checkpoints, stop_requested)
+    return Judge(spec, delay, recorder, committer, keeps_checkpoints, stop_requested, write_timeline)

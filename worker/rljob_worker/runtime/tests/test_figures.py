@@ -76,9 +76,9 @@ def test_a_report_is_about_what_came_since_the_last(figures):
 
 def test_a_block_is_timed_and_may_be_outside_of_steps(figures, clock):
     clock.now += 1
-    with figures.timed("time/a_seconds"):
+    with figures.timed("a"):
         clock.now += 2
-    with figures.outside_of_steps(), figures.timed("time/b_seconds"):
+    with figures.outside_of_steps(), figures.timed("b"):
         clock.now += 8
     found = values(figures.take(is_step=True))
     assert (found["time/a_seconds"], found["time/b_seconds"], found["time/step_seconds"]) == (2.0, 8.0, 3.0)

@@ -1,0 +1,1 @@
+"""Steps that are looked at closely, `training.profile`: RUN/profile/step-N/."""

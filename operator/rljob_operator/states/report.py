@@ -85,10 +85,14 @@ def _ending(situation: Situation) -> Claims:
     claims = dict(_waiting(situation))
     claims.pop("Degraded", None)  # why they go was said when it was decided
     if "Scheduled" in claims:
-        claims["Scheduled"] = no(
-            Reason.PODS_ENDING, f"{len(situation.pods)} pods of attempt {situation.status.attempt}"
-        )
+        claims["Scheduled"] = _ending_pods(situation)
     return claims
+
+
+def _ending_pods(situation: Situation) -> Claim:
+    if situation.obstacle is not None:  # they may not even be deleted
+        return no(situation.obstacle.reason, situation.obstacle.message)
+    return no(Reason.PODS_ENDING, f"{len(situation.pods)} pods of attempt {situation.status.attempt}")
 
 
 def _suspending(situation: Situation) -> Claims:

@@ -101,7 +101,12 @@ def queued(cluster: Cluster, folder: Path, num_jobs: int, seconds: float) -> Non
         wait_until(
             lambda: counted(cluster, "workloads.kueue.x-k8s.io") == num_jobs, "the Workloads", PATIENCE_SECONDS, 2
         )
-        wait_until(lambda: operator.samples()["rljob_operator_queue_depth", ()] == 0, "a look at every job", 120, 1)
+        wait_until(
+            lambda: operator.samples()["rljob_operator_queue_depth", ()] == 0,
+            "a look at every job",
+            PATIENCE_SECONDS,
+            1,
+        )
         time.sleep(10)
         before, used = operator.samples(), operator.usage()
         time.sleep(seconds)
@@ -171,13 +176,16 @@ def ended(cluster: Cluster, folder: Path, num_jobs: int) -> None:
         ready = time.monotonic() - began
         wait_until(lambda: pods_of(cluster, "zz-living"), "the living job's pod", PATIENCE_SECONDS)
         decided = time.monotonic() - began
+        print(
+            f"{num_jobs} ended jobs: ready {ready:.1f} s, first pod of the living one {decided:.1f} s after the start"
+        )
+        sys.stdout.flush()
         wait_until(lambda: num_looks(operator) > num_jobs, "a look at every ended job", PATIENCE_SECONDS, 1)
         looked = time.monotonic() - began
         started = time.monotonic()
         operator.samples()
         scraped = time.monotonic() - started
         usage = operator.usage()
-    print(f"{num_jobs} ended jobs: ready {ready:.1f} s, first pod of the living one {decided:.1f} s after the start")
     print(f"  all looked at after {looked:.1f} s; a scrape takes {scraped:.2f} s")
     print(f"  {mib(usage.resident_bytes):.0f} MiB resident, {private(usage)}", flush=True)
 

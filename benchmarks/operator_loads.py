@@ -56,7 +56,18 @@ ENDED: Object = {
     "startTime": "2026-01-01T00:00:00Z",
     "completionTime": "2026-01-01T01:00:00Z",
     "activeSeconds": 3600,
+    "conditions": [
+        {
+            "type": "Complete",
+            "status": "True",
+            "reason": "AllPodsDone",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T01:00:00Z",
+            "observedGeneration": 1,
+        }
+    ],
 }
+"""It is the condition that makes an end final."""
 
 
 def small_job(name: str) -> Object:

@@ -128,6 +128,7 @@ def job(tiny: Path, workers: int) -> dict[str, Any]:
             "train": [{"path": str(tiny / "train.parquet"), "name": "tiny"}],
             "promptColumn": "question",
             "batchSize": workers,
+            "maxPromptTokens": 128,
         },
         "rewards": [{"name": "right", "run": "rljob_worker.rewards:exact_match", "column": "answer"}],
         "algorithm": {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.0}},

@@ -130,8 +130,10 @@ def _part_of(spec: RLJobSpec, edge: _Crossing, layout: StageLayout) -> int:
 def _bytes(spec: RLJobSpec, edge: _Crossing, num_rows: int, num_groups: int | None = None) -> int:
     """Bytes of some rows with the prompts of their groups, by default of whole ones."""
     groups = ceil(num_rows / spec.algorithm.group_size) if num_groups is None else num_groups
-    rows = num_rows * known_bytes(edge.columns, spec.rollout.max_response_tokens)
-    return rows + groups * prompt_bytes(edge.columns, spec.data.max_prompt_tokens)
+    return max(
+        num_rows * known_bytes(edge.columns, response) + groups * prompt_bytes(edge.columns, prompt)
+        for prompt, response in spec.longest_rows
+    )
 
 
 def layouts_of(resolution: Resolution, placed: Mapping[str, str | None]) -> dict[str, StageLayout]:

@@ -1,4 +1,4 @@
-"""Whether responses fit into what a model can read.  Where its config is at hand."""
+"""Whether rows fit into what a model can read.  Where its config is at hand."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ from collections.abc import Iterator, Mapping
 from rljob_api.checks.subject import problem
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.planning.plan import Plan
+from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 
 
 def position_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
-    """Of every model that generates: responses that are too long whatever the prompt. Rows whose own prompt makes them
-    too long are refused when they are drawn."""
-    rollout, prompt = plan.spec.rollout, plan.spec.data.max_prompt_tokens
-    longest = min(rollout.max_response_tokens, (rollout.max_sequence_tokens or rollout.max_response_tokens + 1) - 1)
-    for path in dict.fromkeys(engine.path for engine in plan.engines if engine.kind == "Rollout"):
+    """Of every model, all of which read prompts and responses: rows that may be longer than it reads."""
+    for path in dict.fromkeys(engine.path for engine in plan.engines):
         limit = shapes[path].max_positions if path in shapes else None
-        if limit is not None and longest >= limit:
-            fits = (
-                f"{limit - prompt} or less, or set"
-                if limit > prompt
-                else "less, and lower data.maxPromptTokens, or set"
-            )
-            yield problem(
-                "spec.rollout.maxResponseTokens",
-                rollout.max_response_tokens,
-                f"model {path} reads {limit} positions (max_position_embeddings), prompt and response together",
-                f"Write {fits} rollout.maxSequenceTokens: {limit}.",
-            )
+        if limit is not None and plan.spec.longest_row > limit:
+            yield _too_long(plan.spec, path, limit)
+
+
+def _too_long(spec: RLJobSpec, path: str, limit: int) -> Problem:
+    """Prompts give way, where responses alone have room."""
+    prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
+    if response < limit:
+        field, found, other, rest = "data.maxPromptTokens", prompt, "rollout.maxResponseTokens", limit - response
+    else:
+        field, found, other, rest = "rollout.maxResponseTokens", response, "data.maxPromptTokens", limit - prompt
+    fits = f"{rest} or less" if rest > 0 else f"less, and lower {other}"
+    both = f", or set rollout.maxSequenceTokens: {limit}, which shortens responses to long prompts"
+    return problem(
+        f"spec.{field}",
+        found,
+        f"prompts of up to {prompt} tokens and responses of up to {response} make rows of up to {spec.longest_row}, "
+        f"and model {path} reads {limit} positions (max_position_embeddings)",
+        f"Write {fits}{both if prompt < limit else ''}.",
+    )

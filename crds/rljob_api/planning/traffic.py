@@ -43,9 +43,7 @@ def edge_traffic(plan: Plan, edge: EdgePlan) -> Traffic:
     stays_together = consumer.balance == "None" or consumer.needs_groups
     most_copies = spec.data.batch_size if stays_together else spec.num_rows
     typical = step(ceil(prompt / 2), ceil(response / 2), spec.data.batch_size)
-    # of rows as long as they may be: those with the longest prompts, or with the longest responses
-    longest = ((prompt, spec.longest_row - prompt), (max(1, spec.longest_row - response), response))
-    worst = max(step(*tokens, most_copies) for tokens in longest)
+    worst = max(step(*tokens, most_copies) for tokens in spec.longest_rows)
     return Traffic(step(1, 1, spec.data.batch_size), min(typical, worst), worst)
 
 

@@ -153,6 +153,13 @@ class RLJobSpec(ApiModel):
         return min(longest, self.rollout.max_sequence_tokens or longest)
 
     @property
+    def longest_rows(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(prompt, response) tokens of the longest rows: of those with the longest prompts, and the longest responses.
+        Whatever grows with both lengths is most of one of the two."""
+        prompt, response = self.data.max_prompt_tokens, self.rollout.max_response_tokens
+        return (prompt, self.longest_row - prompt), (max(1, self.longest_row - response), response)
+
+    @property
     def mini_batch_rows(self) -> int:
         """Rows of one optimizer step, over the whole job."""
         return self.training.mini_batch_rows or self.num_rows

@@ -42,6 +42,7 @@ def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
         "stop": {"steps": 2},
     }
     fields = defaults | spec
+    fields["data"] = {"maxPromptTokens": 128} | fields["data"]  # and a response: the model reads 512
     memory = "96Mi" if len(fields["workerGroups"]) > 1 else "32Mi"  # weights between groups take 64Mi
     return job_document(name, **{"dataBuffer": {"memory": memory, "deadlineSeconds": 60}} | fields)
 

@@ -74,6 +74,12 @@ def test_a_colocated_job_counts_its_balanced_update_at_both_ends():
     assert rooms()["train"].total == everything * 2 * 9 // 8 + MI
 
 
+def test_rows_are_counted_as_long_as_prompt_and_response_may_be_together():
+    # 40 tokens: a prompt of 16 and 24 more, or of 8 and a response of 32. The second is more: 32 responses to 8 prompts
+    together = rooms("rollout.maxSequenceTokens=40")["train"]
+    assert together.puts == 32 * 656 + 8 * PROMPT // 2 and together.largest == 32 * 336 + 8 * PROMPT // 2
+
+
 def test_hosts_share_the_rows():
     four_hosts_of_two = f"workerGroups=[{group(replicas=4, count=2)}]"
     # a worker makes the 4 rows of one prompt; balanced one by one, the 4 that it gets may be of 4

@@ -33,25 +33,46 @@ def test_a_config_says_how_much_its_model_reads():
     )
 
 
+LONG = "rollout.maxResponseTokens=4096"
+
+
 @pytest.mark.parametrize(
     ("overrides", "is_refused"),
     [
-        (("rollout.maxResponseTokens=511",), False),
-        (("rollout.maxResponseTokens=512",), True),
-        (("rollout.maxResponseTokens=4096", "rollout.maxSequenceTokens=512", "data.maxPromptTokens=100"), False),
-        (("rollout.maxResponseTokens=4096", "rollout.maxSequenceTokens=513", "data.maxPromptTokens=100"), True),
+        (("rollout.maxResponseTokens=496",), False),  # and a prompt of 16
+        (("rollout.maxResponseTokens=497",), True),
+        (("data.maxPromptTokens=480",), False),  # and a response of 32
+        (("data.maxPromptTokens=481",), True),
+        ((LONG, "rollout.maxSequenceTokens=512", "data.maxPromptTokens=100"), False),
+        ((LONG, "rollout.maxSequenceTokens=513", "data.maxPromptTokens=100"), True),
     ],
 )
-def test_a_response_that_never_fits_is_refused(overrides, is_refused):
+def test_rows_that_may_be_longer_than_a_model_reads_are_refused(overrides, is_refused):
     assert bool(problems(*overrides)) is is_refused
 
 
-def test_what_would_fit_is_named():
-    (found,) = problems("rollout.maxResponseTokens=600", "data.maxPromptTokens=100")
-    assert "reads 512 positions" in found.message
-    assert found.fix == "Write 412 or less, or set rollout.maxSequenceTokens: 512."
-    (found,) = problems("rollout.maxResponseTokens=600", "data.maxPromptTokens=512")
-    assert found.fix == "Write less, and lower data.maxPromptTokens, or set rollout.maxSequenceTokens: 512."
+SHORTER = "or set rollout.maxSequenceTokens: 512, which shortens responses to long prompts."
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "field", "fix"),
+    [
+        (100, 500, "data.maxPromptTokens", f"Write 12 or less, {SHORTER}"),
+        (1024, 32, "data.maxPromptTokens", "Write 480 or less."),
+        (100, 600, "rollout.maxResponseTokens", f"Write 412 or less, {SHORTER}"),
+        (512, 600, "rollout.maxResponseTokens", "Write less, and lower data.maxPromptTokens."),
+    ],
+)
+def test_the_field_that_gives_way_is_named_with_what_would_fit(prompt, response, field, fix):
+    (found,) = problems(f"rollout.maxResponseTokens={response}", f"data.maxPromptTokens={prompt}")
+    assert found.path == f"spec.{field}" and found.fix == fix
+    assert f"rows of up to {prompt + response}, and model models/tiny reads 512 positions" in found.message
+
+
+def test_a_reference_reads_the_same_rows():
+    plan = make_plan("models=[{name: actor, path: a}, {name: reference, path: b}]", "data.maxPromptTokens=481")
+    (found,) = position_problems(plan, {"a": replace(SHAPE, max_positions=4096), "b": SHAPE})
+    assert "model b reads 512" in found.message
 
 
 def test_models_of_which_nothing_is_known_are_left_to_their_engines():

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -35,6 +36,13 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
     (tmp_path / "docs" / "install.md").write_text("[gone](gone.md)")
     done = built(tmp_path / "mkdocs.yml", tmp_path / "site")
     assert done.returncode != 0 and "gone.md" in done.stderr
+
+
+def test_the_readme_lists_the_pages_of_the_site_under_their_titles():
+    navigation = (CHECKOUT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    pages = re.findall(r"- (?P<title>[^:\n]+): (?P<page>\S+\.md)", navigation)
+    guides = (CHECKOUT / "README.md").read_text().partition("\n## Guides\n")[2].partition("\n## ")[0]
+    assert re.findall(r"\[([^]]+)\]\(docs/([^)]+)\)", guides) == pages, "in the order of the site"
 
 
 def test_messages_are_texts_with_marks_for_what_varies():

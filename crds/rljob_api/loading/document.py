@@ -57,7 +57,7 @@ def read_document(text: str) -> Document:
     try:
         nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if node is not None and node.value != ""]
     except yaml.YAMLError as error:
-        return Document(problems=[_syntax_problem(error)])
+        return Document(problems=[_syntax_problem(error, text)])
     if len(nodes) != 1:
         fix = "Give every job its own file." if nodes else "Write apiVersion, kind, metadata and spec."
         line = nodes[1].start_mark.line + 1 if nodes else None
@@ -146,9 +146,14 @@ _SCALARS: Mapping[str, Any] = {
 }
 
 
-def _syntax_problem(error: yaml.YAMLError) -> Problem:
+def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None)
-    message = " ".join(part for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
-    place = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+    if mark is None:
+        return Problem("", "", f"this is not YAML: {error}", "Leave out what cannot be printed.")
+    place = f"line {mark.line + 1}, column {mark.column + 1}"
+    said = " ".join(part for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
     fix = "Check indentation, colons, and quotes around special characters there."
-    return Problem("", place, f"this is not YAML: {message or error}", fix, None if mark is None else mark.line + 1)
+    there = "".join(text.split("\n")[mark.line : mark.line + 1])[mark.column :]  # nothing behind the end
+    if there.startswith("\t"):
+        said, fix = "a tab, and only spaces indent", "Write spaces in its place."
+    return Problem("", place, f"this is not YAML: {said}", fix, mark.line + 1)

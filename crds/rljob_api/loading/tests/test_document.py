@@ -53,6 +53,18 @@ def test_a_syntax_error_names_its_line():
     assert "not YAML" in problem.message
 
 
+@pytest.mark.parametrize("text", ["a:\n\tb: 1\n", "a:\n\t- b\n", "a: 1\n\tb: 2\n", "a: |\n\tb\n"])
+def test_a_tab_is_called_a_tab(text):
+    (problem,) = read_document(text).problems
+    assert (problem.found, problem.fix) == ("line 2, column 1", "Write spaces in its place.")
+    assert "a tab, and only spaces indent" in problem.message
+
+
+def test_what_cannot_be_printed_has_no_place():
+    (problem,) = read_document("a: \x00").problems
+    assert "not YAML" in problem.message and problem.line is None
+
+
 @pytest.mark.parametrize(
     ("text", "found"), [("a: 1\n---\nb: 2\n", "2 documents"), ("", "0 documents"), ("# hi", "0 documents")]
 )

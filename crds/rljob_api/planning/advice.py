@@ -18,6 +18,7 @@ def warnings_of(plan: Plan) -> list[str]:
         *_critic(plan),
         *_schedule(plan),
         *_precision(plan),
+        *_apart(plan),
         *_init_from(plan),
     ]
 
@@ -89,6 +90,19 @@ def _precision(plan: Plan) -> Iterator[str]:
             "instructions for it takes tens of times longer than in Float32, which is the default there; leave "
             "training.precision out, or ask for accelerators"
         )
+
+
+def _apart(plan: Plan) -> Iterator[str]:
+    """Of workers that split matrices, which send each other sums in every layer."""
+    found = {(plan.group(engine.group).name, engine.mesh.tp) for engine in plan.engines}
+    for group, tensor in sorted(found):
+        count = plan.group(group).workers_per_host
+        if count % tensor:
+            yield (
+                f"training.parallelism.tensor {tensor} does not divide the {count} workers of a pod of {group}: some "
+                "workers that add up their parts of every layer lie in different pods, between which that takes many "
+                "times longer; write a divisor of accelerator.count"
+            )
 
 
 def _init_from(plan: Plan) -> Iterator[str]:

@@ -59,6 +59,10 @@ def test_warnings_name_what_was_probably_not_meant():
     assert "reference stays at models/tiny" in only("checkpoint.initFrom=runs/other")
     listed = "models=[{name: actor, path: models/tiny}, {name: reference, path: runs/other}]"
     assert warnings_of(make_plan(listed, "checkpoint.initFrom=runs/other")) == []
+    pods = ("data.batchSize=24", "training.parallelism.tensor=2")
+    three = "workerGroups=[{name: train, replicas: 2, accelerator: {count: 3}}]"
+    assert "tensor 2 does not divide the 3 workers of a pod of train" in only(*pods, three)
+    assert warnings_of(make_plan(*pods, three.replace("count: 3", "count: 4"))) == []
     lonely = pipeline[:-2] + ", {name: mine, run: 'm:f', after: [rollout], writes: [x]}]}"
     assert "no stage reads x" in only(lonely)
 

@@ -8,6 +8,14 @@ from typing import Any
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.vocabulary.problem import Problem
 
+UNBUILT = {
+    "training.engine": "any but FSDP",
+    "training.parallelism.tensor": "with an adapter, any but 1",
+    "models[].adapter.dropout": "any but 0",
+    "rollout.maxStaleness": "any but 0",
+}
+"""Values that the types take and this version refuses, by their place in the spec: for the reference."""
+
 
 def check_unbuilt(subject: Subject) -> Iterator[Problem]:
     """Settings that mean something this version cannot do."""

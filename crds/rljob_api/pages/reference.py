@@ -13,6 +13,7 @@ from pydantic_core import PydanticUndefined
 from rljob_api.catalogue.algorithms import ALGORITHMS
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.catalogue.stages import STAGES
+from rljob_api.checks.unbuilt import UNBUILT
 from rljob_api.loading.structure import model_in
 from rljob_api.v1alpha1 import Metadata, RLJobSpec, RLJobStatus
 from rljob_api.vocabulary.exit_codes import ExitCode
@@ -42,13 +43,18 @@ def _sections(path: str, model: type[ApiModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         lines += [
             f"- **`{field.alias}`** ({_type_of(field.annotation)}{_default_of(field)})",
-            f"  {_joined(texts[name])}",
+            f"  {_joined(texts[name])}{_unbuilt(f'{path}.{field.alias}')}",
         ]
         if (below := model_in(field.annotation)) is not None:
             inside.append((f"{path}.{field.alias}{'[]' if _is_list(field.annotation) else ''}", below))
     yield "\n".join([*lines, ""])
     for below_path, below in inside:
         yield from _sections(below_path, below)
+
+
+def _unbuilt(path: str) -> str:
+    values = UNBUILT.get(path.removeprefix("spec."))
+    return "" if values is None else f" **Not built yet:** {values}; a job that asks for it is refused."
 
 
 def _type_of(annotation: Any) -> str:

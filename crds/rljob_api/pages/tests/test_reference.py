@@ -1,7 +1,13 @@
+import re
+
+import pytest
+
 from rljob_api.catalogue.algorithms import ALGORITHMS
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.catalogue.stages import STAGES
+from rljob_api.checks.unbuilt import UNBUILT
 from rljob_api.pages.reference import reference_text
+from rljob_api.tests.builders import problems
 from rljob_api.vocabulary.exit_codes import ExitCode
 
 TEXT = reference_text()
@@ -22,6 +28,27 @@ def test_the_reference_lists_the_catalogue():
         assert f"`{name}`" in TEXT
     for code in ExitCode:
         assert f"- `{code.value}`: {code.meaning}" in TEXT
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.engine=Megatron",
+        "training.parallelism.tensor=2",
+        "models.0.adapter={rank: 4, dropout: 0.1}",
+        "rollout.maxStaleness=1",
+    ],
+)
+def test_what_is_refused_because_it_is_not_built_is_marked(override):
+    said = problems(override, *(["models.0.adapter={rank: 4}"] if "tensor" in override else []), "workerGroups=[{name: "
+                    "train, accelerator: {count: 2}}]")  # fmt: skip
+    (found,) = [each for each in said if "not built" in each.message]
+    path = re.sub(r"\d+", "", found.path)
+    assert path.removeprefix("spec.") in UNBUILT
+    parent, _, field = path.rpartition(".")
+    section = TEXT.partition(f"## `{parent}`\n")[2].partition("\n## ")[0]
+    assert "**Not built yet:**" in section.partition(f"- **`{field}`**")[2].partition("\n- **")[0]
+    assert TEXT.count("**Not built yet:**") == len(UNBUILT) == 4
 
 
 def test_python_spelling_stays_out():

@@ -6,6 +6,7 @@ import logging
 
 import torch
 from transformers import PreTrainedModel
+from vllm.distributed import parallel_state
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.model_executor.models.registry import ModelRegistry
@@ -92,12 +93,23 @@ def _variables(settings: VLLMSettings, device: torch.device) -> dict[str, str]:
 def _built(arguments: dict[str, object], executor: type[Executor]) -> LLMEngine:
     try:
         config = EngineArgs(**arguments).create_engine_config()
+        _require_expert_groups(arguments["model"], has_experts=config.model_config.is_moe)
         built = LLMEngine(config, executor, log_stats=False)
     except (ValueError, NotImplementedError, VLLMValidationError) as error:
         raise InvalidJob(f"vLLM refuses {arguments['model']!r}: {' '.join(str(error).split())}") from error
     # Its finalizer would end torch.distributed, which belongs to the worker.
     built.engine_core._finalizer.detach()
     return built
+
+
+def _require_expert_groups(path: object, *, has_experts: bool) -> None:
+    """vLLM makes its process groups once in a process; those of experts only where its first model has some."""
+    if has_experts and parallel_state.model_parallel_is_initialized() and parallel_state._EP is None:
+        raise InvalidJob(
+            f"vLLM cannot generate with {path!r}, which has experts, in a process whose first model had none: it keeps "
+            "that for good; let one of the two models generate in a worker group of its own, or write rollout.engine: "
+            "Transformers"
+        )
 
 
 def _require_known(model: PreTrainedModel, *, is_cpu: bool) -> None:

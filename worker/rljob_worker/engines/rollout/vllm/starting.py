@@ -93,7 +93,7 @@ def _variables(settings: VLLMSettings, device: torch.device) -> dict[str, str]:
 def _built(arguments: dict[str, object], executor: type[Executor]) -> LLMEngine:
     try:
         config = EngineArgs(**arguments).create_engine_config()
-        _require_expert_groups(arguments["model"], has_experts=config.model_config.is_moe)
+        _require_expert_groups(has_experts=config.model_config.is_moe)
         built = LLMEngine(config, executor, log_stats=False)
     except (ValueError, NotImplementedError, VLLMValidationError) as error:
         raise InvalidJob(f"vLLM refuses {arguments['model']!r}: {' '.join(str(error).split())}") from error
@@ -102,13 +102,13 @@ def _built(arguments: dict[str, object], executor: type[Executor]) -> LLMEngine:
     return built
 
 
-def _require_expert_groups(path: object, *, has_experts: bool) -> None:
-    """vLLM makes its process groups once in a process; those of experts only where its first model has some."""
+def _require_expert_groups(*, has_experts: bool) -> None:
+    """vLLM makes its process groups once in a process; those of experts only where its first model has some. Raises
+    ValueError."""
     if has_experts and parallel_state.model_parallel_is_initialized() and parallel_state._EP is None:
-        raise InvalidJob(
-            f"vLLM cannot generate with {path!r}, which has experts, in a process whose first model had none: it keeps "
-            "that for good; let one of the two models generate in a worker group of its own, or write rollout.engine: "
-            "Transformers"
+        raise ValueError(
+            "it has experts, and the first model of this process had none, which vLLM keeps for good; let one of them "
+            "generate in a worker group of its own, or write rollout.engine: Transformers"
         )
 
 

@@ -83,5 +83,5 @@ def test_experts_compute_with_the_weights_of_every_update(tmp_path: Path, tied: 
 def test_experts_behind_a_model_without_any_are_refused_by_their_name(tmp_path: Path) -> None:
     experts = write_experts(tmp_path / "experts", tied=True)
     said = in_a_process(start_without_experts_first, tmp_path, write_model(tmp_path / "model"), experts)
-    assert said.startswith(f"vLLM cannot generate with '{experts}', which has experts, in a process whose first")
+    assert said.startswith(f"vLLM refuses '{experts}': it has experts, and the first model of this process had none")
     assert "a worker group of its own" in said

@@ -19,7 +19,9 @@ NOTEBOOK = Path(__file__).parents[3] / "examples" / "notebook.ipynb"
 def small_job(**algorithm):
     spec = rljob.RLJobSpec(
         models=(ModelSpec(name="actor", path="model"),),
-        data=DataSpec(train=(DatasetSpec(path="train.parquet"),), prompt_column="question", batch_size=8),
+        data=DataSpec(
+            train=(DatasetSpec(path="train.parquet"),), prompt_column="question", batch_size=8, max_prompt_tokens=64
+        ),
         rewards=(RewardSpec(name="correct", run="rljob_worker.rewards:final_number", column="answer"),),
         algorithm=AlgorithmSpec(name="GRPO", **algorithm),
         rollout=RolloutSpec(max_response_tokens=64),

@@ -133,9 +133,10 @@ def test_the_leads_host_and_an_inner_one_are_named_to_all_others(tmp_path: Path,
 def test_a_peer_that_came_back_is_not_the_one_it_was(tmp_path: Path):
     plan = two_stages((2, 1), (1, 1), deadline_seconds=60.0)
     with forked(plan, tmp_path, RLJOB_BUFFER_RETRY_SECONDS="30") as gang, ThreadPoolExecutor(1) as pool:
-        consumer = gang.gang.client("train", 0)
-        wait_for(lambda: consumer.peer_status("rollout", 1) == {})
-        gang.gang.client("rollout", 1).put(1, EDGE, part(plan, 1, 1, 2))
+        consumer, producer = gang.gang.client("train", 0), gang.gang.client("rollout", 1)
+        producer.post({"loaded": True})
+        wait_for(lambda: consumer.peer_status("rollout", 1))  # they have met
+        producer.put(1, EDGE, part(plan, 1, 1, 2))
         waiting = pool.submit(consumer.get, 1, EDGE)
         port = str(gang.gang.ready["rollout-1"]["port"])
         gang.send(signal.SIGKILL, "rollout-1")

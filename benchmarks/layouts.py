@@ -18,14 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.mesh import alone, build_meshes
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, run_ranks, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
 
 CPU = torch.device("cpu")
 LAYOUTS = ("", "dp=2", "dp=4", "cp=2", "cp=4", "tp=2", "tp=4", "dp=2,cp=2", "dp=2,tp=2", "cp=2,tp=2")
@@ -38,7 +36,7 @@ Found = tuple[np.ndarray, dict[str, torch.Tensor], dict[str, torch.Tensor], floa
 def measure(rank: int, path: str, mesh: Mesh, rows: Batch, repeats: int) -> Found:
     copy = np.array_split(np.arange(len(rows)), mesh.dp)[mesh.dp_rank(rank)]
     batch = rows.take(copy)
-    engine = build(rank, path, mesh, "Float32")
+    engine = build(path, mesh, "Float32")
     log_probs = engine.log_probs(batch).values
     engine.update(batch, PolicyGradient())
     after = weights(engine)
@@ -47,14 +45,14 @@ def measure(rank: int, path: str, mesh: Mesh, rows: Batch, repeats: int) -> Foun
         start = time.perf_counter()
         engine.update(batch, PolicyGradient())
         seconds.append(time.perf_counter() - start)
-    exact = build(rank, path, mesh, "Float64")
+    exact = build(path, mesh, "Float64")
     exact.update(batch, PolicyGradient())
     return log_probs, after, weights(exact), statistics.median(seconds)
 
 
-def build(rank: int, path: str, mesh: Mesh, precision: str) -> FSDPEngine:
+def build(path: str, mesh: Mesh, precision: str) -> FSDPEngine:
     settings = replace(SETTINGS, precision=precision)
-    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    ranks = mesh_here(mesh)
     return FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks)
 
 

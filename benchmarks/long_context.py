@@ -15,51 +15,26 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from memory import write_model
 from private_memory import MIB, give_back_what_is_freed, watched
-from transformers import AutoModelForCausalLM, Qwen3Config
 
 from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.memory.training import Layout, update_of
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.models import WeightFiles, empty_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, run_ranks
+from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, run_ranks
 
 CPU = torch.device("cpu")
-QWEN3_8B = {
-    "model_type": "qwen3",
-    "vocab_size": 151936,
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "tie_word_embeddings": False,
-}
 GIB = 1 << 30
 
 
-def write_model(_rank: int, path: Path) -> None:
-    config = Qwen3Config(
-        hidden_size=512,
-        intermediate_size=1536,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=64,
-        vocab_size=8192,
-        tie_word_embeddings=True,
-    )
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
-
-
-def measure(rank: int, path: str, mesh: Mesh, tokens: int) -> float:
+def measure(_rank: int, path: str, mesh: Mesh, tokens: int) -> float:
     give_back_what_is_freed()
     settings = TrainSettings(tokens_per_micro_batch=tokens)
-    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=600)[mesh]
+    ranks = mesh_here(mesh)
     engine = FSDPEngine(empty_policy(path, torch.float32), settings, CPU, ranks, WeightFiles.find(path))
     engine.update(a_row(64), PolicyGradient())  # what libraries take at their first use is not the row's
     with watched() as peak:
@@ -81,7 +56,7 @@ def a_row(tokens: int) -> Batch:
 def measured(tokens: list[int], contexts: list[int]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run_ranks(1, write_model, folder / "writing", folder / "model")
+        run_ranks(1, write_model, folder / "writing", 512, 4, 8192, folder / "model")
         print("   tokens " + "".join(f"{f'context {context}':>12}" for context in contexts))
         for length in tokens:
             cells = []

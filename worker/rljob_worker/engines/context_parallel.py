@@ -79,8 +79,8 @@ class SplitTokens:
 
     def own_places(self, places: Indices) -> tuple[Indices, Places]:
         """Of positions in the pack, those that are this rank's, counted from its first; and where all of them are."""
-        holder, rank = places // self.num_own, self.sharing.tokens.rank()
-        return places[holder == rank] - rank * self.num_own, Places(self.sharing.tokens, holder)
+        found = Places.build(places // self.num_own, self.sharing.tokens)
+        return found.own(places) - self.sharing.tokens.rank() * self.num_own, found
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,26 @@ class Places:
     """Which rank has what of a list that is spread over a copy, each its part in the list's order."""
 
     group: dist.ProcessGroup
-    holder: Indices
-    """[places]"""
+    mine: Indices
+    """[own] what of the list is this rank's."""
+    most: int
+    """Of what any rank has."""
+    slots: Indices
+    """[places] where each is among what all ranks have, `most` apiece."""
+
+    @staticmethod
+    def build(holder: Indices, group: dist.ProcessGroup) -> Places:
+        """holder: [places] the rank that has each."""
+        counts = np.bincount(holder, minlength=group.size())
+        most = int(counts.max(initial=1))
+        slots = np.empty(len(holder), np.int64)
+        by_rank = np.argsort(holder, kind="stable")  # each rank's part in the list's order
+        slots[by_rank] = np.concatenate([rank * most + np.arange(count) for rank, count in enumerate(counts)])
+        return Places(group, np.flatnonzero(holder == group.rank()), most, slots)
 
     def own(self, values: Indices) -> Indices:
         """Of values [places], this rank's."""
-        return values[self.holder == self.group.rank()]
+        return values[self.mine]
 
     def whole(self, own: torch.Tensor) -> torch.Tensor:
         """[places] on every rank, from what each has; a gradient goes back to the rank that has the place."""
@@ -107,16 +121,11 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, places: Places) -> torch.Tensor:
-        group, counts = places.group, np.bincount(places.holder, minlength=places.group.size())
-        ctx.mine = torch.from_numpy(np.flatnonzero(places.holder == group.rank())).to(own.device)
-        most = int(counts.max(initial=1))
-        sent = torch.cat([own, own.new_zeros(most - len(own))])
-        received = own.new_empty(most * group.size())
-        dist.all_gather_single(received, sent, group=group)
-        order = np.argsort(places.holder, kind="stable")  # by rank, each rank's part in the list's order
-        slots = np.empty(len(order), np.int64)
-        slots[order] = np.concatenate([rank * most + np.arange(count) for rank, count in enumerate(counts)])
-        return received.index_select(0, torch.from_numpy(slots).to(own.device))
+        ctx.mine = torch.from_numpy(places.mine).to(own.device)
+        sent = torch.cat([own, own.new_zeros(places.most - len(own))])
+        received = own.new_empty(places.most * places.group.size())
+        dist.all_gather_single(received, sent, group=places.group)
+        return received.index_select(0, torch.from_numpy(places.slots).to(own.device))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:

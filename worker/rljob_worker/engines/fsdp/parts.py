@@ -21,7 +21,7 @@ from rljob_worker.engines.fsdp.full_tensors import Named, buckets, buckets_at, f
 from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.mesh_ranks import SHARDS, STAGE
 from rljob_worker.engines.shards import local_part
-from rljob_worker.engines.tensor_split import TensorSplit
+from rljob_worker.engines.tensor_split import TensorSplit, split_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Parts:
     @property
     def split(self) -> TensorSplit | None:
         """Which part of matrices is this rank's, where they are split."""
-        return None if self.matrices is None else TensorSplit(self.matrices.rank(), self.matrices.size())
+        return split_of(self.matrices)
 
     def whole_shapes(self, named: Iterable[Named]) -> Iterator[Named]:
         """Tensors without memory that have shape and dtype of the whole ones."""

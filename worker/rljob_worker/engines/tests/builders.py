@@ -210,10 +210,15 @@ def save(engine: FSDPEngine, directory: Path) -> None:
 
 def mesh_of_all() -> ProcessMesh:
     """Data parallelism over the world of this process, if it has one."""
+    return mesh_here(Mesh(dp=dist.get_world_size() if dist.is_initialized() else 1))
+
+
+def mesh_here(mesh: Mesh) -> ProcessMesh:
+    """As this rank of the world sees it, or a process without one."""
+    device = torch.device("cpu")
     if not dist.is_initialized():
-        return alone(torch.device("cpu"))
-    mesh = Mesh(dp=dist.get_world_size())
-    return build_meshes([mesh], dist.get_rank(), torch.device("cpu"), deadline_seconds=60)[mesh]
+        return alone(device)
+    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=60)[mesh]
 
 
 def _rank(rank: int, world_size: int, work: Callable[..., Any], directory: Path, arguments: tuple[Any, ...]) -> None:

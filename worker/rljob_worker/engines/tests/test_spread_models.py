@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from transformers import AutoModelForCausalLM
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.export import export
-from rljob_worker.engines.mesh import alone, build_meshes
 from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy, random_value_model
 from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.tests.builders import (
@@ -25,6 +23,7 @@ from rljob_worker.engines.tests.builders import (
     PolicyGradient,
     ValueRegression,
     a_batch,
+    mesh_here,
     run_ranks,
     save,
     write_config,
@@ -59,7 +58,7 @@ MESHES = {
 
 def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
     """Updates of a policy and a critic by one rank of a mesh; what it saw, and the weights they end with."""
-    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    ranks = mesh_here(mesh)
     engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks)
     critic = FSDPEngine(random_value_model(path, settings.master_dtype, 0), settings, CPU, ranks)
     frozen = replace(settings, trainable=False)
@@ -145,7 +144,7 @@ def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str,
 
 def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:
     """A checkpoint and an export after one update, and one update further."""
-    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    ranks = mesh_here(mesh)
     engine = FSDPEngine(random_policy(path, torch.float64, 0), EXACT, CPU, ranks)
     engine.update(share(a_batch(LENGTHS[0]), 0, rank, mesh), PolicyGradient())
     save(engine, directory / "checkpoint")
@@ -162,7 +161,7 @@ def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.
 
 def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:
     """The second update of `write`, from its checkpoint."""
-    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    ranks = mesh_here(mesh)
     engine = FSDPEngine(random_policy(path, torch.float64, 99), EXACT, CPU, ranks)
     engine.load(directory / "checkpoint")
     engine.update(share(a_batch(LENGTHS[1]), 1, rank, mesh), PolicyGradient())
@@ -217,7 +216,7 @@ def test_split_models_read_their_own_parts_of_files(tmp_path: Path) -> None:
 
 
 def read(rank: int, path: str, mesh: Mesh) -> dict[str, torch.Tensor]:
-    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh]
+    ranks = mesh_here(mesh)
     engine = FSDPEngine(empty_policy(path, torch.float64), EXACT, CPU, ranks, WeightFiles.find(path))
     own = dict(engine.model.named_parameters())["model.layers.0.self_attn.q_proj.weight"]
     assert own.shape == (16, 32) and local_part(own).shape == (8, 32), "a rank has more than its part"
@@ -233,7 +232,7 @@ def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 
 
 def score_families(rank: int, paths: dict[str, str], mesh: Mesh) -> dict[str, np.ndarray]:
-    ranks = build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh] if dist.is_initialized() else alone(CPU)
+    ranks = mesh_here(mesh)
     settings = TrainSettings(precision="Float64", trainable=False)
     engines = {
         kind: FSDPEngine(load_policy(path, torch.float64, CPU), settings, CPU, ranks) for kind, path in paths.items()

@@ -10,7 +10,7 @@ from rljob_worker.checkpoint.tests.builders import commit, committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.place import place_of
-from rljob_worker.storage.tests.s3_server import s3_server
+from rljob_worker.storage.tests.s3_server import s3_bucket
 
 PART = RankPart.copy({}, {})
 OLD, NEW = Owner(1, "1111aaaa"), Owner(2, "1111aaaa")
@@ -18,10 +18,7 @@ OLD, NEW = Owner(1, "1111aaaa"), Owner(2, "1111aaaa")
 
 @pytest.fixture
 def s3(monkeypatch):
-    with s3_server() as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        server.put("runs", b"")
+    with s3_bucket("runs", monkeypatch) as server:
         yield server
 
 

@@ -11,7 +11,7 @@ from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.place import place_of
-from rljob_worker.storage.tests.s3_server import s3_server
+from rljob_worker.storage.tests.s3_server import s3_bucket
 
 CPU = torch.device("cpu")
 URL = "s3://models/tiny"
@@ -19,10 +19,7 @@ URL = "s3://models/tiny"
 
 @pytest.fixture
 def s3(monkeypatch):
-    with s3_server() as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        server.put("models", b"")
+    with s3_bucket("models", monkeypatch) as server:
         yield server
 
 

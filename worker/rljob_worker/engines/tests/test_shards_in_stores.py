@@ -6,15 +6,12 @@ import torch
 from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.shard_index import merge_indexes
 from rljob_worker.storage.place import place_of
-from rljob_worker.storage.tests.s3_server import s3_server
+from rljob_worker.storage.tests.s3_server import s3_bucket
 
 
 @pytest.fixture
 def s3(monkeypatch):
-    with s3_server() as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        server.put("runs", b"")
+    with s3_bucket("runs", monkeypatch) as server:
         yield server
 
 

@@ -101,3 +101,13 @@ def s3_server():
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def s3_bucket(name, monkeypatch):
+    """A server with an empty bucket, to which the environment of this process leads."""
+    with s3_server() as server:
+        for variable, value in server.environment.items():
+            monkeypatch.setenv(variable, value)
+        server.put(name, b"")
+        yield server

@@ -6,15 +6,12 @@ import pytest
 
 from rljob_worker.storage.bucket import Conflict
 from rljob_worker.storage.place import delete_tree, place_of
-from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_server
+from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_bucket
 
 
 @pytest.fixture
 def s3(monkeypatch):
-    with s3_server() as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        server.put("runs", b"")
+    with s3_bucket("runs", monkeypatch) as server:
         yield server
 
 

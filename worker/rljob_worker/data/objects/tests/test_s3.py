@@ -17,7 +17,7 @@ from rljob_worker.data.tests.test_dataset import Data, File, numbered, write_lin
 from rljob_worker.data.tests.tokenizers_for_tests import TEMPLATE, words_tokenizer
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob
 from rljob_worker.stages.filling import share_of_rank
-from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_server
+from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_bucket
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +27,7 @@ def tokenizer():
 
 @pytest.fixture
 def s3(monkeypatch):
-    with s3_server() as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        server.put("data", b"")
+    with s3_bucket("data", monkeypatch) as server:
         yield server
 
 

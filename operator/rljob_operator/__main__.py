@@ -11,10 +11,10 @@ from rljob_operator.process.command import run_command
 from rljob_operator.process.leader import Reconcile, Surroundings
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules
-from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.gangs.reading import Gangs
 from rljob_operator.surveying.jobs import Jobs
-from rljob_operator.surveying.recent import Recent
-from rljob_operator.surveying.schedulers import Schedulers
+from rljob_operator.gangs.recent import Recent
+from rljob_operator.gangs.schedulers import Schedulers
 
 
 def make_reconcile(surroundings: Surroundings) -> Reconcile:
@@ -29,14 +29,7 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
     served = surroundings.served
     recent = Recent(surroundings.cluster, time.monotonic)
     schedulers = Schedulers(recent, lambda: served.versions)
-    gangs = Gangs(
-        surroundings.cluster,
-        recent,
-        schedulers.choose,
-        schedulers.learn,
-        lambda: served.workloads,
-        surroundings.queue_watch.of,
-    )
+    gangs = Gangs(surroundings.cluster, recent, schedulers, surroundings.queue_watch)
     return Reconciler(
         cluster=surroundings.cluster,
         jobs=Jobs(surroundings.cluster, surroundings.heard.of),

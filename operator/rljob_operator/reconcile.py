@@ -21,7 +21,7 @@ from rljob_operator.states.conditions import Reason
 from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.report import obstructed
 from rljob_operator.states.situation import Obstacle
-from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.gangs.reading import Gangs
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.jobs import Jobs
 from rljob_operator.surveying.surroundings import refusal_by_surroundings

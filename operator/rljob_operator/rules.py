@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_operator.manifests.ceilings import Ceilings
-from rljob_operator.manifests.context import PodSettings
+from rljob_operator.manifests.settings import PodSettings
 
 
 @dataclass(frozen=True)

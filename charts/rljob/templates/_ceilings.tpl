@@ -118,7 +118,7 @@ validations:
 variables.containers.all(c, !has(c.securityContext) || !has(c.securityContext.privileged) || !c.securityContext.privileged)
 {{- end }}
 
-{{/* As `_baseline` and `_restricted` in rljob_operator/manifests/security.py. */}}
+{{/* As `_baseline` and `_restricted` in rljob_operator/manifests/pod/security.py. */}}
 {{- define "rljob.ceilings.baseline" }}
 - expression: >-
     !(has(object.spec.hostNetwork) && object.spec.hostNetwork) && !(has(object.spec.hostPID) && object.spec.hostPID)

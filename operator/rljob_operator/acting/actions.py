@@ -8,22 +8,21 @@ from datetime import UTC, datetime
 from rljob_operator import names
 from rljob_operator.acting.bulk import for_each
 from rljob_operator.acting.children import Children
-from rljob_operator.acting.gangs import GangActions
 from rljob_operator.acting.leftovers import drop_leftovers
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kinds import RLJOB, SECRET
+from rljob_operator.gangs.acting import GangActions, readiness_of
+from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.certificates import tls_secret
 from rljob_operator.manifests.children import static_children
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang.gang import Readiness
 from rljob_operator.manifests.ownership import is_child_of
-from rljob_operator.manifests.pods import pods
+from rljob_operator.manifests.pod.pods import pods
 from rljob_operator.manifests.secrets import token_secret
 from rljob_operator.states import Decision, QueueAction
 from rljob_operator.states.facts import PodFacts
-from rljob_operator.surveying.gangs import Gangs
 from rljob_operator.vocabulary.key import Key
 
 
@@ -58,7 +57,7 @@ class Actions:
         await self._children.delete_pods(decision.deletions)
         healed: list[str] = []
         if context is not None:
-            await self._queue.act(context, decision, _readiness(decision, seen))
+            await self._queue.act(context, decision, readiness_of(decision, seen))
             if decision.creates_pods:
                 await self._create(decision, context)
             elif decision.keeps_children and heals:
@@ -102,11 +101,3 @@ class Actions:
         return [
             f"{child['kind']} {child['metadata']['name']}" for child in children if await self._children.heal(child)
         ]
-
-
-def _readiness(decision: Decision, seen: Sequence[PodFacts]) -> Readiness:
-    done = [pod.group for pod in seen if pod.is_done and pod.attempt == decision.status.attempt]
-    return Readiness(
-        pods_ready=decision.status.ready_time is not None,
-        finished_pods={group: done.count(group) for group in set(done)},
-    )

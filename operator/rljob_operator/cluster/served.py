@@ -8,17 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from rljob_operator.cluster.errors import ClusterError
-from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
 
 logger = logging.getLogger(__name__)
 
 _REFRESH_SECONDS = 60.0
 
 T = TypeVar("T")
-
-
-_WORKLOADS = (WORKLOAD_KUEUE_V1BETA2, WORKLOAD_KUEUE)
-"""Newest first."""
 
 
 class ServedApis:
@@ -29,11 +24,6 @@ class ServedApis:
         self._read = read
         self.versions: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
-
-    @property
-    def workloads(self) -> Kind | None:
-        """Kueue's Workloads, as the cluster has them; None where there is no Kueue."""
-        return next((kind for kind in _WORKLOADS if kind.api_version in self.versions), None)
 
     async def refresh(self) -> None:
         """Read them now; raises what the reading does."""

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from rljob_api.vocabulary.model import ApiModel, Items
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pods import pod
-from rljob_operator.manifests.security import containers, violations
+from rljob_operator.manifests.pod.pods import pod
+from rljob_operator.manifests.pod.security import containers, violations
 
 DEFAULT_ACCOUNT = "default"
 

@@ -7,7 +7,7 @@ from rljob_api.vocabulary.quantity import format_bytes
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
-from rljob_operator.manifests.volumes import rank_table_name
+from rljob_operator.manifests.pod.volumes import rank_table_name
 
 MAX_BYTES = 1 << 20
 """The API server takes no larger ConfigMap."""

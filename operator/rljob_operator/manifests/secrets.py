@@ -5,7 +5,7 @@ from __future__ import annotations
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
-from rljob_operator.manifests.paths import TOKEN_KEY
+from rljob_operator.manifests.pod.paths import TOKEN_KEY
 
 
 def token_secret(context: JobContext, token: str) -> Manifest:

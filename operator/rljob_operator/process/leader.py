@@ -20,7 +20,7 @@ from rljob_operator.listening.heard import Heard
 from rljob_operator.listening.progress import ProgressReader
 from rljob_operator.listening.progress_polls import ProgressPolls
 from rljob_operator.listening.queue import WorkQueue
-from rljob_operator.listening.queue_watch import QueueWatch, drop_pod_sets
+from rljob_operator.gangs.watch import QueueWatch, drop_pod_sets
 from rljob_operator.listening.resync import Resync
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.probes import Health, LoopLag, Vitals

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from rljob_api.vocabulary.model import ApiModel, Items
 from rljob_operator.manifests.ceilings import Ceilings
-from rljob_operator.manifests.context import PodSettings
+from rljob_operator.manifests.settings import PodSettings
 
 
 class ApiSettings(ApiModel):

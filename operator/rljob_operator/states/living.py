@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob_operator.manifests.gang.gang import AdmissionState
+from rljob_operator.states.admission import AdmissionState
 from rljob_operator.states import deadlines, ending, failing, finished
 from rljob_operator.states.conditions import Reason, no, yes
 from rljob_operator.states.situation import Decision, QueueAction, Situation

@@ -11,7 +11,7 @@ from typing import Any
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.v1alpha1.status import ConditionType, RLJobStatus
 from rljob_operator import names
-from rljob_operator.manifests.gang.gang import Admission, AdmissionState
+from rljob_operator.states.admission import Admission, AdmissionState
 from rljob_operator.states.conditions import Claim, Claims, Reason
 from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.progress import ProgressAnswer, Unreachable

@@ -24,7 +24,7 @@ from rljob_operator.states.progress import ProgressAnswer, Unreachable
 from rljob_operator.states.situation import PlanName
 from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
-from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.gangs.reading import Gangs
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.vocabulary.key import Key
@@ -74,7 +74,7 @@ class Surveyor:
             situation = replace(situation, departed=self._departed(job, situation.missing))
         else:
             situation = await self._with_hidden(job, situation, memory)
-        situation = await self.gangs.look(job, context, situation)
+        situation = await self.gangs.look(job.key, job.uid, context, situation)
         return replace(situation, progress=self._progress(job, situation)), context
 
     async def with_all_pods(self, job: Job, situation: Situation, memory: Memory) -> Situation:

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang.gang import Admission, AdmissionState, Readiness, Reference
+from rljob_operator.gangs.gang import Readiness, Reference
 from rljob_operator.manifests.metadata import metadata
+from rljob_operator.states.admission import Admission, AdmissionState
 from rljob_operator.tests.fake_cluster import FakeCluster
 
 
 class FakeQueue:
-    """A gang adapter with one Workload a job, whose status is one word: Admitted, Evicted or Finished."""
+    """A gang with one Workload a job, whose status is one word: Admitted, Evicted or Finished."""
 
     provider = "Kueue"
     release_manager = None
     is_queue = True
-    kinds = ((WORKLOAD_KUEUE.api_version, WORKLOAD_KUEUE.kind),)
+    api_versions = (WORKLOAD_KUEUE.api_version,)
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         about = metadata(context, f"rljob-{context.name}", "workload")

@@ -32,8 +32,8 @@ from rljob_operator.cluster.kinds import (
 )
 from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.gang import Gang
-from rljob_operator.manifests.gang.none import Ungrouped
+from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue
 from rljob_operator.tests.world import KEY, SPEC, TWO_PODS, World

@@ -9,12 +9,12 @@ import pytest
 
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, RLJOB, WORKLOAD_KUEUE
-from rljob_operator.manifests.gang.volcano import Volcano
-from rljob_operator.surveying.gangs import Gangs
-from rljob_operator.surveying.recent import Recent
-from rljob_operator.surveying.schedulers import Schedulers
+from rljob_operator.gangs.volcano import Volcano
+from rljob_operator.gangs.reading import Gangs
+from rljob_operator.gangs.recent import Recent
+from rljob_operator.gangs.schedulers import Schedulers
 from rljob_operator.tests.fake_queue import FakeQueue, let_in
-from rljob_operator.tests.world import KEY, TWO_PODS, World, running
+from rljob_operator.tests.world import KEY, TWO_PODS, WatchedWorkloads, World, running
 
 V1BETA1 = "kueue.x-k8s.io/v1beta1"
 
@@ -25,14 +25,7 @@ class QueueWorld(World):
     def gangs(self) -> Gangs:
         recent = Recent(self.cluster, self.clock)
         schedulers = Schedulers(recent, lambda: {V1BETA1})
-        return Gangs(
-            self.cluster,
-            recent,
-            schedulers.choose,
-            schedulers.learn,
-            lambda: WORKLOAD_KUEUE,
-            lambda key: self.watched(key),
-        )
+        return Gangs(self.cluster, recent, schedulers, WatchedWorkloads(self))
 
     def label(self, **labels: str) -> None:
         metadata = {

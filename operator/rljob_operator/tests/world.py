@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -16,14 +17,16 @@ from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.errors import Conflict
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE
-from rljob_operator.manifests.gang.none import Ungrouped
+from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.ungrouped import Ungrouped
+from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules
 from rljob_operator.states.conditions import condition
 from rljob_operator.states.progress import ProgressAnswer, Unreachable
-from rljob_operator.surveying.gangs import Gangs, Select
+from rljob_operator.gangs.reading import Gangs
 from rljob_operator.surveying.jobs import Jobs
-from rljob_operator.surveying.recent import Recent
+from rljob_operator.gangs.recent import Recent
 from rljob_operator.surveying.recorded import read_status
 from rljob_operator.telling.job_metrics import JobMetrics
 from rljob_operator.telling.teller import Teller
@@ -96,6 +99,22 @@ class Progress:
         self.followed.discard(key)
 
 
+Select = Callable[[JobContext], Gang]
+
+
+class Chosen:
+    """Chooses the gang of a job without asking the cluster."""
+
+    def __init__(self, select: Select) -> None:
+        self._select = select
+
+    async def learn(self, context: JobContext) -> None:
+        pass
+
+    def choose(self, context: JobContext) -> Gang:
+        return self._select(context)
+
+
 class World:
     """One cluster, one job `team/small`, and operators that come and go."""
 
@@ -139,13 +158,7 @@ class World:
     def gangs(self) -> Gangs:
         """Who reads queues."""
         recent = Recent(self.cluster, self.steady)
-        return Gangs(
-            self.cluster,
-            recent,
-            self.select,
-            workloads=lambda: WORKLOAD_KUEUE,
-            watched=lambda key: self.watched(key),
-        )
+        return Gangs(self.cluster, recent, Chosen(self.select), WatchedWorkloads(self))
 
     def watched(self, key: Key) -> list[Object]:
         """Workloads as a watch that is never late tells of them."""
@@ -253,6 +266,18 @@ class World:
         """Status and reason of a condition."""
         found = self.condition(type_)
         return found.status, found.reason
+
+
+class WatchedWorkloads:
+    """Those of a world, as a watch tells of them."""
+
+    kind = WORKLOAD_KUEUE
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def of(self, key: Key) -> list[Object]:
+        return self._world.watched(key)
 
 
 TWO_PODS: dict[str, Any] = {"workerGroups": [{"name": "train", "replicas": 2}]}

@@ -10,8 +10,8 @@ from pathlib import Path
 import yaml
 
 from rljob_api.catalogue.profiles import DEFAULT
-from rljob_operator.manifests.gang.volcano import Volcano
-from rljob_operator.manifests.pods import pods
+from rljob_operator.gangs.volcano import Volcano
+from rljob_operator.manifests.pod.pods import pods
 from rljob_operator.manifests.tests.builders import vendor_context
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_operator.manifests.merge import merge
+from rljob_operator.manifests.pod.merge import merge
 
 values = st.recursive(
     st.integers() | st.text(max_size=3), lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3)

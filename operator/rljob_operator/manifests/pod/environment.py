@@ -11,7 +11,7 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.paths import (
+from rljob_operator.manifests.pod.paths import (
     ARENA,
     CODE,
     PLAN_FILE,
@@ -23,7 +23,7 @@ from rljob_operator.manifests.paths import (
     TOKEN_FILE,
     rank_table_path,
 )
-from rljob_operator.manifests.resources import spills_here, threads_per_worker
+from rljob_operator.manifests.pod.resources import spills_here, threads_per_worker
 
 EnvList = list[Manifest]
 

@@ -6,7 +6,7 @@ import pytest
 
 from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import PRIORITY_CLASS
-from rljob_operator.surveying.recent import Recent
+from rljob_operator.gangs.recent import Recent
 from rljob_operator.tests.fake_cluster import FakeCluster
 from rljob_operator.tests.world import Clock
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rljob_operator import names
+from rljob_operator.gangs.pod_groups import attempt_of, num_pods, pod_group
+from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang.none import Ungrouped
-from rljob_operator.manifests.gang.pod_groups import attempt_of, num_pods, pod_group
-from rljob_operator.manifests.topology import label_key
+from rljob_operator.manifests.pod.topology import label_key
 
 API_VERSION = "scheduling.k8s.io/v1beta1"
 
@@ -15,7 +15,7 @@ class Native(Ungrouped):
     """The default scheduler places all pods of the group or none."""
 
     provider = "Native"
-    kinds = ((API_VERSION, "PodGroup"),)
+    api_versions = (API_VERSION,)
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         spec: Manifest = {"schedulingPolicy": {"gang": {"minCount": num_pods(context)}}}

@@ -1,19 +1,31 @@
-"""Does what was decided about a job's queue or gang scheduler."""
+"""`GangActions`: does what was decided about the queue or gang scheduler of a job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
-from rljob_operator.acting.bulk import for_each
-from rljob_operator.acting.children import Children
 from rljob_operator.cluster.api import FIELD_MANAGER, Cluster, Object
 from rljob_operator.cluster.kinds import kind_of
+from rljob_operator.gangs.gang import Gang, Readiness
+from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang import Gang, Readiness
 from rljob_operator.states import Decision, QueueAction
-from rljob_operator.surveying.gangs import Gangs
+from rljob_operator.states.facts import PodFacts
 from rljob_operator.vocabulary.key import Key
+
+
+class OwnObjects(Protocol):
+    """Makes and deletes children of one job, and touches nobody else's."""
+
+    async def make(self, manifest: Manifest) -> Object:
+        """The object as it is then, made if it was not there."""
+        ...
+
+    async def delete(self, child: Object) -> None:
+        """This very object, if it is the job's."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -22,12 +34,12 @@ class GangActions:
 
     cluster: Cluster
     gangs: Gangs
-    children: Children
+    children: OwnObjects
 
     async def act(self, context: JobContext, decision: Decision, readiness: Readiness) -> None:
         """Do what was decided about the queue."""
         gang, attempt = self.gangs.of(context), max(decision.status.attempt, 1)
-        if decision.queue is QueueAction.LEAVE and not gang.is_queue:  # what it asked while it had another adapter
+        if decision.queue is QueueAction.LEAVE and not gang.is_queue:  # what it asked while it had another gang
             await self.leave_unplanned(Key(context.namespace, context.name), context.uid)
         if gang.is_queue or decision.queue is QueueAction.LEAVE:
             await self._act(gang, await self.gangs.objects(context, gang, attempt), context, decision, readiness)
@@ -36,11 +48,17 @@ class GangActions:
         if decision.creates_pods and attempt > 1:
             await self._drop_older(context, gang, attempt)
 
+    async def leave_unplanned(self, key: Key, uid: str) -> None:
+        """The Workload goes of a job that queued while it could be planned, and no longer can."""
+        found = await self.gangs.unplanned(key, uid)
+        if found is not None:
+            await self.children.delete(found)
+
     async def _act(
         self, gang: Gang, objects: list[Object], context: JobContext, decision: Decision, readiness: Readiness
     ) -> None:
         if decision.queue is QueueAction.LEAVE:
-            return await for_each(objects, self.children.delete)
+            return await self._delete(objects)
         if decision.queue is QueueAction.HOLD:
             wanted = gang.objects(context, max(decision.status.attempt, 1))
             there = {each["metadata"]["name"] for each in objects}
@@ -53,20 +71,27 @@ class GangActions:
                 kind_of(status), context.namespace, status, manager=manager or FIELD_MANAGER
             )
 
-    async def leave_unplanned(self, key: Key, uid: str) -> None:
-        """The Workload goes of a job that queued while it could be planned, and no longer can."""
-        found = await self.gangs.unplanned(key, uid)
-        if found is not None:
-            await self.children.delete(found)
-
-    async def _make(self, manifests: Iterable[Manifest]) -> list[Object]:
-        return [await self.children.make(manifest) for manifest in manifests]
-
     async def _drop_older(self, context: JobContext, gang: Gang, attempt: int) -> None:
         """A pod group of an attempt without pods would still ask its scheduler for room."""
         current = {each["metadata"]["name"] for each in gang.objects(context, attempt)}
         older = await self.gangs.objects(context, gang, attempt - 1)
-        await for_each((each for each in older if each["metadata"]["name"] not in current), self.children.delete)
+        await self._delete(each for each in older if each["metadata"]["name"] not in current)
+
+    async def _make(self, manifests: Iterable[Manifest]) -> list[Object]:
+        return [await self.children.make(manifest) for manifest in manifests]
+
+    async def _delete(self, objects: Iterable[Object]) -> None:
+        for each in objects:
+            await self.children.delete(each)
+
+
+def readiness_of(decision: Decision, seen: Iterable[PodFacts]) -> Readiness:
+    """What a queue is told of the attempt that was decided about, having `seen` these pods."""
+    done = [pod.group for pod in seen if pod.is_done and pod.attempt == decision.status.attempt]
+    return Readiness(
+        pods_ready=decision.status.ready_time is not None,
+        finished_pods={group: done.count(group) for group in set(done)},
+    )
 
 
 def _statuses(gang: Gang, objects: list[Object], decision: Decision, readiness: Readiness) -> list[Manifest]:

@@ -1,4 +1,7 @@
-"""What the Workload of a job asks of Kueue."""
+"""What the Workload of a job asks of Kueue.
+
+Field names are those of `kueue.x-k8s.io` v1beta2 and v1beta1, which differ only in how a priority class is named.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ from dataclasses import dataclass
 
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
+from rljob_operator import names
+from rljob_operator.gangs.kueue.conditions import is_true
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pods import pod
-from rljob_operator.manifests.topology import label_key
+from rljob_operator.manifests.metadata import metadata
+from rljob_operator.manifests.pod.pods import pod
+from rljob_operator.manifests.pod.topology import label_key
 
 GROUP = "kueue.x-k8s.io"
-VERSIONS = ("v1beta2", "v1beta1")
+API_VERSIONS = (f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")
 """Newest first."""
 QUEUE_LABEL = f"{GROUP}/queue-name"
 PRIORITY_LABEL = f"{GROUP}/priority-class"
 JOB_UID_LABEL = f"{GROUP}/job-uid"
+_PRIORITY_FIELDS = ("priority", "priorityClassName", "priorityClassSource", "priorityClassRef")
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,35 @@ def is_queued(context: JobContext) -> bool:
 def queue_of(context: JobContext) -> str | None:
     """The LocalQueue: the job's label, as for every other kind of job, or `scheduling.queue`."""
     return context.job.metadata.labels.get(QUEUE_LABEL) or context.spec.scheduling.queue
+
+
+def workload(context: JobContext, api_version: str, priority: QueuePriority | None) -> Manifest:
+    """It follows the job and not its attempts: quota is held while the gang restarts."""
+    spec: Manifest = {"podSets": [pod_set(context, group) for group in context.plan.groups]}
+    queue = queue_of(context)
+    if queue is not None:
+        spec["queueName"] = queue
+    if priority is not None:
+        spec |= priority_fields(priority, api_version)
+    labels = {JOB_UID_LABEL: context.uid}
+    return {
+        "apiVersion": api_version,
+        "kind": "Workload",
+        "metadata": metadata(context, names.workload_name(context.name), "workload", labels),
+        "spec": spec,
+    }
+
+
+def renewal(live: Manifest, wanted: Manifest) -> Manifest | None:
+    """What to apply over a live Workload: its priority at any time, its queue until there is quota.  None: nothing."""
+    if is_true(live, "Finished"):
+        return None
+    fields = _PRIORITY_FIELDS if "admission" in live.get("status", {}) else (*_PRIORITY_FIELDS, "queueName")
+    changed = {name: wanted["spec"][name] for name in fields if name in wanted["spec"]}
+    if all(live.get("spec", {}).get(name) == value for name, value in changed.items()):
+        return None
+    about = {name: live["metadata"][name] for name in ("name", "namespace")}
+    return {"apiVersion": wanted["apiVersion"], "kind": "Workload", "metadata": about, "spec": changed}
 
 
 def pod_set(context: JobContext, group: GroupPlan) -> Manifest:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rljob_operator.gangs.gang import Readiness, Reference
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang.gang import Admission, AdmissionState, Readiness, Reference
+from rljob_operator.states.admission import Admission, AdmissionState
 
 
 class Ungrouped:
-    """Makes no object, asks nobody.  Adapters without a queue stand on it."""
+    """Makes no object, asks nobody.  Whatever is no queue stands on it."""
 
     provider = "None"
-    kinds: tuple[tuple[str, str], ...] = ()
+    api_versions: tuple[str, ...] = ()
     release_manager: str | None = None
     is_queue = False
 

@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kinds import Kind
+from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
 from rljob_operator.cluster.reflector import drop_bookkeeping
 from rljob_operator.cluster.served import ServedApis
 from rljob_operator.vocabulary.key import Key
+
+
+WORKLOADS = (WORKLOAD_KUEUE_V1BETA2, WORKLOAD_KUEUE)
+"""Newest first."""
 
 
 def drop_pod_sets(item: Object) -> None:
@@ -38,6 +42,11 @@ class QueueWatch:
         self._reflect = reflect
         self._current: WatchedKind | None = None
 
+    @property
+    def kind(self) -> Kind | None:
+        """Workloads as the cluster has them; None where there is no Kueue."""
+        return next((kind for kind in WORKLOADS if kind.api_version in self._served.versions), None)
+
     def of(self, key: Key) -> Sequence[Object] | None:
         """The job's Workloads; None where they are not watched, or not known yet."""
         return self._current.of(key) if self._current is not None and self._current.synced else None
@@ -45,7 +54,7 @@ class QueueWatch:
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
-            kind = await self._served.until(lambda: self._served.workloads)
+            kind = await self._served.until(lambda: self.kind)
             async with asyncio.TaskGroup() as group:
                 self._current = self._reflect(kind)
                 watching = group.create_task(self._current.run(), name=f"watch {kind.resource}")
@@ -54,4 +63,4 @@ class QueueWatch:
                 watching.cancel()
 
     def _differs(self, kind: Kind) -> bool | None:
-        return self._served.workloads != kind or None
+        return self.kind != kind or None

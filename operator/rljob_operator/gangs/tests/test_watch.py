@@ -7,7 +7,7 @@ import asyncio
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
 from rljob_operator.cluster.served import ServedApis
-from rljob_operator.listening.queue_watch import QueueWatch, drop_pod_sets
+from rljob_operator.gangs.watch import QueueWatch, drop_pod_sets
 from rljob_operator.vocabulary.key import Key
 
 V1BETA1, V1BETA2 = WORKLOAD_KUEUE.api_version, WORKLOAD_KUEUE_V1BETA2.api_version

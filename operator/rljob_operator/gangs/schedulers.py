@@ -1,22 +1,36 @@
-"""Which gang scheduler or queue a job gets, as far as the cluster has to be asked for that."""
+"""`Schedulers`: which gang scheduler or queue a job gets, as far as the cluster has to be asked for that."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from typing import Protocol
 
 from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS, Kind
+from rljob_operator.gangs.choosing import select
+from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.kueue.workload import PRIORITY_LABEL, QueuePriority, is_queued
+from rljob_operator.gangs.recent import Recent
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.gang import Gang, QueuePriority, select
-from rljob_operator.manifests.gang.kueue_workload import PRIORITY_LABEL, is_queued
-from rljob_operator.surveying.recent import Recent
 
 logger = logging.getLogger(__name__)
 
 
+class Chooser(Protocol):
+    """What chooses the gang of a job."""
+
+    async def learn(self, context: JobContext) -> None:
+        """Ask the cluster what `choose` is about to need."""
+        ...
+
+    def choose(self, context: JobContext) -> Gang:
+        """The gang of a job; raises `Unserved` when the cluster lacks what the job needs."""
+        ...
+
+
 class Schedulers:
-    """Asks the cluster before the adapter of a job is chosen; `served` are the API versions that it has now."""
+    """A `Chooser`; `served` are the API versions that the cluster has now."""
 
     def __init__(self, recent: Recent, served: Callable[[], Collection[str]]) -> None:
         self._recent = recent
@@ -24,13 +38,12 @@ class Schedulers:
         self._priorities: dict[_Class, QueuePriority | None] = {}
 
     async def learn(self, context: JobContext) -> None:
-        """What `choose` is about to need: the value of the priority class of a job that queues."""
+        """The value of the priority class of a job that queues."""
         wanted = _class_of(context)
         if wanted is not None:
             self._priorities[wanted] = await self._priority(wanted)
 
     def choose(self, context: JobContext) -> Gang:
-        """The adapter of a job; raises `Unserved` when the cluster lacks what the job needs."""
         wanted = _class_of(context)
         return select(context, self._served(), None if wanted is None else self._priorities.get(wanted))
 

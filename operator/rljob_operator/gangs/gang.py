@@ -1,35 +1,18 @@
-"""`Gang`: how all pods of a job come to start together, as pure renderings and readings."""
+"""`Gang`: the contract of a scheduler or queue that starts all pods of a job together, as pure renderings and readings.
+
+What there is of each: how it is asked (`objects`, `shape`), what it says (`admission`, `waits_for_all`), and what it is
+told (`renewed`, `report`, `release`, `finish`).  A new one is a class that stands on `Ungrouped`, and its name in
+`choosing.GANGS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Protocol
 
-from rljob_operator.manifests.context import JobContext, Manifest, Placement
-
-
-class AdmissionState(StrEnum):
-    """What a queue says of a job."""
-
-    ADMITTED = "Admitted"
-    WAITING = "Waiting"
-    EVICTED = "Evicted"
-    SPENT = "Spent"
-    """Its place was given back for good: another has to be asked for."""
-
-
-@dataclass(frozen=True)
-class Admission:
-    """Whether pods may be made, why not, and where they may run."""
-
-    state: AdmissionState
-    message: str = ""
-    placements: Mapping[str, Placement] = field(default_factory=dict)
-    """By worker group; groups that may run anywhere are left out."""
-    unplaceable: str = ""
-    """Why it is not known where pods may run, so that none can be made.  Empty: it is."""
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.states.admission import Admission
 
 
 @dataclass(frozen=True)
@@ -44,7 +27,7 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Reference:
-    """An object without a namespace that an adapter has to see to understand its own."""
+    """An object without a namespace that a gang has to see to understand its own."""
 
     api_version: str
     kind: str
@@ -54,7 +37,7 @@ class Reference:
 class Gang(Protocol):
     """One way to start a gang.  Every method is pure; what it returns is applied by the reconciler.
 
-    `objects` that a method takes are the live ones of `kinds` that belong to the job; a method ignores others.
+    `objects` that a method takes are live ones of the job, with what `references` named; a method ignores others.
     """
 
     @property
@@ -63,8 +46,8 @@ class Gang(Protocol):
         ...
 
     @property
-    def kinds(self) -> tuple[tuple[str, str], ...]:
-        """(apiVersion, kind) of the objects that it makes and reads."""
+    def api_versions(self) -> tuple[str, ...]:
+        """Of which the API server must serve one, newest first; empty: nothing is needed."""
         ...
 
     @property

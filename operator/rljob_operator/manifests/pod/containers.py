@@ -5,10 +5,10 @@ from __future__ import annotations
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.environment import buffer_env, store_variables, worker_env
-from rljob_operator.manifests.resources import buffer_resources, worker_resources
-from rljob_operator.manifests.security import container_security_context
-from rljob_operator.manifests.volumes import Mounted
+from rljob_operator.manifests.pod.environment import buffer_env, store_variables, worker_env
+from rljob_operator.manifests.pod.resources import buffer_resources, worker_resources
+from rljob_operator.manifests.pod.security import container_security_context
+from rljob_operator.manifests.pod.volumes import Mounted
 
 PYTHON = ("python", "-P", "-m")
 """Without the current directory on the path: a file there must not stand in for a module of ours."""

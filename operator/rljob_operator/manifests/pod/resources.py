@@ -9,7 +9,7 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.quantity import amount, parse_quantity
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.merge import without_nulls
+from rljob_operator.manifests.pod.merge import without_nulls
 
 
 def worker_resources(context: JobContext, group: GroupPlan) -> Manifest:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rljob_operator import names
+from rljob_operator.gangs.pod_groups import attempt_of, num_pods, pod_group, total_requests
+from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang.none import Ungrouped
-from rljob_operator.manifests.gang.pod_groups import attempt_of, num_pods, pod_group, total_requests
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -15,7 +15,7 @@ class Coscheduling(Ungrouped):
     """Pods with a node wait for the others, at most `scheduling.timeoutSeconds`, and then give it back."""
 
     provider = "Coscheduling"
-    kinds = ((API_VERSION, "PodGroup"),)
+    api_versions = (API_VERSION,)
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         spec = {

@@ -9,7 +9,7 @@ from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.manifests.certificates import tls_items
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.paths import (
+from rljob_operator.manifests.pod.paths import (
     ARENA,
     CODE,
     PLAN_DIRECTORY,
@@ -21,7 +21,7 @@ from rljob_operator.manifests.paths import (
     TOKEN_DIRECTORY,
     TOKEN_KEY,
 )
-from rljob_operator.manifests.resources import mebibytes, spill_volume_bytes, spills_here
+from rljob_operator.manifests.pod.resources import mebibytes, spill_volume_bytes, spills_here
 
 READABLE = 0o440
 """For the owner and for fsGroup."""

@@ -2,11 +2,12 @@ import copy
 
 import pytest
 
+from rljob_operator.gangs.gang import Readiness, Reference
+from rljob_operator.gangs.kueue.gang import Kueue
+from rljob_operator.gangs.kueue.workload import QueuePriority
 from rljob_operator.manifests import pods
-from rljob_operator.manifests.gang.gang import Admission, AdmissionState, Readiness, Reference
-from rljob_operator.manifests.gang.kueue import Kueue
-from rljob_operator.manifests.gang.kueue_workload import QueuePriority
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context, one_group
+from rljob_operator.states.admission import Admission, AdmissionState
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 READY = Readiness(True, {})
@@ -79,7 +80,7 @@ def test_a_queue_may_also_stand_in_the_spec():
     ],
 )
 def test_a_priority_is_named_as_the_version_wants_it(version, fields):
-    gang = kueue(version=version, priority=QueuePriority("PriorityClass", "high", 1000))
+    gang = kueue(api_version=f"kueue.x-k8s.io/{version}", priority=QueuePriority("PriorityClass", "high", 1000))
     (made,) = gang.objects(make_context(), 1)
     assert made["spec"]["priority"] == 1000
     assert {name: made["spec"][name] for name in fields} == fields

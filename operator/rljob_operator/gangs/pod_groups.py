@@ -9,7 +9,7 @@ from rljob_api.vocabulary.quantity import amount
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
-from rljob_operator.manifests.pods import pod
+from rljob_operator.manifests.pod.pods import pod
 
 
 def num_pods(context: JobContext) -> int:

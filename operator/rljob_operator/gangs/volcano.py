@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rljob_api.vocabulary import keys
 from rljob_operator import names
+from rljob_operator.gangs.pod_groups import attempt_of, num_pods, pod_group, total_requests
+from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.gang.none import Ungrouped
-from rljob_operator.manifests.gang.pod_groups import attempt_of, num_pods, pod_group, total_requests
-from rljob_operator.manifests.pods import vendor_annotations
+from rljob_operator.manifests.pod.pods import vendor_annotations
 
 API_VERSION = "scheduling.volcano.sh/v1beta1"
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
@@ -18,7 +18,7 @@ class Volcano(Ungrouped):
     """Nothing starts before every pod has a node."""
 
     provider = "Volcano"
-    kinds = ((API_VERSION, "PodGroup"),)
+    api_versions = (API_VERSION,)
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         scheduling = context.spec.scheduling

@@ -2,76 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
+from rljob_api.v1alpha1.status import LIVING_PHASES
 from rljob_operator import names
 from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.kinds import Kind, kind_of
+from rljob_operator.gangs.choosing import Unserved
+from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.kueue.gang import Kueue
+from rljob_operator.gangs.recent import Recent
+from rljob_operator.gangs.schedulers import Chooser
+from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.gang import Gang, Unserved
-from rljob_operator.manifests.gang.kueue import Kueue
-from rljob_operator.manifests.gang.none import Ungrouped
 from rljob_operator.manifests.ownership import is_child_of
 from rljob_operator.states import Refusal, Situation
 from rljob_operator.states.conditions import Reason
-from rljob_operator.surveying.job import Job
-from rljob_operator.surveying.recent import Recent
 from rljob_operator.vocabulary.key import Key
 
-Select = Callable[[JobContext], Gang]
-Learn = Callable[[JobContext], Awaitable[None]]
-Watched = Callable[[Key], Sequence[Object] | None]
 
+class Workloads(Protocol):
+    """Kueue's, as a watch tells of them."""
 
-async def _nothing_to_learn(context: JobContext) -> None:
-    pass
+    @property
+    def kind(self) -> Kind | None:
+        """As the cluster has them; None where there is no Kueue."""
+        ...
+
+    def of(self, key: Key) -> Sequence[Object] | None:
+        """The job's; None while there is no watch, and the API server is asked."""
+        ...
 
 
 class Gangs:
-    """One for all jobs; `select` chooses a job's adapter, once `learn` has asked the cluster what that depends on."""
+    """One for all jobs."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        recent: Recent,
-        select: Select,
-        learn: Learn = _nothing_to_learn,
-        workloads: Callable[[], Kind | None] = lambda: None,
-        watched: Watched = lambda key: None,
-    ) -> None:
-        """`workloads`: Kueue's kind, where the cluster has it.  `watched`: the Workloads of a job as a watch told of
-        them; None while there is no such watch, and the API server is asked."""
+    def __init__(self, cluster: Cluster, recent: Recent, chooser: Chooser, workloads: Workloads) -> None:
         self._cluster = cluster
         self._recent = recent
-        self._select = select
-        self._learn = learn
+        self._chooser = chooser
         self._workloads = workloads
-        self._watched = watched
 
     def of(self, context: JobContext) -> Gang:
-        """The adapter of this job; where the cluster lacks it, there is nothing to write to, but to leave its queue."""
+        """The gang of this job; where the cluster lacks it, there is nothing to write to, but to leave its queue."""
         try:
-            return self._select(context)
+            return self._chooser.choose(context)
         except Unserved:
             return Ungrouped()
 
-    async def look(self, job: Job, context: JobContext | None, situation: Situation) -> Situation:
+    async def look(self, key: Key, uid: str, context: JobContext | None, situation: Situation) -> Situation:
         """The situation with what the queue says, also of a job that can no longer be planned."""
         if context is None:
-            return await self._look_at_unplanned(job, situation)
-        await self._learn(context)
+            return await self._look_at_unplanned(key, uid, situation)
+        await self._chooser.learn(context)
         try:
-            gang = self._select(context)
+            gang = self._chooser.choose(context)
         except Unserved as error:
-            refusal = Refusal(Reason.SCHEDULER_MISSING, str(error))
-            return await self._look_at_unplanned(job, replace(situation, refusal=situation.refusal or refusal))
+            refusal = situation.refusal or Refusal(Reason.SCHEDULER_MISSING, str(error))
+            return await self._look_at_unplanned(key, uid, replace(situation, refusal=refusal))
         if not gang.is_queue:
             return replace(situation, waits_for_all=gang.waits_for_all(()))
-        objects = await self.objects(context, gang, max(situation.status.attempt, 1))
-        if not objects and job.is_alive:
+        attempt = max(situation.status.attempt, 1)
+        objects = await self.objects(context, gang, attempt)
+        if not objects and situation.status.phase in LIVING_PHASES:
             # A watch may be behind; the place of a gang that runs is gone when the API server says so.
-            objects = await self.objects(context, gang, max(situation.status.attempt, 1), is_watch_enough=False)
+            objects = await self.objects(context, gang, attempt, is_watch_enough=False)
         return _seen(situation, gang, objects)
 
     async def objects(
@@ -91,8 +88,8 @@ class Gangs:
         return objects + [each for each in await self._references(gang, objects) if each is not None]
 
     async def unplanned(self, key: Key, uid: str) -> Object | None:
-        """What a job asked of its queue while it could be planned, where it no longer can and has no adapter to ask."""
-        kind, watched = self._workloads(), self._of_watch(key)
+        """What a job asked of its queue while it could be planned, where it no longer can and has no gang to ask."""
+        kind, watched = self._workloads.kind, self._of_watch(key)
         if kind is None:
             return None
         if watched is None:
@@ -102,16 +99,14 @@ class Gangs:
 
     def _of_watch(self, key: Key) -> list[Object] | None:
         """With their type, which items of a list need not say."""
-        kind, watched = self._workloads(), self._watched(key)
+        kind, watched = self._workloads.kind, self._workloads.of(key)
         if kind is None or watched is None:
             return None
         return [{"apiVersion": kind.api_version, "kind": kind.kind, **each} for each in watched]
 
-    async def _look_at_unplanned(self, job: Job, situation: Situation) -> Situation:
-        workload, kind = await self.unplanned(job.key, job.uid), self._workloads()
-        if workload is None or kind is None:
-            return situation
-        return _seen(situation, Kueue(kind.version), [workload])
+    async def _look_at_unplanned(self, key: Key, uid: str, situation: Situation) -> Situation:
+        workload = await self.unplanned(key, uid)
+        return situation if workload is None else _seen(situation, Kueue(workload["apiVersion"]), [workload])
 
     async def _references(self, gang: Gang, objects: list[Object]) -> list[Object | None]:
         return [

@@ -1,0 +1,74 @@
+"""What Kueue says of a Workload: whether pods may be made, and on which nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rljob_operator.gangs.gang import Reference
+from rljob_operator.gangs.kueue.conditions import is_true, message_of
+from rljob_operator.gangs.kueue.workload import GROUP
+from rljob_operator.manifests.context import Manifest, Placement
+from rljob_operator.states.admission import Admission, AdmissionState
+
+POD_SET_LABEL = f"{GROUP}/podset"
+WORKLOAD_ANNOTATION = f"{GROUP}/workload"
+TOPOLOGY_GATE = f"{GROUP}/topology"
+
+
+def admission_of(workload: Manifest, flavors: Sequence[Manifest]) -> Admission:
+    """As of now; `flavors` are those that could be read."""
+    holds_quota = "admission" in workload.get("status", {})
+    if is_true(workload, "Evicted") and holds_quota:
+        return Admission(AdmissionState.EVICTED, message_of(workload, "Evicted"))
+    if is_true(workload, "Finished"):
+        return Admission(AdmissionState.SPENT, "Kueue's Workload is finished")
+    if not is_true(workload, "Admitted"):
+        said = message_of(workload, "Admitted" if is_true(workload, "QuotaReserved") else "QuotaReserved")
+        return Admission(AdmissionState.WAITING, said or "waiting for quota")
+    return _placed(workload, {each["metadata"]["name"]: each for each in flavors})
+
+
+def flavors_of(workload: Manifest) -> list[Reference]:
+    """The flavors of the admission, which say which nodes were meant."""
+    found = (name for each in assignments(workload) for name in each.get("flavors", {}).values())
+    return [Reference(workload["apiVersion"], "ResourceFlavor", name) for name in dict.fromkeys(found)]
+
+
+def assignments(workload: Manifest) -> list[Manifest]:
+    """What each worker group got; empty without quota."""
+    found: list[Manifest] = workload.get("status", {}).get("admission", {}).get("podSetAssignments", [])
+    return found
+
+
+def _placed(workload: Manifest, flavors: dict[str, Manifest]) -> Admission:
+    said = message_of(workload, "Admitted")
+    missing = [each.name for each in flavors_of(workload) if each.name not in flavors]
+    if missing:
+        message = f"cannot read ResourceFlavor {', '.join(missing)}, which says where pods may run"
+        return Admission(AdmissionState.ADMITTED, said, unplaceable=message)
+    placements = {each["name"]: _placement(workload, each, flavors) for each in assignments(workload)}
+    return Admission(AdmissionState.ADMITTED, said, placements)
+
+
+def _placement(workload: Manifest, assignment: Manifest, flavors: dict[str, Manifest]) -> Placement:
+    """The nodes of the flavors, and what admission checks add; the node itself, where Kueue places pods."""
+    node_selector: dict[str, str] = {}
+    tolerations: list[dict[str, Any]] = []
+    for name in dict.fromkeys(assignment.get("flavors", {}).values()):
+        spec = flavors[name].get("spec", {})
+        node_selector |= spec.get("nodeLabels", {})
+        tolerations += spec.get("tolerations", [])
+    for check in workload["status"].get("admissionChecks", []):
+        for update in check.get("podSetUpdates", []):
+            if update["name"] == assignment["name"]:
+                node_selector |= update.get("nodeSelector", {})
+                tolerations += update.get("tolerations", [])
+    placed = "topologyAssignment" in assignment
+    return Placement(
+        node_selector=node_selector,
+        tolerations=tuple(tolerations),
+        labels={POD_SET_LABEL: assignment["name"]},
+        annotations={WORKLOAD_ANNOTATION: workload["metadata"]["name"]} if placed else {},
+        scheduling_gates=(TOPOLOGY_GATE,) if placed else (),
+    )

@@ -1,0 +1,93 @@
+"""`Kueue`: a queue that lets a job in once there is quota for all of it.
+
+    made -> QuotaReserved -> Admitted -> pods, PodsReady -> Finished
+                                |
+                             Evicted -> pods go -> released -> waits again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from rljob_operator.gangs.gang import Readiness, Reference
+from rljob_operator.gangs.kueue.admission import admission_of, assignments, flavors_of
+from rljob_operator.gangs.kueue.conditions import is_true
+from rljob_operator.gangs.kueue.status import finished_status, readiness_status, released_status
+from rljob_operator.gangs.kueue.workload import API_VERSIONS, QueuePriority, renewal, workload
+from rljob_operator.gangs.ungrouped import Ungrouped
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.states.admission import Admission, AdmissionState
+
+ADMISSION_MANAGER = "kueue-admission"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Kueue(Ungrouped):
+    """`api_version` is one that the cluster serves; `priority` is what the job's priority class is worth there."""
+
+    provider = "Kueue"
+    api_versions = API_VERSIONS
+    release_manager = ADMISSION_MANAGER
+    is_queue = True
+
+    def __init__(
+        self,
+        api_version: str = API_VERSIONS[0],
+        priority: QueuePriority | None = None,
+        now: Callable[[], str] = _now,
+    ) -> None:
+        self._api_version = api_version
+        self._priority = priority
+        self._now = now
+
+    def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
+        return [workload(context, self._api_version, self._priority)]
+
+    def renewed(self, objects: Sequence[Manifest], wanted: Sequence[Manifest]) -> list[Manifest]:
+        live = _workload(objects)
+        return [] if live is None else _listed(renewal(live, wanted[0]))
+
+    def references(self, objects: Sequence[Manifest]) -> list[Reference]:
+        live = _workload(objects)
+        return [] if live is None else flavors_of(live)
+
+    def admission(self, objects: Sequence[Manifest]) -> Admission:
+        live = _workload(objects)
+        if live is None:
+            return Admission(AdmissionState.WAITING, "Kueue has no Workload of the job yet")
+        return admission_of(live, [each for each in objects if each["kind"] == "ResourceFlavor"])
+
+    def waits_for_all(self, objects: Sequence[Manifest]) -> bool:
+        """Only where Kueue itself chooses the nodes; elsewhere the scheduler may place half a gang."""
+        live = _workload(objects)
+        found = [] if live is None else assignments(live)
+        return bool(found) and all("topologyAssignment" in each for each in found)
+
+    def report(self, objects: Sequence[Manifest], readiness: Readiness) -> list[Manifest]:
+        live = _unfinished(objects)
+        return [] if live is None else _listed(readiness_status(live, readiness, self._now()))
+
+    def release(self, objects: Sequence[Manifest]) -> list[Manifest]:
+        live = _workload(objects)
+        return [] if live is None or "admission" not in live["status"] else [released_status(live, self._now())]
+
+    def finish(self, objects: Sequence[Manifest], message: str) -> list[Manifest]:
+        live = _unfinished(objects)
+        return [] if live is None else _listed(finished_status(live, message, self._now()))
+
+
+def _workload(objects: Sequence[Manifest]) -> Manifest | None:
+    return next((each for each in objects if each["kind"] == "Workload"), None)
+
+
+def _unfinished(objects: Sequence[Manifest]) -> Manifest | None:
+    found = _workload(objects)
+    return None if found is None or is_true(found, "Finished") else found
+
+
+def _listed(manifest: Manifest | None) -> list[Manifest]:
+    return [] if manifest is None else [manifest]

@@ -1,0 +1,57 @@
+import pytest
+
+from rljob_operator.gangs.choosing import Unserved, select
+from rljob_operator.manifests.tests.builders import make_context, one_group
+
+KUEUE, VOLCANO = "kueue.x-k8s.io/v1beta2", "scheduling.volcano.sh/v1beta1"
+COSCHEDULING, NATIVE = "scheduling.x-k8s.io/v1alpha1", "scheduling.k8s.io/v1beta1"
+EVERYTHING = {KUEUE, VOLCANO, COSCHEDULING, NATIVE}
+QUEUE = {"kueue.x-k8s.io/queue-name": "rl"}
+
+
+@pytest.mark.parametrize(
+    ("served", "labels", "native", "provider"),
+    [
+        (set(), None, False, "None"),
+        (EVERYTHING, QUEUE, False, "Kueue"),
+        (EVERYTHING, None, True, "Native"),
+        (EVERYTHING, None, False, "Volcano"),
+        ({COSCHEDULING, KUEUE}, None, False, "Coscheduling"),
+        ({KUEUE}, None, True, "None"),
+    ],
+)
+def test_auto_takes_what_the_cluster_has(served, labels, native, provider):
+    context = make_context(labels=labels, settings={"gang": {"native": native}})
+    assert select(context, served).provider == provider
+
+
+def test_auto_takes_what_the_accelerator_needs():
+    context = make_context(one_group("ascend-910", 8))
+    assert select(context, EVERYTHING).provider == "Volcano"
+    with pytest.raises(Unserved, match=f"provider Volcano: the cluster does not serve {VOLCANO}; install Volcano"):
+        select(context, set())
+
+
+def test_what_the_accelerator_does_not_work_with_is_refused():
+    context = make_context(one_group("ascend-910", 8), "scheduling.provider=Coscheduling")
+    with pytest.raises(Unserved, match="profile ascend-910 needs scheduling.provider Volcano, and the job gets Cosche"):
+        select(context, EVERYTHING)
+
+
+@pytest.mark.parametrize("provider", ["Kueue", "Volcano", "Coscheduling", "Native"])
+def test_a_provider_that_is_not_served_is_refused(provider):
+    with pytest.raises(Unserved, match=f"provider {provider}: the cluster does not serve"):
+        select(make_context(f"scheduling.provider={provider}"), set())
+
+
+def test_the_native_api_has_a_gate():
+    context = make_context("scheduling.provider=Native")
+    with pytest.raises(Unserved, match="pods.gang.native"):
+        select(context, EVERYTHING)
+
+
+@pytest.mark.parametrize(("served", "version"), [({KUEUE}, "v1beta2"), ({"kueue.x-k8s.io/v1beta1"}, "v1beta1")])
+def test_kueue_is_spoken_to_in_the_version_it_serves(served, version):
+    context = make_context("scheduling.provider=Kueue")
+    (made,) = select(context, served).objects(context, 1)
+    assert (made["apiVersion"], made["kind"]) == (f"kueue.x-k8s.io/{version}", "Workload")

@@ -1,0 +1,1 @@
+"""The pods of an attempt: one per host of each worker group."""

@@ -37,10 +37,16 @@ class Survivor:
 
 
 def load_modules(root: Path) -> dict[str, Module]:
-    """The table of modules by name. Raises ValueError for a module or a test that is not there."""
+    """The table of modules by name. Raises ValueError for a module or a test that is not there, and for a seed that
+    another module has."""
     table = tomllib.loads((root / "mutation/modules.toml").read_text())
     defaults = table.pop("defaults")
-    return {name: _module(name, {**defaults, **entry}, root) for name, entry in table.items()}
+    modules = {name: _module(name, {**defaults, **entry}, root) for name, entry in table.items()}
+    owners: dict[int, str] = {}
+    for name, module in modules.items():
+        if (owner := owners.setdefault(module.seed, name)) != name:
+            raise ValueError(f"modules.toml: {name}: seed {module.seed} is that of {owner}")
+    return modules
 
 
 def load_survivors(root: Path) -> list[Survivor]:

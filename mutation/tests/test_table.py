@@ -41,6 +41,13 @@ def test_what_is_not_there_is_named(tmp_path, entry, message):
         load_modules(tables(tmp_path, entry))
 
 
+def test_every_module_draws_lots_of_its_own(tmp_path):
+    root = tables(tmp_path, "".join(f'["room.{name}"]\ntests = []\nseed = 3\n' for name in ("module", "tests")))
+    (root / "worker/room/tests/__init__.py").touch()
+    with pytest.raises(ValueError, match="room.tests: seed 3 is that of room.module"):
+        load_modules(root)
+
+
 def test_a_survivor_needs_a_reason(tmp_path):
     entry = '[["room.module"]]\nscope = "f"\nline = "return a"\nchange = "a -> None"\nreason = ""'
     with pytest.raises(ValueError, match="a -> None has no reason"):

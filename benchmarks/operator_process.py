@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -75,10 +76,16 @@ def grown(before: Samples, after: Samples, name: str) -> dict[Labels, float]:
 
 
 @contextmanager
-def operator_process(cluster: Cluster, folder: Path) -> Iterator[Operator]:
-    """Runs until the block ends."""
+def operator_process(cluster: Cluster, folder: Path, **more: Any) -> Iterator[Operator]:
+    """Runs until the block ends; `more` are settings beyond the defaults."""
     probes, metrics = free_port(), free_port()
-    settings = {"bindAddress": "127.0.0.1", "probePort": probes, "metricsPort": metrics, "lease": {"enabled": False}}
+    settings: dict[str, Any] = {
+        "bindAddress": "127.0.0.1",
+        "probePort": probes,
+        "metricsPort": metrics,
+        "lease": {"enabled": False},
+        **more,
+    }
     config = folder / "operator.yaml"
     config.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-m", "rljob_operator", f"--config={config}", f"--kubeconfig={cluster.kubeconfig}"]

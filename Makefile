@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn browser test vllm vllm-test mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints
+.PHONY: setup quickstart learn browser test vllm vllm-test mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
 
 setup: .venv/installed
 
@@ -107,6 +107,13 @@ constraints: setup  ## pins everything that .[worker,dev] installs
 		$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --override overrides-vllm.txt \
 		--extra worker --extra objectstore --extra adapters pyproject.toml - \
 		--output-file constraints-vllm.txt
+	$(MAKE) image-packages
+
+image-packages: setup  ## what the images install, with the hashes of every file: dockerfiles/requirements
+	$(BIN)/python -m dockerfiles.packages pin
+
+sbom: setup  ## a bill of materials for each image, in dist/sbom
+	$(BIN)/python -m dockerfiles.packages sbom dist/sbom
 
 clean:
 	rm -rf .venv dist runs examples/arithmetic

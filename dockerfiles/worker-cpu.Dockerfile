@@ -1,38 +1,35 @@
 # The worker for CPUs, with the examples' model, data and code under /workspace: a first job needs no storage.
 # torch without CUDA's libraries (cuda_stubs.py): it cannot use a device. About 2 GB.
 # From the checkout's root: docker build -f dockerfiles/worker-cpu.Dockerfile -t rljob-worker-cpu .
-ARG BASE_IMAGE=python:3.11-slim
+ARG BASE_IMAGE=python:3.11.16-slim-trixie@sha256:be1575ed968de893bd54f4c56315ff7c4736ce522c1bca08fd521731aafc0d76
 
-# what to install: every package of the extra at the version that constraints.txt pins. A change of pyproject.toml that
-# changes no pin installs nothing again.
-FROM ${BASE_IMAGE} AS pins
+# what installs packages and makes the wheel; like all packages, only files whose hashes are known
+FROM ${BASE_IMAGE} AS tools
+COPY dockerfiles/requirements/tools.txt /
 RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/pip set -e; \
     if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
-    pip install --quiet --disable-pip-version-check --root-user-action=ignore --target /tools uv==0.13.9
+    pip install --quiet --disable-pip-version-check --root-user-action=ignore --target /tools \
+        --require-hashes --requirement /tools.txt
+
+# a change of the code installs no package again
+FROM tools AS pins
+COPY dockerfiles/requirements/worker-cpu.txt /tools/requirements.txt
+
+FROM tools AS wheel
 WORKDIR /source
-COPY pyproject.toml constraints.txt ./
-COPY dockerfiles/cpu-overrides.txt ./
-RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; \
-    if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \
-    /tools/bin/uv pip compile --quiet --no-header --no-annotate --constraint constraints.txt --extra worker \
-        --extra adapters --extra objectstore --override cpu-overrides.txt pyproject.toml --output-file /tools/requirements.txt; \
-    grep '^nvidia-cuda-runtime==' constraints.txt >> /tools/requirements.txt
-FROM pins AS wheel
-COPY README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY client client
 COPY crds crds
 COPY operator operator
 COPY worker worker
-RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv set -e; \
-    if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \
-    /tools/bin/uv build --quiet --wheel --out-dir /wheel
+RUN PYTHONPATH=/tools python -P -m hatchling build --target wheel --directory /wheel
 
 FROM ${BASE_IMAGE} AS packages
 RUN --mount=type=bind,from=pins,source=/tools,target=/tools --mount=type=secret,id=ca \
     --mount=type=cache,target=/root/.cache/uv set -e; \
     if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \
     UV_LINK_MODE=copy /tools/bin/uv pip install --quiet --system --compile-bytecode --no-deps \
-        --requirement /tools/requirements.txt
+        --require-hashes --requirement /tools/requirements.txt
 
 FROM packages AS stubs
 RUN set -e; apt-get update; apt-get install -y --no-install-recommends gcc

@@ -31,8 +31,8 @@ class GlobalValues(ApiModel):
 class ImageValues(ApiModel):
     """One image."""
 
-    repository: str = Field(min_length=1)
-    """Its name within the registry."""
+    repository: str = Field(pattern=r"^([a-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*$")
+    """Its name within the registry, without tag and digest, which have fields of their own."""
 
     registry: str = ""
     """Its registry. Empty: images.registry."""

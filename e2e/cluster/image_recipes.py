@@ -15,14 +15,14 @@ CHECKOUT = Path(__file__).parents[2]
 SOURCES = (
     "LICENSE",
     "README.md",
-    "constraints.txt",
     "client/rljob",
     "crds/rljob_api",
+    "dockerfiles/requirements/tools.txt",
     "operator/rljob_operator",
     "pyproject.toml",
     "worker/rljob_worker",
 )
-EXAMPLES = ("dockerfiles/cpu-overrides.txt", "dockerfiles/cuda_stubs.py", "examples")
+EXAMPLES = ("dockerfiles/cuda_stubs.py", "examples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,9 @@ def is_ignored(path: Path) -> bool:
 
 
 def recipe(
-    name: str, sources: tuple[str, ...] = SOURCES, contexts: Callable[[], Mapping[str, Path]] = dict
+    name: str, besides: tuple[str, ...] = (), contexts: Callable[[], Mapping[str, Path]] = dict
 ) -> ImageRecipe:
+    sources = (*SOURCES, f"dockerfiles/requirements/{name}.txt", *besides)
     return ImageRecipe(f"localhost/rljob-{name}:dev", CHECKOUT / f"dockerfiles/{name}.Dockerfile", sources, contexts)
 
 
@@ -74,5 +75,5 @@ def tiny_model() -> dict[str, Path]:
 RECIPES = (
     recipe("operator"),
     recipe("databuffer"),
-    recipe("worker-cpu", (*SOURCES, *EXAMPLES), tiny_model),
+    recipe("worker-cpu", EXAMPLES, tiny_model),
 )

@@ -98,6 +98,11 @@ validations:
   messageExpression: >-
     'images ' + variables.containers.map(c, c.image).join(', ') + ': allowed are {{ join ", " .images }} (images)'
 {{- end }}
+{{- if .imageDigests }}
+- expression: "variables.containers.all(c, c.image.matches('^[^@]+@sha256:[0-9a-f]{64}$'))"
+  messageExpression: >-
+    'images ' + variables.containers.map(c, c.image).join(', ') + ': not all are named by digest, NAME@sha256:… (imageDigests)'
+{{- end }}
 {{- if not (kindIs "invalid" .serviceAccounts) }}
 - expression: >-
     (has(object.spec.serviceAccountName) ? object.spec.serviceAccountName : 'default') in [{{ include "rljob.ceilings.list" .serviceAccounts }}]

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rljob_api.vocabulary.images import IMAGE
 from rljob_api.vocabulary.model import ApiModel, Items
 
 
@@ -74,7 +75,7 @@ class AcceleratorProfile(ApiModel):
     memory: str | None = None
     """What one accelerator has, as its driver says it. Unset: unknown, and no job is refused for it."""
 
-    image: str | None = None
+    image: str | None = Field(default=None, pattern=IMAGE)
     """The workers' image. Unset: the operator's own for CPUs or for CUDA."""
 
     visible_devices_env: str | None = None

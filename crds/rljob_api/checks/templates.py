@@ -8,6 +8,7 @@ from typing import Any
 from rljob_api.checks.shapes import shape_problems
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.images import IMAGE_FORM, is_image
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 OWN_LABEL_PREFIX = f"{keys.GROUP}/"
@@ -99,6 +100,9 @@ def _container(container: Mapping[str, Any], field: str, path: str) -> Iterator[
     if name == keys.CONTAINER_BUFFER and "restartPolicy" in container:
         message = "the data buffer is a sidecar because of its restart policy"
         yield problem(f"{path}.restartPolicy", container["restartPolicy"], message, "Leave it out.")
+    image = container.get("image")
+    if isinstance(image, str) and not is_image(image):
+        yield problem(f"{path}.image", image, IMAGE_FORM, "Copy the digest as the registry says it, or write a tag.")
     if name in (keys.CONTAINER_BUFFER, keys.CONTAINER_WORKER):
         for i, variable in enumerate(_entries(container, "env")):
             if isinstance(variable, Mapping) and variable.get("name") in keys.OWN_ENVIRONMENT:

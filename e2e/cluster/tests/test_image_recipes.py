@@ -1,5 +1,6 @@
 """When an image is built again."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -81,11 +82,15 @@ def test_a_wheel_is_built_with_every_file_that_its_metadata_names() -> None:
 def test_every_dockerfile_takes_its_base_runs_as_a_number_and_pulls_no_frontend() -> None:
     dockerfiles = sorted(RECIPES[0].dockerfile.parent.glob("*.Dockerfile"))
     assert len(dockerfiles) == 4
+    bases = set()
     for path in dockerfiles:
         lines = path.read_text().splitlines()
-        assert "ARG BASE_IMAGE=python:3.11-slim" in lines, path.name
+        (base,) = (line for line in lines if line.startswith("ARG BASE_IMAGE="))
+        assert re.fullmatch(r"ARG BASE_IMAGE=python:3\.11\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base), path.name
+        bases.add(base)
         assert [line for line in lines if line.startswith("USER ")][-1] == "USER 65532:65532", path.name
         assert not any(line.startswith("# syntax=") for line in lines), path.name
+    assert len(bases) == 1, "images of one release have one base"
 
 
 def test_a_context_that_a_builder_does_not_give_is_an_empty_stage() -> None:

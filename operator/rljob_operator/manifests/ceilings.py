@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from rljob_api.vocabulary.images import is_pinned
 from rljob_api.vocabulary.model import ApiModel, Items
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.pod.pods import pod
@@ -36,6 +37,9 @@ class Ceilings(ApiModel):
 
     images: Items[str] | None = None
     """How the names of images may begin, such as `registry.example.com/ml/`."""
+
+    image_digests: bool = False
+    """Whether every image must be named by digest, `NAME@sha256:…`: a tag may be another image tomorrow."""
 
     service_accounts: Items[str] | None = None
     """Service accounts that pods may have; one that names none has `default`."""
@@ -85,6 +89,8 @@ def _of_pod(ceilings: Ceilings, pod: Manifest) -> Iterator[str]:
             yield f"container {name} is privileged, which none may be (privileged)"
         if ceilings.images is not None and not image.startswith(tuple(ceilings.images)):
             yield f"image {image} of container {name}: {_allowed(ceilings.images)} (images)"
+        if ceilings.image_digests and not is_pinned(image):
+            yield f"image {image} of container {name} is not named by digest, NAME@sha256:… (imageDigests)"
 
 
 def _unlisted(what: str, name: str, listed: Items[str] | None, field: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from rljob_api.vocabulary.images import IMAGE
 from rljob_api.vocabulary.model import ApiModel, Items
 from rljob_api.vocabulary.quantity import QUANTITY
 
@@ -15,13 +16,13 @@ CPU_QUANTITY = r"^[0-9]+(\.[0-9]+)?m?$"
 class ImageSettings(ApiModel):
     """Images by role.  A profile or a job's template may name another one."""
 
-    worker: str = "rljob-worker:dev"
+    worker: str = Field(default="rljob-worker:dev", pattern=IMAGE)
     """Workers on accelerators: torch with CUDA."""
 
-    worker_cpu: str = "rljob-worker-cpu:dev"
+    worker_cpu: str = Field(default="rljob-worker-cpu:dev", pattern=IMAGE)
     """Workers of the profile cpu."""
 
-    data_buffer: str = "rljob-databuffer:dev"
+    data_buffer: str = Field(default="rljob-databuffer:dev", pattern=IMAGE)
     """The sidecar."""
 
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"

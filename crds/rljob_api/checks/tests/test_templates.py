@@ -19,6 +19,7 @@ ALLOWED = [
     worker(image="mine:1", resources={"requests": {"cpu": "4"}}, env=[{"name": "NCCL_DEBUG", "value": "INFO"}]),
     {"spec": {"containers": [{"name": "profiler", "image": "nsys:1"}], "nodeSelector": {"pool": "a"}}},
     {"spec": {"initContainers": [{"name": "data-buffer", "image": "mine:1"}], "hostNetwork": True}},
+    worker(image="registry.example:5000/mine@sha256:" + "0f" * 32),
     {"spec": {"volumes": [{"name": "runs", "emptyDir": {"sizeLimit": "10Gi"}}]}},
 ]
 
@@ -34,6 +35,7 @@ REFUSED = [
     ({"metadata": {"name": "me"}}, ".metadata.name", "labels and annotations only"),
     ({"metadata": {"labels": {"rljob.dev/job": "x"}}}, ".metadata.labels", "Choose another label"),
     (worker(env=[{"name": "RLJOB_PLAN", "value": "x"}]), ".containers[0].env[0].name", "who it is"),
+    (worker(image="mine@sha256:0f"), ".containers[0].image", "NAME@sha256: with 64 digits"),
     ({"spec": {"containers": [{"image": "x"}]}}, ".containers[0]", "has a name"),
     ({"spec": {"containers": [{"name": "data-buffer"}]}}, ".containers[0].name", "initContainers"),
     ({"spec": {"initContainers": [{"name": "data-buffer", "restartPolicy": "Never"}]}}, ".restartPolicy", "sidecar"),

@@ -15,6 +15,7 @@ def worker(**fields):
     return {"containers": [{"name": "worker", **fields}]}
 
 
+PINNED_WORKER = worker(image="rljob-worker@sha256:" + "0f" * 32)
 ETC = {"volumes": [{"name": "node", "hostPath": {"path": "/etc"}}]}
 
 
@@ -39,6 +40,11 @@ ETC = {"volumes": [{"name": "node", "hostPath": {"path": "/etc"}}]}
             {"images": ["registry.example/ml/", "rljob-"]},
             worker(image="elsewhere.example/x:1"),
             "image elsewhere.example/x:1 of container worker: allowed are registry.example/ml/, rljob- (images)",
+        ),
+        (
+            {"imageDigests": True, "images": ["rljob-"]},
+            PINNED_WORKER,
+            "image rljob-databuffer:dev of container data-buffer is not named by digest, NAME@sha256:… (imageDigests)",
         ),
         (
             {"serviceAccounts": ["trainers"]},

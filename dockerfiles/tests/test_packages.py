@@ -1,0 +1,104 @@
+"""Images hold the packages that the project names, as files that are known, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from dockerfiles.packages import CHECKOUT, REQUIREMENTS, images, requirements, sbom
+
+DOCKERFILES = sorted((CHECKOUT / "dockerfiles").glob("*.Dockerfile"))
+HASH = re.compile(r" --hash=sha256:[0-9a-f]{64}( \\)?")
+PINNED = re.compile(r"[a-z0-9-]+==\S+( ; .*)? \\")
+
+
+def text_of(name: str) -> str:
+    return (REQUIREMENTS / f"{name}.txt").read_text()
+
+
+def named(name: str) -> set[str]:
+    return {line.partition("==")[0] for line in requirements(text_of(name))}
+
+
+def asked_for(wanted: Requirement, is_overridden: frozenset[str], seen: set[tuple[str, str]]) -> Iterator[str]:
+    """What a requirement brings along here, as the metadata of what is installed says."""
+    for extra in ("", *wanted.extras):
+        key = canonicalize_name(wanted.name), extra
+        if key[0] in is_overridden or key in seen:
+            continue
+        seen.add(key)
+        yield key[0]
+        for each in map(Requirement, requires(wanted.name) or ()):
+            if each.marker is None or each.marker.evaluate({"extra": extra}):
+                yield from asked_for(each, is_overridden, seen)
+
+
+@pytest.mark.parametrize("name", sorted(images()))
+def test_an_image_names_all_that_its_extras_ask_for_and_nothing_else(name: str) -> None:
+    packages = images()[name]
+    overrides = () if packages.overrides is None else (CHECKOUT / packages.overrides).read_text().splitlines()
+    left_out = frozenset(Requirement(line).name for line in overrides if ";" in line)
+    seen: set[tuple[str, str]] = set()
+    extras = ",".join(packages.extras)
+    expected = set(asked_for(Requirement(f"rljob[{extras}]"), left_out, seen)) - {"rljob"} | {*packages.besides}
+    assert named(name) == expected, "make image-packages"
+
+
+@pytest.mark.parametrize("name", sorted(images()))
+def test_versions_are_those_of_the_constraints(name: str) -> None:
+    pins = (CHECKOUT / "constraints.txt").read_text().splitlines()
+    assert {line.partition(" ")[0] for line in requirements(text_of(name))} <= set(pins), "make image-packages"
+
+
+@pytest.mark.parametrize("path", sorted(REQUIREMENTS.iterdir()), ids=lambda path: path.stem)
+def test_every_line_is_a_version_or_a_hash(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if PINNED.fullmatch(line):
+            assert HASH.match(after.removeprefix("   ")), f"{line} has no hash"
+        else:
+            assert HASH.fullmatch(line.removeprefix("   ")), line
+    assert path.stat().st_size < 1_000_000
+
+
+def test_there_is_a_file_for_each_dockerfile_and_one_for_the_tools() -> None:
+    assert {path.stem for path in REQUIREMENTS.iterdir()} == {*images(), "tools"}
+    assert {path.name.removesuffix(".Dockerfile") for path in DOCKERFILES} == set(images())
+    build_system = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["build-system"]
+    assert set(build_system["requires"]) <= {line.partition(" ")[0] for line in requirements(text_of("tools"))}
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_nothing_is_installed_whose_hash_is_not_known(path: Path) -> None:
+    text = path.read_text().replace("\\\n", " ")
+    installing = [line for line in text.splitlines() if "pip install" in line]
+    assert len(installing) == 3, "tools, packages, wheel"
+    for line in installing:
+        assert "--require-hashes --requirement" in line or "--no-deps --no-index /wheel/*.whl" in line, line
+    assert f"COPY dockerfiles/requirements/{path.name.removesuffix('.Dockerfile')}.txt /tools/requirements.txt" in text
+
+
+@pytest.mark.parametrize("name", sorted(images()))
+def test_a_bill_of_materials_covers_the_packages_of_its_image(name: str) -> None:
+    bill = sbom(name)
+    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", f"rljob-{name}-image")
+    listed = {each["name"]: each for each in bill["components"]}
+    assert set(listed) == named(name)
+    hashes = set(re.findall(r"sha256:([0-9a-f]{64})", text_of(name)))
+    for each in listed.values():
+        assert each["purl"] == f"pkg:pypi/{each['name']}@{each['version']}"
+        found = {digest["content"] for file in each["externalReferences"] for digest in file["hashes"]}
+        assert found and found <= hashes, each["name"]
+
+
+def test_a_bill_that_names_what_the_image_lacks_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "databuffer.txt").write_text("prometheus-client==0.26.0 \\\n    --hash=sha256:0\nrich==15.0.0 \\\n")
+    with pytest.raises(ValueError, match="databuffer: the bill and the image differ in markdown-it-py=="):
+        sbom("databuffer", tmp_path)

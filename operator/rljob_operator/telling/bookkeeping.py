@@ -29,7 +29,7 @@ def facts_of(status: RLJobStatus) -> JobFacts:
 def tell(metrics: JobMetrics, key: Key, before: RLJobStatus, after: RLJobStatus, created: str, now: float) -> None:
     """Show what the job is like, and count what happened between two writes of its status."""
     metrics.show(key, facts_of(after))
-    if after.last_failure is not None and after.last_failure != before.last_failure:
+    if after.last_failure is not None and _is_given_up(before, after):
         metrics.failed(after.last_failure.cause)
     if after.pods_created_time and not before.pods_created_time and after.attempt == 1:
         metrics.queued(seconds_since(created, now))
@@ -39,6 +39,13 @@ def tell(metrics: JobMetrics, key: Key, before: RLJobStatus, after: RLJobStatus,
         metrics.ready(_attempt_seconds(after, now))
     if after.completion_time and not before.completion_time:
         metrics.finished(after.phase, seconds_since(after.start_time, now))
+
+
+def _is_given_up(before: RLJobStatus, after: RLJobStatus) -> bool:
+    """Whether the attempt whose failure is noted has just ended by it; until then a worse cause may come to light."""
+    ended_the_job = after.phase == "Failed" and before.phase != "Failed"
+    is_of_this_attempt = after.last_failure is not None and after.last_failure.attempt == after.attempt
+    return after.restarts > before.restarts or (ended_the_job and is_of_this_attempt)
 
 
 def _attempt_seconds(status: RLJobStatus, now: float) -> float:

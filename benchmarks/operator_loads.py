@@ -7,9 +7,9 @@
 Needs what `make e2e` needs, but no node that runs containers.  The operator is a process of this machine with its
 default limits, except that jobs queue up without one.
 
-`queued`: the cluster has Kueue's Workloads and no Kueue, so nobody is ever let in; a minute is watched, in which what is
-looked at now and then is looked at once.  `silent`: one pod a job, on nodes
-that kwok simulates, at whose addresses nobody listens; another job's worker ends with 137, alone and then beside them.
+`queued`: the cluster has Kueue's Workloads and no Kueue, so nobody is ever let in; a minute is watched, in which what
+is looked at now and then is looked at once.  `silent`: one pod a job, on nodes that kwok simulates, at whose addresses
+nobody listens; another job's worker ends with 137, alone and then beside them.
 `ended`: no pods are left of the ended jobs; a job that was submitted last and has no status yet is the one whose first
 pod is waited for.
 """

@@ -69,7 +69,8 @@ def requirements(text: str) -> list[str]:
 
 
 def sbom(name: str, folder: Path = REQUIREMENTS) -> dict[str, Any]:
-    """What the Dockerfile of this name installs, by its file in `folder`, in CycloneDX: versions, hashes, and what asks for what.
+    """What the Dockerfile of this name installs, by its file in `folder`, in CycloneDX: versions,
+    hashes, and what asks for what.
 
     Raises ValueError when it would name other packages than the image has.
     """

@@ -6,7 +6,19 @@ from functools import cache
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
-ROOMS = ("benchmarks", "charts", "client", "crds", "dockerfiles", "e2e", "examples", "mutation", "operator", "tests", "worker")
+ROOMS = (
+    "benchmarks",
+    "charts",
+    "client",
+    "crds",
+    "dockerfiles",
+    "e2e",
+    "examples",
+    "mutation",
+    "operator",
+    "tests",
+    "worker",
+)
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time", "time_ns"}
 FOR_EVER_SECONDS = 600
 """What sleeps for so long waits to be killed."""

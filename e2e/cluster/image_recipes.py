@@ -56,9 +56,7 @@ def is_ignored(path: Path) -> bool:
     )
 
 
-def recipe(
-    name: str, besides: tuple[str, ...] = (), contexts: Callable[[], Mapping[str, Path]] = dict
-) -> ImageRecipe:
+def recipe(name: str, besides: tuple[str, ...] = (), contexts: Callable[[], Mapping[str, Path]] = dict) -> ImageRecipe:
     sources = (*SOURCES, f"dockerfiles/requirements/{name}.txt", *besides)
     return ImageRecipe(f"localhost/rljob-{name}:dev", CHECKOUT / f"dockerfiles/{name}.Dockerfile", sources, contexts)
 

@@ -14,6 +14,7 @@ from rljob_operator.acting.children import Children, NotOurs
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.errors import ClusterError, Conflict, Forbidden, NotFound, QuotaExceeded, Rejected
+from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.rules import Rules
 from rljob_operator.states import Decision, Situation, decide
@@ -21,7 +22,6 @@ from rljob_operator.states.conditions import Reason
 from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.report import obstructed
 from rljob_operator.states.situation import Obstacle
-from rljob_operator.gangs.reading import Gangs
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.jobs import Jobs
 from rljob_operator.surveying.surroundings import refusal_by_surroundings

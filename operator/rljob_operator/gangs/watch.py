@@ -13,7 +13,6 @@ from rljob_operator.cluster.reflector import drop_bookkeeping
 from rljob_operator.cluster.served import ServedApis
 from rljob_operator.vocabulary.key import Key
 
-
 WORKLOADS = (WORKLOAD_KUEUE_V1BETA2, WORKLOAD_KUEUE)
 """Newest first."""
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from rljob_operator.manifests.certificates import tls_size_problem
 from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pod.merge import without_nulls
 from rljob_operator.manifests.monitoring import pod_monitor
 from rljob_operator.manifests.network_policy import network_policy
+from rljob_operator.manifests.pod.merge import without_nulls
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.security import ENFORCE_LABEL, admits, violations
 from rljob_operator.manifests.services import service

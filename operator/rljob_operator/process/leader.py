@@ -15,12 +15,12 @@ from rljob_operator.cluster.kinds import POD, RLJOB, Kind
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
 from rljob_operator.cluster.served import ServedApis
+from rljob_operator.gangs.watch import QueueWatch, drop_pod_sets
 from rljob_operator.listening.handlers import News, run_kopf
 from rljob_operator.listening.heard import Heard
 from rljob_operator.listening.progress import ProgressReader
 from rljob_operator.listening.progress_polls import ProgressPolls
 from rljob_operator.listening.queue import WorkQueue
-from rljob_operator.gangs.watch import QueueWatch, drop_pod_sets
 from rljob_operator.listening.resync import Resync
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.probes import Health, LoopLag, Vitals

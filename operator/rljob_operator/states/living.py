@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rljob_operator.states.admission import AdmissionState
 from rljob_operator.states import deadlines, ending, failing, finished
+from rljob_operator.states.admission import AdmissionState
 from rljob_operator.states.conditions import Reason, no, yes
 from rljob_operator.states.situation import Decision, QueueAction, Situation
 

@@ -13,6 +13,7 @@ from rljob_operator import names
 from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kinds import CONFIG_MAP, POD
+from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.ceilings import beyond
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
@@ -24,7 +25,6 @@ from rljob_operator.states.progress import ProgressAnswer, Unreachable
 from rljob_operator.states.situation import PlanName
 from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
-from rljob_operator.gangs.reading import Gangs
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.vocabulary.key import Key

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE
-from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.gangs.gang import Readiness, Reference
+from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.states.admission import Admission, AdmissionState
 from rljob_operator.tests.fake_cluster import FakeCluster

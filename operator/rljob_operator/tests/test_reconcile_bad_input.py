@@ -30,10 +30,10 @@ from rljob_operator.cluster.kinds import (
     WORKLOAD_KUEUE,
     Kind,
 )
-from rljob_operator.manifests.ceilings import Ceilings
-from rljob_operator.manifests.context import JobContext
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.ungrouped import Ungrouped
+from rljob_operator.manifests.ceilings import Ceilings
+from rljob_operator.manifests.context import JobContext
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue
 from rljob_operator.tests.world import KEY, SPEC, TWO_PODS, World

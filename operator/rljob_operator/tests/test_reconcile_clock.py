@@ -29,6 +29,16 @@ def test_a_gang_that_runs_runs_on_over_a_jump_and_its_next_failure_restarts_it(j
     assert world.status.phase == "Running" and world.status.attempt == 2
 
 
+def test_time_that_was_spent_is_not_taken_back_with_the_clock() -> None:
+    world = World()
+    world.to_running()
+    world.clock.ahead -= HOUR
+    world.settle()
+    world.end_worker(0, 75)
+    world.wait(20)
+    assert world.status.restarts == 1 and world.status.active_seconds == 0
+
+
 @pytest.mark.parametrize("jump", [-DAY, -HOUR])
 def test_what_waits_for_a_moment_waits_no_longer_than_told_after_the_clock_was_put_back(jump: float) -> None:
     world = World()

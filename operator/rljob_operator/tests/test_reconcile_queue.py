@@ -9,10 +9,10 @@ import pytest
 
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, RLJOB, WORKLOAD_KUEUE
-from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.gangs.recent import Recent
 from rljob_operator.gangs.schedulers import Schedulers
+from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.tests.fake_queue import FakeQueue, let_in
 from rljob_operator.tests.world import KEY, TWO_PODS, WatchedWorkloads, World, running
 

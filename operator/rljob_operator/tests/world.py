@@ -18,15 +18,15 @@ from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.errors import Conflict
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE
 from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.reading import Gangs
+from rljob_operator.gangs.recent import Recent
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules
 from rljob_operator.states.conditions import condition
 from rljob_operator.states.progress import ProgressAnswer, Unreachable
-from rljob_operator.gangs.reading import Gangs
 from rljob_operator.surveying.jobs import Jobs
-from rljob_operator.gangs.recent import Recent
 from rljob_operator.surveying.recorded import read_status
 from rljob_operator.telling.job_metrics import JobMetrics
 from rljob_operator.telling.teller import Teller

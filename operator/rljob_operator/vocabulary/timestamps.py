@@ -21,5 +21,5 @@ def seconds_of(text: str) -> float:
 
 
 def seconds_since(text: str | None, now: float) -> float:
-    """How long ago that was; 0 where there is no time to count from."""
-    return now - seconds_of(text) if text else 0.0
+    """How long ago that was; 0 where there is no time to count from, or one to come, as after a clock is put back."""
+    return max(0.0, now - seconds_of(text)) if text else 0.0

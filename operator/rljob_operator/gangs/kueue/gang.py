@@ -1,8 +1,8 @@
 """`Kueue`: a queue that lets a job in once there is quota for all of it.
 
-    made -> QuotaReserved -> Admitted -> pods, PodsReady -> Finished
-                                |
-                             Evicted -> pods go -> released -> waits again
+made -> QuotaReserved -> Admitted -> pods, PodsReady -> Finished
+                            |
+                         Evicted -> pods go -> released -> waits again
 """
 
 from __future__ import annotations

@@ -35,6 +35,4 @@ def test_nothing_is_stored_in_the_cluster() -> None:
     settings = kopf_settings()
     assert not settings.posting.enabled
     with pytest.raises(AssertionError, match="no handler of ours"):
-        settings.persistence.diffbase_storage.store(
-            body=kopf.Body({}), patch=kopf.Patch(), essence=kopf.BodyEssence()
-        )
+        settings.persistence.diffbase_storage.store(body=kopf.Body({}), patch=kopf.Patch(), essence=kopf.BodyEssence())

@@ -8,10 +8,10 @@ from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
-from rljob_operator.manifests.pod.containers import data_buffer, worker
 from rljob_operator.manifests.context import JobContext, Manifest, Placement
-from rljob_operator.manifests.pod.merge import merge
 from rljob_operator.manifests.metadata import metadata
+from rljob_operator.manifests.pod.containers import data_buffer, worker
+from rljob_operator.manifests.pod.merge import merge
 from rljob_operator.manifests.pod.security import pod_security_context
 from rljob_operator.manifests.pod.topology import affinity, spread
 from rljob_operator.manifests.pod.volumes import mounted_volumes

@@ -7,8 +7,8 @@ from typing import Any
 
 from rljob_api.tests.builders import make_job
 from rljob_api.v1alpha1.status import ConditionType, FailureStatus, RLJobStatus
-from rljob_operator.states.admission import Admission, AdmissionState
 from rljob_operator.states import Decision, Situation
+from rljob_operator.states.admission import Admission, AdmissionState
 from rljob_operator.states.conditions import condition
 from rljob_operator.states.facts import Ended, PodFacts
 from rljob_operator.states.situation import PlanName

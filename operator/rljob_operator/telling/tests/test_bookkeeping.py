@@ -19,7 +19,7 @@ FAILURE = FailureStatus(attempt=1, pod="small-train-0-a1", cause="OOMKilled", ti
 
 def scheduled(status: str = "True") -> Condition:
     return Condition(
-        type="Scheduled", status=status, reason="x", message="", last_transition_time=PLACED, observed_generation=1
+        type="Scheduled", status=status, reason="X", message="", last_transition_time=PLACED, observed_generation=1
     )
 
 

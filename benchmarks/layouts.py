@@ -1,10 +1,11 @@
 """One model in every layout: how far what it scores and learns is from one rank that has it all, and what a step takes.
 
-    python benchmarks/layouts.py [--layouts dp=2 tp=2,cp=2 ...] [--rows 16] [--longest 96] [--repeats 5]
+    python benchmarks/layouts.py [--experts] [--layouts dp=2 tp=2,cp=2 ...] [--rows 16] [--longest 96] [--repeats 5]
 
-A tiny model (qwen3, 2 layers, 8 heads, 4 key heads) with the same rows everywhere. Log-probabilities in Float32, and
-the weights after an update in Float32 and in Float64: the largest distance to one rank. Seconds are the median of the
-updates on this machine, whose ranks share its cores: overheads, and not what a layout gains.
+A tiny model (qwen3, 2 layers, 8 heads, 4 key heads; with --experts qwen3_moe, 4 experts) with the same rows everywhere.
+Log-probabilities in Float32, and the weights after an update in Float32 and in Float64: the largest distance to one
+rank. Seconds are the median of the updates on this machine, whose ranks share its cores: overheads, and not what a
+layout gains.
 """
 
 from __future__ import annotations
@@ -27,6 +28,17 @@ from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_he
 
 CPU = torch.device("cpu")
 LAYOUTS = ("", "dp=2", "dp=4", "cp=2", "cp=4", "tp=2", "tp=4", "dp=2,cp=2", "dp=2,tp=2", "cp=2,tp=2")
+WITH_EXPERTS = (
+    "",
+    "dp=2",
+    "dp=2,ep=2",
+    "cp=2,ep=2",
+    "tp=2,ep=2",
+    "dp=4,ep=2",
+    "dp=4,ep=4",
+    "dp=2,tp=2,ep=2",
+    "cp=2,tp=2,ep=4",
+)
 SETTINGS = TrainSettings(learning_rate=1e-3, tokens_per_micro_batch=256)
 
 Found = tuple[np.ndarray, dict[str, torch.Tensor], dict[str, torch.Tensor], float]
@@ -69,12 +81,13 @@ def show(layout: str, mesh: Mesh, ranks: list[Found], one: Found) -> None:
     scores = np.abs(np.concatenate([found[0] for found in leaders]) - one[0]).max()
     single, double = (max(furthest(found[i], one[i]) for found in ranks) for i in (1, 2))
     seconds = max(found[3] for found in ranks)
-    print(f"{layout or 'one rank':10} {scores:11.1e} {single:11.1e} {double:11.1e} {seconds:9.3f}", flush=True)
+    print(f"{layout or 'one rank':14} {scores:11.1e} {single:11.1e} {double:11.1e} {seconds:9.3f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layouts", nargs="+", default=LAYOUTS)
+    parser.add_argument("--experts", action="store_true")
+    parser.add_argument("--layouts", nargs="+")
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--longest", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=5)
@@ -83,10 +96,11 @@ def main() -> None:
     rows = a_batch(lengths)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        path = write_config(folder / "model", "qwen3", num_attention_heads=8, num_key_value_heads=4)
+        family, more = ("qwen3_moe", {"num_experts": 4}) if options.experts else ("qwen3", {})
+        path = write_config(folder / "model", family, num_attention_heads=8, num_key_value_heads=4, **more)
         (one,) = run_ranks(1, measure, folder / "one", path, Mesh(), rows, options.repeats)
-        print(f"{'layout':10} {'log-probs':>11} {'Float32':>11} {'Float64':>11} {'seconds':>9}")
-        for layout in options.layouts:
+        print(f"{'layout':14} {'log-probs':>11} {'Float32':>11} {'Float64':>11} {'seconds':>9}")
+        for layout in options.layouts or (WITH_EXPERTS if options.experts else LAYOUTS):
             mesh = Mesh(
                 **{axis: int(size) for axis, _, size in (each.partition("=") for each in layout.split(",") if each)}
             )

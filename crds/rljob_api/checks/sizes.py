@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.pipeline.meshes import Kind, num_workers_of, ranks_per_copy
+from rljob_api.pipeline.meshes import Kind, expert_ranks, num_workers_of, ranks_per_copy
 from rljob_api.vocabulary.problem import Problem
 
 
@@ -47,6 +47,13 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
                 num_workers,
                 f"the workers of group {group} make no whole number of copies of tensor {tensor} x context {context}",
                 f"Use a multiple of {tensor * context} workers.",
+            )
+        elif num_workers % (expert := expert_ranks(subject.spec, kind)):
+            yield problem(
+                "spec.training.parallelism.expert",
+                expert,
+                f"the {num_workers} workers of group {group} cannot share experts in equal runs of so many",
+                f"Write a divisor of {num_workers}.",
             )
         elif subject.spec.data.batch_size % dp:
             batch_size = subject.spec.data.batch_size
@@ -90,14 +97,14 @@ def check_lengths(subject: Subject) -> Iterator[Problem]:
 
 def _engines(subject: Subject) -> list[tuple[str, Kind | None]]:
     """Group and kind of every stage, once each; one problem per layout, the training one before the engine-less one."""
-    found: dict[tuple[str, tuple[int, int]], Kind | None] = {}
+    found: dict[tuple[str, tuple[int, int], int], Kind | None] = {}
     for name, stage in subject.resolution.stages.items():
         group = subject.placed[name]
         if group in subject.group_names and stage.built_in is not None:
             assert group is not None
             kind: Kind | None = "Rollout" if stage.generates else "Train" if stage.models else None
-            found.setdefault((group, ranks_per_copy(subject.spec, kind)), kind)
-    return [(group, kind) for (group, _), kind in found.items()]
+            found.setdefault((group, ranks_per_copy(subject.spec, kind), expert_ranks(subject.spec, kind)), kind)
+    return [(group, kind) for (group, *_), kind in found.items()]
 
 
 def _rows_of(subject: Subject) -> str:

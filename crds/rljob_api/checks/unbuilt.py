@@ -11,6 +11,7 @@ from rljob_api.vocabulary.problem import Problem
 UNBUILT = {
     "training.engine": "any but FSDP",
     "training.parallelism.tensor": "with an adapter, any but 1",
+    "training.parallelism.expert": "with an adapter, any but 1",
     "models[].adapter.dropout": "any but 0",
     "rollout.maxStaleness": "any but 0",
 }
@@ -29,9 +30,11 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     spec = subject.spec
     training, rollout = spec.training, spec.rollout
     yield "training.engine", training.engine, training.engine == "FSDP", "Write FSDP."
-    split = training.parallelism.tensor if any(model.adapter is not None for model in spec.models) else 1
+    has_adapter = any(model.adapter is not None for model in spec.models)
     fix = "Write 1, or train the whole model: adapters are not split."
-    yield "training.parallelism.tensor", split, split == 1, fix
+    for name in ("tensor", "expert"):
+        split = getattr(training.parallelism, name) if has_adapter else 1
+        yield f"training.parallelism.{name}", split, split == 1, fix
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."

@@ -93,7 +93,7 @@ class ModelShape:
     @property
     def layer(self) -> int:
         """Parameters of one layer; of one with experts, where there are any."""
-        return self._attention_and_norms + (self._mlp if self.experts is None else self._all_experts(self.experts))
+        return self._attention_and_norms + (self._mlp if self.experts is None else self._routed)
 
     @property
     def largest_tensor(self) -> int:
@@ -117,9 +117,22 @@ class ModelShape:
         matrices = family.projections * hidden * self.intermediate
         return matrices + family.mlp_bias * ((family.projections - 1) * self.intermediate + hidden)
 
-    def _all_experts(self, experts: Experts) -> int:
-        """And the router that chooses among them."""
-        return experts.count * (self.family.projections * self.hidden * experts.width + self.hidden)
+    @property
+    def _routed(self) -> int:
+        """Experts and the router that chooses among them."""
+        assert self.experts is not None
+        return self.layer_experts + self.experts.count * self.hidden
+
+    @property
+    def layer_experts(self) -> int:
+        """Parameters of the experts of a layer that has some."""
+        width = 0 if self.experts is None else self.experts.count * self.experts.width
+        return self.family.projections * self.hidden * width
+
+    @property
+    def all_experts(self) -> int:
+        """The same of all layers."""
+        return 0 if self.experts is None else (self.layers - self.experts.dense_layers) * self.layer_experts
 
     @property
     def rest(self) -> int:

@@ -2,9 +2,10 @@
 
 With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and c of a computed one:
 
-    weights      P b / R kept, and what is gathered to compute with: nothing on one rank that computes in what it
-                 stores; all P c where the model stays whole between micro-batches (on CPUs, up to HELD_BYTES); else the
-                 part beside the layers and three units of layers, one at work, one that is fetched, one on its way
+    weights      P b / R kept (experts that ranks share over those that split matrices, too), and what is gathered to
+                 compute with: nothing on one rank that computes in what it stores; all P c where the model stays whole
+                 between micro-batches (on CPUs, up to HELD_BYTES); else the part beside the layers and three units of
+                 layers, one at work, one that is fetched, one on its way; of experts a rank's own
     optimizer    2 P b / R: the two means of AdamW; as gradients, of an adapter alone where there is one
     gradients    P b / R; whole, P b, where they add up before they are reduced (up to HELD_BYTES); and two units on
                  their way
@@ -15,7 +16,8 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                      gated MLP        4 x intermediate: gate, silu(gate), up, and their product
                      MLP              2 x intermediate
                      experts          of each of those that compute the token: it and its output, 2 x hidden, and a
-                                      gated MLP; and of the router 3 x the number of experts
+                                      gated MLP, and where ranks share experts once more its output, as it came
+                                      back; and of the router 3 x the number of experts
                  (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
                  attention matrix); computed again in the backward pass: T (L hidden + a) c
     checkpoint   3 P b / R: a copy of weights and optimizer, until it is written
@@ -53,14 +55,23 @@ class Layout:
     """Bytes of a number as it is computed with."""
     on_cpu: bool
     held_bytes: int = HELD_BYTES
+    expert_ranks: int = 1
+    """Ranks that share the experts of a layer."""
+    tensor: int = 1
+    """Ranks that split its matrices, which is done to `shape`; experts that are shared lie over them, too."""
     adapter: int = 0
     """Parameters of an adapter, of at least four bytes each, which is then all that is trained."""
 
     @property
     def shard(self) -> int:
         """Bytes of this rank's part of the weights."""
-        base = ceil(self.shape.parameters / self.ranks) * self.stored
-        return base + ceil(self.adapter / self.ranks) * max(self.stored, 4)
+        return self._own * self.stored + ceil(self.adapter / self.ranks) * max(self.stored, 4)
+
+    @property
+    def _own(self) -> int:
+        """Parameters of this rank's shard."""
+        experts = self.shape.all_experts if self.expert_ranks > 1 else 0
+        return ceil((self.shape.parameters - experts) / self.ranks) + ceil(experts / (self.ranks * self.tensor))
 
     @property
     def trained(self) -> int:
@@ -70,12 +81,17 @@ class Layout:
     @property
     def optimizer(self) -> int:
         """Bytes of this rank's part of the two means."""
-        return 2 * ceil(self.trained / self.ranks)
+        return 2 * self.own_trained
 
     @property
     def checkpoint(self) -> int:
         """Bytes of this rank's part of a checkpoint: what is trained, and the two means of it."""
-        return ceil(self.trained / self.ranks) + self.optimizer
+        return self.own_trained + self.optimizer
+
+    @property
+    def own_trained(self) -> int:
+        """Bytes of this rank's part of what is trained."""
+        return ceil(self.trained / self.ranks) if self.adapter else self._own * self.stored
 
     @property
     def whole(self) -> int:
@@ -87,21 +103,27 @@ class Layout:
         return self.ranks == 1 and self.stored == self.computed
 
     @property
+    def parameters_here(self) -> int:
+        """Parameters that the rank has gathered at most: all but other ranks' experts."""
+        return self.shape.parameters - self.shape.all_experts * (self.expert_ranks - 1) // self.expert_ranks
+
+    @property
     def is_held(self) -> bool:
-        return self.whole <= self.held_bytes
+        return self.parameters_here * self.stored <= self.held_bytes
 
     @property
     def unit(self) -> int:
         """Parameters that are gathered together."""
-        if self.whole < MIN_UNIT_BYTES:
+        if self.parameters_here * self.stored < MIN_UNIT_BYTES:
             return 0
-        layers = ceil(MIN_UNIT_BYTES / (self.shape.layer * self.stored))
-        return min(layers, self.shape.layers) * self.shape.layer
+        layer = self.shape.layer - self.shape.layer_experts * (self.expert_ranks - 1) // self.expert_ranks
+        layers = ceil(MIN_UNIT_BYTES / (layer * self.stored))
+        return min(layers, self.shape.layers) * layer
 
     @property
     def root(self) -> int:
         """Parameters that stay gathered."""
-        return self.shape.rest if self.unit else self.shape.parameters
+        return self.shape.rest if self.unit else self.parameters_here
 
     @property
     def gathered(self) -> int:
@@ -109,7 +131,7 @@ class Layout:
         if self.is_whole:
             return 0
         if self.on_cpu and self.is_held:
-            return self.shape.parameters * self.computed
+            return self.parameters_here * self.computed
         return (self.root + 3 * self.unit) * self.computed
 
 
@@ -140,9 +162,9 @@ def update_of(
 
 def _gradients(layout: Layout, several: bool) -> int:
     if layout.is_whole or (layout.is_held and several):
-        return layout.trained
+        return layout.trained * layout.parameters_here // layout.shape.parameters
     on_their_way = 2 * (layout.unit or layout.root) * layout.trained // layout.shape.parameters
-    return ceil(layout.trained / layout.ranks) + on_their_way
+    return layout.own_trained + on_their_way
 
 
 def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0) -> int:
@@ -161,14 +183,15 @@ def _layer_elements(layout: Layout) -> int:
     if shape.family.query_key_norms:
         norms += (shape.query_width + shape.key_width) * (per_norm - 1) // per_norm
     attention = 3 * shape.query_width + 2 * shape.key_width
-    return per_norm * norms + attention + _mlp_elements(shape)
+    return per_norm * norms + attention + _mlp_elements(shape, layout.expert_ranks)
 
 
-def _mlp_elements(shape: ModelShape) -> int:
+def _mlp_elements(shape: ModelShape, expert_ranks: int) -> int:
     experts = shape.experts
     if experts is None:
         return (4 if shape.family.projections == 3 else 2) * shape.intermediate
-    return experts.chosen * (2 * shape.hidden + 4 * experts.width) + 3 * experts.count
+    hidden = (2 if expert_ranks == 1 else 3) * shape.hidden
+    return experts.chosen * (hidden + 4 * experts.width) + 3 * experts.count
 
 
 def _one_layer(layout: Layout, tokens: int) -> int:

@@ -61,9 +61,14 @@ def ranks_per_copy(spec: RLJobSpec, kind: Kind | None) -> tuple[int, int]:
     return (spec.rollout.parallelism.tensor, 1) if kind == "Rollout" else (1, 1)
 
 
+def expert_ranks(spec: RLJobSpec, kind: Kind | None) -> int:
+    """Ranks that share the experts of a layer in an engine of this kind."""
+    return spec.training.parallelism.expert if kind == "Train" else 1
+
+
 def mesh_of(spec: RLJobSpec, group: str, kind: Kind | None) -> Mesh:
     """The mesh of an engine of this kind in `group`; what parallelism leaves over is data parallel."""
     tensor, context = ranks_per_copy(spec, kind)
     dp, left = divmod(num_workers_of(spec, group), tensor * context)
     assert left == 0, f"{group} has no whole number of copies"
-    return Mesh(dp=dp, tp=tensor, cp=context)
+    return Mesh(dp=dp, tp=tensor, cp=context, ep=expert_ranks(spec, kind))

@@ -108,7 +108,7 @@ class _Worker:
         if engine.adapter is not None:  # of every linear layer, though the job may name fewer
             return Layout(shape, ranks, computed, computed, on_cpu, adapter=shape.adapter(engine.adapter.rank))
         stored = max(computed, 4) if engine.trainable else computed
-        return Layout(shape, ranks, stored, computed, on_cpu)
+        return Layout(shape, ranks, stored, computed, on_cpu, expert_ranks=engine.mesh.ep, tensor=engine.mesh.tp)
 
     def _whole(self, engine: EnginePlan) -> int:
         return self.shapes[engine.path].parameters * _NUMBER_BYTES[self.plan.precision]

@@ -29,6 +29,19 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Proble
         yield from _size_problems(
             "training.parallelism.context", engine, context, context_sizes(shape, tensor), of + heads
         )
+    if engine.mesh.ep > 1:
+        yield from _expert_problems(engine, shape)
+
+
+def _expert_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
+    if shape.experts is None:
+        message = f"{engine.path} has no experts to share"
+        yield problem("spec.training.parallelism.expert", engine.mesh.ep, message, "Write 1, or leave it out.")
+    else:
+        shared = f"the {shape.experts.count} experts of a layer"
+        yield from _size_problems(
+            "training.parallelism.expert", engine, engine.mesh.ep, _divisors(shape.experts.count), shared
+        )
 
 
 def _size_problems(field: str, engine: EnginePlan, size: int, sizes: tuple[int, ...], shared: str) -> Iterator[Problem]:

@@ -27,6 +27,11 @@ class TrainingParallelism(ApiModel):
     """Workers that share every sequence: each computes a part of its tokens, and in attention a part of its heads. It
     divides the model's attention heads, and divides its key heads or is a multiple of them. Default 1."""
 
+    expert: int = Field(default=1, ge=1)
+    """Workers that share the experts of every layer, of a model that has some: tokens travel to the experts that they
+    chose. Neighbours among all workers of the group, whatever else they share. It divides the experts of a layer and
+    the workers of the group. Default 1."""
+
 
 class ProfileSpec(ApiModel):
     """Which steps are looked at closely."""

@@ -7,7 +7,10 @@ Ranks are numbered with dp slowest and tp, whose ranks talk most and belong on o
     cp     0  0  1  1   0  0  1  1        over cp: 0 2, 1 3, 4 6, 5 7
     tp     0  1  0  1   0  1  0  1        over tp: 0 1, 2 3, 4 5, 6 7     a copy: 0 1 2 3, 4 5 6 7
 
-Experts reuse ranks of the other axes: those of one pipeline stage, in runs of `ep`.
+Experts reuse ranks of the other axes: those of one pipeline stage, in runs of `ep`. Over edp are those with the same
+experts. ep=4 in the mesh above:
+
+    over ep: 0 1 2 3, 4 5 6 7        over edp: 0 4, 1 5, 2 6, 3 7
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy as np
 
 from rljob_api.pipeline.meshes import Mesh
 
-Axis = Literal["dp", "tp", "pp", "cp", "ep"]
+Axis = Literal["dp", "tp", "pp", "cp", "ep", "edp"]
 Axes = tuple[Axis, ...]
 
 COPY: Axes = ("pp", "cp", "tp")
@@ -32,13 +35,13 @@ STAGE: Axes = ("dp", "cp", "tp")
 """Over these are the ranks that hold the same layers."""
 
 _SLOWEST_FIRST: Axes = ("dp", "pp", "cp", "tp")
-_TOGETHER: tuple[Axes, ...] = (COPY, ("dp",), TOKENS, SHARDS, STAGE, ("pp",), ("cp",), ("tp",), ("ep",))
+_TOGETHER: tuple[Axes, ...] = (COPY, ("dp",), TOKENS, SHARDS, STAGE, ("pp",), ("cp",), ("tp",), ("ep",), ("edp",))
 
 
 def ranks_over(mesh: Mesh, rank: int, axes: Axes) -> tuple[int, ...]:
     """The ranks, ascending, that `rank` meets along `axes`: those at its place on every other axis."""
-    if axes == ("ep",):
-        return _experts(mesh, rank)
+    if axes in (("ep",), ("edp",)):
+        return _experts(mesh, rank, axes[0])
     grid = np.arange(mesh.size).reshape([getattr(mesh, axis) for axis in _SLOWEST_FIRST])
     (place,) = np.argwhere(grid == rank)
     chosen = tuple(slice(None) if axis in axes else int(place[i]) for i, axis in enumerate(_SLOWEST_FIRST))
@@ -50,8 +53,8 @@ def meetings(mesh: Mesh, rank: int) -> Iterator[tuple[Axes, tuple[int, ...]]]:
     return ((axes, ranks_over(mesh, rank, axes)) for axes in _TOGETHER)
 
 
-def _experts(mesh: Mesh, rank: int) -> tuple[int, ...]:
+def _experts(mesh: Mesh, rank: int, axis: Axis) -> tuple[int, ...]:
     stage = ranks_over(mesh, rank, STAGE)
     assert len(stage) % mesh.ep == 0, f"{mesh.ep} ranks per expert do not divide the {len(stage)} of a pipeline stage"
-    first = stage.index(rank) // mesh.ep * mesh.ep
-    return stage[first : first + mesh.ep]
+    run, place = divmod(stage.index(rank), mesh.ep)
+    return stage[run * mesh.ep : (run + 1) * mesh.ep] if axis == "ep" else stage[place :: mesh.ep]

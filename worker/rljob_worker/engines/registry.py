@@ -88,8 +88,8 @@ def _fsdp(
     from rljob_worker.engines import models
     from rljob_worker.engines.fsdp import FSDPEngine
 
-    _refuse_unbuilt_parallelism(engine, "cp", "tp")
-    _require_shareable_heads(engine)
+    _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
+    _require_shareable(engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
     settings, is_critic = train_settings(plan, engine), plan.has_value_head(engine)
     if not (engine.trainable or is_critic) and (trained := trained_model(engine.path)) is not None:
@@ -148,7 +148,7 @@ def _vllm(
     from rljob_worker.engines.rollout.vllm.planned import settings_of
 
     _refuse_unbuilt_parallelism(engine, "tp")
-    _require_shareable_heads(engine)
+    _require_shareable(engine)
     start = load_start()
     model = _policy(plan, engine, torch.device("cpu"))
     ends, vocabulary = _endings(plan, engine)
@@ -196,11 +196,12 @@ def _refuse_unbuilt_parallelism(engine: EnginePlan, *built: Axis) -> None:
             )
 
 
-def _require_shareable_heads(engine: EnginePlan) -> None:
+def _require_shareable(engine: EnginePlan) -> None:
     """Where the config was at hand, the planner has looked."""
     from rljob_worker.engines.models import model_config
 
-    shape = parse_shape(model_config(engine.path).to_dict()) if engine.mesh.ranks_per_copy > 1 else None
+    is_spread = engine.mesh.ranks_per_copy > 1 or engine.mesh.ep > 1
+    shape = parse_shape(model_config(engine.path).to_dict()) if is_spread else None
     for found in () if shape is None else spreading_problems(engine, shape):
         raise InvalidJob(str(found))
 
@@ -213,7 +214,7 @@ RolloutBuilder = Callable[
 TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}
 ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers, "VLLM": _vllm}
 
-_SPREADING: dict[Axis, str] = {"tp": "tensor", "pp": "pipeline", "cp": "context"}
+_SPREADING: dict[Axis, str] = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 
 T = TypeVar("T")
 

@@ -21,33 +21,22 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from rljob_worker.engines.models.decoder import decoder_layers
-from rljob_worker.engines.tensor_split import BY_INPUTS, BY_OUTPUTS, TensorSplit, split_of
+from rljob_worker.engines.split import BY_INPUTS, BY_OUTPUTS, Split, keep_parts
 
 
 def split_layers(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
     """Leave this rank its part of every matrix of the decoder, with memory or without. The model is then called with
     a rank's own tokens, and with the positions of those of the whole group."""
-    split = split_of(group)
-    assert split is not None
+    split = Split.over(group)
     for layer in decoder_layers(model):
         for name, module in list(layer.named_modules()):
             leaf = name.rpartition(".")[2]
             if leaf in BY_OUTPUTS | BY_INPUTS:
-                _keep_part(module, split, leaf)
+                keep_parts(module, leaf, split)
             if leaf in BY_INPUTS:
                 module.forward = partial(_added_up, module, group)
             if any(child in BY_OUTPUTS for child, _ in module.named_children()):
                 module.register_forward_pre_hook(partial(_gathered, group), with_kwargs=True)
-
-
-def _keep_part(module: torch.nn.Module, split: TensorSplit, leaf: str) -> None:
-    for kind, whole in list(module.named_parameters(recurse=False)):
-        dim = split.dim(f"{leaf}.{kind}")
-        if dim is not None:
-            size, left = divmod(whole.shape[dim], split.size)
-            assert left == 0, f"{leaf}.{kind} {tuple(whole.shape)} does not split over {split.size} ranks"
-            own = whole.detach().narrow(dim, split.rank * size, size).clone()
-            setattr(module, kind, torch.nn.Parameter(own, requires_grad=whole.requires_grad))
 
 
 def _gathered(

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
@@ -46,6 +48,21 @@ def test_experts_are_counted_all_in_memory_and_those_chosen_in_activations():
     outside = 4 * 2048 + 2 * 128
     layout = Layout(shape, ranks=1, stored=4, computed=4, on_cpu=True)
     assert activations(layout, 1, recompute=True) == (48 * 2048 + layer + outside) * 4
+    # and where ranks share experts, once more what 8 of them made, as it came back
+    shared = replace(layout, ranks=8, expert_ranks=8)
+    assert activations(shared, 1, recompute=True) == (48 * 2048 + layer + 8 * 2048 + outside) * 4
+
+
+def test_experts_that_ranks_share_are_never_all_on_one():
+    shape = parse_shape(QWEN3_30B_A3B)
+    spread = Layout(shape, ranks=16, stored=4, computed=2, on_cpu=False, expert_ranks=8)
+    # 48 layers of 603,979,776 in experts, of which 7 / 8 are elsewhere
+    assert spread.parameters_here == 30_532_122_624 - 48 * 603_979_776 * 7 // 8
+    assert spread.unit == 18_878_720 + 262_144 + 603_979_776 // 8
+    assert spread.shard == 30_532_122_624 // 16 * 4, "what is kept is divided as before"
+    # two ranks split each matrix, and have experts apart: what is no expert is kept on 8, experts on 16
+    both = replace(spread, ranks=8, tensor=2)
+    assert both.shard == ((30_532_122_624 - 48 * 603_979_776) // 8 + 48 * 603_979_776 // 16) * 4
 
 
 @pytest.mark.parametrize(

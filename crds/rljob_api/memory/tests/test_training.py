@@ -72,6 +72,7 @@ def test_large_models_are_gathered_in_units_of_layers():
         layer = 4 << 20
         rest = 10 << 20
         layers = 16
+        layer_experts = all_experts = 0
         parameters = layers * layer + rest
 
     found = layout(shape=Large(), ranks=8, held_bytes=0)

@@ -122,3 +122,28 @@ def test_a_copy_that_generates_is_workers_of_a_pod():
     made = planner.plan(make_job(*PAIRS))
     meshes = {each.kind: (each.mesh.dp, each.mesh.tp) for each in made.engines}
     assert meshes == {"Rollout": (1, 2), "Train": (2, 1)}
+
+
+EXPERTS = parse_shape(
+    {**CONFIG, "model_type": "qwen3_moe", "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+)
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_workers_share_whole_experts(size):
+    assert list(spreading_problems(engine("Train", Mesh(dp=6, ep=size)), EXPERTS)) == []
+
+
+def test_experts_that_cannot_be_shared_are_refused():
+    (found,) = spreading_problems(engine("Train", Mesh(dp=4, ep=4)), EXPERTS)
+    assert found.path == "spec.training.parallelism.expert" and "share the 6 experts of a layer" in found.message
+    assert found.fix == "Write one of 1, 2, 3, 6."
+    (found,) = spreading_problems(engine("Train", Mesh(dp=4, ep=2)), SHAPE)
+    assert found.found == "2" and "models/tiny has no experts to share" in found.message
+
+
+def test_expert_parallelism_needs_workers_in_equal_runs():
+    with pytest.raises(InvalidJobError) as caught:
+        make_job("training.parallelism.expert=4", "workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]")
+    (found,) = caught.value.problems
+    assert found.path == "spec.training.parallelism.expert" and found.fix == "Write a divisor of 2."

@@ -46,12 +46,11 @@ class Agreement:
         return int(self.gather([number]).max())
 
     def gradient_norm(self, whole: list[torch.Tensor], split: list[torch.Tensor]) -> float:
-        """L2 norm over all parameters, of which each rank holds its shards: `split` are parts of matrices, `whole` what
-        the ranks with the other parts have alike."""
-        mine = [_squared(whole), _squared(split)]
-        of_whole, of_split = self._gather(mine, self._mesh.group(*SHARDS)).sum(0).tolist()
-        everyone = self._gather([of_split], self._mesh.group("tp"))
-        return math.sqrt(of_whole + float(everyone.sum()))
+        """L2 norm over all parameters, of which each rank holds its shards: `split` are of parts that only this rank
+        has, `whole` of what the ranks with the other parts have alike."""
+        of_whole = self._gather([_squared(whole)], self._mesh.group(*SHARDS)).sum()
+        of_split = self._gather([_squared(split)], self._mesh.group(*STAGE)).sum()
+        return math.sqrt(float(of_whole + of_split))
 
 
 def _squared(gradients: list[torch.Tensor]) -> float:

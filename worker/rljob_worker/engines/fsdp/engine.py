@@ -12,6 +12,7 @@ import torch
 from rljob_api.memory.training import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.context_parallel import Sharing
+from rljob_worker.engines.expert_parallel import spread_experts
 from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
@@ -71,7 +72,9 @@ class FSDPEngine:
             model.requires_grad_(settings.trainable)
         if self.parts.matrices is not None:
             split_layers(model, self.parts.matrices)
-        self.model = shard(model.eval(), settings, device, self.parts.shards)
+        experts = spread_experts(model, self.parts.experts) if self.parts.experts is not None else ()
+        shards = self.parts.shards, experts, self.parts.expert_shards if experts else None
+        self.model = shard(model.eval(), settings, device, *shards)
         if files is not None:
             files.fill(self.model, self.parts.split)
         if adapter is not None:
@@ -159,14 +162,14 @@ class FSDPEngine:
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[tuple[str, torch.Tensor]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        merged = merged_tensors(self.model, self.parts.shards)
+        merged = merged_tensors(self.model)
         return checkpoint_tensors(self.parts.everywhere(merged, dtype, bucket_bytes))
 
     def weight_buckets(
         self, sources: Sequence[int], dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        merged = merged_tensors(self.model, self.parts.shards)
+        merged = merged_tensors(self.model)
         buckets = self.parts.buckets_at(merged, sources, dtype, bucket_bytes)
         return (checkpoint_tensors(bucket) for bucket in buckets)
 

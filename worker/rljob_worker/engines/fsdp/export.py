@@ -57,7 +57,7 @@ def _write_weights(model: PreTrainedModel, directory: Path, parts: Parts, dtype:
     files = list(buckets(named, file_bytes, dtype))
     names = _file_names(len(files))
     rank, ranks = parts.rank, parts.num_ranks
-    merged = merged_tensors(model, parts.shards)
+    merged = merged_tensors(model)
     tensors = checkpoint_tensors(parts.tensors_at(merged, range(ranks), dtype, file_bytes))
     for bucket, name in list(zip(files, names, strict=True))[rank::ranks]:
         save_tensors(_next_of(tensors, bucket), directory / name)

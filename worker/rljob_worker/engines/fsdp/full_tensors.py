@@ -14,6 +14,7 @@ from itertools import chain, islice
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from rljob_api.memory.training import BUCKET_BYTES
@@ -31,8 +32,13 @@ class Bucket:
     dtype: torch.dtype
 
     @property
+    def mesh(self) -> DeviceMesh | None:
+        """The ranks over which they are sharded; None where each rank has them whole."""
+        return _mesh(self.tensors[0][1])
+
+    @property
     def is_sharded(self) -> bool:
-        return isinstance(self.tensors[0][1], DTensor)
+        return self.num_ranks > 1
 
     @property
     def sizes(self) -> list[int]:
@@ -42,7 +48,7 @@ class Bucket:
 
     @property
     def num_ranks(self) -> int:
-        return int(self.tensors[0][1].device_mesh.size())
+        return 1 if self.mesh is None else int(self.mesh.size())
 
     @property
     def device(self) -> torch.device:
@@ -73,20 +79,17 @@ class Bucket:
 
 
 def full_tensors(
-    named: Iterable[Named],
-    group: dist.ProcessGroup | None,
-    dtype: torch.dtype | None = None,
-    bucket_bytes: int = BUCKET_BYTES,
+    named: Iterable[Named], dtype: torch.dtype | None = None, bucket_bytes: int = BUCKET_BYTES
 ) -> Iterator[Named]:
-    """Stream all tensors, in order, to every rank of the group over which they are sharded; as `dtype` if there is one.
-    Collective: every rank exhausts it. At most a bucket is held whole."""
+    """Stream all tensors, in order, to every rank over which they are sharded; as `dtype` if there is one. Collective:
+    every rank exhausts it. At most a bucket is held whole."""
     for bucket in buckets(named, bucket_bytes, dtype):
-        if not bucket.is_sharded or world_size(group) == 1:
+        if bucket.mesh is None or not bucket.is_sharded:
             yield from bucket.as_they_are()
             continue
         own = bucket.own(_Room().of(bucket.own_bytes, bucket.device))
         everyone = own.new_empty(bucket.num_ranks * own.numel())
-        dist.all_gather_single(everyone, own, group=group)
+        dist.all_gather_single(everyone, own, group=bucket.mesh.get_group())
         yield from bucket.whole(everyone.view(bucket.num_ranks, -1))
 
 
@@ -118,7 +121,7 @@ def buckets_at(
     assert all(0 <= source < world_size(group) for source in sources), f"{sources} of {world_size(group)} ranks"
     if group is None or world_size(group) == 1:
         for bucket in buckets(named, bucket_bytes, dtype):
-            yield full_tensors(bucket.tensors, group, bucket.dtype, bucket_bytes)
+            yield full_tensors(bucket.tensors, bucket.dtype, bucket_bytes)
         return
     rest, rooms = buckets(named, bucket_bytes, dtype), _Rooms(_Room(), [_Room() for _ in sources])
     while together := list(islice(rest, len(sources))):
@@ -127,7 +130,8 @@ def buckets_at(
 
 
 def buckets(named: Iterable[Named], limit: int, dtype: torch.dtype | None = None) -> Iterator[Bucket]:
-    """Consecutive tensors of one dtype and kind, up to `limit` bytes together as `dtype`; a larger one is alone."""
+    """Consecutive tensors of one dtype over the same ranks, up to `limit` bytes together as `dtype`; a larger one is
+    alone."""
     bucket: list[Named] = []
     size = 0
     for name, tensor in named:
@@ -142,7 +146,11 @@ def buckets(named: Iterable[Named], limit: int, dtype: torch.dtype | None = None
 
 
 def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return left.dtype == right.dtype and isinstance(left, DTensor) == isinstance(right, DTensor)
+    return left.dtype == right.dtype and _mesh(left) == _mesh(right)
+
+
+def _mesh(tensor: torch.Tensor) -> DeviceMesh | None:
+    return tensor.device_mesh if isinstance(tensor, DTensor) else None
 
 
 def _to_its_source(together: Sequence[tuple[Bucket, int]], group: dist.ProcessGroup, rooms: _Rooms) -> Iterable[Named]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-import torch.distributed as dist
 
 from rljob_worker.engines.fsdp.full_tensors import Named, full_tensors
 from rljob_worker.engines.models import ADAPTER, adapted_layers, adapter_parameters, base_name, is_of_adapter
@@ -17,13 +16,13 @@ def own_tensors(model: torch.nn.Module) -> Iterator[Named]:
     return ((base_name(name), p) for name, p in model.named_parameters() if not is_of_adapter(name))
 
 
-def merged_tensors(model: torch.nn.Module, group: dist.ProcessGroup | None) -> Iterator[Named]:
+def merged_tensors(model: torch.nn.Module) -> Iterator[Named]:
     """The same with the adapter's product added, one at a time: W + alpha / rank · B A.
 
     Each rank adds its own rows. Collective: A and B are gathered on the way, a bucket of them at a time, so that every
     rank exhausts it.
     """
-    matrices = full_tensors(adapter_parameters(model), group)
+    matrices = full_tensors(adapter_parameters(model))
     adapted = {id(layer.get_base_layer().weight): layer for layer in adapted_layers(model)}
     for name, parameter in own_tensors(model):
         layer = adapted.get(id(parameter))

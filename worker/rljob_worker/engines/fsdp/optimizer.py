@@ -68,12 +68,12 @@ class ShardedAdamW:
         return norm, math.isfinite(norm)
 
     def _gradients(self, *, is_split: bool) -> list[torch.Tensor]:
-        """Of this rank's part of the parameters whose matrices ranks split, or of those that each of them has whole."""
+        """Of this rank's part of the parameters that ranks split, or of those that each of them has whole."""
         split = self._parts.split
         return [
             local.grad
             for name, local in self._locals.items()
-            if local.grad is not None and is_split == (split is not None and split.dim(name) is not None)
+            if local.grad is not None and is_split == (split.share(name) is not None)
         ]
 
     def clear(self) -> None:

@@ -1,7 +1,7 @@
 """`Parts`: where the tensors of a model lie, and how they get whole again.
 
-Over the ranks of `shards` every tensor is sharded by rows. Of a matrix that ranks split (see `tensor_parallel`) they
-are the rows of one part, and other ranks have those of the others.
+Over the ranks that have the same of it every tensor is sharded by rows. Of one that ranks split (see `split`) they are
+the rows of one part, and other ranks have those of the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rljob_worker.engines.fsdp.full_tensors import Named, buckets, buckets_at, f
 from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.mesh_ranks import SHARDS, STAGE
 from rljob_worker.engines.shards import local_part
-from rljob_worker.engines.tensor_split import TensorSplit, split_of
+from rljob_worker.engines.split import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +34,37 @@ class Parts:
     """All who have a part; None where this rank has the whole model."""
     shards: dist.ProcessGroup | None
     matrices: dist.ProcessGroup | None
+    """Those that split the matrices of layers, if any do."""
+    experts: dist.ProcessGroup | None
+    """Those that split its experts."""
+    expert_shards: dist.ProcessGroup | None
+    """Those with the same experts, where they are split."""
 
     @staticmethod
     def of(mesh: ProcessMesh) -> Parts:
-        return Parts(mesh.rank, mesh.group(*STAGE), mesh.group(*SHARDS), mesh.group("tp"))
+        groups = (mesh.group(*axes) for axes in (STAGE, SHARDS, ("tp",), ("ep",), ("edp",)))
+        return Parts(mesh.rank, *groups)
 
     @property
     def num_ranks(self) -> int:
         return 1 if self.everyone is None else self.everyone.size()
 
     @property
-    def split(self) -> TensorSplit | None:
-        """Which part of matrices is this rank's, where they are split."""
-        return split_of(self.matrices)
+    def split(self) -> Split:
+        return Split.over(self.matrices, self.experts)
 
     def whole_shapes(self, named: Iterable[Named]) -> Iterator[Named]:
         """Tensors without memory that have shape and dtype of the whole ones."""
         for name, tensor in named:
-            shape = tensor.shape if self.split is None else self.split.shape(name, tensor.shape)
+            share = self.split.share(name)
+            shape = tensor.shape if share is None else share.shape(tensor.shape)
             yield name, torch.empty(shape, dtype=tensor.dtype, device="meta")
 
     def everywhere(
         self, named: Iterable[Named], dtype: torch.dtype | None = None, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[Named]:
         """See `full_tensors`."""
-        return map(self._joined, full_tensors(named, self.shards, dtype, bucket_bytes))
+        return map(self._joined, full_tensors(named, dtype, bucket_bytes))
 
     def buckets_at(
         self,
@@ -67,9 +73,9 @@ class Parts:
         dtype: torch.dtype | None = None,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> Iterator[Iterable[Named]]:
-        """See `full_tensors.buckets_at`. Where matrices are split every rank helps to make every bucket, and those that
+        """See `full_tensors.buckets_at`. Where something is split every rank helps to make every bucket, and those that
         are not its own it lets go, tensor by tensor."""
-        if self.matrices is None:
+        if not self.split.is_any:
             return buckets_at(named, self.shards, sources, dtype, bucket_bytes)
         return self._buckets_at(dict(named), sources, dtype, bucket_bytes)
 
@@ -85,13 +91,15 @@ class Parts:
 
     def placed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """What this rank has of a parameter, or of something of its shape, as a part of the whole one, sharing memory:
-        cut into parts of the matrix first, and each of them into rows."""
-        if self.split is None:
+        split first, and each part cut into rows."""
+        share = self.split.share(name)
+        num_parts = self.split.matrices[1] if share is None else share.size
+        if num_parts == 1:
             return tensor
-        shape, dim = self.split.shape(name, tensor.shape), self.split.dim(name)
-        ranks = torch.arange(self.num_ranks).view(-1, self.split.size).T
+        shape = tensor.shape if share is None else share.shape(tensor.shape)
+        ranks = torch.arange(self.num_ranks).view(-1, num_parts).T
         mesh = DeviceMesh(tensor.device.type, ranks, _init_backend=False, _rank=self.rank)
-        placements = (Replicate() if dim is None else Shard(dim), Shard(0))
+        placements = (Replicate() if share is None else Shard(share.dim), Shard(0))
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(local_part(tensor), mesh, placements, run_check=False, shape=shape, stride=stride)
 
@@ -111,12 +119,12 @@ class Parts:
             yield own
 
     def _joined(self, part: Named) -> Named:
-        """A tensor of which this rank has its part of the matrix: the whole of it."""
+        """A tensor of which this rank has its part: the whole of it."""
         name, tensor = part
-        dim = None if self.split is None else self.split.dim(name)
-        if dim is None:
+        share = self.split.share(name)
+        if share is None:
             return part
-        assert self.matrices is not None
-        everyone = tensor.new_empty(self.matrices.size() * tensor.numel())
-        dist.all_gather_single(everyone, tensor.reshape(-1), group=self.matrices)
-        return name, torch.cat([each.view(tensor.shape) for each in everyone.chunk(self.matrices.size())], dim)
+        group = self.matrices if share.axis == "tp" else self.experts
+        everyone = tensor.new_empty(share.size * tensor.numel())
+        dist.all_gather_single(everyone, tensor.reshape(-1), group=group)
+        return name, torch.cat([each.view(tensor.shape) for each in everyone.chunk(share.size)], share.dim)

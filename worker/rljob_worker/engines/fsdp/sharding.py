@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -14,23 +16,33 @@ from rljob_worker.engines.models import decoder_layers, give_memory
 
 
 def shard(
-    model: torch.nn.Module, settings: TrainSettings, device: torch.device, group: dist.ProcessGroup | None
+    model: torch.nn.Module,
+    settings: TrainSettings,
+    device: torch.device,
+    group: dist.ProcessGroup | None,
+    apart: Sequence[torch.nn.Module] = (),
+    group_apart: dist.ProcessGroup | None = None,
 ) -> torch.nn.Module:
     """Shard the model onto its device, where it is never whole: a layer at a time, or with memory for shards only where
-    its parameters have none yet. On a single rank that computes in its weights' dtype it is only moved."""
+    its parameters have none yet. On a single rank that computes in its weights' dtype it is only moved. Modules that
+    lie `apart` have the same weights on other ranks, `group_apart`."""
     layers = list(decoder_layers(model))
     if settings.activation_checkpointing and settings.trainable:
         recompute_in_backward(layers)
-    if world_size(group) == 1 and not settings.is_mixed:
+    if world_size(group) == world_size(group_apart) == 1 and not settings.is_mixed:
         give_memory(model, device)
         return model
     policy = MixedPrecisionPolicy(
         param_dtype=DTYPES[settings.precision] if settings.is_mixed else None,
         reduce_dtype=settings.master_dtype if settings.is_mixed else None,
     )
-    mesh = DeviceMesh.from_group(group if group is not None else single_rank_group(), device.type)
+    mesh, mesh_apart = (
+        DeviceMesh.from_group(each or single_rank_group(), device.type) for each in (group, group_apart)
+    )
     # host memory is cheaper than the loopback: on CPU weights of a model that is not large stay whole between the two
     reshard = device.type != "cpu" or not is_held(model, settings)
+    for module in apart:
+        fully_shard(module, mesh=mesh_apart, mp_policy=policy, reshard_after_forward=reshard)
     for unit in layer_units(model, layers, settings.min_unit_bytes):
         fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from rljob_worker.engines.shards import local_part, own_rows
-from rljob_worker.engines.tensor_split import TensorSplit
+from rljob_worker.engines.split import UNSPLIT, Split
 
 Named = tuple[str, torch.Tensor]
 
@@ -34,25 +34,27 @@ class Part:
     """They, in the parameter's memory."""
 
 
-def parts_of(name: str, parameter: torch.Tensor, split: TensorSplit | None = None) -> Iterator[Part]:
-    """What a checkpoint has of a parameter, which may be sharded, and be this rank's part of a matrix, in order."""
-    end = next((each for each in _MATRICES if name.endswith(each)), None)
+def parts_of(name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iterator[Part]:
+    """What a checkpoint has of a parameter, which may be sharded, and be this rank's part of a split one, in order."""
+    end, share = next((each for each in _MATRICES if name.endswith(each)), None), split.share(name)
     if end is None:
         rows, shape, own = own_rows(parameter), parameter.shape, local_part(parameter)
-        if split is None:
+        if share is None:
             yield Part(name, tuple(shape), (rows,), own)
         else:
-            yield Part(name, split.shape(name, shape), split.place(name, shape, rows), own)
+            yield Part(name, share.shape(shape), share.place(shape, rows), own)
         return
     stem, matrices = name.removesuffix(end) + ".experts", _MATRICES[end]
     local, here = local_part(parameter).detach(), own_rows(parameter)
     num_experts, height, width = parameter.shape
+    first, everyone = (0, num_experts) if share is None else (share.rank * num_experts, share.size * num_experts)
     rows = height // len(matrices)
-    for expert in range(num_experts):
-        is_here = here.start <= expert < here.stop
+    for expert in range(everyone):
+        index_here = expert - first - here.start
+        is_here = 0 <= index_here < here.stop - here.start
         for index, matrix in enumerate(matrices):
             # experts are whole on one rank: FSDP cuts between them
-            own = local[expert - here.start, index * rows : (index + 1) * rows] if is_here else local[:0]
+            own = local[index_here, index * rows : (index + 1) * rows] if is_here else local[:0]
             yield Part(f"{stem}.{expert}.{matrix}.weight", (rows, width), (slice(0, rows if is_here else 0),), own)
 
 

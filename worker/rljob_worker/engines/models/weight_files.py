@@ -22,7 +22,7 @@ from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
 from rljob_worker.engines.shards import local_part
-from rljob_worker.engines.tensor_split import TensorSplit
+from rljob_worker.engines.split import UNSPLIT, Split
 from rljob_worker.errors import BadData, InvalidJob, StorageError
 from rljob_worker.storage.place import Place
 
@@ -58,8 +58,8 @@ class WeightFiles:
                 places |= dict.fromkeys(opened.keys(), file)
         return WeightFiles(path, places, head if head.is_file() else None)
 
-    def fill(self, model: torch.nn.Module, split: TensorSplit | None = None) -> None:
-        """Read this rank's part of every parameter: its rows, of its part where matrices are split. Raises BadData by
+    def fill(self, model: torch.nn.Module, split: Split = UNSPLIT) -> None:
+        """Read this rank's part of every parameter: its rows, of its part where it is split. Raises BadData by
         name for one that no file has or that has another shape, and for tensors that the model has no use for."""
         backbone = model.backbone if isinstance(model, ValueModel) else model
         found = self._matched(backbone, split, is_policy=not isinstance(model, ValueModel))
@@ -69,7 +69,7 @@ class WeightFiles:
         if isinstance(model, ValueModel):
             self._fill_head(model.value_head)
 
-    def _matched(self, model: PreTrainedModel, split: TensorSplit | None, *, is_policy: bool) -> dict[str, Part]:
+    def _matched(self, model: PreTrainedModel, split: Split, *, is_policy: bool) -> dict[str, Part]:
         """The part of a parameter that each tensor of the files is for. A tied one has several names, of which one is
         enough; the files of a backbone leave its prefix out, those of a policy have it."""
         names: dict[tuple[int, int], list[str]] = {}

@@ -66,7 +66,7 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
     dist.gather, dist.all_gather_single = traffic.gather, traffic.all_gather_single  # type: ignore[assignment]
     group = dist.group.WORLD
     mesh = DeviceMesh.from_group(group, "cpu")
-    found: dict[str, Any] = {"everybody": copied(full_tensors(sharded(mesh), group, bucket_bytes=LIMIT))}
+    found: dict[str, Any] = {"everybody": copied(full_tensors(sharded(mesh), bucket_bytes=LIMIT))}
     found["all gathers"] = len(traffic.gathers)
     for sources in SOURCES:
         for dtype in (None, torch.bfloat16):
@@ -86,7 +86,7 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
     pair = dist.new_group([1, 3], use_local_synchronization=True) if rank in (1, 3) else None
     if pair is not None:
         two = DeviceMesh.from_group(pair, "cpu")
-        found["pair"] = copied(full_tensors(sharded(two), pair)), copied(tensors_at(sharded(two), pair, [1]))
+        found["pair"] = copied(full_tensors(sharded(two))), copied(tensors_at(sharded(two), pair, [1]))
     engine = FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU, mesh_of_all())
     found["engine"] = copied(chain.from_iterable(engine.weight_buckets([1, 2], bucket_bytes=4096)))
     found["rounds"] = [sum(1 for _ in bucket) for bucket in buckets_at(sharded(mesh), group, [3, 0], None, LIMIT)]
@@ -218,10 +218,10 @@ def test_every_rank_gets_one_item_of_every_round(ranks: list[dict[str, Any]]) ->
 
 def test_a_rank_alone_lends_its_own_tensors() -> None:
     tensors = whole()
-    for found in (list(full_tensors(tensors, None)), list(tensors_at(tensors, None, [0], bucket_bytes=8))):
+    for found in (list(full_tensors(tensors)), list(tensors_at(tensors, None, [0], bucket_bytes=8))):
         assert_same(found, tensors)
         assert [tensor.data_ptr() for _, tensor in found] == [tensor.data_ptr() for _, tensor in tensors]
-    (cast,) = full_tensors(tensors[:1], None, torch.float64)
+    (cast,) = full_tensors(tensors[:1], torch.float64)
     assert cast[1].dtype == torch.float64
 
 

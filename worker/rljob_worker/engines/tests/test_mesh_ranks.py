@@ -43,6 +43,9 @@ def test_the_eight_ranks_of_the_example(axes, together):
         (Mesh(dp=2, pp=2, tp=2, ep=4), ("ep",), [(0, 1, 4, 5), (2, 3, 6, 7)]),
         (Mesh(dp=2, cp=2, ep=4), ("ep",), [(0, 1, 2, 3)]),
         (Mesh(dp=2), ("ep",), [(0,), (1,)]),
+        (Mesh(dp=4, ep=2), ("edp",), [(0, 2), (1, 3)]),
+        (Mesh(dp=2, tp=2, ep=4), ("edp",), [(0,), (1,), (2,), (3,)]),
+        (Mesh(dp=2, pp=2, tp=2, ep=2), ("edp",), [(0, 4), (1, 5), (2, 6), (3, 7)]),
     ],
 )
 def test_meshes_of_other_shapes(mesh, axes, together):
@@ -77,5 +80,5 @@ def test_a_copy_is_what_the_plan_takes_for_one(mesh, data):
 def test_every_rank_meets_along_the_same_axes_in_the_same_order():
     assert [axes for axes, _ in meetings(EIGHT, 0)] == [axes for axes, _ in meetings(EIGHT, 7)]
     assert {frozenset(axes) for axes, _ in meetings(EIGHT, 0)} == {
-        frozenset(axes) for axes in (COPY, TOKENS, SHARDS, STAGE, ("dp",), ("tp",), ("pp",), ("cp",), ("ep",))
+        frozenset(axes) for axes in (COPY, TOKENS, SHARDS, STAGE, ("dp",), ("tp",), ("pp",), ("cp",), ("ep",), ("edp",))
     }

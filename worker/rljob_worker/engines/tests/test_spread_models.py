@@ -41,6 +41,7 @@ EXACT = TrainSettings(
     min_unit_bytes=0,
 )
 RECOMPUTING = replace(EXACT, activation_checkpointing=True, held_bytes=0)
+BALANCED = replace(EXACT, router_aux_loss_coefficient=0.1)
 LENGTHS = [[5, 1, 9, 3, 7, 2], [4, 8], [6, 2, 0]]
 """Responses of three mini-batches; the third row of the last one is empty, and so is the share of the second copy."""
 FIRST_COPY = [4, 2, 2]
@@ -53,7 +54,14 @@ MESHES = {
     "tp 2": Mesh(tp=2),
     "dp 2, tp 2": Mesh(dp=2, tp=2),
     "cp 2, tp 2": Mesh(cp=2, tp=2),
+    "ep 2": Mesh(dp=2, ep=2),
+    "cp 2, ep 2": Mesh(cp=2, ep=2),
+    "dp 2, cp 2, ep 2": Mesh(dp=2, cp=2, ep=2),  # two ranks with the same experts
+    "tp 2, ep 2": Mesh(tp=2, ep=2),
+    "dp 2, tp 2, ep 2": Mesh(dp=2, tp=2, ep=2),
 }
+DENSE = [name for name, mesh in MESHES.items() if mesh.size > 1 and mesh.ep == 1]
+SPREAD_EXPERTS = [name for name, mesh in MESHES.items() if mesh.ep > 1]
 
 
 def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
@@ -96,22 +104,32 @@ def one(model: str) -> dict[str, Any]:
     return train(0, model, MESHES["one rank"], replace(EXACT, tokens_per_micro_batch=30))
 
 
-@pytest.mark.parametrize("name", [name for name in MESHES if name != "one rank"])
+@pytest.mark.parametrize("name", DENSE)
 def test_a_spread_model_trains_like_a_whole_one(tmp_path: Path, model: str, one: dict[str, Any], name: str) -> None:
     mesh = MESHES[name]
     ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, EXACT)
     assert_trained_alike(ranks, mesh, one)
 
 
-@pytest.mark.parametrize("name", ["dp 2, cp 2", "dp 2, tp 2"])
-def test_the_load_of_experts_is_balanced_alike(tmp_path: Path, name: str) -> None:
-    mesh, path = MESHES[name], write_config(tmp_path / "model", "qwen3_moe")
-    balanced = replace(EXACT, router_aux_loss_coefficient=0.1)
-    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, balanced)
-    one = train(0, path, MESHES["one rank"], replace(balanced, tokens_per_micro_batch=30))
-    assert_trained_alike(ranks, mesh, one)
+@pytest.fixture(scope="module")
+def experts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_config(tmp_path_factory.mktemp("experts"), "qwen3_moe")
+
+
+@pytest.fixture(scope="module")
+def one_with_experts(experts: str) -> dict[str, Any]:
+    return train(0, experts, MESHES["one rank"], replace(BALANCED, tokens_per_micro_batch=30))
+
+
+@pytest.mark.parametrize("name", ["dp 2, cp 2", "dp 2, tp 2", *SPREAD_EXPERTS])
+def test_experts_train_and_are_balanced_alike(
+    tmp_path: Path, experts: str, one_with_experts: dict[str, Any], name: str
+) -> None:
+    mesh = MESHES[name]
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", experts, mesh, BALANCED)
+    assert_trained_alike(ranks, mesh, one_with_experts)
     names = ("update/expert_load_max", "update/expert_balance_loss")
-    for found, expected in zip(ranks[0]["metrics"], one["metrics"], strict=True):
+    for found, expected in zip(ranks[0]["metrics"], one_with_experts["metrics"], strict=True):
         assert [found[each].value for each in names] == pytest.approx([expected[each].value for each in names])
 
 
@@ -189,6 +207,24 @@ def test_a_run_goes_on_in_another_layout(
         assert_equal(found, ranks[0]["weights"], 1e-12)
 
 
+def test_spread_experts_go_on_in_another_layout(tmp_path: Path, experts: str) -> None:
+    ranks = run_ranks(4, write, tmp_path / "ranks", experts, MESHES["dp 2, cp 2, ep 2"], tmp_path)
+    for name in ("one rank", "ep 2", "dp 2, tp 2, ep 2"):
+        mesh = MESHES[name]
+        for found in run_ranks(mesh.size, go_on, tmp_path / name, experts, mesh, tmp_path):
+            assert_equal(found, ranks[0]["weights"], 1e-12)
+    engine = FSDPEngine(random_policy(experts, torch.float64, 99), EXACT, CPU)
+    engine.load(tmp_path / "checkpoint")
+    for place in ("exported", "files"):
+        stock = AutoModelForCausalLM.from_pretrained(tmp_path / place, dtype=torch.float64)
+        mine = load_policy(str(tmp_path / place), torch.float64, CPU)
+        assert_equal(dict(mine.named_parameters()), dict(engine.model.named_parameters()), 0.0)
+        assert_equal(dict(stock.named_parameters()), dict(engine.model.named_parameters()), 0.0)
+    first, *others, last = (rank["own"] for rank in ranks)
+    assert first and last and others == [[], []]
+    assert sorted(first + last) == sorted(name for name, _ in engine.weights())
+
+
 def test_what_is_split_is_exported_whole(model: str, written: tuple[Path, list[dict[str, Any]]]) -> None:
     directory, _ = written
     engine = FSDPEngine(random_policy(model, torch.float64, 99), EXACT, CPU)
@@ -213,6 +249,22 @@ def test_split_models_read_their_own_parts_of_files(tmp_path: Path) -> None:
     whole = dict(load_policy(path, torch.float64, CPU).named_parameters())
     for rank in run_ranks(4, read, tmp_path / "ranks", path, MESHES["dp 2, tp 2"]):
         assert_equal(rank, whole, 0.0)
+
+
+def test_spread_experts_are_read_from_files(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", "qwen3_moe")
+    whole = dict(FSDPEngine(load_policy(path, torch.float64, CPU), EXACT, CPU).weights())
+    for rank in run_ranks(4, read_experts, tmp_path / "ranks", path, MESHES["dp 2, cp 2, ep 2"]):
+        assert_equal(rank, whole, 0.0)
+
+
+def read_experts(rank: int, path: str, mesh: Mesh) -> dict[str, torch.Tensor]:
+    ranks = mesh_here(mesh)
+    engine = FSDPEngine(empty_policy(path, torch.float64), EXACT, CPU, ranks, WeightFiles.find(path))
+    (own, *_) = (parameter for name, parameter in engine.model.named_parameters() if name.endswith("gate_up_proj"))
+    # six experts: three for each of two, of which two ranks have two and one
+    assert own.shape[0] == 3 and local_part(own).shape[0] == (2, 2, 1, 1)[rank], "a rank has more than its part"
+    return snapshot(engine)
 
 
 def read(rank: int, path: str, mesh: Mesh) -> dict[str, torch.Tensor]:

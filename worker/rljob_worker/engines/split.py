@@ -1,0 +1,92 @@
+"""Which parameters of a decoder ranks split among them, and which part of each is a rank's: by name.
+
+Matrices of a layer where ranks share them (see `tensor_parallel`), its experts where those are spread (see
+`expert_parallel`). All other parameters each rank has whole, as far as FSDP leaves them so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+
+BY_OUTPUTS = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "fc1"})
+BY_INPUTS = frozenset({"o_proj", "dense", "down_proj", "fc2"})
+EXPERTS = "experts"
+"""The module that has all experts of a layer, one under the other, in each of its parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One rank's part of a parameter: of `size` equal ones along `dim`, the one at `rank` of this axis of the mesh."""
+
+    axis: Literal["tp", "ep"]
+    dim: int
+    rank: int
+    size: int
+
+    def shape(self, own: torch.Size) -> tuple[int, ...]:
+        """Of the whole parameter, from that of a part."""
+        return tuple(length * self.size if dim == self.dim else length for dim, length in enumerate(own))
+
+    def place(self, own: torch.Size, rows: slice) -> tuple[slice, ...]:
+        """Where in the whole parameter some rows of this part are."""
+        start = self.rank * own[self.dim]
+        if self.dim == 0:
+            return (slice(rows.start + start, rows.stop + start),)
+        return (rows, slice(start, start + own[1]))
+
+    def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """This part of the parameter, sharing its memory."""
+        size, left = divmod(whole.shape[self.dim], self.size)
+        assert left == 0, f"{tuple(whole.shape)} does not split over {self.size} ranks"
+        return whole.narrow(self.dim, self.rank * size, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """This rank's place, and how many ranks there are, where ranks split something."""
+
+    matrices: tuple[int, int] = (0, 1)
+    experts: tuple[int, int] = (0, 1)
+
+    @staticmethod
+    def over(matrices: dist.ProcessGroup | None, experts: dist.ProcessGroup | None = None) -> Split:
+        return Split(_place(matrices), _place(experts))
+
+    @property
+    def is_any(self) -> bool:
+        return self.matrices[1] > 1 or self.experts[1] > 1
+
+    def share(self, name: str) -> Share | None:
+        """Of the parameter of this name; None for one that is not split."""
+        module, _, kind = name.rpartition(".")
+        leaf = module.rpartition(".")[2]
+        if leaf == EXPERTS:
+            return _share("ep", 0, self.experts)
+        if leaf in BY_OUTPUTS:
+            return _share("tp", 0, self.matrices)
+        return _share("tp", 1, self.matrices) if leaf in BY_INPUTS and kind == "weight" else None
+
+
+UNSPLIT = Split()
+"""Of a rank that has all parameters whole."""
+
+
+def keep_parts(module: torch.nn.Module, leaf: str, split: Split) -> None:
+    """Leave a module of this name its part of every parameter, with memory or without."""
+    for kind, whole in list(module.named_parameters(recurse=False)):
+        share = split.share(f"{leaf}.{kind}")
+        if share is not None:
+            own = share.of(whole.detach()).clone()
+            setattr(module, kind, torch.nn.Parameter(own, requires_grad=whole.requires_grad))
+
+
+def _place(group: dist.ProcessGroup | None) -> tuple[int, int]:
+    return (0, 1) if group is None else (group.rank(), group.size())
+
+
+def _share(axis: Literal["tp", "ep"], dim: int, place: tuple[int, int]) -> Share | None:
+    return Share(axis, dim, *place) if place[1] > 1 else None

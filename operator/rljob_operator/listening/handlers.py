@@ -47,12 +47,13 @@ def kopf_registry(login: Login, on_event: OnEvent) -> kopf.OperatorRegistry:
 
     @kopf.on.event(keys.GROUP, keys.VERSION, keys.PLURAL, registry=registry)
     async def tell(type: str | None, body: kopf.Body, **_: Any) -> None:
-        on_event(_news(body, is_deleted=type == "DELETED"))
+        on_event(news_of(body, is_deleted=type == "DELETED"))
 
     return registry
 
 
-def _news(body: Mapping[str, Any], is_deleted: bool) -> News:
+def news_of(body: Mapping[str, Any], is_deleted: bool = False) -> News:
+    """What an RLJob says of itself."""
     metadata = body["metadata"]
     key, version = Key(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"])
     return News(key, version, is_deleted, (body.get("status") or {}).get("phase") in ENDED_PHASES)

@@ -21,9 +21,12 @@ class Heard:
         """The job's; None for one that is gone, or was never told of."""
         return self._versions.get(key)
 
-    def take(self, key: Key, version: int, deleted: bool) -> None:
-        """An event told of a job."""
+    def take(self, key: Key, version: int, deleted: bool) -> bool:
+        """An event told of a job; whether that is news."""
         if deleted:
             self._versions.pop(key, None)
-        else:
-            self._versions[key] = max(version, self._versions.get(key, 0))
+            return True
+        is_news = version > self._versions.get(key, 0)
+        if is_news:
+            self._versions[key] = version
+        return is_news

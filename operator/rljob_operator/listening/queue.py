@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_BACKOFF = Backoff(0.5, 120.0)
 
+_MOST_PATIENT = 2
+"""Looks at once that can wait: their requests, of which so many a second are allowed, are others' that are not sent."""
+
 Result = Literal["Ok", "Error", "Crash"]
 """How a reconcile went: `Error` is the cluster's (a ClusterError), `Crash` our own; both are tried again."""
 
@@ -52,10 +55,13 @@ class WorkQueue:
         self._waiting: dict[Key, float] = {}  # in the order of arrival; value: when it arrived
         self._patient: dict[Key, float] = {}  # the same, of those that are looked at when no other waits
         self._active: dict[Key, float] = {}
+        self._active_patient: set[Key] = set()  # those of them that waited patiently
         self._again: set[Key] = set()  # added while active
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._num_failures: dict[Key, int] = {}
         self._arrival = asyncio.Event()
+        self._calm = asyncio.Event()
+        self._calm.set()
         self._stopping = False
 
     def add(self, key: Key, is_patient: bool = False) -> None:
@@ -68,6 +74,7 @@ class WorkQueue:
             self._patient.setdefault(key, _now())
         else:
             self._waiting.setdefault(key, self._patient.pop(key, _now()))
+            self._calm.clear()
         self._arrival.set()
 
     def add_after(self, key: Key, seconds: float) -> None:
@@ -78,6 +85,10 @@ class WorkQueue:
             return
         self._cancel_timer(key)
         self._timers[key] = asyncio.get_running_loop().call_at(due, self.add, key)
+
+    async def until_calm(self) -> None:
+        """Return once nothing waits, or is looked at, that is not patient."""
+        await self._calm.wait()
 
     @property
     def depth(self) -> int:
@@ -105,18 +116,29 @@ class WorkQueue:
 
     async def _work(self) -> None:
         while not self._stopping:
-            lane = self._waiting or self._patient
-            if not lane:
+            key = self._take_next()
+            if key is None:
                 self._arrival.clear()
                 await self._arrival.wait()
                 continue
-            key = next(iter(lane))
-            self._active[key] = lane.pop(key)
             self._cancel_timer(key)
             try:
                 await self._look_at(key)
             finally:
                 self._finish(key)
+
+    def _take_next(self) -> Key | None:
+        """What is to be looked at now; None: nothing, or only what other workers will come to."""
+        if self._waiting:
+            key = next(iter(self._waiting))
+            self._active[key] = self._waiting.pop(key)
+            return key
+        if not self._patient or len(self._active_patient) >= _MOST_PATIENT:
+            return None
+        key = next(iter(self._patient))
+        self._active[key] = self._patient.pop(key)
+        self._active_patient.add(key)
+        return key
 
     async def _look_at(self, key: Key) -> None:
         began = _now()
@@ -147,9 +169,12 @@ class WorkQueue:
 
     def _finish(self, key: Key) -> None:
         del self._active[key]
+        self._active_patient.discard(key)
         if key in self._again:
             self._again.discard(key)
             self.add(key)
+        if not self._waiting and len(self._active) == len(self._active_patient):
+            self._calm.set()
 
     def _cancel_timer(self, key: Key) -> None:
         timer = self._timers.pop(key, None)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rljob_api.vocabulary import keys
@@ -22,6 +23,7 @@ from rljob_operator.listening.progress import ProgressReader
 from rljob_operator.listening.progress_polls import ProgressPolls
 from rljob_operator.listening.queue import WorkQueue
 from rljob_operator.listening.resync import Resync
+from rljob_operator.listening.roll_call import call_roll
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.probes import Health, LoopLag, Vitals
 from rljob_operator.process.settings import Settings
@@ -34,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 CHILD_LABELS = f"{keys.LABEL_MANAGED_BY}={keys.MANAGED_BY_VALUE},{keys.LABEL_JOB}"
 _LOOK_AGAIN_SECONDS = 5.0
+_FIRST_LOOKS_SECONDS = 10.0
+"""The longest that kopf is kept waiting: what happens meanwhile is heard of when it begins."""
 
 Reconcile = Callable[[Key], Awaitable[float | None]]
 
@@ -168,13 +172,24 @@ class Leader:
                 task.cancel()
 
     async def _hear(self, catch_signals: Callable[[], None]) -> None:
+        await self._meet_jobs()
         await run_kopf(self._login, self._settings.namespaces, self._job_changed, catch_signals)
+
+    async def _meet_jobs(self) -> None:
+        """Living jobs are looked at before kopf tells of all, living and ended, as they come, and is busy with that."""
+        try:
+            await call_roll(self._cluster, self._settings.namespaces, self._job_changed)
+        except ClusterError as error:
+            logger.warning("%s; jobs are looked at as kopf tells of them", error)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_LOOKS_SECONDS):
+                await self._queue.until_calm()
 
     def _job_changed(self, news: News) -> None:
         self._metrics.watched(RLJOB)
-        self._heard.take(news.key, news.version, news.is_deleted)
-        # At a start all jobs are heard of at once, and most of them may have ended long ago.
-        self._queue.add(news.key, is_patient=news.has_ended)
+        if self._heard.take(news.key, news.version, news.is_deleted):
+            # At a start all jobs are heard of at once, and most of them may have ended long ago.
+            self._queue.add(news.key, is_patient=news.has_ended)
 
     def _resynced(self, num_missed: int) -> None:
         # kopf does not tell of bookmarks: in a quiet cluster this is what shows that jobs are listened to.

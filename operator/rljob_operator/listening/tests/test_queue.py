@@ -231,3 +231,33 @@ def test_what_is_patient_is_looked_at_when_nothing_else_waits() -> None:
 
     play(lambda: WorkQueue(diary.reconcile, 1), until=10, script=script)
     assert [key for _, key in diary.entries] == [C, B, A]
+
+
+def test_what_can_wait_takes_few_of_the_workers() -> None:
+    diary = Diary(duration_seconds=1.0)
+    keys = [Key("default", str(number)) for number in range(5)]
+
+    async def script(queue: WorkQueue) -> None:
+        for key in keys:
+            queue.add(key, is_patient=True)
+
+    play(lambda: WorkQueue(diary.reconcile, 10), until=10, script=script)
+    assert diary.entries == [(0, keys[0]), (0, keys[1]), (1, keys[2]), (1, keys[3]), (2, keys[4])]
+
+
+def test_calm_is_when_only_what_can_wait_is_left() -> None:
+    diary, calm = Diary(duration_seconds=1.0), list[float]()
+
+    async def script(queue: WorkQueue) -> None:
+        await queue.until_calm()
+        calm.append(now())
+        queue.add(A)
+        for name in "defg":
+            queue.add(Key("default", name), is_patient=True)
+        await asyncio.sleep(0.5)
+        queue.add(B)
+        await queue.until_calm()
+        calm.append(now())
+
+    play(lambda: WorkQueue(diary.reconcile, 10), until=10, script=script)
+    assert calm == [0, 1.5]

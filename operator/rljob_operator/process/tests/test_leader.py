@@ -139,6 +139,50 @@ def test_no_job_is_looked_at_before_pods_are_known(tmp_path: Path) -> None:
     play(tmp_path, scene, script)
 
 
+def test_what_lives_is_looked_at_before_what_has_ended_and_before_kopf_tells_of_both(tmp_path: Path) -> None:
+    ended = [{**job(name, 3), "status": {"phase": "Succeeded"}} for name in ("a", "b", "c")]
+    living = job("living", 4)
+
+    def script(server: ApiServer) -> None:
+        # the first answer is to whether jobs may be listed, and kopf's list comes last
+        rest = page(ended[2], living, version=5)
+        server.on(
+            "GET",
+            JOBS,
+            page(version=5),
+            page(*ended[:2], version=5, continue_="x"),
+            rest,
+            page(*ended, living, version=5),
+        )
+
+    async def scene(acting: Scene) -> None:
+        begun = [await acting.diary.begun.get() for _ in range(3)]
+        assert begun[0] == "living" and set(begun[1:]) < {"a", "b", "c"}
+        assert len(acting.server.requests("GET", JOBS)) == 3, "kopf waits for the first look at what lives"
+        acting.diary.may_end.set()
+        while not acting.server.requests("WATCH", JOBS):
+            await asyncio.sleep(0.01)
+        while len(acting.diary.ended) < 4:
+            await asyncio.sleep(0.01)
+        assert sorted(acting.diary.ended) == ["a", "b", "c", "living"], "what is known is no news"
+
+    play(tmp_path, scene, script)
+
+
+def test_jobs_that_cannot_be_listed_at_once_are_heard_of_one_by_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def script(server: ApiServer) -> None:
+        server.on("GET", JOBS, page(version=5), refuse(403), page(job("mine", 3), version=5))
+
+    async def scene(acting: Scene) -> None:
+        assert await acting.diary.begun.get() == "mine"
+
+    with caplog.at_level(logging.WARNING):
+        play(tmp_path, scene, script)
+    assert "jobs are looked at as kopf tells of them" in caplog.text
+
+
 @pytest.mark.parametrize("path", [JOBS, "/apis"])
 def test_a_cluster_without_the_crd_is_waited_for_until_one_is_told_to_stop(
     path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -18,6 +18,9 @@ from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.errors import InvalidJob
 from rljob_worker.storage.place import Place, place_of
 
+_NAMED = 5
+"""Unknown fields of a plan, in a message."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnvironment:
@@ -104,7 +107,17 @@ def read_plan(path: Place) -> Plan:
     try:
         return Plan.model_validate_json(_read(path, "RLJOB_PLAN"))
     except ValidationError as error:
+        if unknown := [_place(each["loc"]) for each in error.errors() if each["type"] == "extra_forbidden"]:
+            raise InvalidJob(
+                f"RLJOB_PLAN: {path} was written by another version of rljob: this one does not know "
+                f"{', '.join(unknown[:_NAMED])}; take operator and images of one version"
+            ) from error
         raise InvalidJob(f"RLJOB_PLAN: {path} is not a plan this worker understands: {error}") from error
+
+
+def _place(steps: tuple[int | str, ...]) -> str:
+    """`spec.rewards[0].onError`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
 
 
 def _required(environ: Mapping[str, str], name: str) -> str:

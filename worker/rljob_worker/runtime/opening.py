@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 
@@ -15,6 +14,7 @@ from rljob_worker.local.existing import existing_run
 from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.object_path import ObjectPath
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def require_conditional_puts(home: ObjectPath) -> None:
         if home.bucket.heeds_conditions(f"{home.key}/conditional-put"):
             return
     except OSError as error:
-        kind = InvalidJob if isinstance(error, PermissionError) or error.errno == errno.ENODEV else StorageError
+        kind = InvalidJob if is_for_good(error) else StorageError
         raise kind(f"spec.storage.objectStore: {home}: {error.strerror}") from error
     raise InvalidJob(
         f"spec.storage.objectStore: the store of {home} takes a put on a condition (If-None-Match, If-Match) as a "
@@ -81,8 +81,10 @@ def require_conditional_puts(home: ObjectPath) -> None:
 
 
 def _document(environment: WorkerEnvironment) -> str:
-    """The job as it runs, as `rljob run` leaves it: JSON is YAML too."""
+    """The job as it runs, as `rljob run` leaves it: JSON is YAML too. What is not said in it an older version may
+    read that does not know the field."""
     plan = environment.plan
     metadata = {"name": plan.job}
     head = {"apiVersion": keys.API_VERSION, "kind": keys.KIND, "metadata": metadata}
-    return json.dumps({**head, "spec": plan.spec.to_json()}, indent=1)
+    spec = plan.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return json.dumps({**head, "spec": spec}, indent=1)

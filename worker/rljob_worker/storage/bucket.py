@@ -1,8 +1,7 @@
-"""Requests to one bucket. Every failure is an OSError whose `strerror` says what the store said and what to do."""
+"""Requests to one bucket. Every failure is an OSError (`failure`)."""
 
 from __future__ import annotations
 
-import errno
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,19 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rljob_worker.storage.address import Address
-from rljob_worker.storage.connection import connected, needed
-from rljob_worker.storage.trouble import Trouble, is_of_store, trouble_of, words_of
+from rljob_worker.storage.connection import connected
+from rljob_worker.storage.failure import Conflict, failure_of
+from rljob_worker.storage.trouble import is_of_store
 
 PATIENCE_SECONDS = 300.0
 """How long a store that does not answer is asked again. Half of the time that workers wait for each other by default,
 so that the one which waits for the store says why before those that wait for it give up."""
-
-
-class Conflict(OSError):
-    """A conditional put was refused: somebody else wrote or deleted the object in between."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(errno.EEXIST, "somebody else wrote or deleted it in between", url)
 
 
 @dataclass(eq=False)
@@ -144,7 +137,7 @@ class Bucket:
         except Exception as error:
             if not is_of_store(error):
                 raise
-            raise self._as_os_error(error, self.address.url_of(key)) from error
+            raise failure_of(error, self.address, self.address.url_of(key)) from error
 
     def _found(self, key: str) -> tuple[bytes, str] | None:
         import obstore
@@ -155,17 +148,3 @@ class Bucket:
                 return bytes(got.bytes()), str(got.meta["e_tag"])
         except FileNotFoundError:
             return None
-
-    def _as_os_error(self, error: Exception, url: str) -> OSError:
-        if isinstance(error, OSError) and error.errno is not None:
-            return error
-        words, trouble = words_of(error), trouble_of(error)
-        if trouble is Trouble.CHANGED or type(error).__name__ == "AlreadyExistsError":
-            return Conflict(url)
-        if trouble is Trouble.ABSENT:
-            if "NoSuchBucket" in str(error):
-                return OSError(errno.ENODEV, f"there is no such bucket ({words})", url)
-            return FileNotFoundError(errno.ENOENT, f"not there ({words})", url)
-        if trouble is Trouble.DENIED:
-            return PermissionError(errno.EACCES, f"the store refuses: {words}; {needed(self.address)}", url)
-        return OSError(errno.EIO, f"the store did not do it: {words}", url)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from rljob_worker.errors import RLJobError
+
 _STATUS = re.compile(r"status code: (\d{3}[^:<\n]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -19,13 +21,17 @@ _CREDENTIAL_SERVERS = ("169.254.169.254", "metadata.google.internal")
 _WILL_BE_RENEWED = ("ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException")
 """Credentials that were right and have run out: whoever hands them out gives new ones."""
 
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+"""Codes of a 404 that is not about an object."""
+
 
 class Trouble(Enum):
     """What to do about an error."""
 
     PASSING = "ask again"
     DENIED = "the credentials are absent, wrong, or not enough"
-    ABSENT = "there is no such bucket or object"
+    NO_BUCKET = "there is no such bucket"
+    ABSENT = "there is no such object"
     CHANGED = "the object is no longer what was listed"
     REFUSED = "the store will never answer this"
 
@@ -38,10 +44,10 @@ def trouble_of(error: BaseException) -> Trouble:
         return Trouble.PASSING if status >= 500 else Trouble.DENIED
     if code in _WILL_BE_RENEWED:
         return Trouble.PASSING
-    if type(error).__name__ == "PreconditionError" or status in (412, 416):
+    if type(error).__name__ in ("PreconditionError", "AlreadyExistsError") or status in (412, 416):
         return Trouble.CHANGED
     if isinstance(error, FileNotFoundError) or status == 404:
-        return Trouble.ABSENT
+        return Trouble.NO_BUCKET if any(name in text for name in _NO_BUCKET) else Trouble.ABSENT
     if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError") or status in (301, 307, 400, 401, 403):
         return Trouble.DENIED
     is_answer = status < 500 and status not in (0, 408, 429)
@@ -49,8 +55,10 @@ def trouble_of(error: BaseException) -> Trouble:
 
 
 def is_of_store(error: BaseException) -> bool:
-    """Whether an error is a store's, and not one of ours."""
-    return isinstance(error, FileNotFoundError) or type(error).__module__.startswith("obstore")
+    """Whether an error is a store's, and neither one of ours nor of the system. What is written piece by piece fails
+    with an OSError that has a text and no number."""
+    is_written = isinstance(error, OSError) and error.errno is None and not isinstance(error, RLJobError)
+    return is_written or type(error).__module__.startswith("obstore")
 
 
 def words_of(error: BaseException) -> str:

@@ -11,8 +11,9 @@ from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.patience import Patience
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.address import Address
-from rljob_worker.storage.connection import connected, needed
-from rljob_worker.storage.trouble import Trouble, is_of_store, trouble_of, words_of
+from rljob_worker.storage.connection import connected
+from rljob_worker.storage.failure import Conflict, failure_of, is_for_good
+from rljob_worker.storage.trouble import Trouble, is_of_store, trouble_of
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -43,7 +44,7 @@ class Store:
     def list_files(self) -> Listing:
         """The objects that the address stands for, in the order of their names.
 
-        Raises BadData when there are none, or no bucket; InvalidJob for credentials; DeadlineExceeded.
+        Raises BadData when there are none; InvalidJob for credentials, and where there is no bucket; DeadlineExceeded.
         """
         return asyncio.run(self._list())
 
@@ -98,7 +99,7 @@ class Store:
         got = await self.client.get_async(key, options={"range": (span.start, span.stop), **condition})
         now = self._file(got.meta)
         if (now.size, now.version) != (file.size, file.version):
-            raise BadData(_replaced(file))
+            raise BadData(_replaced(file.path))
         return bytes(await got.bytes_async())
 
     def _file(self, meta: ObjectMeta) -> DataFile:
@@ -115,16 +116,10 @@ class Store:
         """An error of the store in the words of the job; any other as it is."""
         if not is_of_store(error):
             return error
-        words, trouble = words_of(error), trouble_of(error)
-        if trouble is Trouble.DENIED:
-            return InvalidJob(f"{what}: the store refuses: {words}; {needed(self.address)}")
-        if trouble is Trouble.ABSENT:
-            return BadData(f"{what} is not there: {words}; correct the path, or AWS_ENDPOINT_URL and the like")
-        if trouble is Trouble.CHANGED:
-            return BadData(
-                f"{what} was replaced while the job read it: put the file back and go on, or start a new run"
-            )
-        return BadData(f"{what} cannot be read: {words}")
+        failure = failure_of(error, self.address, what)
+        if isinstance(failure, Conflict):
+            return BadData(_replaced(what))
+        return (InvalidJob if is_for_good(failure) else BadData)(f"{what}: {failure.strerror}")
 
     @property
     def client(self) -> Any:
@@ -133,5 +128,5 @@ class Store:
         return self._client
 
 
-def _replaced(file: DataFile) -> str:
-    return f"{file.path} was replaced while the job read it: put the file back and go on, or start a new run"
+def _replaced(path: str) -> str:
+    return f"{path} was replaced while the job read it: put the file back and go on, or start a new run"

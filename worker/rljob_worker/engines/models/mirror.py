@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.object_path import ObjectPath
 from rljob_worker.storage.place import Place, place_of
 
@@ -51,7 +51,7 @@ def mirrored(url: str, cache: Path) -> str:
     except OSError as error:
         if isinstance(error, InvalidJob | StorageError):
             raise
-        kind = InvalidJob if isinstance(error, PermissionError) or error.errno == errno.ENODEV else StorageError
+        kind = InvalidJob if is_for_good(error) else StorageError
         raise kind(f"model path {url!r}: {error.strerror}") from error
 
 

@@ -1,13 +1,15 @@
 import dataclasses
+import json
 
 import pytest
 
+from rljob_api.loading.structure import check_structure
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.checkpoint.ownership import Owner, owner_of
 from rljob_worker.checkpoint.restore import Start
 from rljob_worker.checkpoint.tests.builders import commit
 from rljob_worker.errors import InvalidJob
-from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.runtime.environment import WorkerEnvironment, read_plan
 from rljob_worker.runtime.opening import open_run
 from rljob_worker.tests.documents import plan_of
 
@@ -68,6 +70,25 @@ def test_a_job_that_never_resumes_refuses_the_run_of_another_job(tmp_path):
     with pytest.raises(InvalidJob, match="holds a run already and resume is never"):
         open_run(environment(tmp_path, SECOND, resume="never"))
     assert [checkpoint.step for checkpoint in committed(old.run_dir / "checkpoints")] == [2]
+
+
+def test_what_a_run_leaves_says_nothing_that_its_job_does_not_say(tmp_path):
+    """A version that lacks a field reads it, unless the job uses the field; the same job is read from it."""
+    lead = environment(tmp_path)
+    open_run(lead)
+    document = json.loads((lead.run_dir / "job.yaml").read_text())
+    assert "logging" not in document["spec"] and "profile" not in document["spec"].get("training", {})
+    (existing, problems) = check_structure(document)
+    assert problems == [] and existing.spec == lead.plan.spec
+
+
+def test_a_plan_of_another_version_is_refused_with_what_is_unknown(tmp_path):
+    plan = json.loads(plan_of().canonical_json())
+    plan["spec"]["rewards"][0]["somethingNew"] = plan["newer"] = 1
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(InvalidJob, match=r"another version of rljob: .* newer.*; take operator and images") as caught:
+        read_plan(tmp_path / "plan.json")
+    assert "spec.rewards[0].somethingNew" in str(caught.value)
 
 
 def test_on_one_machine_the_supervisor_has_decided(tmp_path):

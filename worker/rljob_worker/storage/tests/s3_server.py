@@ -86,11 +86,11 @@ class S3Server:
 
 
 @contextmanager
-def s3_server():
+def s3_server(host="127.0.0.1"):
     application = DomainDispatcherApplication(create_backend_app)
     found = S3Server()
-    server = make_server("127.0.0.1", 0, lambda *call: found._answer(application, *call), threaded=True)
-    found.url = f"http://127.0.0.1:{server.server_port}"
+    server = make_server(host, 0, lambda *call: found._answer(application, *call), threaded=True)
+    found.url = f"http://{host}:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     found._send("POST", "moto-api/reset", b"")

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from rljob_worker.storage.bucket import Conflict
+from rljob_worker.storage.failure import Conflict
 from rljob_worker.storage.place import delete_tree, place_of
 from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_bucket
 
@@ -129,13 +129,18 @@ def test_a_store_that_never_answers_is_given_up_with_its_words(s3):
     assert caught.value.filename == "s3://runs/x"
 
 
-def test_wrong_credentials_say_what_the_environment_needs(s3):
+@pytest.mark.parametrize("size", [1, 17 << 20])
+def test_wrong_credentials_say_what_the_environment_needs(s3, size):
     s3.require_credentials()
 
-    with pytest.raises(PermissionError) as caught:
-        place_of("s3://runs/x").write_text("1")
+    def piece_by_piece():
+        with place_of("s3://runs/x").open("wb") as file:
+            file.write(bytes(size))
 
-    assert "AWS_ACCESS_KEY_ID" in caught.value.strerror
+    for write in (lambda: place_of("s3://runs/x").write_text("1"), piece_by_piece):
+        with pytest.raises(PermissionError, match="the store refuses: 403 Forbidden") as caught:
+            write()
+        assert "AWS_ACCESS_KEY_ID" in caught.value.strerror
 
 
 def test_a_bucket_that_is_not_there_is_not_an_object_that_is_not_there(s3):

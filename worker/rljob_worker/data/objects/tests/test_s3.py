@@ -222,7 +222,7 @@ def test_a_file_that_was_replaced_is_named_by_whoever_reads_it(tmp_path, tokeniz
 def test_a_file_that_is_gone_is_named(tmp_path, tokenizer, s3):
     dataset = open_s3(tmp_path, tokenizer, put_pattern(s3, numbered(5)))
     s3.delete("data/p/1.jsonl")
-    with pytest.raises(BadData, match=r"s3://data/p/1.jsonl is not there: 404 Not Found \(NoSuchKey"):
+    with pytest.raises(BadData, match=r"s3://data/p/1.jsonl: not there \(404 Not Found \(NoSuchKey"):
         answers(dataset, [4])
     with pytest.raises(BadData, match=r"began with: s3://data/p/1.jsonl is gone; put the files back"):
         answers(dataset, [5])
@@ -305,8 +305,9 @@ def test_wrong_credentials(tmp_path, tokenizer, s3, path):
 
 def test_no_bucket_and_no_object(tmp_path, tokenizer, s3):
     put_lines(s3, numbered(3))
-    assert "s3://date/ is not there: 404 Not Found (NoSuchBucket" in refusal(tmp_path, tokenizer, "s3://date/*.jsonl")
-    assert "NoSuchBucket" in refusal(tmp_path, tokenizer, "s3://date/one.jsonl")
+    for path in ("s3://date/*.jsonl", "s3://date/one.jsonl"):
+        message = refusal(tmp_path, tokenizer, path, InvalidJob)
+        assert "there is no such bucket (404 Not Found (NoSuchBucket" in message and "; make it, or correct" in message
     assert "nothing is at s3://data/two.jsonl" in refusal(tmp_path, tokenizer, "s3://data/two.jsonl")
 
 

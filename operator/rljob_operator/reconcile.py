@@ -143,7 +143,7 @@ class Reconciler:
         )
         if decision.creates_pods and context is not None:
             known = names.plan_config_map_name(job.key.name, context.plan_hash)
-            memory.plans = {known: context.plan}
+            memory.plans = {known: context.written}
         try:
             healed = await actions.run(decision, context, seen, heals=self._is_healing_due(memory, decision))
         except (NotOurs, Forbidden, NotFound, QuotaExceeded, Rejected) as error:

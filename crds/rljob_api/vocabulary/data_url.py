@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 STORES = {"s3": "a bucket of S3 or of a store that speaks like it", "gs": "a bucket of Google Cloud", "az": "Azure"}
 """Schemes of object stores, which list what they hold: files, folders and patterns."""
 
+VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
+"""How the names of the variables begin from which workers take a store's credentials and its address."""
+
 WEB = ("https", "http")
 """Schemes of web servers: single files."""
 

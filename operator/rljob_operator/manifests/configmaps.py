@@ -23,13 +23,13 @@ def plan_config_map(context: JobContext) -> Manifest:
         "kind": "ConfigMap",
         "metadata": metadata(context, names.plan_config_map_name(context.name, context.plan_hash), "plan"),
         "immutable": True,
-        "data": {keys.PLAN_KEY: context.plan.canonical_json()},
+        "data": {keys.PLAN_KEY: context.written.text},
     }
 
 
 def plan_size_problem(context: JobContext) -> str | None:
     """Why the plan does not fit into a ConfigMap; None when it does."""
-    size = len(context.plan.canonical_json().encode())
+    size = len(context.written.text.encode())
     if size + METADATA_BYTES <= MAX_BYTES:
         return None
     largest = max(((name, len(str(value))) for name, value in context.spec.to_json().items()), key=lambda each: each[1])

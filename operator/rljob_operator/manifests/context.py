@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
@@ -12,6 +11,7 @@ from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.v1alpha1 import RLJob, RLJobSpec
 from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
 from rljob_operator.manifests.settings import PodSettings
+from rljob_operator.manifests.written_plan import WrittenPlan
 
 Manifest = dict[str, Any]
 """An object of the Kubernetes API as JSON."""
@@ -36,8 +36,8 @@ class JobContext:
     job: RLJob
     uid: str
     namespace: str
-    plan: Plan
-    """Of the attempt that runs; the job's spec may have moved on."""
+    written: WrittenPlan
+    """The plan of the attempt that runs; the job's spec may have moved on."""
     profiles: Mapping[str, AcceleratorProfile]
     pods: PodSettings = PodSettings()
     avoided_nodes: tuple[str, ...] = ()
@@ -51,10 +51,14 @@ class JobContext:
     def spec(self) -> RLJobSpec:
         return self.job.spec
 
-    @cached_property
+    @property
+    def plan(self) -> Plan:
+        return self.written.plan
+
+    @property
     def plan_hash(self) -> str:
-        """Kept, because a thousand pods carry it."""
-        return self.plan.hash()
+        """A thousand pods carry it."""
+        return self.written.hash
 
     def group(self, name: str) -> WorkerGroupSpec:
         """The worker group of this name; KeyError when there is none."""

@@ -41,7 +41,7 @@ class Reason(Word):
         "CodeMissing",
         "The ConfigMap of spec.code is not there, or lacks a module that the job names.",
     )
-    SECRET_MISSING = "SecretMissing", "A Secret or ConfigMap that a variable comes from is not there, or lacks the key."
+    SECRET_MISSING = "SecretMissing", "A Secret or ConfigMap that variables come from is not there, or lacks the key."
     POD_SECURITY_CONFLICT = (
         "PodSecurityConflict",
         "The accelerator needs more than podSecurity or the namespace's Pod Security level allows.",

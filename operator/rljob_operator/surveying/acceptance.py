@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from rljob_api.v1alpha1 import RLJob, RLJobSpec
 from rljob_api.v1alpha1.infrastructure import LifecycleSpec
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
+from rljob_operator.manifests.written_plan import WrittenPlan
 from rljob_operator.states.conditions import Reason
 from rljob_operator.states.situation import Refusal
 
@@ -31,8 +31,8 @@ class Accepted:
 
     job: RLJob
     """With the spec that is in force."""
-    plan: Plan
-    """What an attempt that begins now runs."""
+    written: WrittenPlan
+    """The plan that an attempt which begins now runs."""
     changes: str = ""
     """Changes that are of no effect."""
 
@@ -66,14 +66,14 @@ def in_force(accepted: RLJobSpec, today: RLJobSpec) -> RLJobSpec:
     )
 
 
-def read_plan(config_map: Mapping[str, Any] | None) -> Plan | None:
-    """The plan in its ConfigMap; None where there is none that this operator can read."""
+def read_plan(config_map: Mapping[str, Any] | None) -> WrittenPlan | None:
+    """The plan in its ConfigMap, also of another version; None where there is none that this operator can read."""
     text = ((config_map or {}).get("data") or {}).get(keys.PLAN_KEY)
     if not text:
         return None
     try:
-        return Plan.model_validate(json.loads(text))
-    except (ValueError, ValidationError):
+        return WrittenPlan.read(text)
+    except ValueError:
         return None
 
 
@@ -121,7 +121,7 @@ def _kind(problem: Problem) -> Reason:
 
 def _planned(job: RLJob, changes: str, profiles: Profiles) -> Accepted | Refusal:
     try:
-        return Accepted(job, plan(job, profiles), changes)
+        return Accepted(job, WrittenPlan.of(plan(job, profiles)), changes)
     except InvalidJobError as error:
         return Refusal(reason_of(error.problems), str(error), is_final=is_final(error.problems))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1.status import LIVING_PHASES, RLJobStatus
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
 from rljob_operator.manifests.ownership import is_child_of
+from rljob_operator.manifests.written_plan import WrittenPlan
 from rljob_operator.states import Refusal
 from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.situation import Obstacle
@@ -65,7 +65,7 @@ class Job:
 class Memory:
     """All of it may be forgotten at any time."""
 
-    plans: dict[str, Plan] = field(default_factory=dict)
+    plans: dict[str, WrittenPlan] = field(default_factory=dict)
     """By name of the ConfigMap, which is immutable."""
     accepted: tuple[tuple[object, ...], Accepted | Refusal] | None = None
     """Of a generation of the spec, and labels, beside a running plan."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.data_url import VARIABLES, scheme_of
 from rljob_operator.cluster.kinds import CONFIG_MAP, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET, Kind
 from rljob_operator.manifests.children import child_problems, pod_security_problem
 from rljob_operator.manifests.configmaps import plan_size_problem
@@ -131,12 +132,29 @@ def _code(context: JobContext) -> Iterator[Need]:
 
 
 def _store(context: JobContext) -> Iterator[Need]:
-    store, namespace = context.spec.object_store, context.namespace
-    if store is None or store.secret is None:
-        return
-    message = f"spec.storage.objectStore.secret: there is no Secret {store.secret} in namespace {namespace}; make it"
-    missing = Refusal(Reason.SECRET_MISSING, message)
-    yield Need(SECRET, store.secret, lambda found: missing if found is None else None)
+    store = context.spec.object_store
+    if store is not None and store.secret is not None:
+        yield Need(SECRET, store.secret, _secret_problem(context.namespace, store.secret, store.uri))
+
+
+def _secret_problem(namespace: str, name: str, uri: str) -> Callable[[Object | None], Refusal | None]:
+    """A Secret without a single variable of the store was made for something else: its entries may have other names."""
+    place, scheme = "spec.storage.objectStore.secret", scheme_of(uri) or ""
+
+    def problem(secret: Object | None) -> Refusal | None:
+        if secret is None:
+            message = f"{place}: there is no Secret {name} in namespace {namespace}; make it"
+            return Refusal(Reason.SECRET_MISSING, message)
+        entries = sorted(secret.get("data") or {})
+        if any(entry.startswith(VARIABLES[scheme]) for entry in entries):
+            return None
+        message = (
+            f"{place}: Secret {name} has no entry {VARIABLES[scheme]}..., which is how the variables of {scheme}:// "
+            f"begin; it has {', '.join(entries) or 'none'}: name them as docs/data.md does"
+        )
+        return Refusal(Reason.SECRET_MISSING, message)
+
+    return problem
 
 
 def _variables(context: JobContext) -> Iterator[Need]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.cluster.api import Cluster, Object, pages
@@ -17,6 +16,7 @@ from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.ceilings import beyond
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
+from rljob_operator.manifests.written_plan import WrittenPlan
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
 from rljob_operator.states.conditions import Reason
@@ -108,12 +108,12 @@ class Surveyor:
         seen = ((name, self.pods.departed(job.key, name)) for name in names)
         return {name: pod_facts(pod) for name, pod in seen if pod is not None and is_child_of(pod, job.uid)}
 
-    def _accept(self, job: Job, memory: Memory, running: Plan | None) -> Accepted | Refusal:
+    def _accept(self, job: Job, memory: Memory, running: WrittenPlan | None) -> Accepted | Refusal:
         # labels name the queue, and a change of them is no new generation
         labels = tuple(sorted((job.body["metadata"].get("labels") or {}).items()))
         known = job.generation, job.status.plan_config_map or "", labels
         if memory.accepted is None or memory.accepted[0] != known:
-            memory.accepted = known, accept(job.body, running, self.rules.profiles)
+            memory.accepted = known, accept(job.body, running.plan if running else None, self.rules.profiles)
         accepted = memory.accepted[1]
         # ceilings that came down leave an attempt that runs alone, and refuse the next
         if isinstance(accepted, Refusal) or job.is_alive:
@@ -128,7 +128,7 @@ class Surveyor:
         message = f"beyond what the administrators of this cluster allow (settings.ceilings): {'; '.join(found)}"
         return Refusal(Reason.BEYOND_CEILINGS, message) if found else None
 
-    async def _running_plan(self, job: Job, memory: Memory) -> Plan | None:
+    async def _running_plan(self, job: Job, memory: Memory) -> WrittenPlan | None:
         name = job.status.plan_config_map
         if name is None:
             return None
@@ -140,7 +140,7 @@ class Surveyor:
             memory.plans = {name: found}
         return memory.plans[name]
 
-    def _context(self, job: Job, accepted: Accepted | Refusal, running: Plan | None) -> JobContext | None:
+    def _context(self, job: Job, accepted: Accepted | Refusal, running: WrittenPlan | None) -> JobContext | None:
         """What children of the attempt that runs, or of the next, are rendered from."""
         if isinstance(accepted, Refusal):
             return None
@@ -148,7 +148,7 @@ class Surveyor:
             job=accepted.job,
             uid=job.uid,
             namespace=job.key.namespace,
-            plan=running if job.is_alive and running is not None else accepted.plan,
+            written=running if job.is_alive and running is not None else accepted.written,
             profiles=self.rules.profiles,
             pods=self.rules.pods,
             avoided_nodes=avoided(job.status.suspect_nodes, self.clock()),
@@ -182,7 +182,7 @@ def _situation(job: Job, accepted: Accepted | Refusal, context: JobContext | Non
     if isinstance(accepted, Refusal):
         return replace(situation, refusal=accepted)
     assert context is not None, "an accepted job has a context"
-    plan_hash = accepted.plan.hash()
+    plan_hash = accepted.written.hash
     return replace(
         situation,
         lead_group=context.plan.lead_group,

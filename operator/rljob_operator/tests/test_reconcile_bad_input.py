@@ -187,9 +187,33 @@ def test_secret_of_an_object_store_must_be_there(world: World) -> None:
     world.settle()
     assert world.reason("Accepted") == ("False", "SecretMissing")
     assert "spec.storage.objectStore.secret" in world.condition("Accepted").message and not world.pods
-    world.cluster.put(SECRET, KEY.namespace, {"metadata": {"name": "store"}, "data": {}})
+    world.cluster.put(SECRET, KEY.namespace, {"metadata": {"name": "store"}, "data": {"AWS_REGION": ""}})
     world.settle()
     assert len(world.pods) == 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "data", "said"),
+    [
+        (
+            "s3://bucket/runs",
+            None,
+            "Secret store has no entry AWS_..., which is how the variables of s3:// begin; it has none",
+        ),
+        ("s3://bucket/runs", {"secretKey": "", "accessKey": ""}, "it has accessKey, secretKey: name them"),
+        ("gs://bucket/runs", {"AWS_REGION": ""}, "no entry GOOGLE_..., which is how the variables of gs:// begin"),
+    ],
+)
+def test_secret_that_was_made_for_something_else_is_no_secret_of_a_store(
+    world: World, uri: str, data: dict[str, str] | None, said: str
+) -> None:
+    world.cluster.put(
+        SECRET, KEY.namespace, {"metadata": {"name": "store"}, **({} if data is None else {"data": data})}
+    )
+    world.submit(storage={"objectStore": {"uri": uri, "secret": "store"}})
+    world.settle()
+    assert world.reason("Accepted") == ("False", "SecretMissing") and not world.pods
+    assert said in world.condition("Accepted").message
 
 
 def test_namespace_that_admits_no_such_pods(world: World) -> None:

@@ -10,6 +10,7 @@ from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import SMALL
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.settings import PodSettings
+from rljob_operator.manifests.written_plan import WrittenPlan
 
 UID = "6f1c2a34-0000-4000-8000-000000000001"
 TWO_GROUPS = "workerGroups=[{name: train, replicas: 2}, {name: rollout, replicas: 4}]"
@@ -20,7 +21,9 @@ def make_context(*overrides, settings=None, profiles=None, labels=None):
     known = profiles_from(profiles or {})
     job = parse_job(SMALL, overrides, known)
     job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"labels": labels or {}})})
-    return JobContext(job, UID, "team", plan(job, known), known, PodSettings.model_validate(settings or {}))
+    return JobContext(
+        job, UID, "team", WrittenPlan.of(plan(job, known)), known, PodSettings.model_validate(settings or {})
+    )
 
 
 def one_group(profile="cpu", count=1, replicas=1, **fields):

@@ -27,7 +27,7 @@ class _Dumper(yaml.SafeDumper):
 def rendered(profile):
     """The text of a golden file."""
     context = vendor_context(profile)
-    context.__dict__["plan_hash"] = "f" * 64  # another field in the spec is no change of a pod
+    context.written.__dict__["hash"] = "f" * 64  # another field in the spec is no change of a pod
     pod = pods(context, 1)[1]
     if "Volcano" in DEFAULT[profile].schedulers:
         pod = Volcano().shape(context, pod)

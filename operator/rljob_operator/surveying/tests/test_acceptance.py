@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import hashlib
+
 from rljob_api.tests.builders import make_job, make_plan
 from rljob_operator.acting.children import covers
+from rljob_operator.manifests.written_plan import WrittenPlan
 from rljob_operator.surveying.acceptance import Accepted, in_force, read_plan
 from rljob_operator.surveying.recorded import read_status
 
@@ -13,11 +16,19 @@ def test_only_fields_that_may_change_follow_the_spec() -> None:
 
 
 def test_plan_is_read_back_as_it_was_written() -> None:
-    plan = make_plan()
-    assert read_plan({"data": {"plan.json": plan.canonical_json()}}) == plan
-    assert read_plan({"data": {"plan.json": "{}"}}) is None
+    written = WrittenPlan.of(make_plan())
+    assert read_plan({"data": {"plan.json": written.text}}) == written
+    assert written.hash == make_plan().hash()
+    assert read_plan({"data": {"plan.json": "{}"}}) is None and read_plan({"data": {"plan.json": "{"}}) is None
     assert read_plan({"data": {}}) is None and read_plan(None) is None
-    assert Accepted(make_job(), plan).changes == ""
+    assert Accepted(make_job(), written).changes == ""
+
+
+def test_plan_of_another_version_is_what_this_one_knows_of_it_and_keeps_its_name() -> None:
+    text = make_plan().canonical_json().replace('"job":', '"somethingNew":1,"job":', 1)
+    found = read_plan({"data": {"plan.json": text}})
+    assert found is not None and found.plan == make_plan()
+    assert found.hash == hashlib.sha256(text.encode()).hexdigest() != make_plan().hash()
 
 
 def test_status_keeps_what_can_be_kept() -> None:

@@ -1,5 +1,5 @@
 """`python -m rljob_worker.checkpoint.export RUN OUT --step N`: a checkpoint's policy as a Hugging Face directory, or
-its adapter as one that peft loads."""
+its adapter as one that peft loads; on a disk, or in a store."""
 
 from __future__ import annotations
 
@@ -17,22 +17,33 @@ from rljob_worker.checkpoint.manifest import Committed, committed, damage
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError
 from rljob_worker.runtime.environment import read_plan
-from rljob_worker.storage.place import Place, place_of
+from rljob_worker.storage.place import Place, place_of, upload
 
 GENERATION_CONFIG = "generation_config.json"
+CONFIGURATIONS = ("config.json", "adapter_config.json")
+"""By one of these a folder is known for a model, or for an adapter."""
 
 
-def export(run_dir: Place, out: Path, step: int, *, merged: bool) -> None:
+def export(run_dir: Place, out: Place, step: int, *, merged: bool) -> None:
     """Write what the actor was at `step`, whatever number of ranks wrote the checkpoint: its model, configuration and
     tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
 
-    Raises InvalidJob for a step without checkpoint, StorageError when it is damaged or `out` cannot be written.
+    What goes to a store is whole on this machine before. Raises InvalidJob for a step without checkpoint, StorageError
+    when it is damaged or `out` cannot be written.
     """
     from rljob_worker.engines.models.mirror import with_mirrors
 
-    with tempfile.TemporaryDirectory() as cache:
-        plan = with_mirrors(read_plan(run_dir / keys.PLAN_KEY), Path(cache))
-        export_plan(plan, run_dir, out, step, merged=merged)
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = with_mirrors(read_plan(run_dir / keys.PLAN_KEY), Path(scratch) / "cache")
+        if isinstance(out, Path):
+            export_plan(plan, run_dir, out, step, merged=merged)
+            return
+        folder = Path(scratch) / "out"
+        export_plan(plan, run_dir, folder, step, merged=merged)
+        try:
+            upload(folder, out, last=CONFIGURATIONS)
+        except OSError as error:
+            raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
 
 
 def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool) -> None:
@@ -103,7 +114,7 @@ def copy_generation_config(model_path: str, out: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=place_of)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=place_of)
     parser.add_argument("--step", type=int, required=True)
     parser.add_argument("--merged", action="store_true")
     options = parser.parse_args()

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.data_url import folder_problem_of, scheme_of
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.checkpoint.model_card import model_card
 from rljob_worker.cli.extras import require_extra
@@ -16,14 +17,17 @@ from rljob_worker.local.home import home_of_directory
 from rljob_worker.local.progress import MetricsTail
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.metrics.lines import storage_errors
-from rljob_worker.storage.place import place_of
+from rljob_worker.storage.failure import is_for_good
+from rljob_worker.storage.place import Place, place_of
 
 CARD = "README.md"
+PATIENCE_SECONDS = 20.0
+"""With a store in which something is to be written: somebody waits."""
 
 
 def export_checkpoint(
     run: str,
-    out: Path,
+    out: str,
     step: int | None,
     runs_dir: Path,
     *,
@@ -33,22 +37,44 @@ def export_checkpoint(
 ) -> int:
     """The exit code of the export; InvalidJob for a step without checkpoint and for an OUT that is not empty.
 
-    push: the hub's name of a model, `owner/name`, which gets what was written.
+    out: a directory, or a folder of a store.   push: the hub's name of a model, `owner/name`, which gets what was
+    written.
     """
     require_extra("worker", "rljob export")
     if push is not None and push.count("/") != 1:
         raise InvalidJob(f"--push {push}: write the hub's name of the model, OWNER/NAME")
+    target = _target(out)
+    if push is not None and not isinstance(target, Path):
+        raise InvalidJob(f"--push {push}: only a directory of this machine is pushed, and {out} is in a store")
     directory = _directory(run, runs_dir)
     chosen = _step(directory, step)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InvalidJob(f"{out} exists and is not an empty directory; choose another one")
-    command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.home), str(out)]
+    command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.home), str(target)]
     code = subprocess.run([*command, "--step", str(chosen), *(["--merged"] if merged else [])]).returncode
     if code == 0:
-        write_card(directory, out, chosen)
-        if push is not None:
-            push_model(out, push, private=private, message=f"{directory.name}, step {chosen}")
+        write_card(directory, target, chosen)
+        if push is not None and isinstance(target, Path):
+            push_model(target, push, private=private, message=f"{directory.name}, step {chosen}")
     return code
+
+
+def _target(out: str) -> Place:
+    """Where to, empty. A store is asked before anything is computed."""
+    if scheme_of(out) is not None and (problem := folder_problem_of(out)):
+        raise InvalidJob(f"{out}: {'. '.join(problem)}")
+    target = place_of(out, PATIENCE_SECONDS)
+    try:
+        is_taken = _is_taken(target)
+    except OSError as error:
+        raise (InvalidJob if is_for_good(error) else StorageError)(f"{out}: {error.strerror}") from error
+    if is_taken:
+        raise InvalidJob(f"{out} exists and is not an empty directory; choose another one")
+    return target
+
+
+def _is_taken(target: Place) -> bool:
+    if isinstance(target, Path):
+        return target.exists() and (not target.is_dir() or any(target.iterdir()))
+    return target.is_dir() or (bool(target.key) and target.is_file())
 
 
 def _directory(run: str, runs_dir: Path) -> RunDirectory:
@@ -71,7 +97,7 @@ def _step(directory: RunDirectory, step: int | None) -> int:
     return steps[-1] if step is None else step
 
 
-def write_card(directory: RunDirectory, out: Path, step: int) -> None:
+def write_card(directory: RunDirectory, out: Place, step: int) -> None:
     from rljob_worker.runtime.environment import read_plan  # a plain install lacks what it stands on
 
     tail = MetricsTail(directory.metrics)
@@ -79,7 +105,7 @@ def write_card(directory: RunDirectory, out: Path, step: int) -> None:
     is_adapter = (out / "adapter_config.json").exists()
     text = model_card(read_plan(directory.home / keys.PLAN_KEY), step, tail.records, is_adapter=is_adapter)
     with storage_errors(out / CARD):
-        (out / CARD).write_text(text, encoding="utf-8")
+        (out / CARD).write_bytes(text.encode())
 
 
 def push_model(folder: Path, model: str, *, private: bool, message: str) -> None:

@@ -14,8 +14,11 @@ from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
+from rljob_worker.engines.models import load_policy
+from rljob_worker.engines.models.mirror import mirrored
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_config, write_model
+from rljob_worker.storage.tests.s3_server import s3_bucket
 from rljob_worker.tests.documents import plan_of
 
 PPO = {"name": "PPO", "critic": {"learningRate": 0.25}}
@@ -81,6 +84,23 @@ def test_weights_are_in_the_precision_of_the_job_and_nothing_is_allocated_to_tra
     assert built[0].optimizer is None
     assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}
     assert AutoModelForCausalLM.from_pretrained(tmp_path).dtype == torch.bfloat16
+
+
+def test_a_model_goes_to_a_store_and_is_known_for_one_once_it_is_whole(monkeypatch, capsys, run, tmp_path):
+    with s3_bucket("models", monkeypatch) as s3:
+        written = []
+        s3.fail_write = written.append
+        assert export(monkeypatch, run, "s3://models/mine", 4) == 0
+        assert capsys.readouterr().out == "wrote s3://models/mine (step 4)\n"
+        assert written[-1] == "PUT /models/mine/config.json" and "PUT /models/mine/model.safetensors" in written
+        mirror = mirrored("s3://models/mine", tmp_path)
+        policy = load_policy(mirror, torch.bfloat16, torch.device("cpu"))
+        assert all(torch.equal(p, torch.full_like(p, 0.4)) for p in policy.parameters())
+        assert AutoTokenizer.from_pretrained(mirror)("be kind").input_ids == [1, 14, 15]
+
+        s3.require_credentials()
+        assert export(monkeypatch, run, "s3://models/again", 4) == 74
+        assert "cannot write s3://models/again: the store refuses: 403 Forbidden" in capsys.readouterr().err
 
 
 def test_a_generation_config_is_copied_as_it_is_also_one_that_transformers_would_not_write(monkeypatch, run, tmp_path):

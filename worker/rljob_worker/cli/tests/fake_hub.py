@@ -1,4 +1,4 @@
-"""A stand-in of the Hugging Face hub's API on loopback: as much as an upload needs, files in a dictionary."""
+"""A stand-in of the Hugging Face hub's API on loopback: as much as up- and downloads need, files in a dictionary."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Hub:
-    """What was uploaded, by model and path."""
+    """What is there or was uploaded, by model and path."""
 
     endpoint: str = ""
     models: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -30,7 +30,19 @@ def serving(refuses: bool = False) -> Iterator[Hub]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._answer({"siblings": [], "id": "x", "sha": "0" * 40})
+            path = self.path.partition("?")[0]
+            name, of_file, file = path.removeprefix("/api/models").strip("/").partition("/resolve/main/")
+            name = name.partition("/revision/")[0]
+            if name not in hub.models:
+                self._send(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
+            elif of_file:
+                commit = {"X-Repo-Commit": "0" * 40, "ETag": f'"{len(hub.models[name][file])}"'}
+                self._send(hub.models[name][file], 200, commit)
+            else:
+                siblings = [{"rfilename": each} for each in hub.models[name]]
+                self._answer({"siblings": siblings, "id": name, "sha": "0" * 40})
+
+        do_HEAD = do_GET
 
         def do_PUT(self) -> None:
             hub.objects[self.path.rpartition("/")[2]] = self._body()
@@ -87,12 +99,15 @@ def serving(refuses: bool = False) -> Iterator[Hub]:
             return b"".join(parts)
 
         def _answer(self, body: dict, code: int = 200) -> None:
-            text = json.dumps(body).encode()
+            self._send(json.dumps(body).encode(), code, {"Content-Type": "application/json"})
+
+        def _send(self, body: bytes, code: int, headers: dict[str, str]) -> None:
             self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(text)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass

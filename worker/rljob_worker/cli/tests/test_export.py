@@ -16,6 +16,8 @@ from rljob_worker.cli.export import write_card
 from rljob_worker.cli.tests.fake_hub import serving
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.storage.place import place_of
+from rljob_worker.storage.tests.s3_server import s3_bucket
 
 PUSH = """
 import sys
@@ -60,6 +62,41 @@ def test_a_card_is_written_from_the_run(tmp_path):
     directory.metrics.write_text(json.dumps({"step": 1, "reward/mean": 0.5}) + "\n")
     write_card(directory, tmp_path, 1)
     assert "| mean reward | 0.5 |" in (tmp_path / "README.md").read_text()
+
+
+def test_a_card_goes_to_a_store_beside_the_model(tmp_path, monkeypatch):
+    directory = RunDirectory(tmp_path / "run")
+    directory.prepare()
+    directory.write(directory.plan, make_plan().canonical_json())
+    with s3_bucket("models", monkeypatch):
+        write_card(directory, place_of("s3://models/mine"), 1)
+        assert "# " in place_of("s3://models/mine/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("s3://others/mine", "s3://others/mine: there is no such bucket (404 Not Found (NoSuchBucket"),
+        ("s3://models/taken", "s3://models/taken exists and is not an empty directory"),
+        ("s3://models/taken/file", "exists and is not an empty directory"),
+        ("s3://models/m*", "a folder is one place and no pattern"),
+        ("https://models/mine", "https is no object store"),
+    ],
+)
+def test_where_a_model_cannot_go_is_said_before_it_is_looked_for(monkeypatch, out, words):
+    with s3_bucket("models", monkeypatch) as s3:
+        s3.put("models/taken/file", b"1")
+        done = CliRunner().invoke(app, ["export", "no-such-run", out])
+    assert isinstance(done.exception, InvalidJob) and words in str(done.exception)
+
+
+def test_a_store_that_refuses_or_is_to_be_pushed_from_is_named(monkeypatch):
+    with s3_bucket("models", monkeypatch) as s3:
+        pushed = CliRunner().invoke(app, ["export", "no-such-run", "s3://models/mine", "--push", "me/mine"])
+        s3.require_credentials()
+        refused = CliRunner().invoke(app, ["export", "no-such-run", "s3://models/mine"])
+    assert "only a directory of this machine is pushed" in str(pushed.exception)
+    assert isinstance(refused.exception, InvalidJob) and "AWS_ACCESS_KEY_ID" in str(refused.exception)
 
 
 def pushed(tmp_path, endpoint):

@@ -1,8 +1,8 @@
-"""The files of a model that is a directory here: are those there that a run reads?"""
+"""The files of a model: are those there that a run reads?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_api.v1alpha1 import RLJobSpec
@@ -13,15 +13,23 @@ from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.tokenizer import json_object
 
 INDEX = "model.safetensors.index.json"
-_RUNS = ("run.json", "manifest.json")
+_RUNS = ("run.json", "manifest.json", "checkpoints")
 """A directory with one of these is a run's, or a checkpoint's, whose model another room looks for."""
 
 
-def model_findings(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
-    """Of every model that is a directory."""
+def models_here(spec: RLJobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
+    """The path in the job, and the directory that it is here."""
+    for model in spec.models:
+        place = folder / Path(model.path).expanduser()
+        if place.is_dir():
+            yield model.path, place
+
+
+def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Finding]:
+    """Of every model that has a directory. places: by path in the job."""
     for i, model in enumerate(spec.models):
-        place, path = folder / Path(model.path).expanduser(), f"spec.models[{i}].path"
-        if place.is_dir() and not any((place / name).exists() for name in _RUNS):
+        place, path = places.get(model.path), f"spec.models[{i}].path"
+        if place is not None and not any((place / name).exists() for name in _RUNS):
             try:
                 yield from _of_directory(place, path, model.path, reads_weights=model.initialise == "Weights")
             except InvalidJob as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,21 +18,34 @@ from rljob_worker.errors import RLJobError
 from rljob_worker.local.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.first_rows import LOOK_ROWS, FirstRows, first_rows
+from rljob_worker.rehearsal.reach import is_at_hand, is_out_of_reach, whereabouts
+from rljob_worker.rehearsal.stored_rows import first_stored_rows
 from rljob_worker.rehearsal.tokenizer import light_tokenizer
 
 
 @dataclass
 class Glance:
-    """What was found of the data, in the making."""
+    """What was found of models and data, in the making."""
 
+    environment: Mapping[str, str]
+    """What opens stores and the hub."""
     found: list[Finding] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
 
+    def note(self, path: str, error: RLJobError) -> None:
+        """An error about what stands at this place of the job."""
+        if is_out_of_reach(error):
+            self.unseen.append(str(error))
+        else:
+            self.found.append(finding_of(path, error))
 
-def glance_at_data(spec: RLJobSpec, folder: Path) -> Glance:
-    """The first rows of every data set, as prompts where the tokenizer is here."""
-    glance = Glance()
-    encoder = _encoder(spec, folder, glance)
+
+def glance_at_data(spec: RLJobSpec, folder: Path, models: Mapping[str, Path], glance: Glance) -> None:
+    """The first rows of every data set, as prompts where the tokenizer is among the models' files.
+
+    models: directories by path in the job.
+    """
+    encoder = _encoder(spec, models, glance)
     data = spec.data
     for kind, sources in (("train", data.train), ("validation", data.validation)):
         seen = [
@@ -42,7 +55,6 @@ def glance_at_data(spec: RLJobSpec, folder: Path) -> Glance:
         ]
         if len(seen) == len(sources) > 0:
             glance.found += _too_few(spec, kind, seen)
-    return glance
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +68,11 @@ class Kept:
     num_kept: int
 
 
-def _encoder(spec: RLJobSpec, folder: Path, glance: Glance) -> PromptEncoder | None:
+def _encoder(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> PromptEncoder | None:
     model = spec.source_of(ACTOR)
     at = next((i for i, each in enumerate(spec.models) if each.name == model.name), 0)
-    place = folder / Path(model.path).expanduser()
-    if not place.is_dir():
-        where = "on the Hub" if scheme_of(model.path) is None else "in a store"
-        glance.unseen.append(f"the tokenizer of {model.path}, which is {where}")
-        return None
-    if not (place / "config.json").is_file():
+    place = models.get(model.path)
+    if place is None or not (place / "config.json").is_file():
         return None  # no model at all, which is found elsewhere
     try:
         tokenizer = light_tokenizer(str(place))
@@ -85,17 +93,19 @@ def _encoder(spec: RLJobSpec, folder: Path, glance: Glance) -> PromptEncoder | N
 def _rows(
     spec: RLJobSpec, folder: Path, source: DatasetSpec, path: str, encoder: PromptEncoder | None, glance: Glance
 ) -> Kept | None:
-    if scheme_of(source.path) is not None:
-        glance.unseen.append(f"{source.path}, which is in a store")
+    is_stored = scheme_of(source.path) is not None
+    if is_stored and not is_at_hand(source.path, glance.environment):
+        glance.unseen.append(f"{source.path}, which is {whereabouts(source.path)}")
         return None
     here = JobPath(path, source.path, is_data=True)
     place = str(here.beside(folder)) if here.exists(folder) else source.path
     columns = [spec.data.prompt_column, *data_columns(spec)]
+    read = first_stored_rows if is_stored else first_rows
     try:
-        rows = first_rows(place, list(dict.fromkeys(columns)), spec.data.batch_size)
+        rows = read(place, list(dict.fromkeys(columns)), spec.data.batch_size)
         lengths = _lengths(rows, columns, encoder)
     except RLJobError as error:
-        glance.found.append(finding_of(path, error))
+        glance.note(path, error)
         return None
     kept = sum(length <= spec.data.max_prompt_tokens for length in lengths)
     return Kept(rows.num_rows, rows.is_all, max(lengths, default=0), kept)

@@ -8,11 +8,15 @@ from pathlib import Path
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
+from rljob_worker.rehearsal.far import LOOK_SECONDS, look_far
 from rljob_worker.rehearsal.finding import Finding, Findings
+from rljob_worker.rehearsal.glance import glance_at
 from rljob_worker.rehearsal.imports import IMPORT_SECONDS, Imports
-from rljob_worker.rehearsal.model_files import model_findings
-from rljob_worker.rehearsal.prompts import glance_at_data
+from rljob_worker.rehearsal.model_files import model_findings, models_here
+from rljob_worker.rehearsal.reach import far_paths, is_at_hand
 from rljob_worker.rehearsal.references import references_of, without_column
+
+_NO_DATA = "the data, as --no-data says"
 
 
 def rehearse(
@@ -22,23 +26,31 @@ def rehearse(
     *,
     looks_at_data: bool = True,
     import_seconds: float = IMPORT_SECONDS,
+    look_seconds: float = LOOK_SECONDS,
 ) -> Findings:
     """Everything that would end a job whose fields are right. Relative paths begin at `folder`.
 
-    environment: of a worker, in which the user's modules are imported.   looks_at_data: False leaves out data and
-    tokenizer, for a machine that does not have them.
+    environment: of a worker, in which the user's modules are imported and which opens stores.   looks_at_data: False
+    leaves out data and tokenizer, for a machine that does not have them.   look_seconds: for stores and the hub.
     """
     with contextlib.closing(Imports(references_of(spec), environment, import_seconds)) as imports:
-        found = [_no_column(path) for path in without_column(spec)]
-        found += model_findings(spec, folder)
-        unseen: list[str] = []
         if looks_at_data:
-            glance = glance_at_data(spec, folder)
-            found += glance.found
-            unseen = glance.unseen
+            seen = _seen(spec, folder, environment, look_seconds)
         else:
-            unseen.append("the data, as --no-data says")
-        return Findings((*_once(found), *imports.findings()), tuple(unseen))
+            seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
+        found = [*(_no_column(path) for path in without_column(spec)), *seen.found]
+        return Findings((*_once(found), *imports.findings()), seen.unseen)
+
+
+def _seen(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], look_seconds: float) -> Findings:
+    """Of models and data. Without credentials nobody is asked."""
+    if not any(is_at_hand(path, environment) for path in far_paths(spec, folder)):
+        return glance_at(spec, folder)
+    found = look_far(spec, folder, environment, look_seconds)
+    if isinstance(found, Findings):
+        return found
+    here = glance_at(spec, folder)
+    return Findings(here.found, (*here.unseen, found))
 
 
 def _no_column(path: str) -> Finding:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api.vocabulary.data_url import problem_of
 from rljob_worker.data.find_or_make import Beat, find_or_make
-from rljob_worker.data.listing import from_json, to_json
+from rljob_worker.data.listing import Listing, from_json, to_json
 from rljob_worker.data.objects.kinds import PARQUET, rows_of
 from rljob_worker.data.objects.lines import LineSource
 from rljob_worker.data.objects.row_groups import RowGroupSource
@@ -35,6 +35,11 @@ def open_objects(spec: DatasetSpec, columns: Sequence[str], access: DataAccess) 
         yield json.dumps(to_json(store.list_files())).encode()
 
     everything = from_json(json.loads(bytes(find_or_make(access.cache_dir / "listings" / f"{name}.json", make))))
-    kind, files = rows_of(spec.path, everything)
+    return source_of(spec.name, spec.path, everything, columns, store)
+
+
+def source_of(name: str | None, path: str, listing: Listing, columns: Sequence[str], store: Store) -> Source:
+    """The rows of a listing's files. Raises BadData for files of an unknown kind."""
+    kind, files = rows_of(path, listing)
     of_kind = RowGroupSource if kind == PARQUET else LineSource
-    return of_kind(spec.name or stem(spec.path), spec.path, files, tuple(columns), store)
+    return of_kind(name or stem(path), path, files, tuple(columns), store)

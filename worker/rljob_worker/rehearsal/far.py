@@ -1,0 +1,53 @@
+"""A look at data and models in stores and on the hub, in a process of its own that has a time limit."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.problem import Problem
+from rljob_worker.lifeline import dying_with_me
+from rljob_worker.rehearsal.finding import Finding, Findings
+
+LOOK_SECONDS = 30.0
+
+
+def look_far(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], limit_seconds: float) -> Findings | str:
+    """What there is to say of all data and models; or why nothing was seen.
+
+    environment: of a worker, which opens the stores.
+    """
+    question = json.dumps({"spec": spec.to_json(), "folder": str(folder)})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "rljob_worker.rehearsal.glancing"],
+            input=question.encode(),
+            stdout=subprocess.PIPE,
+            env=dict(environment),
+            timeout=limit_seconds,
+            preexec_fn=dying_with_me(signal.SIGKILL),
+        )
+    except subprocess.TimeoutExpired:
+        return f"what is in stores and on the hub, which took longer than {limit_seconds:g} s"
+    if done.returncode:
+        return f"what is in stores and on the hub: the process that looks ended with {done.returncode}"
+    return findings_of(json.loads(done.stdout))
+
+
+def to_json(findings: Findings) -> dict[str, Any]:
+    found = [{"problem": asdict(each.problem), "code": int(each.code)} for each in findings.found]
+    return {"found": found, "unseen": list(findings.unseen)}
+
+
+def findings_of(told: Mapping[str, Any]) -> Findings:
+    """The inverse of `to_json`."""
+    found = (Finding(Problem(**each["problem"]), ExitCode(each["code"])) for each in told["found"])
+    return Findings(tuple(found), tuple(told["unseen"]))

@@ -1,0 +1,61 @@
+"""One look at a job's models and data, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.keys import ACTOR
+from rljob_worker.errors import RLJobError
+from rljob_worker.rehearsal.fetched_models import fetched_model
+from rljob_worker.rehearsal.finding import Finding, Findings
+from rljob_worker.rehearsal.model_files import model_findings, models_here
+from rljob_worker.rehearsal.prompts import Glance, glance_at_data
+from rljob_worker.rehearsal.reach import is_at_hand, whereabouts
+
+
+def glance_at(
+    spec: RLJobSpec, folder: Path, environment: Mapping[str, str] | None = None, scratch: Path | None = None
+) -> Findings:
+    """The files of models, and the first rows of the data as prompts.
+
+    environment: what opens stores and the hub; without it only what is here is looked at.   scratch: an empty folder
+    for the small files of models that are elsewhere.
+    """
+    glance = Glance(environment or {})
+    models = dict(models_here(spec, folder))
+    fetched = {} if scratch is None else _fetched(spec, models, scratch, glance)
+    models |= fetched
+    _note_tokenizer(spec, models, glance)
+    glance.found += model_findings(spec, models)
+    glance_at_data(spec, folder, models, glance)
+    return Findings(tuple(_by_their_names(each, fetched) for each in glance.found), tuple(glance.unseen))
+
+
+def _fetched(spec: RLJobSpec, here: Mapping[str, Path], scratch: Path, glance: Glance) -> dict[str, Path]:
+    """Of every model that is elsewhere and can be seen from here."""
+    found: dict[str, Path] = {}
+    for i, model in enumerate(spec.models):
+        if model.path in here or model.path in found or not is_at_hand(model.path, glance.environment):
+            continue
+        try:
+            found[model.path] = fetched_model(model.path, scratch)
+        except RLJobError as error:
+            glance.note(f"spec.models[{i}].path", error)
+    return found
+
+
+def _note_tokenizer(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> None:
+    path = spec.source_of(ACTOR).path
+    if path not in models and not is_at_hand(path, glance.environment):
+        glance.unseen.append(f"the tokenizer of {path}, which is {whereabouts(path)}")
+
+
+def _by_their_names(finding: Finding, fetched: Mapping[str, Path]) -> Finding:
+    """Files that were fetched are told by where they are from."""
+    message = finding.problem.message
+    for path, place in fetched.items():
+        message = message.replace(str(place), path)
+    return replace(finding, problem=replace(finding.problem, message=message))

@@ -1,0 +1,158 @@
+"""Jobs whose data and models are elsewhere: on a real S3 server, and on a stand-in of the hub."""
+
+import os
+
+import pytest
+import yaml
+
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.cli.tests.fake_hub import serving
+from rljob_worker.cli.validate import verdict_on
+from rljob_worker.rehearsal.rehearse import rehearse
+from rljob_worker.rehearsal.tests.good_job import files, write
+from rljob_worker.rehearsal.tests.test_bad_inputs import parquet
+from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_bucket
+
+TRAIN, VALIDATION, MODEL = "data.train.0.path", "data.validation.0.path", "models.0.path"
+IN_STORE = {
+    TRAIN: "s3://jobs/data/train.jsonl",
+    VALIDATION: "s3://jobs/data/validation.jsonl",
+    MODEL: "s3://jobs/model",
+}
+MANY = {"data.maxPromptTokens": 2, "data.batchSize": 12}
+"""Of 12 prompts of 1, 2 and 3 tokens in turn 8 are short enough."""
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    with s3_bucket("jobs", monkeypatch) as server:
+        for name, content in files().items():
+            server.put(f"jobs/{name}", content if isinstance(content, bytes) else content.encode())
+        yield server
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    with serving() as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.endpoint)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        yield running
+
+
+def verdict(tmp_path, spoilt=None, **options):
+    return verdict_on(write(tmp_path, {}, IN_STORE | (spoilt or {})), (), **options)
+
+
+def test_a_job_in_a_store_is_looked_at_whole(tmp_path, s3):
+    assert verdict(tmp_path).text() == f"{tmp_path}/job.yaml: good is valid"
+    assert not any("safetensors" in request for request in s3.asked), "a rehearsal reads no weights"
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "path", "words"),
+    [
+        ({"data.promptColumn": "promt"}, "data.train[0].path", "Did you mean 'prompt'"),
+        (MANY, "data.batchSize", "a batch has more prompts than data.train, which has 8"),
+        ({TRAIN: "s3://jobs/data/gone.jsonl"}, "data.train[0].path", "nothing is at s3://jobs/data/gone.jsonl"),
+        ({TRAIN: "s3://nobody/train.jsonl"}, "data.train[0].path", "no such bucket (404 Not Found (NoSuchBucket"),
+        ({MODEL: "s3://jobs/gone"}, "models[0].path", "s3://jobs/gone has no config.json, and holds nothing"),
+        ({MODEL: "s3://nobody/model"}, "models[0].path", "s3://nobody/model: there is no such bucket"),
+    ],
+)
+def test_what_is_wrong_there_is_found(tmp_path, s3, spoilt, path, words):
+    found = verdict(tmp_path, spoilt)
+    assert words in found.text() and found.problems[0].path == f"spec.{path}"
+
+
+def test_files_that_a_model_in_a_store_lacks_are_named_where_it_is(tmp_path, s3):
+    s3.delete("jobs/model/model.safetensors")
+    s3.delete("jobs/model/tokenizer.json")
+    text = verdict(tmp_path).text()
+    assert "s3://jobs/model has no weights as safetensors files" in text
+    assert "no tokenizer can be loaded from s3://jobs/model" in text
+
+
+def test_tables_in_a_store_are_read(tmp_path, s3):
+    table = {"prompt": ["a"] * 3, "answer": ["1"] * 3}
+    for number in range(2):
+        s3.put(f"jobs/tables/{number}.parquet", parquet(table))
+    assert verdict(tmp_path, {TRAIN: "s3://jobs/tables"}).problems == ()
+    (problem,) = verdict(tmp_path, {TRAIN: "s3://jobs/tables", "data.batchSize": 8}).problems
+    assert "data.train, which has 6" in problem.message
+
+
+def test_without_credentials_or_wish_nobody_is_asked(tmp_path, s3, monkeypatch):
+    found = verdict(tmp_path, looks_at_data=False)
+    assert found.problems == () and found.unseen == ("the data, as --no-data says",)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    found = verdict(tmp_path)
+    assert found.problems == () and found.unseen == (
+        "the tokenizer of s3://jobs/model, which is in a store",
+        "s3://jobs/data/train.jsonl, which is in a store",
+        "s3://jobs/data/validation.jsonl, which is in a store",
+    )
+    assert s3.asked == []
+
+
+def test_variables_of_the_job_lead_to_its_store(tmp_path, s3, monkeypatch):
+    """Not to where the shell's lead, whose buckets have other owners."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert verdict(tmp_path, {"env": [{"name": "AWS_ENDPOINT_URL", "value": s3.url}]}).unseen == ()
+
+
+def test_a_store_that_refuses_is_no_problem_of_the_job(tmp_path, s3):
+    """It runs where the credentials are others."""
+    s3.require_credentials()
+    found = verdict(tmp_path)
+    assert found.problems == () and len(found.unseen) == 3
+    assert all("the store refuses: 403 Forbidden" in each for each in found.unseen)
+
+
+def test_a_store_that_does_not_answer_is_waited_for_in_bounds(tmp_path, s3):
+    s3.fail = lambda request: SLOW_DOWN if "/data/" in request else None
+    found = verdict(tmp_path, {"data.validation": []})
+    assert found.problems == ()
+    assert "s3://jobs/data/train.jsonl: the store did not answer for 2 s" in found.unseen[0]
+
+
+def test_a_look_that_takes_too_long_is_given_up(tmp_path, s3):
+    document = yaml.safe_load(write(tmp_path, {}, IN_STORE).read_text())
+    spec = RLJobSpec.model_validate(document["spec"])
+    found = rehearse(spec, tmp_path, {**os.environ, "RLJOB_CODE": str(tmp_path)}, look_seconds=0.001)
+    assert found.found == ()
+    assert found.unseen[-1] == "what is in stores and on the hub, which took longer than 0.001 s"
+
+
+def test_a_model_of_the_hub_is_looked_at_where_the_hub_is_known(tmp_path, hub):
+    model = {name.removeprefix("model/"): content for name, content in files().items() if name.startswith("model/")}
+    hub.models["team/tiny"] = {
+        name: content if isinstance(content, bytes) else content.encode() for name, content in model.items()
+    }
+    job = write(tmp_path, {}, {MODEL: "team/tiny"})
+    assert verdict_on(job, ()).text() == f"{job}: good is valid"
+    longer = verdict_on(job, ["data.maxPromptTokens=2", "data.batchSize=12"])
+    assert "data.train, which has 8" in longer.text(), "its tokenizer counted"
+
+    del hub.models["team/tiny"]["model.safetensors"]
+    assert "team/tiny has no weights as safetensors files" in verdict_on(job, ()).text()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("team/tyni", "the hub shows no model team/tyni; correct the name"),
+        ("models/of/the/team", "models/of/the/team is neither a directory here nor a name of the hub"),
+        ("./gone", "there is no such file or directory"),
+    ],
+)
+def test_a_model_that_the_hub_cannot_have_is_found(tmp_path, hub, name, words):
+    (problem,) = verdict_on(write(tmp_path, {}, {MODEL: name}), ()).problems
+    assert words.partition("; ")[0] in problem.message and problem.path == "spec.models[0].path"
+
+
+def test_a_hub_that_does_not_answer_is_no_problem_of_the_job(tmp_path, hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    found = verdict_on(write(tmp_path, {}, {MODEL: "team/tiny"}), ())
+    assert found.problems == () and "team/tiny: the hub did not answer" in found.unseen[0]

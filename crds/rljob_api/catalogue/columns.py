@@ -19,6 +19,10 @@ ROLLOUT_COLUMNS = (
 )
 """What Rollout always writes.  What its plan writes besides are columns of the data, as text."""
 
+ROUTES = ("prompt_routed_experts", "routed_experts")
+"""What Rollout writes besides where training replays routes: the experts that each layer with some chose, for every
+token of a prompt, once for its group, and for the position that every response token was drawn from."""
+
 ROW_WEIGHTS = "row_weights"
 """How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
 
@@ -40,7 +44,7 @@ def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
     for_rewards = [reward.column for reward in spec.rewards if reward.column is not None]
     stages = spec.dag.stages if spec.dag is not None else ()
     listed = [column for stage in stages if stage.run in ("Rollout", "Sample") for column in stage.writes]
-    return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in ROLLOUT_COLUMNS)
+    return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in ROLLOUT_COLUMNS + ROUTES)
 
 
 def kl_in(spec: RLJobSpec, placement: Literal["Loss", "Reward"]) -> bool:
@@ -93,8 +97,13 @@ def full_kl(spec: RLJobSpec) -> bool:
     return spec.algorithm.kl.estimator == "Full" and spec.algorithm.kl.coefficient > 0
 
 
+def replayed_routes(spec: RLJobSpec) -> tuple[str, ...]:
+    """Columns of the routes that training takes from rollout; none where it finds its own."""
+    return ROUTES if spec.training.router_replay == "Rollout" else ()
+
+
 def rollout_columns(spec: RLJobSpec, _trained: bool) -> Columns:
-    return Columns(writes=ROLLOUT_COLUMNS + data_columns(spec))
+    return Columns(writes=ROLLOUT_COLUMNS + replayed_routes(spec) + data_columns(spec))
 
 
 def reward_columns(spec: RLJobSpec, _trained: bool) -> Columns:
@@ -102,13 +111,15 @@ def reward_columns(spec: RLJobSpec, _trained: bool) -> Columns:
 
 
 def sample_columns(spec: RLJobSpec, _trained: bool) -> Columns:
-    writes = [*ROLLOUT_COLUMNS, *data_columns(spec), "rewards"]
+    writes = [*ROLLOUT_COLUMNS, *replayed_routes(spec), *data_columns(spec), "rewards"]
     writes += [BASELINE_REWARDS] * needs_baseline(spec) + [ROW_WEIGHTS] * resamples(spec)
     return Columns(writes=tuple(writes))
 
 
-def log_probs_columns(_spec: RLJobSpec, trained: bool) -> Columns:
-    return Columns(reads=_TOKENS, writes=("old_log_probs" if trained else "ref_log_probs",))
+def log_probs_columns(spec: RLJobSpec, trained: bool) -> Columns:
+    if trained:
+        return Columns(reads=_TOKENS + replayed_routes(spec), writes=("old_log_probs",))
+    return Columns(reads=_TOKENS, writes=("ref_log_probs",))
 
 
 def values_columns(_spec: RLJobSpec, _trained: bool) -> Columns:
@@ -126,7 +137,7 @@ def advantage_columns(spec: RLJobSpec, _trained: bool) -> Columns:
 
 
 def update_policy_columns(spec: RLJobSpec, _trained: bool) -> Columns:
-    reads = [*_TOKENS, "response_mask", "advantages", *loss_reads(spec)]
+    reads = [*_TOKENS, *replayed_routes(spec), "response_mask", "advantages", *loss_reads(spec)]
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)

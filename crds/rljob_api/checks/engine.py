@@ -21,9 +21,12 @@ def check_engine_options(subject: Subject) -> Iterator[Problem]:
     options = rollout.engine_options
     if rollout.engine != "VLLM":
         for name, info in type(options).model_fields.items():
-            if (found := getattr(options, name)) is not None:
+            if (found := getattr(options, name)) is not None and name != "enforce_eager":
                 message = f"rollout.engine {rollout.engine} has no such option"
                 yield problem(f"{_PATH}.{info.alias}", found, message, "Leave it out, or write rollout.engine: VLLM.")
+        if options.enforce_eager is False and _devices(subject) - {"cuda"}:
+            message = "graphs are recorded on CUDA devices only"
+            yield problem(f"{_PATH}.enforceEager", options.enforce_eager, message, "Leave it out.")
     elif "cpu" in _devices(subject):
         if options.block_size is not None and options.block_size % CPU_BLOCK:
             message = f"VLLM's blocks on CPUs are multiples of {CPU_BLOCK} tokens"
@@ -44,6 +47,15 @@ def check_engine_parallelism(subject: Subject) -> Iterator[Problem]:
         message = f"rollout.engine {rollout.engine} generates with a whole copy of the model on every worker"
         fix = "Write 1, or rollout.engine: VLLM."
         yield problem("spec.rollout.parallelism.tensor", rollout.parallelism.tensor, message, fix)
+
+
+def check_engine_routes(subject: Subject) -> Iterator[Problem]:
+    """Whether the engine says which experts computed a token."""
+    spec = subject.spec
+    if spec.training.router_replay == "Rollout" and spec.rollout.engine != "Transformers":
+        message = f"rollout.engine {spec.rollout.engine} does not say here which experts computed a token"
+        fix = "Write None, or rollout.engine: Transformers."
+        yield problem("spec.training.routerReplay", "Rollout", message, fix)
 
 
 def check_engine_sampling(subject: Subject) -> Iterator[Problem]:

@@ -11,10 +11,11 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes, parse_quantity
 
 
-def check_data_buffer(subject: Subject) -> Iterator[Problem]:
-    """A host has room for one step with every row at its longest, in memory or on disk."""
+def check_data_buffer(subject: Subject, route_bytes: int = 0) -> Iterator[Problem]:
+    """A host has room for one step with every row at its longest, in memory or on disk. route_bytes: of a token's
+    routes, where that is known."""
     layouts = layouts_of(subject.resolution, subject.placed)
-    rooms = {group: room_of(subject.resolution, group, layouts) for group in subject.group_names}
+    rooms = {group: room_of(subject.resolution, group, layouts, route_bytes) for group in subject.group_names}
     buffer = subject.spec.data_buffer
     if buffer.spill is not None and parse_quantity(buffer.spill.limit) == 0:
         fix = "Set it to what may go to disk, or leave dataBuffer.spill out."

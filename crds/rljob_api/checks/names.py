@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from rljob_api.catalogue.columns import ROLLOUT_COLUMNS
+from rljob_api.catalogue.columns import ROLLOUT_COLUMNS, ROUTES
 from rljob_api.catalogue.stages import STAGES, USER_STAGE
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import Metadata, StageSpec
@@ -64,7 +64,7 @@ def check_references(subject: Subject) -> Iterator[Problem]:
                 "a reward is a Python function written as module:function",
                 "Write for example rljob_worker.rewards:math_answer.",
             )
-        if reward.column in (*ROLLOUT_COLUMNS, "rewards", "advantages"):
+        if reward.column in (*ROLLOUT_COLUMNS, *ROUTES, "rewards", "advantages"):
             yield problem(
                 f"spec.rewards[{i}].column",
                 reward.column,

@@ -50,6 +50,7 @@ _CORRECTED = (
     sampling.check_stops,
     engine.check_engine_options,
     engine.check_engine_parallelism,
+    engine.check_engine_routes,
     engine.check_engine_sampling,
     sampling.check_dynamic,
     sampling.check_resampling,

@@ -56,6 +56,10 @@ class Experts:
     dense_layers: int = 0
     """Layers that have an MLP all the same."""
 
+    def route_bytes(self, layers: int) -> int:
+        """Of the experts of one token in a model of so many layers, as they are recorded."""
+        return (layers - self.dense_layers) * self.chosen * (1 if self.count <= 256 else 2)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:

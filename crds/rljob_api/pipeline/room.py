@@ -23,7 +23,8 @@ when memory and disk have less than s left each, so what is needed of both toget
 
 of which weights stay in memory.
 
-Columns of unknown size, texts of the data and what users' stages write, are named and not counted.
+Columns of unknown size, texts of the data and what users' stages write, are named and not counted; neither are routes
+of experts where the model is not at hand.
 """
 
 from __future__ import annotations
@@ -95,14 +96,16 @@ class _Crossing:
     producer: StageLayout
     consumer: StageLayout
     columns: tuple[str, ...]
+    route_bytes: int
 
 
-def room_of(resolution: Resolution, group: str, layouts: Mapping[str, StageLayout]) -> Room:
-    """The room of a host of `group`; stages without a layout are left out."""
+def room_of(resolution: Resolution, group: str, layouts: Mapping[str, StageLayout], route_bytes: int = 0) -> Room:
+    """The room of a host of `group`; stages without a layout are left out. route_bytes: of a token's routes, where
+    that is known."""
     spec, puts, maps, largest, uncounted = resolution.spec, 0, 0, 0, list[str]()
     hosts = next(each for each in spec.worker_groups if each.name == group)
     num_workers = hosts.accelerator.count
-    for edge in _crossings(resolution, layouts):
+    for edge in _crossings(resolution, layouts, route_bytes):
         if edge.producer.group == group:
             one = _part_of(spec, edge, edge.producer)
             part = one * most_leaders(edge.producer.mesh, num_workers)
@@ -114,7 +117,7 @@ def room_of(resolution: Resolution, group: str, layouts: Mapping[str, StageLayou
             maps += one * most_copies(edge.consumer.mesh, num_workers)
             largest = max(largest, one)
         if group in (edge.producer.group, edge.consumer.group):
-            uncounted += (column for column in edge.columns if not is_known(column))
+            uncounted += (column for column in edge.columns if not is_known(column, route_bytes))
     has_weights = group in _weight_groups(resolution, layouts)
     return Room(puts, maps, largest, has_weights, tuple(dict.fromkeys(uncounted)))
 
@@ -131,7 +134,8 @@ def _bytes(spec: RLJobSpec, edge: _Crossing, num_rows: int, num_groups: int | No
     """Bytes of some rows with the prompts of their groups, by default of whole ones."""
     groups = ceil(num_rows / spec.algorithm.group_size) if num_groups is None else num_groups
     return max(
-        num_rows * known_bytes(edge.columns, response) + groups * prompt_bytes(edge.columns, prompt)
+        num_rows * known_bytes(edge.columns, response, edge.route_bytes)
+        + groups * prompt_bytes(edge.columns, prompt, edge.route_bytes)
         for prompt, response in spec.longest_rows
     )
 
@@ -160,12 +164,12 @@ def most_copies(mesh: Mesh, workers_per_host: int) -> int:
     return max((first + workers_per_host - 1) // size - first // size + 1 for first in firsts)
 
 
-def _crossings(resolution: Resolution, layouts: Mapping[str, StageLayout]) -> Iterator[_Crossing]:
+def _crossings(resolution: Resolution, layouts: Mapping[str, StageLayout], route_bytes: int) -> Iterator[_Crossing]:
     for name, consumer in layouts.items():
         for other, columns in columns_by_producer(resolution, resolution.stages[name]).items():
             producer = layouts.get(other)
             if producer is not None and not stays_in_place(producer, consumer):
-                yield _Crossing(producer, consumer, columns)
+                yield _Crossing(producer, consumer, columns, route_bytes)
 
 
 def _weight_groups(resolution: Resolution, layouts: Mapping[str, StageLayout]) -> set[str]:

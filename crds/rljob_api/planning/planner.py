@@ -17,6 +17,7 @@ from rljob_api.pipeline.settled import settled
 from rljob_api.planning.memory import Limits, Shapes, limit_of, memory_of, memory_problems
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.planning.positions import position_problems
+from rljob_api.planning.routing import routing_problems
 from rljob_api.planning.spreading import spreading_problems
 from rljob_api.planning.weights import weight_transport
 from rljob_api.v1alpha1 import RLJob, WeightTransportChoice, WorkerGroupSpec
@@ -33,7 +34,7 @@ def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Sha
     workers that share them, responses into a model's positions, groups into their memory.
     """
     made, limits = _estimated(job, profiles, shapes)
-    if problems := [*_shape_problems(made, shapes), *memory_problems(made, limits)]:
+    if problems := [*_shape_problems(made, profiles, shapes), *memory_problems(made, limits)]:
         raise InvalidJobError(problems)
     return made
 
@@ -41,7 +42,7 @@ def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Sha
 def draft(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]:
     """The plan of a job whether it fits or not, and what there is. Raises InvalidJobError for all else."""
     made, limits = _estimated(job, profiles, shapes)
-    if problems := _shape_problems(made, shapes):
+    if problems := _shape_problems(made, profiles, shapes):
         raise InvalidJobError(problems)
     return made, limits
 
@@ -54,8 +55,9 @@ def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Li
     return made.model_copy(update={"memory": memory_of(made, shapes, limits)}), limits
 
 
-def _shape_problems(made: Plan, shapes: Shapes) -> list[Problem]:
-    return [*_spreading_problems(made, shapes), *position_problems(made, shapes)]
+def _shape_problems(made: Plan, profiles: Profiles, shapes: Shapes) -> list[Problem]:
+    problems = [*_spreading_problems(made, shapes), *position_problems(made, shapes)]
+    return [*problems, *routing_problems(made, profiles, shapes)]
 
 
 def _spreading_problems(made: Plan, shapes: Shapes) -> Iterator[Problem]:

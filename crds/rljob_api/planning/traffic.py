@@ -11,6 +11,9 @@ from rljob_api.planning.plan import EdgePlan, Plan
 TEXT_BYTES = 256
 """A guess at a text column of the data, whose length the job does not say."""
 
+ROUTE_BYTES = 384
+"""A guess at the experts of a token, whose number the job does not say: 48 layers of 8, as Qwen3-30B-A3B has them."""
+
 _USER_ROW_WIDTH = 8
 
 
@@ -49,18 +52,18 @@ def edge_traffic(plan: Plan, edge: EdgePlan) -> Traffic:
 
 def row_bytes(columns: tuple[str, ...], response_tokens: int, text_columns: frozenset[str] = frozenset()) -> int:
     """Bytes of one row beside what is stored once for its group; a column of the user's own counts as one number."""
-    unknown = [column for column in columns if not is_known(column)]
+    unknown = [column for column in columns if not is_known(column, ROUTE_BYTES)]
     guessed = sum(OFFSET_BYTES if column in text_columns else _USER_ROW_WIDTH for column in unknown)
-    return known_bytes(columns, response_tokens) + guessed
+    return known_bytes(columns, response_tokens, ROUTE_BYTES) + guessed
 
 
 def group_bytes(columns: tuple[str, ...], prompt_tokens: int, text_columns: frozenset[str] = frozenset()) -> int:
-    """Bytes of what the rows of a group have together: its prompt, and text of the data."""
+    """Bytes of what the rows of a group have together: its prompt with its routes, and text of the data."""
     texts = sum(TEXT_BYTES for column in columns if column in text_columns)
-    return texts + prompt_bytes(columns, prompt_tokens)
+    return texts + prompt_bytes(columns, prompt_tokens, ROUTE_BYTES)
 
 
 def _text_columns(plan: Plan) -> frozenset[str]:
     """Text that the source of the rows carries from the data to the rewards."""
     written = (c for stage in plan.stages if stage.run in ("Rollout", "Sample") for c in stage.writes)
-    return frozenset(c for c in written if not is_known(c))
+    return frozenset(c for c in written if not is_known(c, ROUTE_BYTES))

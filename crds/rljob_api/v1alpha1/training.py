@@ -77,6 +77,12 @@ class TrainingSpec(ApiModel):
     tokens of an optimizer step. 0: nothing; above 0, a step of several micro-batches computes one more forward pass of
     each. Unset: as the model's config.json has it, router_aux_loss_coef where output_router_logits is true, else 0."""
 
+    router_replay: Literal["None", "Rollout"] = "None"
+    """Whose choice of experts the policy is trained with, of models with experts: None: its own, each time anew.
+    Rollout: those that computed a token when it was generated, weighed by the router as it is now (R3,
+    https://arxiv.org/abs/2510.11370), so that rounding cannot send a token elsewhere in training. With rollout.engine
+    Transformers. Default None."""
+
     max_skipped_steps: int = Field(default=5, ge=1)
     """Optimizer steps of one model in a row whose gradients are not finite numbers, and which are skipped for it,
     after which the job ends as failed. Default 5."""
@@ -108,7 +114,7 @@ class RolloutParallelism(ApiModel):
 
 
 class EngineOptions(ApiModel):
-    """Settings of the library that generates, each of which VLLM has and Transformers has not."""
+    """Settings of the library that generates: VLLM has all of them, Transformers has enforceEager."""
 
     block_size: int | None = Field(default=None, ge=1)
     """Tokens in one block of the cache, all of which are shared by rows that begin alike, or none. On CPUs a multiple
@@ -124,7 +130,8 @@ class EngineOptions(ApiModel):
 
     enforce_eager: bool | None = None
     """Whether a device runs the model operation by operation, and no recorded graphs: a quicker start and slower
-    tokens. CPUs do anyway. Unset: false."""
+    tokens. CPUs do anyway. Unset: false with VLLM; true with Transformers, whose graphs nobody has run on a device
+    yet."""
 
     batch_invariant: bool | None = None
     """Whether a row's last digits may not depend on what is computed beside it; slower, and not on CPUs. Unset:

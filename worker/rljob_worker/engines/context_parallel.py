@@ -64,7 +64,7 @@ class SplitTokens:
         return self.num_own * self.sharing.tokens.size() - self.num_tokens
 
     def own(self, tokens: Indices) -> Indices:
-        """[num_own] of something that every token of the pack has; pads are 0."""
+        """[num_own, ...] of something that every token of the pack has; pads are 0."""
         return self._run(tokens, self.num_own)
 
     def of_matrices(self, tokens: Indices) -> Indices:
@@ -75,7 +75,9 @@ class SplitTokens:
     def _run(self, tokens: Indices, length: int) -> Indices:
         """Of consecutive runs of this length the one with this rank's tokens."""
         start = self.sharing.tokens.rank() * self.num_own // length * length
-        return np.concatenate([tokens, np.zeros(self.num_pads, tokens.dtype)])[start : start + length]
+        return np.concatenate([tokens, np.zeros((self.num_pads, *tokens.shape[1:]), tokens.dtype)])[
+            start : start + length
+        ]
 
     def own_places(self, places: Indices) -> tuple[Indices, Places]:
         """Of positions in the pack, those that are this rank's, counted from its first; and where all of them are."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from rljob_api.catalogue.columns import ROUTES
 from rljob_worker.batch import Batch, Column, Indices
 from rljob_worker.engines.context_parallel import Places, Sharing, SplitHeads, SplitTokens
 from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer, LinearLogProbs
@@ -35,6 +36,8 @@ class MicroBatch:
     num_rows: int
     places: Places | None = None
     """Which rank predicts which response token; None where this one predicts all."""
+    routes: torch.Tensor | None = None
+    """[own tokens, layers, k] experts that compute each, where they are given."""
 
     @staticmethod
     def build(rows: PackedRows, device: torch.device, sharing: Sharing | None = None) -> MicroBatch:
@@ -62,18 +65,34 @@ class MicroBatch:
             positions=split.of_matrices(rows.positions),
             predicts=predicts,
             targets=places.own(rows.targets),
+            routes=None if rows.routes is None else split.own(rows.routes),
         )
         return replace(_on_device(own, device, layout), places=places)
 
     @staticmethod
-    def of(batch: Batch, rows: Indices, device: torch.device, sharing: Sharing | None = None) -> MicroBatch:
-        """From some rows of a batch that has `prompt_ids` and `response_ids`."""
-        packed = pack(batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows))
-        return MicroBatch.build(packed, device, sharing)
+    def of(
+        batch: Batch, rows: Indices, device: torch.device, sharing: Sharing | None = None, *, with_routes: bool = False
+    ) -> MicroBatch:
+        """From some rows of a batch that has `prompt_ids` and `response_ids`, and routes where they are to be followed.
+        Raises BadData for routes that are not of these tokens."""
+        prompts, responses = batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows)
+        routes = _routes(batch, rows, prompts, responses) if with_routes else None
+        return MicroBatch.build(pack(prompts, responses, routes), device, sharing)
 
     def whole(self, values: torch.Tensor) -> torch.Tensor:
         """[responses] on every rank that shares the tokens, from those of its own."""
         return values if self.places is None else self.places.whole(values)
+
+
+def _routes(batch: Batch, rows: Indices, prompts: Column, responses: Column) -> tuple[Column, Column]:
+    of_prompts, of_responses = (batch.column_of(name, rows) for name in ROUTES)
+    for name, found, tokens in zip(ROUTES, (of_prompts, of_responses), (prompts, responses), strict=True):
+        if not found.is_ragged or not found.has_rows_like(tokens):
+            raise BadData(
+                f"column {name!r} does not have one value per token of its rows, and training.routerReplay: Rollout "
+                "takes routes from it; a stage that changes prompts or responses must change their routes, too"
+            )
+    return of_prompts, of_responses
 
 
 def _layout(rows: PackedRows, num_tokens: int, device: torch.device) -> PackedLayout:
@@ -92,6 +111,7 @@ def _on_device(rows: PackedRows, device: torch.device, layout: AttentionLayout |
         tensor(rows.targets),
         tensor(rows.row),
         rows.num_rows,
+        routes=None if rows.routes is None else tensor(rows.routes),
     )
 
 

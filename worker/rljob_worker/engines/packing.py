@@ -9,6 +9,10 @@ Two rows of one prompt `[p0 p1]`, with responses `[a b c]` and `[d]`:
     predicts    1 2 3 | 1                     where the logits of each response token come from: a token is predicted by
     targets     a b c | d                     the position before it, the first one by the prompt's last position
     row         0 0 0 | 1
+
+With routes (see `router`) P0 P1 of the prompt's tokens, Ra Rb Rc | Rd of the positions that responses were drawn from:
+
+    routes      P0 P1 Rb Rc                   Ra and Rd are of p1, for which the prompt has one
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ class PackedRows:
     row: Indices
     """[responses] ascending: the row of each response token."""
     num_rows: int
+    routes: np.ndarray | None = None
+    """[tokens, layers, k] experts of each token, where they are given."""
 
 
 def micro_batches(num_tokens: Indices, budget: int, shared: Indices | None = None) -> list[Indices]:
@@ -70,8 +76,11 @@ def shared_prompts(prompt_ids: Column) -> Indices:
     return np.where(_starts_new_prompt(prompt_ids), 0, prompt_ids.lengths)
 
 
-def pack(prompt_ids: Column, response_ids: Column) -> PackedRows:
-    """Pack rows in order. Neighbouring rows with equal prompts share its tokens; rows without response take no room."""
+def pack(prompt_ids: Column, response_ids: Column, routes: tuple[Column, Column] | None = None) -> PackedRows:
+    """Pack rows in order. Neighbouring rows with equal prompts share its tokens; rows without response take no room.
+
+    routes: of each prompt's tokens, and of the position before each response token; as long as their rows.
+    """
     assert prompt_ids.offsets is not None and response_ids.offsets is not None, "token columns are ragged"
     assert prompt_ids.num_rows == response_ids.num_rows, "prompts and responses of different rows"
     answered = np.flatnonzero(response_ids.lengths > 0)
@@ -100,6 +109,12 @@ def pack(prompt_ids: Column, response_ids: Column) -> PackedRows:
     token_ids[ranges(response_starts, own_response)] = responses.values[inputs]
     positions[sequences] = ranges(np.zeros_like(sequence_lengths), sequence_lengths)
 
+    packed_routes = None
+    if routes is not None:
+        of_prompts, of_responses = routes[0].take(answered).values, routes[1].values
+        packed_routes = np.empty((len(token_ids), *of_responses.shape[1:]), of_responses.dtype)
+        packed_routes[ranges(prompt_starts, prompt_lengths)] = of_prompts
+        packed_routes[ranges(response_starts, own_response)] = of_responses[inputs + 1]
     sequence_starts = offsets_of(sequence_lengths)[:-1]
     predicts = sequences[ranges(sequence_starts + prompt_lengths - 1, response_lengths)]
     return PackedRows(
@@ -111,6 +126,7 @@ def pack(prompt_ids: Column, response_ids: Column) -> PackedRows:
         targets=responses.values.astype(np.int64, copy=False),
         row=np.repeat(np.arange(responses.num_rows), responses.lengths),
         num_rows=responses.num_rows,
+        routes=packed_routes,
     )
 
 

@@ -82,7 +82,8 @@ class Objective(Protocol):
 @runtime_checkable
 class ScoringEngine(Protocol):
     """One model on the ranks of one mesh. Every method is collective: all ranks of the mesh call it in the same
-    order, with their own rows, possibly none. Rows keep the order of the batch."""
+    order, with their own rows, possibly none. Rows keep the order of the batch. An engine that follows routes reads
+    them beside the tokens."""
 
     def log_probs(self, batch: Batch) -> Column:
         """Log-probability of every response token at the sampling temperature. Reads `prompt_ids` and `response_ids`;

@@ -77,6 +77,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         max_grad_norm=training.max_grad_norm,
         activation_checkpointing=training.activation_checkpointing,
         router_aux_loss_coefficient=training.router_aux_loss_coefficient,
+        follows_routes=training.router_replay == "Rollout" and engine.trainable and not is_critic,
         seed=spec.seed,
     )
 
@@ -118,6 +119,7 @@ def _transformers(
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.rollout.free_memory import free_memory
     from rljob_worker.engines.rollout.transformers import TransformersRollout
+    from rljob_worker.engines.rollout.transformers.static_steps import CUDAGraphs
 
     _refuse_unbuilt_parallelism(engine)
     owns_weights = not (isinstance(trained_by, FSDPEngine) and trained_by.can_lend_weights)
@@ -129,7 +131,17 @@ def _transformers(
     ends, vocabulary = _endings(plan, engine)
     free = partial(free_memory, device, plan.group(engine.group).workers_per_host)
     fraction = plan.spec.rollout.memory_fraction
-    return TransformersRollout(model, device, ends, fraction, free, vocabulary, owns_weights=owns_weights)
+    return TransformersRollout(
+        model,
+        device,
+        ends,
+        fraction,
+        free,
+        vocabulary,
+        owns_weights=owns_weights,
+        records_routes=plan.spec.training.router_replay == "Rollout",
+        record=CUDAGraphs(device) if plan.spec.rollout.engine_options.enforce_eager is False else None,
+    )
 
 
 def _vllm(

@@ -118,6 +118,9 @@ def rollout_batch(asked: Batch, responses: Responses, version: int) -> Batch:
         "truncated": Column.fixed(responses.truncated),
         "policy_version": Column.fixed(np.full(len(asked), version, np.int64)),
     }
+    if responses.prompt_routes is not None and responses.routes is not None:
+        columns["prompt_routed_experts"] = replace(responses.prompt_routes, per_group=True)
+        columns["routed_experts"] = responses.routes
     num_tokens = asked.num_tokens + responses.response_ids.lengths
     return Batch(asked.row_ids, asked.group_ids, num_tokens, {**asked.columns, **columns})
 

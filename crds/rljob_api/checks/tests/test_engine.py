@@ -16,9 +16,9 @@ def test_vllm_generates_anywhere(groups: str) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    ["blockSize: 64", "maxBatchedTokens: 1", "prefixCaching: true", "enforceEager: false", "batchInvariant: true"],
+    ["blockSize: 64", "maxBatchedTokens: 1", "prefixCaching: true", "speculativeTokens: 2", "batchInvariant: true"],
 )
-def test_transformers_has_no_options(option: str) -> None:
+def test_transformers_has_no_other_options(option: str) -> None:
     (problem,) = problems(f"rollout.engineOptions={{{option}}}")
     assert problem.path == f"spec.rollout.engineOptions.{option.split(':')[0]}"
     assert "Transformers has no such option" in problem.message
@@ -66,3 +66,17 @@ def test_other_engines_are_not_held_to_its_limits() -> None:
 def test_options_that_nobody_has_are_refused_by_name() -> None:
     (problem,) = problems(VLLM, "rollout.engineOptions={max_num_seqs: 4}")
     assert problem.path == "spec.rollout.engineOptions.max_num_seqs"
+
+
+def test_only_an_engine_that_says_its_routes_has_them_replayed() -> None:
+    replay = "training.routerReplay=Rollout"
+    assert problems(replay) == []
+    (problem,) = problems(replay, VLLM)
+    assert problem.path == "spec.training.routerReplay" and "VLLM does not say here which experts" in problem.message
+
+
+def test_transformers_records_graphs_where_there_is_a_device() -> None:
+    graphs = "rollout.engineOptions={enforceEager: false}"
+    assert problems(graphs, ON_GPUS) == [] == problems("rollout.engineOptions={enforceEager: true}")
+    (problem,) = problems(graphs)
+    assert problem.path == "spec.rollout.engineOptions.enforceEager" and "CUDA devices only" in problem.message

@@ -19,6 +19,17 @@ def test_bytes_of_a_row_and_of_a_group():
     assert group_bytes(("answer", "style"), 1, frozenset({"answer"})) == 256
 
 
+def test_routes_are_guessed_by_the_token():
+    # 48 layers of 8 experts: of each response token and, once for a group, of each of its prompt
+    columns = ("prompt_routed_experts", "routed_experts")
+    assert row_bytes(columns, 32) == INDEX_BYTES + 8 + 8 + 384 * 32
+    assert group_bytes(columns, 16) == 384 * 16
+    plan = make_plan("training.routerReplay=Rollout", *TWO_GROUPS)
+    assert set(columns) <= set(plan.stage("rollout").writes)
+    worst = expected_bytes(plan)["rollout->update"].worst
+    assert worst - expected_bytes(make_plan(*TWO_GROUPS))["rollout->update"].worst == 32 * (16 + 384 * (32 + 16))
+
+
 def test_local_edges_move_nothing():
     assert expected_bytes(make_plan())["rollout->reward"] == Traffic(0, 0, 0)
 

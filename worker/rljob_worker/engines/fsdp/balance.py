@@ -10,7 +10,8 @@ Demons in the Detail, https://arxiv.org/abs/2501.11873. A token is what a positi
 share count as often as they are read, and no number depends on how rows are split.
 
 f has no gradient but is that of all micro-batches, and needed in each backward pass: where there are several, a pass
-without gradients counts first.
+without gradients counts first. Routes that are followed (see `router`) are no choice of the router, and not counted: f
+is of the k experts that are likeliest to it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.settings import TrainSettings
 from rljob_worker.engines.micro_batch import MicroBatch
 from rljob_worker.engines.models import ValueModel
-from rljob_worker.engines.router import router_distribution, routers
+from rljob_worker.engines.router import likeliest, router_distribution, routers
 from rljob_worker.errors import InvalidJob
 from rljob_worker.scalars import Scalar, mean
 
@@ -112,16 +113,16 @@ class Balance:
         if self._weights is None:
             return logits, scores, experts
         if self._is_forward and not self._is_settled:
-            self._count(layer, logits.detach(), experts)
+            self._count(layer, router_distribution(logits.detach()))
         if self.coefficient and torch.is_grad_enabled():
             scores = _Balanced.apply(scores, logits, self._weights, self, layer)
         return logits, scores, experts
 
-    def _count(self, layer: int, logits: torch.Tensor, experts: torch.Tensor) -> None:
-        weights = self._weights.double()
+    def _count(self, layer: int, distribution: torch.Tensor) -> None:
+        weights, experts = self._weights.double(), likeliest(distribution, self._num_chosen)
         counts, probabilities = self._load
-        counts[layer].index_add_(0, experts.reshape(-1), weights.repeat_interleave(experts.shape[1]))
-        probabilities[layer] += weights @ router_distribution(logits).double()
+        counts[layer].index_add_(0, experts.reshape(-1), weights.repeat_interleave(self._num_chosen))
+        probabilities[layer] += weights @ distribution.double()
 
     def pull(self, layer: int) -> torch.Tensor:
         """[experts]: the gradient of the cost by the probabilities of one token."""

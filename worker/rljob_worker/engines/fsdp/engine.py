@@ -37,6 +37,7 @@ from rljob_worker.engines.models import (
 )
 from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
+from rljob_worker.engines.router import routing_of
 from rljob_worker.engines.tensor_parallel import split_layers
 from rljob_worker.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.place import Place
@@ -83,6 +84,7 @@ class FSDPEngine:
         self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)
         self._balance = Balance.of(self.model, settings, device)
+        self._routing = routing_of(self.model) if settings.follows_routes else None
         self.optimizer = ShardedAdamW(self._kept, settings, self.parts) if settings.trainable else None
 
     @property
@@ -97,9 +99,11 @@ class FSDPEngine:
         return BaseModel(self)
 
     def log_probs(self, batch: Batch) -> Column:
-        return self._score(
-            batch, lambda rows: response_log_probs(self.model, rows, self.settings.temperature).log_probs
-        )
+        def score(rows: MicroBatch) -> torch.Tensor:
+            self._follow(rows.routes)
+            return response_log_probs(self.model, rows, self.settings.temperature).log_probs
+
+        return self._score(batch, score)
 
     def last_layer(self, rows: MicroBatch) -> LastLayer:
         """Without gradients. Its weight is gathered until the caller calls `free_gathered_weights`."""
@@ -141,6 +145,7 @@ class FSDPEngine:
             self._balance.forward_ended(self.agreement, last=last)
             with watch.phase("backward"):
                 loss.backward()
+        self._follow(None)
         if reference is not None:
             reference.free_gathered_weights()
         learning_rate = self.optimizer.learning_rate
@@ -197,7 +202,7 @@ class FSDPEngine:
         return micro_batches(num_tokens, self.settings.tokens_per_micro_batch * self.mesh.mesh.cp, shared)
 
     def _rows(self, batch: Batch, rows: np.ndarray) -> MicroBatch:
-        return MicroBatch.of(batch, rows, self.device, self._sharing)
+        return MicroBatch.of(batch, rows, self.device, self._sharing, with_routes=self.settings.follows_routes)
 
     def _placeholder(self) -> MicroBatch:
         return MicroBatch.build(placeholder(), self.device, self._sharing)
@@ -229,9 +234,16 @@ class FSDPEngine:
             for index in range(self.agreement.maximum(len(runs))):
                 rows = self._rows(batch, runs[index]) if index < len(runs) else None
                 forward(rows if rows is not None and rows.row.numel() else self._placeholder())
+        self._follow(None)
         free_gathered_weights(self.model)
 
+    def _follow(self, routes: torch.Tensor | None) -> None:
+        """What generates may compute with the same model, and chooses."""
+        if self._routing is not None:
+            self._routing.follow(routes)
+
     def _count_routes(self, rows: MicroBatch) -> None:
+        self._follow(rows.routes)
         self._balance.watch(rows)
         if isinstance(self.model, ValueModel):
             values_of(self.model, rows)
@@ -267,5 +279,6 @@ class FSDPEngine:
         return self._outputs(self._placeholder(), objective.outputs, reference).zero()
 
     def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: Reference | None) -> Outputs:
+        self._follow(rows.routes)
         self._balance.watch(rows)
         return outputs(self.model, rows, names, self.settings.temperature, reference)

@@ -37,6 +37,8 @@ class TrainSettings:
     activation_checkpointing: bool = False
     router_aux_loss_coefficient: float | None = None
     """Of what an uneven load of experts costs; None: as the model's config has it."""
+    follows_routes: bool = False
+    """Whether tokens go to the experts that the batch says, in log-probs and updates."""
     min_unit_bytes: int = MIN_UNIT_BYTES
     """Layers are gathered and reduced together up to this size, in bytes."""
     held_bytes: int = HELD_BYTES

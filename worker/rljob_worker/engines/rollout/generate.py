@@ -24,6 +24,10 @@ class Responses:
     """Ragged int64 [rows]."""
     endings: np.ndarray
     """int8 [rows], of `Ending`."""
+    prompt_routes: Column | None = None
+    """Ragged [rows]: of a prompt, at its first row."""
+    routes: Column | None = None
+    """Ragged [rows]."""
 
     @property
     def truncated(self) -> np.ndarray:
@@ -71,9 +75,16 @@ def in_order(parts: Sequence[Ended], row_ids: Indices) -> Responses:
     by_row = np.argsort(found, kind="stable")
     order = by_row[np.searchsorted(found[by_row], row_ids)] if len(found) else by_row
     assert np.array_equal(found[order], row_ids), "not the rows that were asked for"
+
+    def routes(of_parts: Sequence[Column | None]) -> Column | None:
+        recorded = [column for column in of_parts if column is not None]
+        return Column.concat(recorded).take(order) if recorded else None
+
     return Responses(
         Column.concat([part.response_ids for part in parts]).take(order),
         Column.concat([part.log_probs for part in parts]).take(order),
         Column.concat([part.token_versions for part in parts]).take(order),
         np.concatenate([part.endings for part in parts])[order],
+        routes([part.prompt_routes for part in parts]),
+        routes([part.routes for part in parts]),
     )

@@ -82,6 +82,11 @@ class Ended:
     """Ragged int64 [requests]: the policy version that each token was sampled from."""
     endings: np.ndarray
     """int8 [requests], of `Ending`."""
+    prompt_routes: Column | None = None
+    """Ragged [requests], values [layers, k]: the experts of each token of a prompt, with the first request that
+    continues it; none with others. None, as below, from an engine that does not record routes."""
+    routes: Column | None = None
+    """Ragged [requests], values [layers, k]: the experts of the position that each token was sampled from."""
 
     def __len__(self) -> int:
         return len(self.row_ids)

@@ -42,6 +42,19 @@ def test_pack_computes_a_shared_prompt_once() -> None:
     assert rows.row.tolist() == [0, 0, 0, 1]
 
 
+def test_routes_are_packed_with_their_tokens() -> None:
+    # the same: of the prompt 50 60; of the positions that 7 8 9 and 4 were drawn from 60 70 80 and 61: those of a
+    # prompt's last token give way to the prompt's own
+    prompts, responses = Column.ragged([[5, 6], [5, 6]]), Column.ragged([[7, 8, 9], [4]])
+
+    def routes(*rows: list[int]) -> Column:
+        return Column.ragged([np.array(row).reshape(-1, 1, 1) for row in rows], tail=(1, 1))
+
+    rows = pack(prompts, responses, (routes([50, 60], [50, 60]), routes([60, 70, 80], [61])))
+    assert rows.routes is not None and rows.routes[:, 0, 0].tolist() == [50, 60, 70, 80]
+    assert pack(prompts, responses).routes is None
+
+
 def test_a_row_without_response_takes_no_room() -> None:
     rows = pack(Column.ragged([[5], [6]]), Column.ragged([[], [7]]))
     assert rows.token_ids.tolist() == [6]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 
 from rljob_api.tests.builders import ADVANTAGE, REFERENCE, REWARD, ROLLOUT, UPDATE, dag, make_plan
@@ -41,6 +43,21 @@ def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
     assert batch.num_tokens.tolist() == [4, 5, 4, 1]
     assert batch["policy_version"].values.tolist() == [5] * 4
     assert batch["response_mask"].values.tolist() == [1] * 6
+
+
+def test_routes_of_a_prompt_are_stored_once_for_its_group():
+    # prompts of 3 and 1 tokens, two responses each, of 1, 2, 3 and 0 tokens; one layer, one expert
+    def routes(*lengths):
+        return Column.from_lengths(np.arange(sum(lengths), dtype=np.uint8).reshape(-1, 1, 1), lengths)
+
+    recorded = {"prompt_routes": routes(3, 0, 1, 0), "routes": routes(1, 2, 3, 0)}
+    responses = replace(responses_of([0], [1, 2], [3, 4, 5], []), **recorded)
+    groups = np.array([10, 11])
+    asked = asked_batch(prompts_of([1, 2, 3], [4]), rows_of_groups(groups, 2), groups, 2)
+    batch = rollout_batch(asked, responses, version=5)
+    assert [row[:, 0, 0].tolist() for row in batch["prompt_routed_experts"].to_list()] == [[0, 1, 2]] * 2 + [[3]] * 2
+    assert batch.columns["prompt_routed_experts"].per_group
+    assert [row[:, 0, 0].tolist() for row in batch["routed_experts"].to_list()] == [[0], [1, 2], [3, 4, 5], []]
 
 
 def test_a_rank_without_prompts_has_the_columns_all_the_same():

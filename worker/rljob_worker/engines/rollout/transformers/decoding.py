@@ -14,9 +14,15 @@ import torch
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.packing import micro_batches
-from rljob_worker.engines.rollout.requests import Ending, Sampling
+from rljob_worker.engines.rollout.requests import Ended, Ending, Sampling
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
-from rljob_worker.engines.rollout.transformers.request import Request, sequences_of
+from rljob_worker.engines.rollout.transformers.request import (
+    NO_ROUTES,
+    Request,
+    ended,
+    sequences_of,
+    with_prompt_routes,
+)
 from rljob_worker.engines.rollout.transformers.room import (
     first_columns,
     least_columns,
@@ -24,7 +30,9 @@ from rljob_worker.engines.rollout.transformers.room import (
     rows_with_room,
 )
 from rljob_worker.engines.rollout.transformers.rows import DecodingRows
+from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
+from rljob_worker.engines.router import Routing
 from rljob_worker.engines.varlen_attention import PackedLayout
 
 _PREFILL_TOKENS = 16384
@@ -35,23 +43,41 @@ _SHRINK_SHARE = 16
 class Decoding:
     """Requests that wait, rows that decode, and those that ended and were not taken yet."""
 
-    def __init__(self, model: torch.nn.Module, end_token_ids: tuple[int, ...], vocabulary: Vocabulary | None) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        end_token_ids: tuple[int, ...],
+        vocabulary: Vocabulary | None,
+        routing: Routing | None = None,
+        static_steps: StaticSteps | None = None,
+    ) -> None:
+        """routing: of the model, where its routes are recorded. static_steps: of the model, where its steps are; they
+        record no routes."""
+        assert routing is None or static_steps is None, "routes are not recorded in static steps"
+        self._static = static_steps
         self._model = model
+        self._routing = routing
+        self._no_routes = NO_ROUTES if routing is None else routing.none
         self._device: torch.device = next(model.parameters()).device
         self.room = 0
         """Tokens that the cache may have, rows x columns; read when rows come, and when their columns are full."""
         self._waiting: deque[Request] = deque()
         self._longest_waiting = self._most_remaining = 0
         """Tokens to compute and to draw; at least those of every request that waits."""
-        self._rows = DecodingRows(end_token_ids, vocabulary)
+        self._rows = DecodingRows(end_token_ids, vocabulary, self._no_routes)
         self._tokens = torch.empty(0, dtype=torch.int64, device=self._device)
         """[rows] the last token of each, which the next step computes."""
         self._ended: list[tuple[Request, Ending]] = []
-        self._cache = DecodeCache()
+        self._cache = DecodeCache(zeroed=static_steps is not None)
 
     @property
     def is_idle(self) -> bool:
         return not self._waiting and not len(self._rows)
+
+    @property
+    def num_ended(self) -> int:
+        """Requests that `take_ended` would give."""
+        return len(self._ended)
 
     @property
     def cache_bytes(self) -> int:
@@ -64,9 +90,9 @@ class Decoding:
         self._wait(requests)
         self._waiting.extend(requests)
 
-    def take_ended(self) -> list[tuple[Request, Ending]]:
-        ended, self._ended = self._ended, []
-        return ended
+    def take_ended(self) -> Ended:
+        found, self._ended = self._ended, []
+        return ended(found, self._no_routes)
 
     def abort(self, row_ids: Indices) -> None:
         """End requests as they are."""
@@ -84,7 +110,9 @@ class Decoding:
     def drop_cache(self) -> None:
         """Give its memory back; no rows may be decoding."""
         assert not len(self._rows), "rows that decode need what was computed for them"
-        self._cache = DecodeCache()
+        self._cache = DecodeCache(zeroed=self._static is not None)
+        if self._static is not None:
+            self._static.forget()
 
     def advance(self, version: int) -> None:
         """Admit rows if they are worth it; one more token for every row otherwise. version: of the policy."""
@@ -124,10 +152,13 @@ class Decoding:
         sequences, sequence_of = sequences_of(new)
         for chunk in micro_batches(sequences.lengths, _PREFILL_TOKENS):
             first, last = np.searchsorted(sequence_of, (chunk[0], chunk[-1] + 1)).tolist()
-            logits = self._prefill(sequences.take(chunk), sequence_of[first:last] - chunk[0])
+            packed, of = sequences.take(chunk), sequence_of[first:last] - chunk[0]
+            logits, routes = self._prefill(packed, of)
             before = len(self._rows)
-            self._rows.append(new[first:last])
-            self._draw(before, logits, version)
+            self._rows.append(with_prompt_routes(new[first:last], routes, packed, of))
+            assert packed.offsets is not None
+            last_of = packed.offsets[1:][of] - 1
+            self._draw(before, logits, version, routes[last_of] if len(routes) else routes)
 
     def _make_room(self, num_rows: int) -> None:
         """Memory for so many more rows, and for those that will follow them."""
@@ -142,40 +173,51 @@ class Decoding:
         if self._longest_waiting > cache.column:
             cache.shift(cache.column - self._longest_waiting)
 
-    def _prefill(self, sequences: Column, sequence_of: Indices) -> torch.Tensor:
+    def _prefill(self, sequences: Column, sequence_of: Indices) -> tuple[torch.Tensor, np.ndarray]:
         """Forward packed sequences, add a row of the cache for each of `sequence_of`; its next-token logits [rows,
-        vocabulary]."""
+        vocabulary], and the routes of all tokens."""
         assert sequences.offsets is not None
         lengths, starts = sequences.lengths, sequences.offsets[:-1]
         tokens = np.arange(len(sequences.values))
         captured = PromptCapture()
-        out = self._model(
+        logits, routes = self._forward(
             input_ids=torch.from_numpy(sequences.values).to(self._device)[None],
             position_ids=torch.from_numpy(tokens - np.repeat(starts, lengths)).to(self._device)[None],
             past_key_values=captured,
-            use_cache=True,
             logits_to_keep=torch.from_numpy(starts + lengths - 1).to(self._device),
             attention_layout=PackedLayout.build(tokens, lengths, len(tokens), self._device),
         )
         self._cache.admit(captured, sequence_of, starts, lengths)
-        return out.logits[0].index_select(0, torch.from_numpy(sequence_of).to(self._device))
+        return logits[0].index_select(0, torch.from_numpy(sequence_of).to(self._device)), routes
+
+    def _forward(self, **inputs: object) -> tuple[torch.Tensor, np.ndarray]:
+        """Logits, and the routes of all tokens where they are recorded."""
+        if self._routing is None:
+            return self._model(**inputs, use_cache=True).logits, NO_ROUTES
+        with self._routing.recording() as recording:
+            logits = self._model(**inputs, use_cache=True).logits
+        return logits, recording.routes()
 
     # ---- one more token
 
     def _step(self, version: int) -> None:
         if self._cache.is_full:
             self._make_column()
-        cache = self._cache
-        positions = torch.from_numpy(self._positions()).to(self._device)
-        out = self._model(
+        logits, routes = self._next_logits()
+        self._cache.advance()
+        self._draw(0, logits, version, routes)
+
+    def _next_logits(self) -> tuple[torch.Tensor, np.ndarray]:
+        """[rows, vocabulary], and the routes."""
+        if self._static is not None:
+            return self._static.step(self._cache, self._tokens, self._positions()), NO_ROUTES
+        logits, routes = self._forward(
             input_ids=self._tokens[:, None],
-            position_ids=positions[:, None],
-            past_key_values=cache,
-            use_cache=True,
-            attention_layout=cache,
+            position_ids=torch.from_numpy(self._positions()).to(self._device)[:, None],
+            past_key_values=self._cache,
+            attention_layout=self._cache,
         )
-        cache.advance()
-        self._draw(0, out.logits[:, -1], version)
+        return logits[:, -1], routes
 
     def _positions(self) -> Indices:
         """Of the tokens to compute. A finished row goes nowhere: it must not run out of the model's positions."""
@@ -198,11 +240,11 @@ class Decoding:
             columns = min(columns, self.room // len(self._rows))
         cache.resize(self._row_limit(columns) if self._waiting else len(self._rows), columns)
 
-    def _draw(self, first: int, logits: torch.Tensor, version: int) -> None:
+    def _draw(self, first: int, logits: torch.Tensor, version: int, routes: np.ndarray) -> None:
         """The next token of all rows from `first` on."""
-        tokens, ended = self._rows.draw(first, logits, version)
+        tokens, over = self._rows.draw(first, logits, version, routes)
         self._tokens = torch.cat([self._tokens, tokens]) if first else tokens
-        self._end(ended)
+        self._end(over)
 
     # ---- rows go
 

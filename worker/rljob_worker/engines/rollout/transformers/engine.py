@@ -16,8 +16,10 @@ from rljob_worker.engines.rollout.free_memory import free_memory, give_back
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Requests
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
-from rljob_worker.engines.rollout.transformers.request import Request, ended, requests_of
+from rljob_worker.engines.rollout.transformers.request import Request, requests_of
+from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps, Step
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
+from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.errors import InvalidJob
 
 
@@ -37,14 +39,20 @@ class TransformersRollout:
         vocabulary: Vocabulary | None = None,
         *,
         owns_weights: bool = False,
+        records_routes: bool = False,
+        record: Callable[[Step], Step] | None = None,
     ) -> None:
         """free_bytes: what is free of the device's memory, of which the cache may take the fraction. owns_weights:
-        nobody else computes with the model."""
+        nobody else computes with the model. records_routes: of a model with experts; InvalidJob for any other.
+        record: makes decoding steps of one shape into something faster, such as `CUDAGraphs`; InvalidJob for a model
+        with experts, of which each step computes others."""
         self.model = model.eval().to(device)
         self.version = 0
         self._free_bytes = free_bytes or partial(free_memory, device)
         self._room = CacheRoom(0, memory_fraction, cache_bytes_per_token(model.config, model.dtype.itemsize))
-        self._decoding = Decoding(self.model, end_token_ids, vocabulary)
+        routing = routing_of(self.model) if records_routes else None
+        static = None if record is None else static_steps(self.model, record)
+        self._decoding = Decoding(self.model, end_token_ids, vocabulary, routing, static)
         self._num_positions: int | None = getattr(model.config, "max_position_embeddings", None)
         self._device, self._owns_weights = device, owns_weights
         self._is_whole = True
@@ -59,14 +67,14 @@ class TransformersRollout:
     def advance(self) -> Ended:
         assert self._is_whole, f"the policy after version {self.version} has not come whole"
         with torch.inference_mode():
-            while not (found := self._decoding.take_ended()) and not self._decoding.is_idle:
+            while not self._decoding.num_ended and not self._decoding.is_idle:
                 self._decoding.advance(self.version)
-        return ended(found)
+        return self._decoding.take_ended()
 
     def abort(self, row_ids: Indices) -> Ended:
         with torch.inference_mode():
             self._decoding.abort(row_ids)
-        return ended(self._decoding.take_ended())
+        return self._decoding.take_ended()
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         self._is_whole = False
@@ -109,6 +117,16 @@ class TransformersRollout:
             self._room = replace(self._room, free_bytes=self._free_bytes() + self._decoding.cache_bytes)
             self._decoding.room = self._room.tokens
         self._room.require_row(longest.row_id, longest.longest)
+
+
+def static_steps(model: torch.nn.Module, record: Callable[[Step], Step]) -> StaticSteps:
+    """Raises InvalidJob for a model with experts."""
+    if routers(model):
+        raise InvalidJob(
+            "rollout.engineOptions.enforceEager: false: steps of a model with experts are not recorded, since each "
+            "computes others; leave it out"
+        )
+    return StaticSteps(model, record)
 
 
 def require_positions(requests: Requests, num_positions: int | None) -> None:

@@ -14,6 +14,7 @@ finished ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,8 +76,12 @@ class DecodeCache(Cache):
 
     is_compileable = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, zeroed: bool = False) -> None:
+        """zeroed: memory is 0 before anything is written there, and not whatever was in it."""
         super().__init__(layers=[])
+        self._zeroed = zeroed
+        self.num_memories = self.num_arrangements = 0
+        """How often its memory was made anew, and which columns rows have."""
         self.num_rows = 0
         self.column = 0
         """Where the next token is written."""
@@ -110,6 +115,11 @@ class DecodeCache(Cache):
         return self._first
 
     @property
+    def buffers(self) -> Mapping[int, tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of each layer, [rows, heads, columns, head_dim]."""
+        return self._buffers
+
+    @property
     def nbytes(self) -> int:
         """Of the reserved memory."""
         return sum(buffer.nbytes for pair in self._buffers.values() for buffer in pair)
@@ -125,6 +135,7 @@ class DecodeCache(Cache):
         self.num_rows = self._first = 0
         self.column = column
         self._first_shape = (rows, columns)
+        self.num_arrangements += 1
         if self.rows < rows or self.columns < column:
             self._buffers.clear()
 
@@ -155,7 +166,7 @@ class DecodeCache(Cache):
             return
         used = slice(self._first, self.column)
         for layer, pair in self._buffers.items():
-            resized = [buffer.new_empty(rows, buffer.shape[1], columns, buffer.shape[3]) for buffer in pair]
+            resized = [self._memory(rows, columns, like=buffer) for buffer in pair]
             for new, old in zip(resized, pair, strict=True):
                 new[: self.num_rows, :, used] = old[: self.num_rows, :, used]
             self._buffers[layer] = (resized[0], resized[1])
@@ -205,10 +216,7 @@ class DecodeCache(Cache):
             mask = self._mask[:, :, :, self._first + skipped : self._first + width]
         if skipped:
             key, value = key[:, :, skipped:], value[:, :, skipped:]
-        rows, heads, _, head_dim = query.shape
-        shared = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
-        out = single_step_attention(shared, key, value, mask, formula)
-        return out.reshape(rows, 1, heads, -1)
+        return shared_heads_attention(query, key, value, mask, formula)
 
     def advance(self) -> None:
         """The step is over in all layers."""
@@ -225,9 +233,14 @@ class DecodeCache(Cache):
         """Memory of a layer: nothing is written before a row needs it, so that on a CPU columns to come take none."""
         if layer not in self._buffers:
             rows, columns = self._first_shape
-            keys, values = (x.new_empty(rows, x.shape[1], columns, x.shape[3]) for x in like)
+            keys, values = (self._memory(rows, columns, like=each) for each in like)
             self._buffers[layer] = (keys, values)
         return self._buffers[layer]
+
+    def _memory(self, rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
+        self.num_memories += 1
+        make = like.new_zeros if self._zeroed else like.new_empty
+        return make((rows, like.shape[1], columns, like.shape[3]))
 
     def _reserved(self, dim: int) -> int:
         """Rows (0) or columns (2) of the buffers."""
@@ -242,6 +255,7 @@ class DecodeCache(Cache):
 
     def _rows_changed(self) -> None:
         """The first column any row needs, and the mask of rows that start later than that."""
+        self.num_arrangements += 1
         starts, rows = self.starts[: self.num_rows], slice(self.num_rows)
         self._views = {layer: (keys[rows], values[rows]) for layer, (keys, values) in self._buffers.items()}
         if not self.num_rows:
@@ -254,6 +268,15 @@ class DecodeCache(Cache):
         hidden = torch.from_numpy(np.arange(self._reserved(2)) < starts[:, None]).to(keys.device)
         mask = torch.zeros(hidden.shape, dtype=keys.dtype, device=keys.device)
         self._mask = mask.masked_fill_(hidden, torch.finfo(keys.dtype).min)[:, None, None]
+
+
+def shared_heads_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, formula: Formula
+) -> torch.Tensor:
+    """[rows, 1, heads, head_dim] of one query per row, [rows, heads, 1, head_dim]."""
+    rows, heads, _, head_dim = query.shape
+    shared = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
+    return single_step_attention(shared, key, value, mask, formula).reshape(rows, 1, heads, -1)
 
 
 def single_step_attention(

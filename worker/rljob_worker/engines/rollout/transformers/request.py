@@ -18,12 +18,16 @@ class Drawn:
     tokens: np.ndarray
     log_probs: np.ndarray
     versions: np.ndarray
+    routes: np.ndarray
+    """[tokens, layers, k] of the position before each; [tokens, 0, 0] where they are not recorded."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
 
-NOTHING = Drawn(np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.int32))
+NO_ROUTES = np.empty((0, 0, 0), np.uint8)
+"""What is recorded where routes are not."""
+NOTHING = Drawn(np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.int32), NO_ROUTES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +40,10 @@ class Request:
     max_tokens: int
     sampling: Sampling
     drawn: Drawn = NOTHING
+    begins_prompt: bool = False
+    """Whether it is the first to continue its prompt, and says how that was routed."""
+    prompt_routes: np.ndarray | None = None
+    """[prompt, layers, k], once the prompt was computed where routes are recorded; of the first to continue it only."""
 
     @property
     def num_tokens(self) -> int:
@@ -67,9 +75,10 @@ class Request:
 def requests_of(table: Requests) -> Iterator[Request]:
     """The entries of a table, one by one; those that continue the same prompt share it."""
     prompts = table.prompts.to_list()
-    columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens)
-    for row_id, turn, prompt, max_tokens in zip(*(column.tolist() for column in columns), strict=True):
-        yield Request(row_id, turn, prompts[prompt], max_tokens, table.sampling)
+    begins = np.diff(table.prompt_of, prepend=-1) != 0
+    columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens, begins)
+    for row_id, turn, prompt, max_tokens, first in zip(*(column.tolist() for column in columns), strict=True):
+        yield Request(row_id, turn, prompts[prompt], max_tokens, table.sampling, begins_prompt=first)
 
 
 def sequences_of(requests: Sequence[Request]) -> tuple[Column, Indices]:
@@ -84,8 +93,21 @@ def sequences_of(requests: Sequence[Request]) -> tuple[Column, Indices]:
     return Column.ragged(sequences), sequence_of
 
 
-def ended(requests: Sequence[tuple[Request, Ending]]) -> Ended:
-    """Requests that ended, as a table."""
+def with_prompt_routes(
+    requests: Sequence[Request], routes: np.ndarray, sequences: Column, sequence_of: Indices
+) -> list[Request]:
+    """Requests whose sequences were just computed with these routes [tokens of the sequences, layers, k]: the first to
+    continue a prompt keep those of it."""
+    assert sequences.offsets is not None
+    found = list(requests)
+    for at, (request, begin) in enumerate(zip(requests, sequences.offsets[sequence_of].tolist(), strict=True)):
+        if len(routes) and request.begins_prompt and request.prompt_routes is None:
+            found[at] = replace(request, prompt_routes=routes[begin : begin + len(request.prompt)].copy())
+    return found
+
+
+def ended(requests: Sequence[tuple[Request, Ending]], no_routes: np.ndarray = NO_ROUTES) -> Ended:
+    """Requests that ended, as a table. no_routes: of no tokens, as they are recorded."""
     drawn = [request.drawn for request, _ in requests] or [NOTHING]
     lengths = np.array([len(request.drawn) for request, _ in requests], np.int64)
 
@@ -99,4 +121,17 @@ def ended(requests: Sequence[tuple[Request, Ending]]) -> Ended:
         log_probs=column([each.log_probs for each in drawn], np.float32),
         token_versions=column([each.versions for each in drawn], np.int64),
         endings=np.array([ending for _, ending in requests], np.int8),
+        **_routes_of([request for request, _ in requests], no_routes),
     )
+
+
+def _routes_of(requests: Sequence[Request], no_routes: np.ndarray) -> dict[str, Column]:
+    if not no_routes.shape[1]:
+        return {}
+    prompts = [no_routes if each.prompt_routes is None else each.prompt_routes for each in requests]
+    responses = [each.drawn.routes if len(each.drawn) else no_routes for each in requests]
+    return {"prompt_routes": _joined(prompts, no_routes), "routes": _joined(responses, no_routes)}
+
+
+def _joined(parts: list[np.ndarray], no_routes: np.ndarray) -> Column:
+    return Column.from_lengths(np.concatenate([no_routes, *parts]), [len(part) for part in parts])

@@ -11,7 +11,7 @@ from rljob_worker.batch import Indices
 from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
-from rljob_worker.engines.rollout.transformers.request import Request
+from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, Request
 from rljob_worker.engines.rollout.transformers.sampling import sample
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData
@@ -23,8 +23,12 @@ GOES_ON = -1
 class DecodingRows:
     """Rows that ended stay, and draw nothing, until `keep` leaves them out."""
 
-    def __init__(self, end_token_ids: tuple[int, ...], vocabulary: Vocabulary | None) -> None:
+    def __init__(
+        self, end_token_ids: tuple[int, ...], vocabulary: Vocabulary | None, no_routes: np.ndarray = NO_ROUTES
+    ) -> None:
+        """no_routes: of no tokens, as they are recorded."""
         self._end_token_ids = end_token_ids
+        self._no_routes = no_routes
         self._vocabulary = vocabulary
         self._samplings: dict[Sampling, int] = {}
         self._stops: dict[tuple[str, ...], StopStrings] = {}
@@ -43,7 +47,7 @@ class DecodingRows:
         """No rows."""
         self._requests: list[Request] = []
         self._row_ids = self._turns = self._limits = self._sampling_of = np.empty(0, np.int64)
-        self._drawn = DrawnTokens()
+        self._drawn = DrawnTokens(self._no_routes)
         self._endings = np.empty(0, np.int8)
         self.num_finished = 0
 
@@ -70,17 +74,21 @@ class DecodingRows:
         self._drawn.append([request.drawn for request in requests])
         self._endings = np.concatenate([self._endings, np.full(len(requests), GOES_ON, np.int8)])
 
-    def draw(self, first: int, logits: torch.Tensor, version: int) -> tuple[torch.Tensor, list[int]]:
+    def draw(
+        self, first: int, logits: torch.Tensor, version: int, routes: np.ndarray = NO_ROUTES
+    ) -> tuple[torch.Tensor, list[int]]:
         """The next token of every row from `first` on, int64 [rows], and which of them end with it; `logits` [rows,
-        vocabulary]. Raises BadData for logits that are not finite."""
+        vocabulary], and routes [rows, layers, k] where they are recorded. Raises BadData for logits that are not
+        finite."""
         tokens, log_probs = self._sample(first, logits)
         going = np.arange(first, len(self))
         found, how_likely = tokens.cpu().numpy(), log_probs.float().cpu().numpy()
         if self.num_finished:
             going = going[self._endings[first:] == GOES_ON]
             found, how_likely = found[going - first], how_likely[going - first]
+            routes = routes[going - first] if len(routes) else routes
         self._require_finite(going, how_likely, version)
-        self._drawn.add(going, found, how_likely, version)
+        self._drawn.add(going, found, how_likely, version, routes)
         return tokens, self._end(going, found)
 
     def abort(self, row_ids: Indices) -> list[int]:

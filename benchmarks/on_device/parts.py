@@ -1,0 +1,194 @@
+"""One measurement each, on whatever device there is."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from on_device.device_memory import finish, free, taken
+from on_device.shapes import END, Model, draw, update_flops
+from rljob_api.memory.training import Layout, update_of
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines import linear_log_probs
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp.settings import DTYPES
+from rljob_worker.engines.models import empty_policy
+from rljob_worker.engines.rollout.generate import generate
+from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.transformers import TransformersRollout
+from rljob_worker.engines.rollout.transformers.static_steps import CUDAGraphs, Step
+from rljob_worker.engines.tests.builders import PolicyGradient
+from rljob_worker.weights.sides import InProcess
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and how much."""
+
+    device: torch.device
+    precision: str
+    rows: int
+    """That generate, 8 of a group."""
+    prompt: int
+    response: int
+    """Tokens of a row that is trained; a quarter of it is generated."""
+    rounds: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.precision]
+
+
+ON_DEVICE = Place(torch.device("cuda"), "BFloat16", rows=64, prompt=256, response=768, rounds=3)
+REHEARSAL = Place(torch.device("cpu"), "Float32", rows=8, prompt=8, response=24, rounds=1)
+
+
+def _as_it_is(step: Step) -> Step:
+    """In the place of a device that records."""
+    return step
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Of one model, one way."""
+
+    tokens_per_second: float
+    first_seconds: float
+    """Of the first generation, in which steps are recorded and kernels chosen."""
+    memory: int | None
+    freed: int | None
+    """What sleep gives back, cache and weights."""
+
+
+def generation(model: Model, place: Place, *, graphs: bool) -> Generation:
+    """Responses of equal length: the end token is never drawn."""
+    device = place.device
+    record = None if not graphs else CUDAGraphs(device) if device.type == "cuda" else _as_it_is
+    with taken(device) as memory:
+        policy = model.policy(place.dtype, device)
+        engine = TransformersRollout(policy, device, (), owns_weights=True, record=record)
+        words = np.random.default_rng(0).integers(END + 1, model.shape.vocabulary, (place.rows // 8, place.prompt))
+
+        def once() -> float:
+            finish(device)
+            start = time.perf_counter()
+            generate(engine, list(words), Sampling(seed=1), np.arange(place.rows), 8, place.response // 4)
+            finish(device)
+            return time.perf_counter() - start
+
+        first = once()
+        seconds = statistics.median(once() for _ in range(place.rounds))
+    before = free(device)
+    engine.sleep("Weights")
+    after = free(device)
+    freed = None if before is None or after is None else after - before
+    return Generation(place.rows * (place.response // 4) / seconds, first, memory.most, freed)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to make the same update."""
+
+    name: str
+    settings: TrainSettings = TrainSettings()
+    fused: bool = True
+
+
+VARIANTS = (
+    Variant("fused log-probs"),
+    Variant("whole logits", fused=False),
+    Variant("fused, computed again in the backward pass", TrainSettings(activation_checkpointing=True)),
+)
+"""A setting that is to be compared is one line here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """Of one variant."""
+
+    tokens_per_second: float
+    flops_per_second: float
+    kept: int | None
+    """Weights and optimizer, in bytes."""
+    peak: int | None
+    kept_estimate: int
+    peak_estimate: int
+
+
+def update(model: Model, place: Place, variant: Variant) -> Updated:
+    """Two micro-batches, rows of one length without shared prompts."""
+    row = place.prompt + place.response
+    tokens = row * max(2, 16_384 // row // 2 * 2) if place.device.type == "cuda" else 4 * row
+    settings = replace(variant.settings, precision=place.precision, tokens_per_micro_batch=tokens // 2)
+    batch = rows(model, place, tokens // row)
+    with taken(place.device) as loading:
+        engine = FSDPEngine(empty_policy(model.path, settings.master_dtype), settings, place.device)
+        draw(engine.model)
+    whole = linear_log_probs.CHUNK_ELEMENTS
+    if not variant.fused:
+        linear_log_probs.CHUNK_ELEMENTS = 1 << 62
+    try:
+        with taken(place.device) as training:
+            engine.update(batch, PolicyGradient())
+            seconds = median(lambda: engine.update(batch, PolicyGradient()), place)
+    finally:
+        linear_log_probs.CHUNK_ELEMENTS = whole
+    responses = tokens * place.response // row
+    flops = update_flops(model.shape, tokens, responses, context=row / 2)
+    kept, peak = estimate(model, settings, tokens // 2, responses // 2, place.device)
+    return Updated(tokens / seconds, flops / seconds, loading.most, training.most, kept, peak)
+
+
+def estimate(
+    model: Model, settings: TrainSettings, tokens: int, responses: int, device: torch.device
+) -> tuple[int, int]:
+    """What a plan says of a worker: bytes after loading, and at the peak of an update of two micro-batches."""
+    stored, computed = settings.master_dtype.itemsize, settings.dtype.itemsize
+    layout = Layout(model.shape, 1, stored, computed, on_cpu=device.type == "cpu")
+    kept = layout.shard + layout.optimizer
+    found = update_of(layout, tokens, responses, 2, recompute=settings.activation_checkpointing)
+    return kept, kept + layout.gathered + found.peak
+
+
+def rows(model: Model, place: Place, count: int) -> Batch:
+    rng = np.random.default_rng(0)
+    prompts, responses = (
+        Column.ragged([rng.integers(END + 1, model.shape.vocabulary, length) for _ in range(count)])
+        for length in (place.prompt, place.response)
+    )
+    columns = {
+        "prompt_ids": prompts,
+        "response_ids": responses,
+        "advantages": Column.from_lengths(np.ones(len(responses.values)), responses.lengths),
+        "weight": Column.fixed(np.ones(count)),
+    }
+    return Batch.build(np.arange(count), np.arange(count), columns, prompts.lengths + responses.lengths)
+
+
+def sync(model: Model, place: Place) -> tuple[float, int]:
+    """Seconds of a sync from the engine that trains to the one that generates, and bytes of the weights."""
+    settings = TrainSettings(precision=place.precision)
+    train = FSDPEngine(empty_policy(model.path, settings.master_dtype), settings, place.device)
+    draw(train.model)
+    rollout = TransformersRollout(model.policy(place.dtype, place.device), place.device, (), owns_weights=True)
+    way = InProcess(train, rollout)
+    way.sync(1)
+    return median(lambda: way.sync(2), place), sum(each.nbytes for each in rollout.model.parameters())
+
+
+def median(work: Callable[[], object], place: Place) -> float:
+    """Seconds."""
+
+    def once() -> float:
+        finish(place.device)
+        start = time.perf_counter()
+        work()
+        finish(place.device)
+        return time.perf_counter() - start
+
+    return statistics.median(once() for _ in range(place.rounds))

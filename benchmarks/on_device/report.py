@@ -1,0 +1,91 @@
+"""The parts one after the other, and the tables they make; a part that fails says so and costs no other."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from on_device.device_memory import forget, shown
+from on_device.parts import VARIANTS, Place, Variant, generation, sync, update
+from on_device.shapes import Model
+
+PEAK_FLOPS = {"H100": 989e12, "H200": 989e12}
+"""Of bfloat16 without sparsity, by a word of the device's name."""
+
+GENERATION = "| generation | steps | tokens/s | first, s | most memory, GiB | freed by sleep, GiB |"
+UPDATE = "| update | tokens/s | TFLOP/s | MFU | kept, GiB | plan | peak, GiB | plan |"
+SYNC = "| sync in one process | s | GB | GB/s |"
+UNVERIFIED = (
+    "Not run by this command: NCCL between worker groups, several devices, vLLM, models with experts, whole jobs."
+)
+
+
+def report(place: Place, generating: tuple[str, ...], training: str, folder: Path) -> Iterator[str]:
+    """Lines of Markdown, as they are found. generating, training: names of model sizes."""
+    models = {name: Model.write(name, folder) for name in {*generating, training}}
+    yield from _table(GENERATION)
+    for name in generating:
+        for graphs in (False, True):
+            yield _row(
+                place,
+                [name, "recorded" if graphs else "eager"],
+                lambda n=name, g=graphs: _generation(models[n], place, g),
+            )
+    yield ""
+    yield from _table(UPDATE)
+    for variant in VARIANTS:
+        yield _row(place, [f"{training}, {variant.name}"], lambda v=variant: _update(models[training], place, v))
+    yield ""
+    yield from _table(SYNC)
+    yield _row(place, [training], lambda: _sync(models[training], place))
+    yield ""
+    yield UNVERIFIED
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Of one that is known."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for word, peak in PEAK_FLOPS.items() if word in name), None)
+
+
+def _generation(model: Model, place: Place, graphs: bool) -> list[str]:
+    found = generation(model, place, graphs=graphs)
+    speed = f"{found.tokens_per_second:.0f}"
+    return [speed, f"{found.first_seconds:.1f}", shown(found.memory), shown(found.freed)]
+
+
+def _update(model: Model, place: Place, variant: Variant) -> list[str]:
+    found, most = update(model, place, variant), peak_flops(place.device)
+    used = "–" if most is None else f"{found.flops_per_second / most:.0%}"
+    speeds = [f"{found.tokens_per_second:.0f}", f"{found.flops_per_second / 1e12:.2f}", used]
+    return [
+        *speeds,
+        shown(found.kept),
+        shown(found.kept_estimate),
+        shown(found.peak),
+        shown(found.peak_estimate),
+    ]
+
+
+def _sync(model: Model, place: Place) -> list[str]:
+    seconds, num_bytes = sync(model, place)
+    return [f"{seconds:.3f}", f"{num_bytes / 1e9:.2f}", f"{num_bytes / seconds / 1e9:.1f}"]
+
+
+def _row(place: Place, names: list[str], work: Callable[[], list[str]]) -> str:
+    try:
+        cells = work()
+    except Exception as error:  # a machine is lent for minutes: the other parts are worth having
+        traceback.print_exc()
+        cells = [f"failed: {type(error).__name__}"]
+    forget(place.device)
+    return f"| {' | '.join([*names, *cells])} |"
+
+
+def _table(head: str) -> list[str]:
+    return [head, "|---|" + "--:|" * (head.count("|") - 2)]

@@ -1,0 +1,1 @@
+"""What `weight_sync.py` measures."""

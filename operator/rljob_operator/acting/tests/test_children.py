@@ -126,6 +126,13 @@ def test_a_namesake_of_what_is_to_be_deleted_stays(cluster: FakeCluster) -> None
     assert cluster.all(CONFIG_MAP) == []
 
 
+def test_what_is_ours_goes_by_its_own_kind(cluster: FakeCluster) -> None:
+    for kind in (CONFIG_MAP, SERVICE):
+        cluster.put(kind, "team", manifest(kind))
+    asyncio.run(children(cluster).delete(cluster.all(SERVICE)[0]))
+    assert names(cluster.all(CONFIG_MAP)) == ["x"] and not cluster.all(SERVICE)
+
+
 def test_pods_go_by_name_and_uid_with_the_grace_they_are_given(cluster: FakeCluster) -> None:
     for name in ("a", "b", "c"):
         cluster.put(POD, "team", manifest(POD, name, spec={"nodeName": "node1"}))

@@ -32,6 +32,28 @@ def test_auto_takes_what_the_accelerator_needs():
         select(context, set())
 
 
+@pytest.mark.parametrize(
+    ("train", "rollout", "provider"),
+    [
+        (["Coscheduling", "Volcano"], ["Volcano", "Coscheduling"], "Coscheduling"),
+        (["Volcano", "Coscheduling"], ["Coscheduling", "Volcano"], "Volcano"),
+        (["Volcano", "Coscheduling"], ["Coscheduling"], "Coscheduling"),
+        (["Coscheduling"], [], "Coscheduling"),
+    ],
+)
+def test_auto_takes_what_all_accelerators_need_as_the_first_of_them_wishes(train, rollout, provider):
+    known = {"device": "cuda", "backend": "nccl"}
+    profiles = {
+        f"npu-{name}": {**known, "resource": f"example.com/{name}", "schedulers": needs}
+        for name, needs in (("train", train), ("rollout", rollout))
+    }
+    groups = ", ".join(
+        f"{{name: {name}, replicas: 1, accelerator: {{profile: npu-{name}, count: 1}}}}"
+        for name in ("train", "rollout")
+    )
+    assert select(make_context(f"workerGroups=[{groups}]", profiles=profiles), EVERYTHING).provider == provider
+
+
 def test_what_the_accelerator_does_not_work_with_is_refused():
     context = make_context(one_group("ascend-910", 8), "scheduling.provider=Coscheduling")
     with pytest.raises(Unserved, match="profile ascend-910 needs scheduling.provider Volcano, and the job gets Cosche"):

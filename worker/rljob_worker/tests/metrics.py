@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from rljob_worker.tests.jobs import Run
+
+HOW_IT_WAS_SPLIT = ("data/", "update/micro_batches")
+
 
 def without_times(metrics: list[dict[str, float]], *others: str) -> list[dict[str, float]]:
     """Metrics of every step but those that measure the machine. `others`: prefixes of more to leave out."""
@@ -15,3 +23,22 @@ def without_times(metrics: list[dict[str, float]], *others: str) -> list[dict[st
         }
         for step in metrics
     ]
+
+
+def samples(run: Run) -> dict[tuple[int, bool, int], tuple[str, float]]:
+    """Response and reward of some rows, by step, whether it validates, and row; of which, depends on who has them."""
+    said = map(json.loads, (run.directory / "samples.jsonl").read_text().splitlines())
+    return {(one["step"], "validation" in one, one["row_id"]): (one["response"], one["reward"]) for one in said}
+
+
+def assert_learnt_the_same(run: Run, one: Run, precision: float) -> None:
+    """As many steps as `run` has done, which `one` has done as well. precision: relative."""
+    steps = [step["step"] for step in run.metrics]
+    assert steps == list(range(len(steps))) and 1 < len(steps) <= len(one.metrics)
+    pairs = zip(*(without_times(each.metrics, *HOW_IT_WAS_SPLIT) for each in (one, run)), strict=False)
+    for expected, found in pairs:
+        assert found == pytest.approx(expected, rel=precision), f"step {found['step']}"
+        assert found["step"] == 0 or found["update/gradient_norm"] > 0
+    common = samples(one).keys() & samples(run).keys()
+    assert {step for step, is_validation, _ in common if not is_validation} == set(steps) - {0}
+    assert {row: samples(run)[row] for row in common} == {row: samples(one)[row] for row in common}

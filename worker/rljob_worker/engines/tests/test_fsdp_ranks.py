@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from transformers import AutoModelForCausalLM
 
-from rljob_worker.batch import Batch, Column
+from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.mesh import ProcessMesh
@@ -27,7 +26,6 @@ from rljob_worker.engines.models import (
 from rljob_worker.engines.tests.builders import (
     Distillation,
     PolicyGradient,
-    ValueRegression,
     a_batch,
     mesh_of_all,
     run_ranks,
@@ -35,38 +33,12 @@ from rljob_worker.engines.tests.builders import (
     write_config,
     write_model,
 )
+from rljob_worker.engines.tests.uneven import CPU, EXACT, LENGTHS, assert_close, learn, merged, share, snapshot
 
-CPU = torch.device("cpu")
-EXACT = TrainSettings(
-    temperature=0.8,
-    precision="Float64",
-    learning_rate=1e-2,
-    tokens_per_micro_batch=14,
-    max_grad_norm=0.5,
-    min_unit_bytes=0,  # every layer a unit of its own; below the whole model is one
-)
-RECOMPUTING = TrainSettings(
-    temperature=0.8,
-    precision="Float64",
-    learning_rate=1e-2,
-    tokens_per_micro_batch=30,
-    max_grad_norm=0.5,
-    activation_checkpointing=True,
-)
+IN_ONE_UNIT = replace(EXACT, min_unit_bytes=TrainSettings().min_unit_bytes)
+RECOMPUTING = replace(IN_ONE_UNIT, tokens_per_micro_batch=30, activation_checkpointing=True)
 REDUCING = replace(EXACT, held_bytes=0)
 MIXED = TrainSettings(precision="BFloat16", learning_rate=1e-2, tokens_per_micro_batch=30)
-
-# rows per rank of three mini-batches: uneven, one rank without rows, and a rank whose only row is empty
-LENGTHS = [[5, 1, 9, 3, 7, 2], [4, 8], [6, 2, 0]]
-FIRST_RANK = [4, 2, 2]
-
-
-def share(batch: Batch, index: int, rank: int, world_size: int) -> Batch:
-    """This rank's rows of mini-batch `index`; ranks past the first two have none."""
-    rows = np.arange(len(batch))
-    if world_size == 1:
-        return batch
-    return batch.take(rows[: FIRST_RANK[index]] if rank == 0 else rows[FIRST_RANK[index] :] if rank == 1 else [])
 
 
 def train_all(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
@@ -79,17 +51,10 @@ def train_all(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
 
 
 def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None) -> dict[str, Any]:
-    """Three updates of a policy, one of a critic; what every rank saw."""
-    world_size = dist.get_world_size() if dist.is_initialized() else 1
-    mesh = mesh_of_all()
-    engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, mesh)
-    critic = FSDPEngine(random_value_model(path, settings.master_dtype, 0), settings, CPU, mesh)
-    frozen = replace(settings, trainable=False)
-    reference = FSDPEngine(random_policy(path, settings.master_dtype, 7), frozen, CPU, mesh)
-    batches = [share(a_batch(lengths), index, rank, world_size) for index, lengths in enumerate(LENGTHS)]
-    metrics = [engine.update(batch, PolicyGradient()) for batch in batches]
-    metrics.append(critic.update(batches[0], ValueRegression()))
-    metrics += [engine.update(batch, Distillation(), reference=reference) for batch in batches]
+    """What one rank saw, and the weights that it ended with after an update that was skipped."""
+    ranks = mesh_of_all()
+    learnt = learn(path, settings, ranks)
+    engine = learnt.policy
     if checkpoint is not None:
         save(engine, checkpoint / "policy")
         engine.export(checkpoint / "exported")
@@ -99,37 +64,36 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
         values = np.full(5, np.nan)
         broken = broken.with_columns({"advantages": Column.from_lengths(values, [3, 2])})
     before = snapshot(engine)
-    skipped = engine.update(broken, PolicyGradient())["update/skipped_total"].value * world_size
+    skipped = engine.update(broken, PolicyGradient())["update/skipped_total"].value * ranks.mesh.dp
     after = snapshot(engine)
     return {
-        "metrics": metrics,
-        "log_probs": engine.log_probs(batches[0]).values,
+        "metrics": learnt.metrics,
+        "log_probs": engine.log_probs(share(0, ranks)).values,
         "weights": after,
-        "critic": snapshot(critic),
+        "critic": snapshot(learnt.critic),
         "skipped": skipped and all(torch.equal(before[name], after[name]) for name in before),
     }
 
 
 def resume(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
     """One more update from a checkpoint; a critic is saved, whose head has one row."""
-    mesh = mesh_of_all()
-    world_size = dist.get_world_size() if dist.is_initialized() else 1
-    engine = FSDPEngine(random_policy(path, torch.float64, seed=99), EXACT, CPU, mesh)
+    ranks = mesh_of_all()
+    engine = FSDPEngine(random_policy(path, torch.float64, seed=99), EXACT, CPU, ranks)
     engine.load(checkpoint / "policy")
     loaded = snapshot(engine)
-    engine.update(share(a_batch(LENGTHS[0]), 0, rank, world_size), PolicyGradient())
-    critic = FSDPEngine(random_value_model(path, torch.float64, seed=5), EXACT, CPU, mesh)
-    save(critic, checkpoint / f"critic-{world_size}")
+    engine.update(share(0, ranks), PolicyGradient())
+    critic = FSDPEngine(random_value_model(path, torch.float64, seed=5), EXACT, CPU, ranks)
+    save(critic, checkpoint / f"critic-{ranks.mesh.dp}")
     return {"loaded": loaded, "after": snapshot(engine), "critic": snapshot(critic)}
 
 
 def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
     """Updates of an adapter in two precisions; one goes on from the other's checkpoint where there is one."""
-    world_size = dist.get_world_size() if dist.is_initialized() else 1
-    mesh, batches = mesh_of_all(), [share(a_batch(each), i, rank, world_size) for i, each in enumerate(LENGTHS)]
+    ranks = mesh_of_all()
+    batches = [share(index, ranks) for index in range(len(LENGTHS))]
     found: dict[str, Any] = {}
     for settings in (EXACT, MIXED):
-        engine = adapted(path, settings, mesh)
+        engine = adapted(path, settings, ranks)
         for batch in batches:
             engine.update(batch, PolicyGradient())
         engine.update(batches[0], Distillation(), reference=engine.base)
@@ -138,10 +102,10 @@ def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
             f"{settings.precision} base": engine.base.log_probs(batches[0]).values,
             f"{settings.precision} log_probs": engine.log_probs(batches[0]).values,
         }
-        if world_size > 1:
+        if ranks.mesh.dp > 1:
             save(engine, checkpoint / settings.precision)
             engine.export(checkpoint / f"{settings.precision} exported")
-    other = adapted(path, EXACT, mesh)
+    other = adapted(path, EXACT, ranks)
     other.load(checkpoint / "Float64")
     found["loaded"] = snapshot(other)
     return found
@@ -150,23 +114,6 @@ def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
 def adapted(path: str, settings: TrainSettings, mesh: ProcessMesh) -> FSDPEngine:
     adapter = Adapter(path, rank=3, alpha=6.0, targets=("q_proj", "down_proj"))
     return FSDPEngine(empty_policy(path, settings.dtype), settings, CPU, mesh, WeightFiles.find(path), adapter)
-
-
-def snapshot(engine: FSDPEngine) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in engine.weights(dtype=engine.settings.master_dtype)}
-
-
-def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], tolerance: float) -> None:
-    assert left.keys() == right.keys()
-    for name in left:
-        assert float((left[name] - right[name]).detach().abs().max()) <= tolerance, name
-
-
-def summed(ranks: list[dict[str, Any]], index: int, name: str) -> float:
-    """A metric of one update merged over ranks."""
-    from rljob_worker.scalars import Scalar
-
-    return Scalar.merge([rank["metrics"][index][name] for rank in ranks if name in rank["metrics"][index]]).value
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +131,7 @@ def test_two_ranks_train_like_one(workplace: dict[str, Any]) -> None:
     for index in range(7):
         names = ["update/loss", "update/gradient_norm"] + (["entropy"] if index < 3 else [])
         for name in names:
-            assert summed(two, index, name) == pytest.approx(summed(one, index, name), abs=1e-10), (index, name)
+            assert merged(two, index, name) == pytest.approx(merged(one, index, name), abs=1e-10), (index, name)
     for rank in two:
         assert_close(rank["weights"], one[0]["weights"], 1e-10)
         assert_close(rank["critic"], one[0]["critic"], 1e-10)
@@ -230,9 +177,9 @@ def test_ranks_write_files_side_by_side(workplace: dict[str, Any]) -> None:
 def test_a_model_that_is_reduced_after_every_micro_batch_learns_the_same(workplace: dict[str, Any]) -> None:
     one, two = workplace["one"], workplace["reducing"]
     for index in range(7):
-        assert summed(two, index, "update/micro_batches") > 1 or index in (2, 6)
-        assert summed(two, index, "update/gradient_norm") == pytest.approx(
-            summed(one, index, "update/gradient_norm"), abs=1e-10
+        assert merged(two, index, "update/micro_batches") > 1 or index in (2, 6)
+        assert merged(two, index, "update/gradient_norm") == pytest.approx(
+            merged(one, index, "update/gradient_norm"), abs=1e-10
         )
     assert_close(two[0]["weights"], one[0]["weights"], 1e-10)
     assert [rank["skipped"] for rank in two] == [True, True]

@@ -12,16 +12,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.export import export
-from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy, random_value_model
+from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy
 from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.tests.builders import (
     CONFIGS,
-    Distillation,
     PolicyGradient,
-    ValueRegression,
     a_batch,
     mesh_here,
     run_ranks,
@@ -29,22 +26,14 @@ from rljob_worker.engines.tests.builders import (
     write_config,
     write_model,
 )
-from rljob_worker.scalars import Scalar
+from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, learn, merged, share, snapshot
 
-CPU = torch.device("cpu")
-EXACT = TrainSettings(
-    temperature=0.8,
-    precision="Float64",
-    learning_rate=1e-2,
-    tokens_per_micro_batch=7,  # of one worker: a pack of a copy has so many times the ranks that share it
-    max_grad_norm=0.5,
-    min_unit_bytes=0,
-)
-RECOMPUTING = replace(EXACT, activation_checkpointing=True, held_bytes=0)
-BALANCED = replace(EXACT, router_aux_loss_coefficient=0.1)
-LENGTHS = [[5, 1, 9, 3, 7, 2], [4, 8], [6, 2, 0]]
-"""Responses of three mini-batches; the third row of the last one is empty, and so is the share of the second copy."""
-FIRST_COPY = [4, 2, 2]
+SHARED = replace(EXACT, tokens_per_micro_batch=7)
+"""Of one worker: a pack of a copy has so many times the ranks that share it."""
+RECOMPUTING = replace(SHARED, activation_checkpointing=True, held_bytes=0)
+BALANCED = replace(SHARED, router_aux_loss_coefficient=0.1)
+AT_ONCE = 30
+"""Tokens of a pack on one rank."""
 
 MESHES = {
     "one rank": Mesh(),
@@ -65,33 +54,16 @@ SPREAD_EXPERTS = [name for name, mesh in MESHES.items() if mesh.ep > 1]
 
 
 def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
-    """Updates of a policy and a critic by one rank of a mesh; what it saw, and the weights they end with."""
+    """What one rank of a mesh saw, and the weights that it ended with."""
     ranks = mesh_here(mesh)
-    engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks)
-    critic = FSDPEngine(random_value_model(path, settings.master_dtype, 0), settings, CPU, ranks)
-    frozen = replace(settings, trainable=False)
-    reference = FSDPEngine(random_policy(path, settings.master_dtype, 7), frozen, CPU, ranks)
-    batches = [share(a_batch(lengths), index, rank, mesh) for index, lengths in enumerate(LENGTHS)]
-    metrics = [engine.update(batch, PolicyGradient()) for batch in batches]
-    metrics.append(critic.update(batches[0], ValueRegression()))
-    metrics += [engine.update(batch, Distillation(), reference=reference) for batch in batches]
+    learnt = learn(path, settings, ranks)
     return {
-        "metrics": metrics if ranks.is_leader else [{} for _ in metrics],
-        "log_probs": engine.log_probs(batches[0]).values,
-        "values": critic.values(batches[0]).values,
-        "weights": snapshot(engine),
-        "critic": snapshot(critic),
+        "metrics": learnt.metrics,
+        "log_probs": learnt.policy.log_probs(share(0, ranks)).values,
+        "values": learnt.critic.values(share(0, ranks)).values,
+        "weights": snapshot(learnt.policy),
+        "critic": snapshot(learnt.critic),
     }
-
-
-def share(batch: Batch, index: int, rank: int, mesh: Mesh) -> Batch:
-    """The rows of this rank's copy."""
-    rows, first = np.arange(len(batch)), FIRST_COPY[index]
-    return batch if mesh.dp == 1 else batch.take(rows[:first] if mesh.dp_rank(rank) == 0 else rows[first:])
-
-
-def snapshot(engine: FSDPEngine) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in engine.weights(dtype=torch.float64)}
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +73,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def one(model: str) -> dict[str, Any]:
-    return train(0, model, MESHES["one rank"], replace(EXACT, tokens_per_micro_batch=30))
+    return train(0, model, MESHES["one rank"], replace(EXACT, tokens_per_micro_batch=AT_ONCE))
 
 
 @pytest.mark.parametrize("name", DENSE)
 def test_a_spread_model_trains_like_a_whole_one(tmp_path: Path, model: str, one: dict[str, Any], name: str) -> None:
     mesh = MESHES[name]
-    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, EXACT)
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, SHARED)
     assert_trained_alike(ranks, mesh, one)
 
 
@@ -118,7 +90,7 @@ def experts(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def one_with_experts(experts: str) -> dict[str, Any]:
-    return train(0, experts, MESHES["one rank"], replace(BALANCED, tokens_per_micro_batch=30))
+    return train(0, experts, MESHES["one rank"], replace(BALANCED, tokens_per_micro_batch=AT_ONCE))
 
 
 @pytest.mark.parametrize("name", ["dp 2, cp 2", "dp 2, tp 2", *SPREAD_EXPERTS])
@@ -142,17 +114,12 @@ def test_a_spread_model_that_recomputes_and_reduces_every_time_trains_the_same(
 
 
 def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str, Any]) -> None:
-    for index, expected in enumerate(one["metrics"]):
+    for index in range(len(one["metrics"])):
         for name in ("update/loss", "update/gradient_norm", *(["entropy"] if index < 3 else [])):
-            found = Scalar.merge([rank["metrics"][index][name] for rank in ranks if name in rank["metrics"][index]])
-            assert found.value == pytest.approx(expected[name].value, abs=1e-12), (index, name)
+            assert merged(ranks, index, name) == pytest.approx(merged([one], index, name), abs=1e-12), (index, name)
     for rank in ranks:
-        for kind in ("weights", "critic"):
-            assert rank[kind].keys() == one[kind].keys()
-            for name, tensor in one[kind].items():
-                torch.testing.assert_close(
-                    rank[kind][name], tensor, atol=1e-12, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
-                )
+        assert_close(rank["weights"], one["weights"], 1e-12)
+        assert_close(rank["critic"], one["critic"], 1e-12)
     for kind in ("log_probs", "values"):
         copies = [rank[kind] for index, rank in enumerate(ranks) if mesh.is_row_leader(index)]
         np.testing.assert_allclose(np.concatenate(copies), one[kind], atol=1e-6)
@@ -163,8 +130,8 @@ def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str,
 def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:
     """A checkpoint and an export after one update, and one update further."""
     ranks = mesh_here(mesh)
-    engine = FSDPEngine(random_policy(path, torch.float64, 0), EXACT, CPU, ranks)
-    engine.update(share(a_batch(LENGTHS[0]), 0, rank, mesh), PolicyGradient())
+    engine = FSDPEngine(random_policy(path, torch.float64, 0), SHARED, CPU, ranks)
+    engine.update(share(0, ranks), PolicyGradient())
     save(engine, directory / "checkpoint")
     engine.export(directory / "exported")
     export(engine.model, directory / "files", engine.parts, torch.float64, file_bytes=20_000)
@@ -173,16 +140,16 @@ def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.
         for bucket in engine.weight_buckets([mesh.size - 1, 0][: mesh.size], bucket_bytes=9000)
         for name, _ in bucket
     ]
-    engine.update(share(a_batch(LENGTHS[1]), 1, rank, mesh), PolicyGradient())
+    engine.update(share(1, ranks), PolicyGradient())
     return {"weights": snapshot(engine), "own": own}
 
 
 def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:
     """The second update of `write`, from its checkpoint."""
     ranks = mesh_here(mesh)
-    engine = FSDPEngine(random_policy(path, torch.float64, 99), EXACT, CPU, ranks)
+    engine = FSDPEngine(random_policy(path, torch.float64, 99), SHARED, CPU, ranks)
     engine.load(directory / "checkpoint")
-    engine.update(share(a_batch(LENGTHS[1]), 1, rank, mesh), PolicyGradient())
+    engine.update(share(1, ranks), PolicyGradient())
     return snapshot(engine)
 
 
@@ -204,7 +171,7 @@ def test_a_run_goes_on_in_another_layout(
     else:
         after = run_ranks(mesh.size, go_on, tmp_path / "ranks", model, mesh, directory)
     for found in after:
-        assert_equal(found, ranks[0]["weights"], 1e-12)
+        assert_close(found, ranks[0]["weights"], 1e-12)
 
 
 def test_spread_experts_go_on_in_another_layout(tmp_path: Path, experts: str) -> None:
@@ -212,14 +179,14 @@ def test_spread_experts_go_on_in_another_layout(tmp_path: Path, experts: str) ->
     for name in ("one rank", "ep 2", "dp 2, tp 2, ep 2"):
         mesh = MESHES[name]
         for found in run_ranks(mesh.size, go_on, tmp_path / name, experts, mesh, tmp_path):
-            assert_equal(found, ranks[0]["weights"], 1e-12)
+            assert_close(found, ranks[0]["weights"], 1e-12)
     engine = FSDPEngine(random_policy(experts, torch.float64, 99), EXACT, CPU)
     engine.load(tmp_path / "checkpoint")
     for place in ("exported", "files"):
         stock = AutoModelForCausalLM.from_pretrained(tmp_path / place, dtype=torch.float64)
         mine = load_policy(str(tmp_path / place), torch.float64, CPU)
-        assert_equal(dict(mine.named_parameters()), dict(engine.model.named_parameters()), 0.0)
-        assert_equal(dict(stock.named_parameters()), dict(engine.model.named_parameters()), 0.0)
+        assert_close(dict(mine.named_parameters()), dict(engine.model.named_parameters()), 0.0)
+        assert_close(dict(stock.named_parameters()), dict(engine.model.named_parameters()), 0.0)
     first, *others, last = (rank["own"] for rank in ranks)
     assert first and last and others == [[], []]
     assert sorted(first + last) == sorted(name for name, _ in engine.weights())
@@ -231,10 +198,10 @@ def test_what_is_split_is_exported_whole(model: str, written: tuple[Path, list[d
     engine.load(directory / "checkpoint")
     for place in ("exported", "files"):
         exported = load_policy(str(directory / place), torch.float64, CPU)
-        assert_equal(dict(exported.named_parameters()), snapshot(engine), 0.0)
+        assert_close(dict(exported.named_parameters()), snapshot(engine), 0.0)
     assert len(list((directory / "files").glob("*.safetensors"))) > 3
     stock = AutoModelForCausalLM.from_pretrained(directory / "files", dtype=torch.float64)
-    assert_equal(dict(stock.named_parameters()), snapshot(engine), 0.0)
+    assert_close(dict(stock.named_parameters()), snapshot(engine), 0.0)
 
 
 def test_sources_get_every_tensor_of_a_split_model_once(model: str, written: tuple[Path, list[dict[str, Any]]]) -> None:
@@ -248,14 +215,14 @@ def test_split_models_read_their_own_parts_of_files(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", "qwen2", tie_word_embeddings=False)
     whole = dict(load_policy(path, torch.float64, CPU).named_parameters())
     for rank in run_ranks(4, read, tmp_path / "ranks", path, MESHES["dp 2, tp 2"]):
-        assert_equal(rank, whole, 0.0)
+        assert_close(rank, whole, 0.0)
 
 
 def test_spread_experts_are_read_from_files(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", "qwen3_moe")
     whole = dict(FSDPEngine(load_policy(path, torch.float64, CPU), EXACT, CPU).weights())
     for rank in run_ranks(4, read_experts, tmp_path / "ranks", path, MESHES["dp 2, cp 2, ep 2"]):
-        assert_equal(rank, whole, 0.0)
+        assert_close(rank, whole, 0.0)
 
 
 def read_experts(rank: int, path: str, mesh: Mesh) -> dict[str, torch.Tensor]:
@@ -273,14 +240,6 @@ def read(rank: int, path: str, mesh: Mesh) -> dict[str, torch.Tensor]:
     own = dict(engine.model.named_parameters())["model.layers.0.self_attn.q_proj.weight"]
     assert own.shape == (16, 32) and local_part(own).shape == (8, 32), "a rank has more than its part"
     return snapshot(engine)
-
-
-def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        torch.testing.assert_close(
-            found[name].detach(), tensor.detach(), atol=tolerance, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
-        )
 
 
 def score_families(rank: int, paths: dict[str, str], mesh: Mesh) -> dict[str, np.ndarray]:

@@ -1,0 +1,104 @@
+"""Whole jobs, run in every way: each step is what one worker learns that does everything, however the step before was
+run.
+
+The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test` and `make vllm-test` run
+every two choices together, `make matrix` all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cache
+from importlib.util import find_spec
+from itertools import pairwise as neighbours
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoConfig
+
+from rljob_worker.engines.models import random_policy
+from rljob_worker.tests.jobs import Run, run_job
+from rljob_worker.tests.matrix import Case, all_cases, alone, chains, job_of, pairs, pairwise
+from rljob_worker.tests.metrics import assert_learnt_the_same
+
+ENGINES = ("Transformers", "VLLM")
+ENGINE = ENGINES[find_spec("vllm") is not None]
+LONGEST = 4
+"""Steps of a job, each of which another case runs."""
+PRECISION = {"Transformers": 1e-9, "VLLM": 1e-3}
+"""Relative. Ranks and micro-batches add the same numbers in another order. In float64 that changes the 16th digit, and
+after two steps of training the 14th; in float32, where it changes the 7th, a loss near 0 agrees in three."""
+
+
+def chosen(engine: str) -> list[Case]:
+    every = all_cases(engine)
+    return every if os.environ.get("RLJOB_MATRIX") == "full" else pairwise(every)
+
+
+@pytest.fixture(scope="module")
+def small(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model's tokenizer and data, and a model whose heads four workers can share in any way."""
+    directory = tmp_path_factory.mktemp("small")
+    shutil.copytree(tiny, directory, dirs_exist_ok=True)
+    model = directory / "model"
+    config = AutoConfig.from_pretrained(model, hidden_size=64, intermediate_size=128, num_attention_heads=4)
+    config.save_pretrained(model)
+    random_policy(str(model), torch.float32, 0).save_pretrained(model)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def learnt_alone(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    @cache
+    def run(algorithm: str) -> Run:
+        return finished(alone(algorithm), small, tmp_path_factory.mktemp("alone"), LONGEST)
+
+    return run
+
+
+def finished(case: Case, small: Path, folder: Path, num_steps: int) -> Run:
+    run = run_job(job_of(case, ENGINE, small, num_steps), folder, timeout_seconds=500)
+    assert run.code == 0, f"{case}: {run.output}{run.logs}"
+    return run
+
+
+@pytest.mark.parametrize("chain", chains(chosen(ENGINE), LONGEST), ids=lambda chain: f"{chain[0].algorithm}")
+def test_every_way_of_running_a_job_learns_the_same(
+    small: Path, learnt_alone: Callable[[str], Run], tmp_path: Path, chain: tuple[Case, ...]
+) -> None:
+    one = learnt_alone(chain[0].algorithm)
+    for num_steps, case in enumerate(chain, start=1):
+        run = finished(case, small, tmp_path, num_steps)
+        assert len(run.metrics) == num_steps + 1, case
+        assert_learnt_the_same(run, one, PRECISION[ENGINE])
+
+
+@given(cases=st.sampled_from(ENGINES).flatmap(lambda engine: st.lists(st.sampled_from(all_cases(engine)))))
+def test_every_two_choices_of_any_cases_are_together_in_one_that_is_chosen(cases: list[Case]) -> None:
+    few = pairwise(cases)
+    assert set(few) <= set(cases) and len(set(few)) == len(few)
+    assert set().union(*map(pairs, few)) == set().union(*map(pairs, cases))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_few_cases_are_chosen_and_jobs_go_on_in_smaller_and_in_larger_layouts(engine: str) -> None:
+    every = all_cases(engine)
+    few = pairwise(every)
+    assert len(few) <= len(every) // 6
+    moves = [(asdict(one), asdict(other)) for chain in chains(few, LONGEST) for one, other in neighbours(chain)]
+    for way in ("data", "context", "tensor"):
+        assert {(1, 2), (2, 1)} <= {(one[way], other[way]) for one, other in moves}, way
+
+
+def test_chains_have_every_case_once_and_one_algorithm_each() -> None:
+    every = all_cases("VLLM")
+    found = chains(every, LONGEST)
+    assert sorted(map(str, every)) == sorted(str(case) for chain in found for case in chain)
+    assert {len(chain) for chain in found} <= set(range(1, LONGEST + 1))
+    assert all(len({case.algorithm for case in chain}) == 1 for chain in found)

@@ -25,6 +25,8 @@ class PhaseMemory(ApiModel):
     """Keys and values of the rows that are decoded at once."""
     checkpoint: int = 0
     """The copy that is written while steps go on; none of an accelerator's, as the copy lies in the host's."""
+    delta: int = 0
+    """What was sent or came last of weights that go as changes (weightSync.delta); in the host as well."""
     peak: int = 0
     """Together. Less than the sum where parts are most at different times."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Literal
 
 from rljob_api.checks.subject import problem
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
@@ -12,6 +13,7 @@ from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.phases import GroupMemory, PhaseMemory
 from rljob_api.memory.training import ATTENDED, BUCKET_BYTES, Layout, Update, logits_bytes, update_of
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
+from rljob_api.planning.weights import WeightFlow, weight_flows
 from rljob_api.vocabulary.keys import CONTAINER_WORKER
 from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import amount, format_bytes, parse_quantity
@@ -75,6 +77,7 @@ class _Worker:
         weights += sum(self._copy(engine) for engine in self._generating)
         kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer)
         yield kept
+        kept = _beside(kept, "delta", self._delta)
         if self._generating:
             yield self._while_written(self._generate(kept))
         if self._training:
@@ -83,19 +86,33 @@ class _Worker:
             on_their_way = 2 * max(self._bucket(engine) for engine in self._here)
             yield self._while_written(kept.model_copy(update={"phase": "sync", "peak": kept.peak + on_their_way}))
         if self._checkpoint:
-            yield _beside(kept.model_copy(update={"phase": "checkpoint"}), self._checkpoint)
+            yield _beside(kept.model_copy(update={"phase": "checkpoint"}), "checkpoint", self._checkpoint)
 
     def _while_written(self, phase: PhaseMemory) -> PhaseMemory:
         """With the copy of an earlier step's checkpoint, which is written meanwhile; after the last step none is."""
         spec = self.plan.spec
         others = 0 < spec.checkpoint.every_steps < spec.stop.steps
-        return _beside(phase, self._checkpoint) if others else phase
+        return _beside(phase, "checkpoint", self._checkpoint) if others else phase
 
     @property
     def _checkpoint(self) -> int:
         if self.group.device != "cpu":
             return 0
         return sum(self.layout(engine).checkpoint for engine in self._training if engine.trainable)
+
+    @property
+    def _delta(self) -> int:
+        if self.group.device != "cpu" or self.plan.spec.weight_sync.delta is None:
+            return 0
+        return sum(self._last_version(flow) for flow in weight_flows(self.plan))
+
+    def _last_version(self, flow: WeightFlow) -> int:
+        """Of a model that goes as changes: a source has every n-th bucket, whoever generates all of it."""
+        engine = next(each for each in self.plan.engines if each.model == flow.model)
+        whole, bucket = self._whole(engine), self._bucket(engine)
+        if flow.source.name == self.group.name:
+            return min(whole, ceil(ceil(whole / bucket) / len(flow.source_ranks)) * bucket)
+        return whole if any(target.name == self.group.name for target in flow.targets) else 0
 
     def layout(self, engine: EnginePlan) -> Layout:
         """How an engine that trains or scores keeps its model."""
@@ -172,6 +189,7 @@ class _Worker:
             gradients=max(update.gradients for _, update in layouts),
             activations=max(update.activations for _, update in layouts),
             logits=max(update.logits for _, update in layouts),
+            delta=kept.delta,
             peak=kept.peak + max(layout.gathered + update.peak for layout, update in layouts),
         )
 
@@ -199,8 +217,8 @@ class _Worker:
         )
 
 
-def _beside(phase: PhaseMemory, checkpoint: int) -> PhaseMemory:
-    return phase.model_copy(update={"checkpoint": checkpoint, "peak": phase.peak + checkpoint})
+def _beside(phase: PhaseMemory, part: Literal["checkpoint", "delta"], size: int) -> PhaseMemory:
+    return phase.model_copy(update={part: size, "peak": phase.peak + size})
 
 
 def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
@@ -225,7 +243,7 @@ def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
             )
 
 
-PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache", "checkpoint")
+PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache", "checkpoint", "delta")
 """Of a phase, in the order in which they are shown."""
 
 
@@ -258,6 +276,8 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory) -> str:
         helps += ["share rows between workers (training.parallelism.context)"] * (group.num_workers > 1)
     if 4 * phase.checkpoint > phase.peak and phase.phase != "checkpoint":
         helps.append("leave checkpoint.everySteps out")
+    if 4 * phase.delta > phase.peak:
+        helps.append("leave weightSync.delta out")
     helps.append(f"give group {group.name} more replicas or accelerators, over which weights and optimizer are divided")
     said = ", or ".join(helps)
     return f"{said[0].upper()}{said[1:]}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from itertools import combinations, product, starmap
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 PRECISIONS = {"Transformers": "Float64", "VLLM": "Float32"}
 """The finest that an engine generates in."""
+ENGINE = "VLLM" if find_spec("vllm") else "Transformers"
+"""That of this environment: VLLM in the one of `make vllm`."""
 MAX_WORKERS = 4
 """That train one model."""
 

@@ -94,8 +94,8 @@ class _Out:
     def seal(self, table: bytes, num_bytes: int | None = None) -> None:
         self.stream.seal(table, num_bytes)
 
-    def send(self, bucket: Iterable[Named]) -> None:
-        write_tensors(self, bucket)
+    def send(self, bucket: Iterable[Named]) -> int:
+        return write_tensors(self, bucket)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,12 +62,15 @@ class Received(Protocol):
         ...
 
 
-def write_tensors(slots: Slots, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Copy tensors, on any device, straight into slots; each need only be good until the next one is asked for."""
-    writer = _Writer(slots)
+def write_tensors(slots: Slots, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
+    """Copy tensors, on any device, straight into slots; each need only be good until the next one is asked for. How
+    many bytes they have."""
+    writer, num_bytes = _Writer(slots), 0
     for name, tensor in tensors:
         writer.write(name, tensor)
+        num_bytes += tensor.nbytes
     writer.seal()
+    return num_bytes
 
 
 class _Writer:

@@ -103,11 +103,12 @@ class _Out:
         self._under_way: list[list[tuple[Any, torch.Tensor]]] = [[] for _ in slots]
         self._num_chunks = 0
 
-    def send(self, bucket: Iterable[Named]) -> None:
+    def send(self, bucket: Iterable[Named]) -> int:
         before = self._num_chunks
-        write_tensors(self, bucket)
+        num_bytes = write_tensors(self, bucket)
         if self._num_chunks > before:
             self._say(TURN_ENDS)
+        return num_bytes
 
     def end(self) -> None:
         """Everything has been sent, and has arrived when this returns."""

@@ -61,8 +61,8 @@ class _Out:
         self.kept: dict[str, torch.Tensor] = {}
         """What has been sent: a tensor that comes from another source next time is forgotten."""
 
-    def send(self, bucket: Iterable[Named]) -> None:
-        self.out.send(part for name, tensor in bucket for part in self._parts(name, tensor.detach().cpu()))
+    def send(self, bucket: Iterable[Named]) -> int:
+        return self.out.send(part for name, tensor in bucket for part in self._parts(name, tensor.detach().cpu()))
 
     def _parts(self, name: str, tensor: torch.Tensor) -> Iterator[Named]:
         last = self._last.pop(name, None)
@@ -131,6 +131,7 @@ class _Arriving:
         for written, tensor in weights:
             part = _Part.of(written)
             if part.base is None:
+                self._last.pop(part.name, None)  # one copy of a model is enough
                 self.kept[part.name] = _copy(tensor)
                 yield part.name, tensor
             elif (other := self._other(part, tensor)) is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.scalars import Scalars, total
 from rljob_worker.weights.chunks import Received, read_tensors
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ class Side(Protocol):
     def open(self, meeting: str) -> None:
         """Before the first version. meeting: the address, `host:port`, of the store where the job's workers meet."""
 
-    def sync(self, version: int) -> None:
-        """Do its part. Raises PeerLost or DeadlineExceeded when another rank does not do its own, InvalidJob when what
-        comes is not the model that samples."""
+    def sync(self, version: int) -> Scalars:
+        """Do its part; what it did. Raises PeerLost or DeadlineExceeded when another rank does not do its own,
+        InvalidJob when what comes is not the model that samples."""
+        ...
 
     def close(self) -> None:
         """After the last."""
@@ -40,8 +42,10 @@ class Loader(Protocol):
 class Out(Protocol):
     """Where a source puts the tensors of one version."""
 
-    def send(self, bucket: Iterable[Named]) -> None:
-        """Tensors, each of which need only be good until the next is asked for. May return before they have left."""
+    def send(self, bucket: Iterable[Named]) -> int:
+        """Tensors, each of which need only be good until the next is asked for; how many bytes go. May return before
+        they have left."""
+        ...
 
 
 class Sender(Protocol):
@@ -78,8 +82,9 @@ class InProcess:
     def open(self, meeting: str) -> None:
         """There is nobody to meet."""
 
-    def sync(self, version: int) -> None:
+    def sync(self, version: int) -> Scalars:
         self.rollout.load_weights(self.train.weights(), version)
+        return {}
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -97,10 +102,10 @@ class Source:
     def open(self, meeting: str) -> None:
         self.sender.open(meeting)
 
-    def sync(self, version: int) -> None:
+    def sync(self, version: int) -> Scalars:
         with self.sender.sending(version) as out:
-            for bucket in self.train.weight_buckets(self.sources):
-                out.send(bucket)
+            num_bytes = sum(out.send(bucket) for bucket in self.train.weight_buckets(self.sources))
+        return {"weights/sent_bytes": total(num_bytes)}
 
     def close(self) -> None:
         self.sender.close()
@@ -116,9 +121,10 @@ class Bystander:
     def open(self, meeting: str) -> None:
         """It has no part in the sending."""
 
-    def sync(self, version: int) -> None:
+    def sync(self, version: int) -> Scalars:
         for bucket in self.train.weight_buckets(self.sources):
             assert not any(True for _ in bucket), "a rank that is no source was given tensors to send"
+        return {}
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -134,10 +140,11 @@ class Target:
     def open(self, meeting: str) -> None:
         self.receiver.open(meeting)
 
-    def sync(self, version: int) -> None:
+    def sync(self, version: int) -> Scalars:
         # closed here: an error keeps the frames that it went through, and with them a generator that is not at its end
         with closing(self.receiver.receive(version)) as chunks:
             self.rollout.load_weights(read_tensors(chunks), version)
+        return {}
 
     def close(self) -> None:
         self.receiver.close()

@@ -12,7 +12,7 @@ from rljob_api.planning.weights import WeightFlow, weight_flows
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.scalars import Scalars, mean
+from rljob_worker.scalars import Scalars, mean, merge_all
 from rljob_worker.weights.delta import DeltaLoader, DeltaSender
 from rljob_worker.weights.sides import Bystander, InProcess, Receiver, Sender, Side, Source, Target
 
@@ -39,9 +39,8 @@ class WeightSync:
     def sync(self, version: int) -> Scalars:
         """Send, receive or copy every policy's weights as `version`, which is newer than the one before."""
         started = time.perf_counter()
-        for side in self.sides:
-            side.sync(version)
-        return {"time/weight_sync_seconds": mean(time.perf_counter() - started)}
+        done = merge_all([side.sync(version) for side in self.sides])
+        return done | {"time/weight_sync_seconds": mean(time.perf_counter() - started)}
 
     def close(self) -> None:
         """After the last version."""

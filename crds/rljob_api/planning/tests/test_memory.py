@@ -123,6 +123,24 @@ def test_the_copy_of_an_adapter_is_that_of_its_own_and_on_accelerators_it_lies_e
     assert "checkpoint" not in phases(TINY, gpus(1), "data.batchSize=8", "checkpoint.everySteps=1")
 
 
+def test_what_goes_as_changes_is_kept_where_it_comes_from_and_where_it_goes():
+    groups = ("algorithm.kl.coefficient=0", "training.precision=Float32", *TWO_GROUPS)
+    for group in ("train", "rollout"):
+        whole, delta = (phases(TINY, *groups, *sent, group=group) for sent in ((), ("weightSync={delta: {}}",)))
+        kept = 144_224 * 4  # all of it, which is one bucket: that of the first source
+        assert {name: phase.delta for name, phase in delta.items()} == dict.fromkeys(delta, kept) | {"load": 0}
+        assert {name: delta[name].peak - whole[name].peak for name in whole} == dict.fromkeys(whole, kept) | {"load": 0}
+
+
+def test_sources_share_what_goes_as_changes_and_on_accelerators_it_lies_elsewhere():
+    sources = "{name: train, accelerator: {count: 4}}"
+    groups = f"workerGroups=[{sources}, {{name: rollout, accelerator: {{profile: nvidia-h100}}}}]"
+    job = ("data.batchSize=8", "dataBuffer.memory=8Gi", groups, "weightSync={delta: {}}")
+    # 2 bytes of 8,190,735,360 are 14 buckets of the size of the largest tensor, 151,936 x 4096: four on a source
+    assert phases(QWEN3_8B, *job)["train"].delta == 4 * 151_936 * 4096 * 2
+    assert phases(QWEN3_8B, *job, group="rollout")["generate"].delta == 0
+
+
 def test_a_tensor_that_is_larger_than_a_bucket_is_one():
     groups = on_two_hosts("algorithm.kl.coefficient=0")
     wide, narrow = (phases(QWEN3_8B | {"vocab_size": size}, *groups) for size in (151_936, 100))
@@ -139,6 +157,17 @@ def test_a_copy_that_has_no_room_is_said_to_be_a_checkpoint():
     job = ("algorithm.kl.coefficient=0", "data.batchSize=8", LITTLE, group)
     with pytest.raises(InvalidJobError, match="to write a checkpoint .* checkpoint 91.5 GiB"):
         planned(QWEN3_8B, *job)
+
+
+def test_where_changes_have_no_room_to_send_whole_weights_helps():
+    limits = "{containers: [{name: worker, resources: {limits: {memory: 20Gi}}}]}"
+    rollout = f"{{name: rollout, accelerator: {{count: 1}}, template: {{spec: {limits}}}}}"
+    job = ("data.batchSize=8", "dataBuffer.memory=8Gi", f"workerGroups=[{{name: train}}, {rollout}]")
+    with pytest.raises(InvalidJobError) as caught:
+        planned(QWEN3_8B, *job, "weightSync={delta: {}}")
+    (problem,) = caught.value.problems
+    assert "weights 15.3 GiB" in problem.message and "delta 15.3 GiB" in problem.message
+    assert "leave weightSync.delta out" in problem.fix
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers_and_what_would_help():

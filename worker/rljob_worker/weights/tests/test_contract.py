@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.errors import InvalidJob
+from rljob_worker.scalars import merge_all
 from rljob_worker.weights.chunks import flat_bytes
 from rljob_worker.weights.tests.ways import way
 
@@ -75,6 +76,21 @@ def test_a_few_changed_bits_arrive_as_they_are(edge):
         for sampler in edge.samplers:
             for name, tensor in edge.policy.tensors.items():
                 assert same_bits(sampler.tensors[name], tensor), name
+
+
+def test_what_leaves_the_sources_is_counted(edge, request):
+    transport, _, _, full_every = request.node.callspec.params["edge"]
+    edge.hold(buckets_of([[30, 700], [5, 0], [1]]))
+    edge.assert_synced()
+    sent = []
+    for _ in range(3):  # the same again
+        edge.assert_synced()
+        sent.append(merge_all(edge.done).get("weights/sent_bytes"))
+    if transport == "InProcess":
+        assert sent == [None] * 3
+        return
+    whole = sum(tensor.nbytes for tensor in edge.policy.tensors.values())
+    assert sorted(each.value for each in sent) == ([whole] * 3 if full_every is None else [0, 0, whole])
 
 
 def same_bits(one, other):

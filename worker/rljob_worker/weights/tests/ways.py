@@ -16,6 +16,7 @@ from rljob_api.planning.plan import Plan, WeightTransport
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.databuffer.tests.gang import Gang, group, in_process, plan_of, stage
 from rljob_worker.engines.arriving_policy import copy_policy
+from rljob_worker.scalars import Scalars
 from rljob_worker.weights.buffers import Buffers
 from rljob_worker.weights.collective import Collective
 from rljob_worker.weights.sync import WeightSync, build_weight_sync
@@ -94,6 +95,8 @@ class Way:
         self.samplers = [Sampler({}) for _ in range(plan.group(rollout).num_workers)]
         self.syncs: list[WeightSync] = []
         self.version = 0
+        self.done: list[Scalars] = []
+        """What each rank did about the last version, in the order in which they were ready."""
         for name in dict.fromkeys((train, rollout)):
             for rank in range(plan.group(name).num_workers):
                 engines = (
@@ -116,7 +119,8 @@ class Way:
     def sync(self) -> list[BaseException | None]:
         """The next version, on every rank."""
         self.version += 1
-        return self.each(lambda sync: sync.sync(self.version))
+        self.done = []
+        return self.each(lambda sync: self.done.append(sync.sync(self.version)))
 
     def assert_synced(self) -> None:
         for error in self.sync():

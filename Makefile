@@ -41,7 +41,7 @@ vllm: setup  ## rljob with vLLM for the CPU, 6 GB: the environment's bin/rljob r
 IN_VLLM = PYTHONPATH=$(CURDIR)/client:$(CURDIR)/crds:$(CURDIR)/operator:$(CURDIR)/worker \
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(VLLM)/bin/python -m pytest -p no:logging
 MATRIX = worker/rljob_worker/tests/test_matrix.py
-WHOLE_JOBS = $(MATRIX) worker/rljob_worker/tests/test_sent_changes.py
+WHOLE_JOBS = $(MATRIX) $(addprefix worker/rljob_worker/tests/,test_sent_changes.py test_broken_vllm.py)
 
 vllm-test: vllm  ## what only a process with vLLM can show, the contract that all rollout engines keep, and whole jobs
 	$(IN_VLLM) worker/rljob_worker/engines/rollout $(WHOLE_JOBS)

@@ -58,6 +58,8 @@ def stage(batch: Any, context: Any) -> dict[str, list[float]]:
         _hold(context.step)
     elif trouble == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif trouble == "break_vllm":
+        _break_vllm(context.step)
     elif trouble == "fill_disk":
         # to a writer a full disk and a file that may not grow are the same: a failed write
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, resource.RLIM_INFINITY))
@@ -96,6 +98,22 @@ def _hold(step: int) -> None:
     held(_folder(), step).touch()
     while _asked_for("steps", step) == "hold":
         time.sleep(0.01)
+
+
+def _break_vllm(step: int) -> None:
+    """From the next step on it fails in the middle of generating."""
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    begun = []
+
+    def break_later(engine: LLMEngine) -> Any:
+        if begun:
+            await_commit(step)
+            raise RuntimeError("illegal instruction")
+        begun.append(engine)
+        return whole(engine)
+
+    whole, LLMEngine.step = LLMEngine.step, break_later
 
 
 def _fail(row: dict[str, Any]) -> NoReturn:

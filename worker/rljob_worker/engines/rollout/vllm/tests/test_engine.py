@@ -15,6 +15,7 @@ from rljob_worker.batch import Column
 from rljob_worker.engines.mesh import alone
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.vllm.library import load_start
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import EngineBroken, InvalidJob
 
 load_start()
@@ -55,19 +56,19 @@ class Library:
 
 
 def built(*, can_sleep: bool = True) -> tuple[VLLMRollout, Library]:
-    library = Library()
+    library, parameters, vocabulary = Library(), {"a": torch.empty(2, device="meta")}, Vocabulary((b"yes", b"no"), {})
     mesh = alone(torch.device("cpu"))
-    return VLLMRollout(library, {"a": torch.empty(2, device="meta")}, (1,), mesh=mesh, can_sleep=can_sleep), library
+    return VLLMRollout(library, parameters, (1,), vocabulary, mesh=mesh, can_sleep=can_sleep), library
 
 
-def one(temperature: float = 1.0) -> Requests:
+def one(temperature: float = 1.0, stop: tuple[str, ...] = ()) -> Requests:
     return Requests(
         row_ids=np.array([3]),
         turns=np.array([0]),
         prompts=Column.ragged([[5, 6]]),
         prompt_of=np.array([0]),
         max_tokens=np.array([4]),
-        sampling=Sampling(temperature=temperature),
+        sampling=Sampling(temperature=temperature, stop=stop),
     )
 
 
@@ -119,6 +120,13 @@ def test_sampling_that_the_library_refuses_is_named() -> None:
     engine, _ = built()
     with pytest.raises(InvalidJob, match=r"row 3: vLLM does not sample so: temperature must be in \[0, 2\]"):
         engine.submit(one(temperature=3.0))
+
+
+def test_a_stop_text_that_cannot_be_is_refused_before_the_library_has_a_request() -> None:
+    engine, library = built()
+    with pytest.raises(InvalidJob, match="maybe"):
+        engine.submit(one(stop=("maybe",)))
+    assert library.calls == []
 
 
 def test_it_is_closed_once() -> None:

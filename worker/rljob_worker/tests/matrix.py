@@ -30,7 +30,7 @@ class Case:
 
     algorithm: str
     transport: str
-    """Of weights. InProcess: the workers that train also generate; else those of a group of its own do."""
+    """Of weights."""
     data: int = 1
     """Copies of the model that is trained."""
     context: int = 1
@@ -42,20 +42,24 @@ class Case:
         return f"{self.algorithm} {self.transport} {self.data}-{self.context}-{self.tensor} {self.generating}"
 
     @property
+    def together(self) -> bool:
+        """Whether the workers that train also generate."""
+        return self.transport == "InProcess"
+
+    @property
     def num_trainers(self) -> int:
         return self.data * self.context * self.tensor
 
     @property
     def worker_groups(self) -> list[dict[str, Any]]:
         """Colocated in one pod; else a pod that generates, and one for each copy that is trained."""
-        if self.transport == "InProcess":
+        if self.together:
             return [_group("train", 1, self.num_trainers)]
         return [_group("rollout", 1, self.generating), _group("train", self.data, self.context * self.tensor)]
 
     @property
     def is_possible(self) -> bool:
-        together = self.transport == "InProcess"
-        return self.num_trainers <= MAX_WORKERS and not (together and self.num_trainers % self.generating)
+        return self.num_trainers <= MAX_WORKERS and not (self.together and self.num_trainers % self.generating)
 
 
 def alone(algorithm: str) -> Case:
@@ -90,11 +94,14 @@ def pairs(case: Case) -> set[Any]:
 
 
 def chains(cases: Sequence[Case], longest: int) -> list[tuple[Case, ...]]:
-    """Cases of one algorithm, each of which goes on with the job where the one before it stopped."""
+    """At most so many cases, each of which goes on with the job where the one before it stopped: of one algorithm, and
+    of one placement, as worker groups keep their names. One worker has the last word where it can."""
     found = []
-    for name in ALGORITHMS:
-        mine = tuple(case for case in cases if case.algorithm == name)
-        found += [mine[first : first + longest] for first in range(0, len(mine), longest)]
+    for name, together in product(ALGORITHMS, (True, False)):
+        mine = tuple(case for case in cases if case.algorithm == name and case.together == together)
+        last = (alone(name),) if together else ()
+        size = longest - len(last)
+        found += [mine[first : first + size] + last for first in range(0, len(mine), size)]
     return found
 
 

@@ -151,7 +151,7 @@ class _Arriving:
     def _completed(self, name: str, parts: dict[str, torch.Tensor]) -> torch.Tensor:
         last = self._last.pop(name, None)
         if last is None:
-            raise PeerLost(f"changes of the weights {name} came, which are not here or came already")
+            raise PeerLost(f"changes of the weights {name} came twice, or to weights that are not here")
         self.kept[name] = last
         _apply(name, last, parts[PLACES], parts[VALUES])
         return last

@@ -136,8 +136,8 @@ def test_sources_share_what_goes_as_changes_and_on_accelerators_it_lies_elsewher
     sources = "{name: train, accelerator: {count: 4}}"
     groups = f"workerGroups=[{sources}, {{name: rollout, accelerator: {{profile: nvidia-h100}}}}]"
     job = ("data.batchSize=8", "dataBuffer.memory=8Gi", groups, "weightSync={delta: {}}")
-    # 2 bytes of 8,190,735,360 are 14 buckets of the size of the largest tensor, 151,936 x 4096: four on a source
-    assert phases(QWEN3_8B, *job)["train"].delta == 4 * 151_936 * 4096 * 2
+    # 4 bytes of 8,190,735,360 are 14 buckets of the size of the largest tensor, 151,936 x 4096: four on a source
+    assert phases(QWEN3_8B, *job)["train"].delta == 4 * 151_936 * 4096 * 4
     assert phases(QWEN3_8B, *job, group="rollout")["generate"].delta == 0
 
 
@@ -166,7 +166,7 @@ def test_where_changes_have_no_room_to_send_whole_weights_helps():
     with pytest.raises(InvalidJobError) as caught:
         planned(QWEN3_8B, *job, "weightSync={delta: {}}")
     (problem,) = caught.value.problems
-    assert "weights 15.3 GiB" in problem.message and "delta 15.3 GiB" in problem.message
+    assert "weights 30.5 GiB" in problem.message and "delta 30.5 GiB" in problem.message
     assert "leave weightSync.delta out" in problem.fix
 
 

@@ -28,7 +28,12 @@ FAMILIES = {
 
 _LAYERS = {"full_attention", "sliding_attention"}
 _ROTARY = {"default", "linear", "llama3", "yarn"}
-"""Their frequencies are constants. Others choose them by the longest row that is computed at the time."""
+"""Their frequencies are constants."""
+_UNBUILT = "are not built yet"
+_BY_LONGEST = (
+    "turn by the longest row that is computed at the time, so that a row would depend on what is packed with it"
+)
+"""What dynamic NTK and longrope do."""
 
 
 def require_known_family(path: str, config: PretrainedConfig) -> None:
@@ -38,8 +43,9 @@ def require_known_family(path: str, config: PretrainedConfig) -> None:
         raise InvalidJob(
             f"model path {path!r}: the engines do not know models of type {config.model_type!r}; use one of {known}"
         )
-    _require("layers of type", path, set(getattr(config, "layer_types", None) or ()), _LAYERS)
-    _require("rotary positions of type", path, set(_rope_types(getattr(config, "rope_parameters", None))), _ROTARY)
+    _require("layers of type", path, set(getattr(config, "layer_types", None) or ()), _LAYERS, _UNBUILT)
+    rotary = set(_rope_types(getattr(config, "rope_parameters", None)))
+    _require("rotary positions of type", path, rotary, _ROTARY, _BY_LONGEST)
     if getattr(config, "use_bidirectional_attention", False):
         raise InvalidJob(f"model path {path!r}: it attends to later tokens and cannot sample; use a causal model")
     if quantization := getattr(config, "quantization_config", None):
@@ -52,10 +58,10 @@ def logit_cap(config: PretrainedConfig) -> float | None:
     return getattr(config, "final_logit_softcapping", None)
 
 
-def _require(what: str, path: str, found: set[str], built: set[str]) -> None:
+def _require(what: str, path: str, found: set[str], built: set[str], reason: str) -> None:
     if others := found - built:
         raise InvalidJob(
-            f"model path {path!r}: {what} {', '.join(sorted(others))} are not built yet; use a model of "
+            f"model path {path!r}: {what} {', '.join(sorted(others))} {reason}; use a model of "
             f"{', '.join(sorted(built))}"
         )
 

@@ -51,14 +51,18 @@ def test_another_family_is_refused_with_those_that_are_known(tmp_path: Path) -> 
             model_config(str(tmp_path / name))
 
 
-ROPE = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+ROTARY = {"factor": 2.0, "rope_theta": 1e4, "original_max_position_embeddings": 128}
+DYNAMIC = ROTARY | {"rope_type": "dynamic"}
+LONGROPE = ROTARY | {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+PACKED = "by the longest row .* packed with it; use a model of default, linear, llama3, yarn"
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        ("llama", {"rope_parameters": ROPE}, "rotary positions of type dynamic are not built yet"),
-        ("qwen3", {"layer_types": ["full_attention", "chunked_attention"]}, "layers of type chunked_attention"),
+        ("llama", {"rope_parameters": DYNAMIC}, f"rotary positions of type dynamic turn {PACKED}"),
+        ("phi3", {"rope_parameters": LONGROPE}, f"rotary positions of type longrope turn {PACKED}"),
+        ("qwen3", {"layer_types": ["full_attention", "chunked_attention"]}, "chunked_attention are not built yet"),
         ("gemma3_text", {"use_bidirectional_attention": True}, "attends to later tokens"),
         ("llama", {"quantization_config": {"quant_method": "fp8"}}, "quantized by fp8"),
     ],

@@ -128,6 +128,22 @@ def test_admission_says_where_each_group_goes():
     assert "schedulingGates" not in rendered[0]["spec"]
 
 
+def test_an_admission_check_may_bring_tolerations_for_its_own_group():
+    slice_of = {"key": "slice", "operator": "Exists"}
+    checks = [{"name": "x", "podSetUpdates": [{"name": "train", "tolerations": [slice_of]}]}]
+    found = kueue().admission([admitted(admissionChecks=checks), FLAVOR])
+    spot = FLAVOR["spec"]["tolerations"][0]
+    assert (found.placements["train"].tolerations, found.placements["rollout"].tolerations) == (
+        (spot, slice_of),
+        (spot,),
+    )
+
+
+def test_a_job_with_quota_that_is_not_admitted_says_what_it_still_waits_for():
+    live = workload(condition("QuotaReserved", message="has quota"), condition("Admitted", "False", message="checks"))
+    assert kueue().admission([live]) == Admission(AdmissionState.WAITING, "checks")
+
+
 def test_pods_that_kueue_places_itself_wait_behind_its_gate():
     live = admitted()
     live["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = {"levels": ["rack"]}

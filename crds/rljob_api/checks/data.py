@@ -18,6 +18,25 @@ def check_urls(subject: Subject) -> Iterator[Problem]:
                 yield problem(f"spec.data.{kind}[{i}].path", without_secrets(dataset.path), *found)
 
 
+def check_weights(subject: Subject) -> Iterator[Problem]:
+    """Shares of data sets."""
+    data = subject.spec.data
+    for i, dataset in enumerate(data.validation):
+        if dataset.weight is not None:
+            message = "every row of validation data is read, so nothing is drawn by weight"
+            yield problem(f"spec.data.validation[{i}].weight", dataset.weight, message, "Leave it out.")
+    weights = [dataset.weight for dataset in data.train]
+    if not any(weight is not None for weight in weights):
+        return
+    for i, weight in enumerate(weights):
+        if weight is None:
+            message = "other data sets have a weight, and this one has none"
+            yield problem(f"spec.data.train[{i}].weight", None, message, "Write one, 0 to draw nothing from here.")
+    if not any(weight is None or weight > 0 for weight in weights):
+        message = "every weight is 0, so there is nothing to draw from"
+        yield problem("spec.data.train", weights, message, "Give at least one data set a weight above 0.")
+
+
 def check_stores(subject: Subject) -> Iterator[Problem]:
     """The form of URLs of folders: of weights, and of the job's own store."""
     spec = subject.spec

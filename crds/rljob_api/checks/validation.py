@@ -61,6 +61,7 @@ _CORRECTED = (
     options.check_rewards,
     options.check_chat_template,
     data.check_urls,
+    data.check_weights,
     data.check_stores,
     options.check_one_of,
     options.check_failure_rules,

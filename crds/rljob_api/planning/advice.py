@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rljob_api.catalogue.algorithms import ESTIMATORS, LOSSES
 from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.data_url import without_secrets
 
 
 def warnings_of(plan: Plan) -> list[str]:
@@ -14,6 +15,7 @@ def warnings_of(plan: Plan) -> list[str]:
         *_off_policy(plan),
         *_kl(plan),
         *_sampling(plan),
+        *_mixture(plan),
         *_unused(plan),
         *_critic(plan),
         *_schedule(plan),
@@ -56,6 +58,15 @@ def _sampling(plan: Plan) -> Iterator[str]:
         yield (
             f"sampling.dynamic drops groups of equal rewards, from which the estimator {estimator.name} would learn too"
         )
+
+
+def _mixture(plan: Plan) -> Iterator[str]:
+    train = plan.spec.data.train
+    if len(train) == 1 and train[0].weight is not None:
+        yield "data.train[0].weight changes nothing: there is one data set, and every prompt is drawn from it"
+    for i, dataset in enumerate(train):
+        if dataset.weight == 0:
+            yield f"data.train[{i}].weight is 0: nothing is drawn from {without_secrets(dataset.path)}"
 
 
 def _unused(plan: Plan) -> Iterator[str]:

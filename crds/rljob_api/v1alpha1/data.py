@@ -70,12 +70,17 @@ class DatasetSpec(ApiModel):
     """What metrics call this data set and what the column `source` holds. Unset: the file name without its
     ending."""
 
+    weight: float | None = Field(default=None, ge=0)
+    """Of data to train on: which share of the prompts is drawn from here, relative to the weights of the other data
+    sets; 0 draws none. Every data set has a weight, or none has. Unset: all data sets are read as one long list, so
+    that each has the share of its rows."""
+
 
 class DataSpec(ApiModel):
     """Prompts, and how many of them a step takes."""
 
     train: Items[DatasetSpec] = Field(min_length=1, max_length=64)
-    """Data sets to train on, read as one long list."""
+    """Data sets to train on, read as one long list, or mixed as their weights say."""
 
     validation: Items[DatasetSpec] = Field(default=(), max_length=64)
     """Data sets to validate on. Empty: no validation."""

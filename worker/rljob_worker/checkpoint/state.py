@@ -40,10 +40,11 @@ class GroupState:
         return GroupState(**raw)
 
     def check_dataset(self, data: DataIdentity) -> None:
-        """Refuse to go on with other data than the run began with. The content decides: files may have moved."""
+        """Refuse to go on with other data than the run began with, or in other shares. The content decides: files may
+        have moved."""
         if self.dataset is not None and data.fingerprint is not None and self.dataset != data.fingerprint:
-            found = changes(from_json(self.files), data.files) if self.files else []
-            what = f": {named(found)}" if found else ""
+            same = "its files have not, but what is read of them has, or data.train[].weight"
+            what = f": {named(changes(from_json(self.files), data.files)) or same}" if self.files else ""
             raise BadData(
                 f"the training data has changed since the checkpoint was written{what}. The order of prompts would not "
                 "be that of one run; restore the data, or start a new run with checkpoint.initFrom"

@@ -45,13 +45,19 @@ def write_example(name: str) -> int:
     if needs_tiny := f"path: {TINY}/" in text:
         require_extra("worker", "rljob new --example")
     _write(Path(f"{name}.yaml"), text)
-    for module in folder.glob("*.py"):
-        if f"{module.stem}:" in text and not Path(module.name).exists():
-            shutil.copyfile(module, module.name)
+    for beside in files_beside(folder, text):
+        if not Path(beside.name).exists():
+            shutil.copyfile(beside, beside.name)
     if needs_tiny and subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny", "--out", TINY]):
         raise StorageError(f"the model and data of the example could not be made in {TINY}; see above")
     click.echo(f"wrote {name}.yaml; `rljob run {name}.yaml` runs it")
     return 0
+
+
+def files_beside(folder: Path, text: str) -> list[Path]:
+    """Modules and data of a folder that the text of a job in it names."""
+    modules = [path for path in folder.glob("*.py") if f"{path.stem}:" in text]
+    return sorted(modules + [path for path in folder.glob("*.jsonl") if f"path: {path.name}" in text])
 
 
 def examples_folder() -> Path:

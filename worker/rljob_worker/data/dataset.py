@@ -4,8 +4,9 @@
                             access=DataAccess(run_dir / "cache"), seed=spec.seed)
     prompts = dataset.fetch(np.arange(first, first + n))         # any ordinals, on any rank
 
-Ordinals go on over epochs without end (see `order.py`); there is no cursor here, and so none to save. What is in memory
-is the rows that were asked for: neither the rows of the data set nor their places are.
+Ordinals go on over epochs without end (see `order.py`, and `mixture.py` where sources have weights); there is no cursor
+here, and so none to save. What is in memory is the rows that were asked for: neither the rows of the data set nor their
+places are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.batch import Column
 from rljob_worker.data.disk_source import open_on_disk
 from rljob_worker.data.listing import DataIdentity, Listing, changes, named
+from rljob_worker.data.mixture import Mixture
 from rljob_worker.data.objects.opening import open_objects
 from rljob_worker.data.order import Order
 from rljob_worker.data.prompts import PromptEncoder, TokenIds
@@ -109,13 +111,25 @@ class PromptDataset:
         ]
         # rows of source i have the numbers [starts[i], starts[i + 1]) of the whole list
         self._starts = np.cumsum([0, *(len(found.places) for found in self._surveys)])
-        if not len(self):
-            raise BadData(_all_too_long(self._sources, data.max_prompt_tokens))
-        self._order = Order(len(self), seed if data.shuffle else None)
+        weights = [spec.weight for spec in sources if spec.weight is not None]
+        self._order = self._order_of(weights, seed if data.shuffle else None, data.max_prompt_tokens)
         self._ahead = ReadAhead(self._rows)
 
+    def _order_of(self, weights: Sequence[float], seed: int | None, max_tokens: int) -> Order | Mixture:
+        """Of the whole list, or of a mixture. Raises BadData where there is nothing to put in order."""
+        num_rows = [len(found.places) for found in self._surveys]
+        paths = [source.path for source in self._sources]
+        if not weights:
+            if not any(num_rows):
+                raise BadData(_all_too_long(", ".join(paths), max_tokens))
+            return Order(len(self), seed)
+        for path, weight, count in zip(paths, weights, num_rows, strict=True):
+            if weight and not count:
+                raise BadData(_all_too_long(path, max_tokens))
+        return Mixture(weights, num_rows, seed)
+
     def __len__(self) -> int:
-        """Prompts in an epoch."""
+        """Prompts of all sources; in an epoch, where none has a weight."""
         return int(self._starts[-1])
 
     @property
@@ -125,7 +139,7 @@ class PromptDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Equal only for equal prompts, columns and source names in equal order: what a resumed run compares.
+        """Equal only for equal prompts, columns, source names and shares in equal order: what a resumed run compares.
 
         It follows the content, not the files: a copy of the data elsewhere, or in another format, has the same.
         """
@@ -133,7 +147,8 @@ class PromptDataset:
             (source.name, found.digest, len(found.places))
             for source, found in zip(self._sources, self._surveys, strict=True)
         ]
-        return hashlib.sha256(repr((self._columns, parts)).encode()).hexdigest()
+        shares = (self._order.places,) if isinstance(self._order, Mixture) else ()
+        return hashlib.sha256(repr((self._columns, parts, *shares)).encode()).hexdigest()
 
     @property
     def files(self) -> Listing:
@@ -187,7 +202,8 @@ class PromptDataset:
     def _check_files(self, ordinals: NDArray[np.int64]) -> None:
         """Whoever reads the first row of an epoch, but for the very first, looks whether the files are still the same.
 
-        One rank of any number does, whatever the order of the rows.
+        One rank of any number does, whatever the order of the rows. In a mixture, whose sources are used up at times of
+        their own, whoever reads the first after as many rows as there are.
         """
         if not ((ordinals > 0) & (ordinals % len(self) == 0)).any():
             return
@@ -214,8 +230,7 @@ class PromptDataset:
         )
 
 
-def _all_too_long(sources: Sequence[Source], max_tokens: int) -> str:
-    paths = ", ".join(source.path for source in sources)
+def _all_too_long(paths: str, max_tokens: int) -> str:
     return f"every prompt of {paths} is longer than maxPromptTokens: {max_tokens}; raise it or shorten the prompts"
 
 

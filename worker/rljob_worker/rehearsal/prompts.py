@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def glance_at_data(spec: RLJobSpec, folder: Path, models: Mapping[str, Path], gl
             if (rows := _rows(spec, folder, source, f"spec.data.{kind}[{i}].path", encoder, glance)) is not None
         ]
         if len(seen) == len(sources) > 0:
-            glance.found += _too_few(spec, kind, seen)
+            glance.found += _too_long(spec, kind, seen) or _too_few(spec, kind, seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +127,32 @@ def _lengths(rows: FirstRows, columns: Sequence[str], encoder: PromptEncoder | N
     return [len(tokens) for tokens in ids]
 
 
-def _too_few(spec: RLJobSpec, kind: str, seen: Sequence[Kept]) -> Iterator[Finding]:
-    """Too few rows, counting those that are left out where all of them were seen."""
-    data = spec.data
+def _too_long(spec: RLJobSpec, kind: str, seen: Sequence[Kept]) -> list[Finding]:
+    """Nothing stays of what is read as one: all data sets of a kind, or each one that is drawn from by its weight."""
+    weights = [dataset.weight for dataset in spec.data.train] if kind == "train" else []
+    drawn_from = {f"data.{kind}[{i}]": [seen[i]] for i, weight in enumerate(weights) if weight}
+    return [
+        _nothing_left(spec, name, kept)
+        for name, kept in (drawn_from or {f"data.{kind}": seen}).items()
+        if not any(each.num_kept for each in kept)
+    ]
+
+
+def _nothing_left(spec: RLJobSpec, name: str, seen: Sequence[Kept]) -> Finding:
     longest = max(each.longest for each in seen)
     is_exact = all(each.is_exact for each in seen)
+    which = "every prompt" if is_exact else f"every one of the first {LOOK_ROWS} prompts"
+    message = f"{which} of {name} is longer than this; the longest has {longest} tokens"
+    fix = f"Write {longest} or more, or shorten the prompts."
+    problem = Problem("spec.data.maxPromptTokens", str(spec.data.max_prompt_tokens), message, fix)
+    return Finding(problem, ExitCode.BAD_DATA)
+
+
+def _too_few(spec: RLJobSpec, kind: str, seen: Sequence[Kept]) -> list[Finding]:
+    """Fewer rows than a batch has, counting those that are left out where all of them were seen."""
+    is_exact = all(each.is_exact for each in seen)
     num_rows = sum(each.num_kept if is_exact else each.num_rows for each in seen)
-    if not any(each.num_kept for each in seen):
-        which = "every prompt" if is_exact else f"every one of the first {LOOK_ROWS} prompts"
-        message = f"{which} of data.{kind} is longer than this; the longest has {longest} tokens"
-        fix = f"Write {longest} or more, or shorten the prompts."
-        problem = Problem("spec.data.maxPromptTokens", str(data.max_prompt_tokens), message, fix)
-        yield Finding(problem, ExitCode.BAD_DATA)
-    elif kind == "train" and num_rows < data.batch_size:
-        message = f"a batch has more prompts than data.train, which has {num_rows}"
-        yield Finding(Problem("spec.data.batchSize", str(data.batch_size), message, f"Write {num_rows} or less."))
+    if kind != "train" or num_rows >= spec.data.batch_size:
+        return []
+    message = f"a batch has more prompts than data.train, which has {num_rows}"
+    return [Finding(Problem("spec.data.batchSize", str(spec.data.batch_size), message, f"Write {num_rows} or less."))]

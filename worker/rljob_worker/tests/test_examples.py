@@ -21,6 +21,7 @@ RUNNABLE = [
     "arithmetic-drgrpo",
     "arithmetic-rloo",
     "arithmetic-reinforce-plus-plus",
+    "arithmetic-mixture",
     "custom-stage",
     "custom-algorithm",
 ]
@@ -105,6 +106,11 @@ def rows_and_weights_cross(steps):
     assert all(steps[2][name] > 0 for name in crossing)
 
 
+def both_sources_are_drawn_from(steps):
+    names = {"training/accuracy/arithmetic", "training/accuracy/sums"}
+    assert all(names <= set(step) for step in steps[1:])
+
+
 def branches_are_joined(steps):
     shown = {"stage/working/working_reward", "stage/brevity/brevity_reward", "stage/total/total_rewards"}
     assert shown <= set(steps[1])
@@ -120,6 +126,7 @@ check_what_it_shows = {
     "arithmetic-drgrpo": policy_learns,
     "arithmetic-rloo": penalty_is_in_the_reward,
     "arithmetic-reinforce-plus-plus": penalty_is_in_the_reward,
+    "arithmetic-mixture": both_sources_are_drawn_from,
     "custom-stage": branches_are_joined,
     "custom-algorithm": own_parts_are_used,
 }

@@ -186,6 +186,12 @@ def test_nothing_is_wrong_with_the_full_example():
         ("checkpoint.keepBest=1", "spec.checkpoint.keepBest", "data.validation"),
         ("rewards=[]", "spec.rewards", "no reward function"),
         # data
+        ("data.train.0.weight=-1", "spec.data.train[0].weight", "at least 0"),
+        ("data.train.0.weight=.inf", "spec.data.train[0].weight", "number"),
+        ("data.train.0.weight=0", "spec.data.train", "every weight is 0"),
+        ("data.train=[{path: a, weight: 0}, {path: b, weight: 0}]", "spec.data.train", "every weight is 0"),
+        ("data.train=[{path: a, weight: 1}, {path: b}]", "spec.data.train[1].weight", "this one has none"),
+        ("data.validation=[{path: a, weight: 1}]", "spec.data.validation[0].weight", "every row of validation data"),
         ("data.train.0.path=ftp://host/a.jsonl", "spec.data.train[0].path", "Known: s3://, gs://, az://, https://"),
         ("data.train.0.path=s3:///a.jsonl", "spec.data.train[0].path", "Write s3://bucket/folder/file.jsonl."),
         ("data.train.0.path=az://account", "spec.data.train[0].path", "az://account/container/"),

@@ -21,6 +21,7 @@ def test_the_same_job_may_go_on():
         "seed=1",
         "data.train.0.path=other.parquet",
         "data.train.1={path: more.parquet}",
+        "data.train.0.weight=2",
         "data.batchSize=16",
         "data.promptColumn=question",
         "data.maxPromptTokens=8",

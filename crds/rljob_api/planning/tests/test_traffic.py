@@ -74,6 +74,11 @@ def test_warnings_name_what_was_probably_not_meant():
     three = "workerGroups=[{name: train, replicas: 2, accelerator: {count: 3}}]"
     assert "tensor 2 does not divide the 3 workers of a pod of train" in only(*pods, three)
     assert warnings_of(make_plan(*pods, three.replace("count: 3", "count: 4"))) == []
+    assert "data.train[0].weight changes nothing" in only("data.train.0.weight=2")
+    assert "data.train[1].weight is 0: nothing is drawn from b.jsonl" in only(
+        "data.train=[{path: a.jsonl, weight: 1}, {path: b.jsonl, weight: 0}]"
+    )
+    assert warnings_of(make_plan("data.train=[{path: a.jsonl, weight: 1}, {path: b.jsonl, weight: 2}]")) == []
     lonely = pipeline[:-2] + ", {name: mine, run: 'm:f', after: [rollout], writes: [x]}]}"
     assert "no stage reads x" in only(lonely)
 

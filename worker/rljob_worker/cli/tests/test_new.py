@@ -3,7 +3,7 @@ import json
 import pytest
 
 from rljob_worker.cli.beginning import beginning_of, reward_for, room_for
-from rljob_worker.cli.new import examples_folder, write_example, write_starter
+from rljob_worker.cli.new import examples_folder, files_beside, write_example, write_starter
 from rljob_worker.cli.validate import verdict_on
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.tests import good_job
@@ -62,6 +62,16 @@ def test_an_example_is_written_with_its_modules_and_never_over_a_file(tmp_path, 
     assert (tmp_path / "gsm8k-qwen3.yaml").read_text() == text
     with pytest.raises(InvalidJob, match="gsm8k-qwen3.yaml exists already"):
         write_example("gsm8k-qwen3")
+
+
+@pytest.mark.parametrize(
+    ("example", "names"),
+    [("arithmetic-grpo", []), ("custom-stage", ["custom_stage.py"]), ("arithmetic-mixture", ["sums.jsonl"])],
+)
+def test_an_example_comes_with_the_files_that_it_names(example, names):
+    folder = examples_folder()
+    beside = files_beside(folder, (folder / f"{example}.yaml").read_text())
+    assert [path.name for path in beside] == names
 
 
 def test_data_that_are_not_there_are_missed(tmp_path):

@@ -35,6 +35,7 @@ class Data:
 class File:
     path: str
     name: str | None = None
+    weight: float | None = None
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,40 @@ def test_sources_follow_one_another_and_name_their_rows(tmp_path, plain):
     prompts = dataset.fetch(np.array([4, 0, 3, 2]))
     assert prompts.source.to_list() == ["two", "first", "two", "first"]
     assert prompts.columns["answer"].to_list() == ["answer 4", "answer 0", "answer 3", "answer 2"]
+
+
+def test_sources_with_weights_are_mixed(tmp_path, plain):
+    first = write_lines(tmp_path / "one.jsonl", numbered(3))
+    second = write_parquet(tmp_path / "two.parquet", numbered(2, start=3))
+    dataset = open_data(tmp_path, plain, File(first, weight=3), File(second, weight=1))
+    prompts = dataset.fetch(np.arange(8))
+    # of four prompts the third is of the second source; the first source begins again after its three rows
+    assert prompts.source.to_list() == ["one", "one", "two", "one"] * 2
+    assert prompts.columns["answer"].to_list() == [f"answer {i}" for i in (0, 1, 3, 2, 0, 1, 4, 2)]
+    only = open_data(tmp_path, plain, File(first, weight=0), File(second, weight=1))
+    assert only.fetch(np.arange(3)).columns["answer"].to_list() == ["answer 3", "answer 4", "answer 3"]
+
+
+def test_other_shares_have_another_fingerprint(tmp_path, plain):
+    paths = [write_lines(tmp_path / name, numbered(3)) for name in ("one.jsonl", "two.jsonl")]
+
+    def fingerprint(*weights):
+        return open_data(tmp_path, plain, *map(File, paths, (None, None), weights)).fingerprint
+
+    before = fingerprint(0.75, 0.25)
+    assert before == fingerprint(3, 1)
+    assert len({before, fingerprint(None, None), fingerprint(1, 3), fingerprint(1, 1)}) == 4
+
+
+def test_a_source_of_which_nothing_is_left_cannot_be_drawn_from(tmp_path, plain):
+    short = write_lines(tmp_path / "short.jsonl", [{"prompt": "a", "answer": "1"}])
+    long = write_lines(tmp_path / "long.jsonl", [{"prompt": "a b c", "answer": "1"}])
+    both = [File(short, weight=1), File(long, weight=1)]
+    message = refusal(tmp_path, plain, *both, max_prompt_tokens=2)
+    assert message.startswith(f"every prompt of {long} is longer than maxPromptTokens: 2")
+    unused = [File(short, weight=1), File(long, weight=0)]
+    assert len(open_data(tmp_path, plain, *unused, max_prompt_tokens=2)) == 1
+    assert len(open_data(tmp_path, plain, short, long, max_prompt_tokens=2)) == 1
 
 
 def test_shuffled_epochs_hold_every_row_once(tmp_path, plain):

@@ -113,6 +113,10 @@ CASES = {
     "every validation prompt too long": (
         {"data/validation.jsonl": lines([{"prompt": "a b c d", "answer": "1"}] * 5)}, {"data.maxPromptTokens": 3},
         "every prompt of data.validation is longer"),
+    "every prompt of a data set with a weight too long": (
+        {"data/long.jsonl": lines([{"prompt": "a b c d", "answer": "1"}] * 5)},
+        {"data.maxPromptTokens": 3, "data.train": [{"path": TRAIN, "weight": 2}, {"path": "data/long.jsonl", "weight": 1}]},
+        "every prompt of data.train[1] is longer than this; the longest has 4 tokens"),
     "a batch that is larger than the data": ({}, {"data.batchSize": 16}, "has 12"),
     "a batch that is larger than what is left": (
         {TRAIN: lines(rows(12))}, {"data.maxPromptTokens": 1, "data.batchSize": 6},

@@ -48,12 +48,17 @@ TEXTS = ("3*4=12\n12+5=17\n#### 17", "3*4=12\n12+5=18\n#### 18", "3*4=12\n#### 1
 
 @pytest.fixture
 def stages(monkeypatch):
-    """The user's stages of custom-stage.yaml, built as a worker builds them."""
+    """The user's stages of custom-stage.yaml and custom-filter.yaml, built as a worker builds them."""
     monkeypatch.syspath_prepend(EXAMPLES)
-    job = plan_of(EXAMPLES / "custom-stage.yaml")
-    nothing = Resources(job, {}, {}, None, None, None)
-    yield {stage.name: UserStage(stage, nothing) for stage in job.stages if ":" in stage.run}
-    sys.modules.pop("custom_stage")
+    jobs = [plan_of(EXAMPLES / f"{name}.yaml") for name in ("custom-stage", "custom-filter")]
+    yield {
+        stage.name: UserStage(stage, Resources(job, {}, {}, None, None, None))
+        for job in jobs
+        for stage in job.stages
+        if ":" in stage.run
+    }
+    for module in ("custom_stage", "custom_filter"):
+        sys.modules.pop(module)
 
 
 def build_batch(**columns):
@@ -89,3 +94,11 @@ def test_total_is_the_weighted_sum(stages):
     )
     # 1 + 0.2 * 1 + 0.1 * -0.4 = 1.16, 0, 1, and 0.1 * -1.
     assert values_of(stages["total"], batch, "total_rewards") == pytest.approx([1.16, 0.0, 1.0, -0.1])
+
+
+def test_questions_are_kept_of_which_some_answers_are_right(stages):
+    # three questions of eight answers each: all wrong, 1 of 8 right, all right; an eighth is the least share
+    rewards = np.concatenate([np.zeros(8), np.eye(8)[0], np.ones(8)]).astype(np.float32)
+    rows = np.arange(24)
+    batch = Batch(rows, rows // 8, rows, {"rewards": Column.fixed(rewards)})
+    assert values_of(stages["learnable"], batch, "kept") == [False] * 8 + [True] * 8 + [False] * 8

@@ -26,6 +26,10 @@ token of a prompt, once for its group, and for the position that every response 
 ROW_WEIGHTS = "row_weights"
 """How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
 
+KEPT = "kept"
+"""Whether a row takes part in what is learnt, which a filter of the user's own writes and every stage after it that
+learns reads."""
+
 _TOKENS = ("prompt_ids", "response_ids")
 
 
@@ -133,7 +137,7 @@ def advantage_columns(spec: RLJobSpec, _trained: bool) -> Columns:
     reads += ["values"] * (spec.algorithm.critic is not None)
     writes = ["advantages"] + ["returns"] * (spec.algorithm.critic is not None)
     writes += ["loss_mask"] * spec.algorithm.mask_truncated
-    return Columns(reads=tuple(dict.fromkeys(reads)), writes=tuple(writes))
+    return Columns(reads=tuple(dict.fromkeys(reads)), writes=tuple(writes), optional=(KEPT,))
 
 
 def update_policy_columns(spec: RLJobSpec, _trained: bool) -> Columns:
@@ -141,11 +145,11 @@ def update_policy_columns(spec: RLJobSpec, _trained: bool) -> Columns:
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)
-    optional = () if corrects(spec) else ("old_log_probs",)
+    optional = (KEPT,) if corrects(spec) else ("old_log_probs", KEPT)
     return Columns(reads=tuple(dict.fromkeys(reads)), optional=optional)
 
 
 def update_critic_columns(spec: RLJobSpec, _trained: bool) -> Columns:
     reads = [*_TOKENS, "response_mask", "values", "returns"]
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
-    return Columns(reads=tuple(reads))
+    return Columns(reads=tuple(reads), optional=(KEPT,))

@@ -27,7 +27,7 @@ _RESPONSE_WIDTHS = {
     "agent_ids": 8,
     "turn_ids": 8,
 }
-_ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8, "baseline_rewards": 8, "row_weights": 8}
+_ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8, "baseline_rewards": 8, "row_weights": 8, "kept": 8}
 
 
 def known_bytes(columns: Iterable[str], response_tokens: int, route_bytes: int = 0) -> int:

@@ -1,10 +1,14 @@
-"""Advantage: turns the rewards of a group's rows into advantages per token (and returns for a critic)."""
+"""Advantage: turns the rewards of a group's rows into advantages per token (and returns for a critic).
+
+Rows that a filter left out are compared with no other; their advantages are 0, and no update reads them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from rljob_api.planning.plan import StagePlan
@@ -14,6 +18,7 @@ from rljob_worker.algorithms.masking import row_of, tensor_of
 from rljob_worker.algorithms.overlong import mask_truncated
 from rljob_worker.batch import Batch, Column
 from rljob_worker.scalars import Scalars, mean
+from rljob_worker.stages.kept import Filter, Flags
 from rljob_worker.stages.stage import Reduce, Resources, StageContext, StageResult, token_column
 
 
@@ -22,7 +27,8 @@ class Advantage:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         spec = resources.plan.spec
-        self._algorithm = spec.algorithm
+        self._spec, self._algorithm = spec, spec.algorithm
+        self._filter = Filter.before(stage, resources.plan)
         self._max_response_tokens = spec.rollout.max_response_tokens
         self._num_rows = spec.data.batch_size * spec.algorithm.group_size
         self._writes = stage.writes
@@ -30,17 +36,21 @@ class Advantage:
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
+        kept = None
+        if self._filter is not None:
+            self._filter.require_whole_groups(batch, self._spec)
+            kept = self._filter.flags(batch)
         found, metrics = estimate_advantages(
-            batch,
+            batch if kept is None else batch.take(np.flatnonzero(kept)),
             self._algorithm,
             max_response_tokens=self._max_response_tokens,
             kl_coefficient=self._controller.coefficient,
             reduce=context.reduce,
         )
         mask = batch["response_mask"]
-        columns = {"advantages": token_column(found.advantages.numpy(), mask)}
+        columns = {"advantages": spread(found.advantages, mask, kept)}
         if found.returns is not None:
-            columns["returns"] = token_column(found.returns.numpy(), mask)
+            columns["returns"] = spread(found.returns, mask, kept)
         if "loss_mask" in self._writes:
             columns["loss_mask"] = loss_mask(batch)
         if has_reward_kl(self._algorithm):
@@ -53,6 +63,15 @@ class Advantage:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._controller = self._controller.with_state(dict(state))
+
+
+def spread(values: torch.Tensor, like: Column, kept: Flags | None) -> Column:
+    """A column with one value per token of `like`, from values of the kept rows' tokens; 0 in the other rows."""
+    if kept is None:
+        return token_column(values.numpy(), like)
+    everywhere = np.zeros(int(like.lengths.sum()), values.numpy().dtype)
+    everywhere[np.repeat(kept, like.lengths)] = values.numpy()
+    return token_column(everywhere, like)
 
 
 def loss_mask(batch: Batch) -> Column:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from rljob_api.catalogue.columns import full_kl
 from rljob_api.planning.plan import StagePlan
@@ -18,9 +19,11 @@ from rljob_worker.algorithms.row_weights import ROW_WEIGHTS
 from rljob_worker.algorithms.value_objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
+from rljob_worker.errors import BadData
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.scalars import Scalars, mean
 from rljob_worker.stages.advantage import kl_controller, updated
+from rljob_worker.stages.kept import Filter
 from rljob_worker.stages.skipped import SkippedSteps, skipped_state, watched, with_skipped_state
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.stages.warm_up import is_warm_up
@@ -35,6 +38,7 @@ class UpdatePolicy:
         self._engine = resources.train_engines[stage.models[0]]
         self._reference = resources.train_engines[REFERENCE] if full_kl(self._spec) else None
         self._num_rows = self._spec.data.batch_size * self._algorithm.group_size
+        self._filter = Filter.before(stage, resources.plan)
         self._controller = kl_controller(resources)
         self._skipped = SkippedSteps(stage.models[0], self._spec.training.max_skipped_steps)
 
@@ -43,10 +47,11 @@ class UpdatePolicy:
         if is_warm_up(self._spec, context.step):
             return StageResult(batch.select([]), context.counted({"update/warmup_total": mean(1.0)}))
         check_reads(batch, self._algorithm.loss)
-        rows, mismatch = corrected(batch, self._algorithm, context.reduce)
+        kept = batch if self._filter is None else self._filter.rows(batch)
+        rows, mismatch = corrected(kept, self._algorithm, context.reduce)
         parts = [
             prepared(part, self._algorithm, reduce=context.reduce, seed=context.seed)
-            for part in mini_batches(rows, self._spec, context.step)
+            for part in filled(mini_batches(rows, self._spec, context.step), self._filter, context)
         ]
         objective = policy_objective(
             self._algorithm,
@@ -77,12 +82,14 @@ class UpdateCritic:
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._spec = resources.plan.spec
         self._engine = resources.train_engines[stage.models[0]]
+        self._filter = Filter.before(stage, resources.plan)
         self._skipped = SkippedSteps(stage.models[0], self._spec.training.max_skipped_steps)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         objective = value_objective(self._spec.algorithm)
-        parts = mini_batches(batch, self._spec, context.step)
+        kept = batch if self._filter is None else self._filter.rows(batch)
+        parts = filled(mini_batches(kept, self._spec, context.step), self._filter, context)
         updates = run_updates(self._engine, objective, parts, self._spec.algorithm.update_epochs)
         metrics, self._skipped = watched(updates, self._skipped, context.step)
         named = {critic_name(name): scalar for name, scalar in metrics.items()}
@@ -120,6 +127,17 @@ def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> list[Batch]:
         batch.group_ids, step=step, batch_size=spec.data.batch_size, num_mini_batches=number, seed=spec.seed
     )
     return [batch.take(np.flatnonzero(member == index)) for index in range(number)]
+
+
+def filled(parts: list[Batch], filtered: Filter | None, context: StageContext) -> list[Batch]:
+    """Mini-batches of which some rank has a row after a filter; an optimizer step on none would move a model by its
+    momentum alone. Raises BadData where nothing is left of a step. Collective, where there is a filter."""
+    if filtered is None:
+        return parts
+    counts = context.reduce(torch.tensor([len(part) for part in parts], dtype=torch.float64)).tolist()
+    if not any(counts):
+        raise BadData(filtered.explain_nothing(context.step))
+    return [part for part, count in zip(parts, counts, strict=True) if count]
 
 
 def critic_name(name: str) -> str:

@@ -23,6 +23,7 @@ RUNNABLE = [
     "arithmetic-reinforce-plus-plus",
     "arithmetic-mixture",
     "custom-stage",
+    "custom-filter",
     "custom-algorithm",
 ]
 HALVES = ("training.miniBatchRows=32",)
@@ -36,6 +37,7 @@ CHANGED = {
     "arithmetic-dapo": HALVES + VARIED,
     "arithmetic-gspo": HALVES + VARIED,
     "arithmetic-cpgd": HALVES + VARIED,
+    "custom-filter": VARIED,
     "custom-algorithm": HALVES,
 }
 
@@ -116,6 +118,10 @@ def branches_are_joined(steps):
     assert shown <= set(steps[1])
 
 
+def a_part_is_kept(steps):
+    assert all(0 < step["stage/learnable/kept"] <= 1 and step["update/gradient_norm"] > 0 for step in steps[1:])
+
+
 check_what_it_shows = {
     "arithmetic-grpo": policy_learns,
     "arithmetic-ppo": critic_learns,
@@ -128,6 +134,7 @@ check_what_it_shows = {
     "arithmetic-reinforce-plus-plus": penalty_is_in_the_reward,
     "arithmetic-mixture": both_sources_are_drawn_from,
     "custom-stage": branches_are_joined,
+    "custom-filter": a_part_is_kept,
     "custom-algorithm": own_parts_are_used,
 }
 

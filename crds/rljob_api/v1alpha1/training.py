@@ -238,8 +238,9 @@ class ValidationSpec(ApiModel):
 
     samples_per_prompt: int = Field(default=1, ge=1, le=1024)
     """Responses to each prompt. Above 1 the temperature must be above 0, and metrics say for k = 1, 2, 4, … and for
-    this number how often one of k responses is right, `validation/pass@k`, and how often the one that most of k agree
-    on is, `validation/maj@k`. Default 1."""
+    this number how often one of k responses is right, `validation/pass@k`, and how often the answer that most of k
+    agree on is, `validation/maj@k`. The answer is what the first reward returns as `answer`, or else the whole
+    response. Default 1."""
 
 
 class CheckpointSpec(ApiModel):

@@ -34,20 +34,21 @@ def pass_at_k(right: Right, k: int) -> NDArray[np.float64]:
     return np.array(of_count)[right.sum(axis=1)]
 
 
-def maj_at_k(right: Right, answers: Sequence[str], k: int) -> NDArray[np.float64]:
+def maj_at_k(right: Right, answers: Sequence[str | None], k: int) -> NDArray[np.float64]:
     """Whether the answer that most of a prompt's first k responses give is right, 0 or 1: [prompts]. Of answers that
-    as many give, the one that comes first counts.
+    as many give, the one that comes first counts; where none gives one, nothing is right.
 
-    answers: [prompts * num_samples], what responses answer; equal texts are one answer, and right if the first is.
+    answers: [prompts * num_samples], what responses answer; equal texts are one answer, and right if the first is. None
+    for a response without one, which has no vote.
     Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models", 2022,
     https://arxiv.org/abs/2203.11171.
     """
     num_samples = right.shape[1]
     chosen = [_most_common(answers[first : first + k]) for first in range(0, right.size, num_samples)]
-    return right[np.arange(len(right)), np.array(chosen, np.int64)].astype(np.float64)
+    return np.array([at is not None and of[at] for at, of in zip(chosen, right, strict=True)], np.float64)
 
 
-def _most_common(answers: Sequence[str]) -> int:
+def _most_common(answers: Sequence[str | None]) -> int | None:
     """Where the answer that most give comes first; Counter keeps equal counts in the order in which they came."""
-    ((answer, _),) = Counter(answers).most_common(1)
-    return answers.index(answer)
+    votes = Counter(answer for answer in answers if answer is not None).most_common(1)
+    return answers.index(votes[0][0]) if votes else None

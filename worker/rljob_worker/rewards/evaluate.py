@@ -2,6 +2,7 @@
 
 An outcome is a JSON value:
     {"reward": 1.0, "metrics": {"length": 12.0}}
+    {"reward": 1.0, "metrics": {}, "answer": "42"}             null where it found none in the response
     {"problem": "raised ZeroDivisionError: division by zero at my.py:3 in style: x = 1 / 0"}
     {"timeout": true}
 """
@@ -76,8 +77,24 @@ def _outcome(answer: Any) -> Outcome:
         return {"reward": _number(answer, "a number or a dict with `reward`"), "metrics": {}}
     if "reward" not in answer:
         raise BadAnswer(f"returned a dict without `reward`; its keys are {', '.join(map(str, answer)) or 'none'}")
-    metrics = {str(k): _number(v, f"a number as `{k}`") for k, v in answer.items() if k != "reward" and _is_number(v)}
-    return {"reward": _number(answer["reward"], "a number as `reward`"), "metrics": metrics}
+    figures = {str(name): value for name, value in answer.items() if name not in _SAID and _is_number(value)}
+    outcome = {
+        "reward": _number(answer["reward"], "a number as `reward`"),
+        "metrics": {name: _number(value, f"a number as `{name}`") for name, value in figures.items()},
+    }
+    return outcome | ({"answer": _answer(answer["answer"])} if "answer" in answer else {})
+
+
+_SAID = ("reward", "answer")
+"""What a dict says of a row beside figures for the metrics."""
+
+
+def _answer(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if not _is_number(value):
+        raise BadAnswer(f"returned {_short(value)} as `answer`, not a text, a number or None")
+    return str(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Rewards that need nothing but the standard library.
 
-Each takes the row and returns 1.0 or 0.0. `row["reference"]` is the dataset column the job names under `column`.
+Each takes the row and says 1.0 or 0.0, and the answer that it took from the response where it looks for one.
+`row["reference"]` is the dataset column the job names under `column`.
 """
 
 from __future__ import annotations
@@ -15,24 +16,28 @@ _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?|[-+]?\$?\.\d+")
 MARK = "####"
 
 
-def exact_match(row: Mapping[str, Any], *, ignore_case: bool = False) -> float:
+Judgement = dict[str, float | str | None]
+"""`reward`, and `answer`: None where the response gives none."""
+
+
+def exact_match(row: Mapping[str, Any], *, ignore_case: bool = False) -> Judgement:
     """1.0 when the response, without surrounding white space, is the reference."""
     response, reference = row["response"].strip(), row["reference"].strip()
     if ignore_case:
         response, reference = response.casefold(), reference.casefold()
-    return float(response == reference)
+    return {"reward": float(response == reference), "answer": response}
 
 
-def final_number(row: Mapping[str, Any], *, needs_mark: bool = True) -> float:
+def final_number(row: Mapping[str, Any], *, needs_mark: bool = True) -> Judgement:
     """1.0 when the number after the response's last `####` equals the reference's final number (the GSM8K format).
 
     With `needs_mark=False` a response without the mark is judged by its last number.
     """
     response = row["response"]
-    if MARK not in response and needs_mark:
-        return 0.0
-    found = number_of(response)
-    return float(found is not None and found == number_of(row["reference"]))
+    found = None if needs_mark and MARK not in response else number_of(response)
+    if found is None:
+        return {"reward": 0.0, "answer": None}
+    return {"reward": float(found == number_of(row["reference"])), "answer": f"{found.normalize():f}"}
 
 
 def matches_format(row: Mapping[str, Any], *, pattern: str) -> float:

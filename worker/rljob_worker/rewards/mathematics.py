@@ -12,26 +12,34 @@ from functools import lru_cache
 from typing import Any
 
 from math_verify import parse, verify
+from sympy import Eq, Float, Rational
 
-from rljob_worker.rewards.functions import MARK, number_of
+from rljob_worker.rewards.functions import MARK, Judgement, number_of
 
 # math-verify warns once that its own time limit is off; the limit is the reward's `timeoutSeconds`.
 for _name in ("math_verify.parser", "math_verify.grader"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
 
-def math_answer(row: Mapping[str, Any]) -> float:
+def math_answer(row: Mapping[str, Any]) -> Judgement:
     r"""1.0 when the answers agree: `#### 42`, `\boxed{\frac{1}{2}}`, `$x=3$` or the last number of plain text.
 
     `row["reference"]` may be the bare answer, LaTeX, or a worked solution that ends in `#### answer`.
     """
     gold = _gold(row["reference"])
-    return float(_agree(gold, _answer_text(row["response"])))
+    found = parse(_answer_text(row["response"]), parsing_timeout=None)
+    if not found:
+        return {"reward": 0.0, "answer": None}
+    return {"reward": float(bool(verify(list(gold), found, timeout_seconds=None))), "answer": _written(found[0])}
 
 
-def _agree(gold: tuple[Any, ...], answer: str) -> bool:
-    found = parse(answer, parsing_timeout=None)
-    return bool(found) and bool(verify(list(gold), found, timeout_seconds=None))
+def _written(value: Any) -> str:
+    r"""One text for what is written in several ways: `\frac12`, `0.5` and `x = 1/2` are all `1/2`."""
+    if isinstance(value, Eq) and value.lhs.is_Symbol:
+        value = value.rhs
+    if isinstance(value, Float):
+        value = Rational(str(value))
+    return str(value)
 
 
 def _answer_text(text: str) -> str:

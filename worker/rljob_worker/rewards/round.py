@@ -68,6 +68,9 @@ class RewardResult:
     """[rows], weighted sum over rewards."""
     metrics: dict[str, Scalar]
     missed: tuple[Missed, ...]
+    answers: Mapping[int, str | None] = field(default_factory=dict)
+    """What the first reward took for the answer of a row, by position; None where it found none or was missed. Rows of
+    which it says nothing are not there."""
 
 
 @dataclass(slots=True)
@@ -97,6 +100,7 @@ class Round:
         self.rows: list[Mapping[str, Any]] = []
         self._rewards: list[list[float]] = [[] for _ in calls]
         self._extra: list[list[dict[str, float]]] = [[] for _ in calls]
+        self._answers: dict[int, str | None] = {}
         self._missed: list[Missed] = []
         self._num_failed: dict[tuple[int, int], int] = {}
         """Calls of a reward on a row that failed."""
@@ -127,6 +131,10 @@ class Round:
     def extra(self, order: Sequence[int]) -> list[list[dict[str, float]]]:
         """[num_rewards][rows] what each reward returned beside the reward."""
         return [[of_reward[row] for row in order] for of_reward in self._extra]
+
+    def answers(self, order: Sequence[int]) -> dict[int, str | None]:
+        """What the first reward took for answers, of those rows of which it says so."""
+        return {at: self._answers[row] for at, row in enumerate(order) if row in self._answers}
 
     def missed(self, order: Sequence[int]) -> tuple[Missed, ...]:
         """In the order of rows, and in that of rewards where a row has several."""
@@ -185,6 +193,8 @@ class Round:
         else:
             self._rewards[chunk.reward][row] = outcome["reward"]
             self._extra[chunk.reward][row] = outcome["metrics"]
+            if chunk.reward == 0 and "answer" in outcome:
+                self._answers[row] = outcome["answer"]
             self._num_open -= 1
         self._start_next(chunk, now)
 
@@ -236,7 +246,7 @@ class Round:
         call = self._calls[reward]
         num_failed = self._num_failed.get((reward, row), 0) + 1
         if call.on_error == "Zero":
-            self._miss(Missed(call.name, row, message, "errors"))
+            self._miss(reward, Missed(call.name, row, message, "errors"))
         elif call.on_error == "Retry" and num_failed <= call.retries:
             self._num_failed[reward, row] = num_failed
             heapq.heappush(self._delayed, (now + call.wait_seconds(num_failed), reward, row))
@@ -246,10 +256,12 @@ class Round:
     def _time_out(self, reward: int, row: int) -> None:
         call = self._calls[reward]
         message = f'reward "{call.name}" timed out after {call.limit_seconds:g} s on {self._name(row)}'
-        self._miss(Missed(call.name, row, message))
+        self._miss(reward, Missed(call.name, row, message))
 
-    def _miss(self, missed: Missed) -> None:
+    def _miss(self, reward: int, missed: Missed) -> None:
         self._missed.append(missed)
+        if reward == 0:
+            self._answers[missed.row] = None
         self._num_open -= 1
 
     def _where(self, reward: int, row: int) -> str:

@@ -101,6 +101,7 @@ class RewardRunner:
             combine(rewards, [spec.weight for spec in self._specs]),
             metrics(names, rewards, work.extra(order)) | misses(missed, work.num_retries()),
             missed,
+            work.answers(order),
         )
 
 

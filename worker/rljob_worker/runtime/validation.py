@@ -18,6 +18,7 @@ from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.metrics.by_source import means_by_source
 from rljob_worker.metrics.pass_at_k import maj_at_k, pass_at_k, sizes
 from rljob_worker.rewards.combine import Rewards
+from rljob_worker.rewards.round import RewardResult
 from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, mean, merge_all
 from rljob_worker.stages.reward import begins_rewards, reward_rows, shown_row
@@ -80,7 +81,8 @@ class Validation:
 
     def _judged(self, rewards: RewardRunner, batch: Batch) -> tuple[Scalars, list[dict[str, Any]]]:
         """What was right of rows whose rewards were begun, and the first of them."""
-        correct = rewards.collect(batch.row_ids.tolist()).rewards[:, 0]
+        result = rewards.collect(batch.row_ids.tolist())
+        correct = result.rewards[:, 0]
         prompt, sample = np.divmod(np.arange(len(batch)), self._num_samples)
         looked_at = np.flatnonzero((prompt < SHOWN_PROMPTS) & (sample < SHOWN_SAMPLES))
         rows = reward_rows(batch.take(looked_at), self._decode)
@@ -90,9 +92,14 @@ class Validation:
         ]
         metrics = accuracy(correct, batch)
         if self._num_samples > 1:
-            texts = [self._decode(ids).strip() for ids in batch.values_of("response_ids")]
-            metrics |= of_several(correct, texts, batch.values_of("source"), self._num_samples)
+            answers = self._answers(result, batch)
+            metrics |= of_several(correct, answers, batch.values_of("source"), self._num_samples)
         return metrics, shown
+
+    def _answers(self, result: RewardResult, batch: Batch) -> list[str | None]:
+        """What the first reward took from each response, and the whole response of which it says nothing: [rows]."""
+        responses, said = batch.values_of("response_ids"), result.answers
+        return [said[at] if at in said else self._decode(ids).strip() for at, ids in enumerate(responses)]
 
     def _decode(self, ids: np.ndarray) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
@@ -107,9 +114,9 @@ def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:
     return metrics | means_by_source("validation/accuracy", correct, batch.values_of("source"))
 
 
-def of_several(correct: Rewards, answers: Sequence[str], sources: Sequence[str], num_samples: int) -> Scalars:
+def of_several(correct: Rewards, answers: Sequence[str | None], sources: Sequence[str], num_samples: int) -> Scalars:
     """pass@k and maj@k of prompts with `num_samples` rows each, overall and per source; a row whose first reward is 1
-    or more is right."""
+    or more is right. answers: of each row, None where it has none."""
     right = correct.reshape(-1, num_samples) >= 1
     found = {f"pass@{k}": pass_at_k(right, k) for k in sizes(num_samples)}
     found |= {f"maj@{k}": maj_at_k(right, answers, k) for k in sizes(num_samples) if k > 1}

@@ -52,6 +52,13 @@ def test_what_most_of_the_first_k_answer_is_right_or_wrong():
     assert [maj_at_k(right, answers, k).tolist() for k in (1, 2, 4)] == [[0, 1], [0, 1], [1, 0]]
 
 
+def test_a_response_without_an_answer_has_no_vote():
+    right = np.array([[0, 0, 1, 0], [0, 0, 0, 0]], bool)
+    answers = [None, None, "7", None, None, None, None, None]
+    # two of the first four say nothing, and 7 has the only vote; nobody answers the second prompt
+    assert [maj_at_k(right, answers, k).tolist() for k in (2, 4)] == [[0, 0], [1, 0]]
+
+
 def test_without_prompts_there_is_nothing_to_tell():
     none = np.zeros((0, 4), bool)
     assert pass_at_k(none, 2).shape == maj_at_k(none, [], 2).shape == (0,)

@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 class RewardsHere:
     """One reward, as a function of the row; `begun` holds the rows of each call of `begin`."""
 
-    def __init__(self, reward: Callable[[Row], float]) -> None:
+    def __init__(self, reward: Callable[[Row], float | dict[str, Any]]) -> None:
         self._reward = reward
         self._rows: dict[int, Row] = {}
         self.begun: list[list[int]] = []
@@ -27,5 +27,8 @@ class RewardsHere:
 
     def collect(self, row_ids: Sequence[int]) -> RewardResult:
         assert set(row_ids) == self._rows.keys(), "rows are collected once, all that were begun"
-        rewards = np.array([self._reward(self._rows.pop(row_id)) for row_id in row_ids], float).reshape(-1, 1)
-        return RewardResult(rewards, rewards[:, 0], {}, ())
+        found = [self._reward(self._rows.pop(row_id)) for row_id in row_ids]
+        said = [each if isinstance(each, dict) else {"reward": each} for each in found]
+        rewards = np.array([each["reward"] for each in said], float).reshape(-1, 1)
+        answers = {at: each["answer"] for at, each in enumerate(said) if "answer" in each}
+        return RewardResult(rewards, rewards[:, 0], {}, (), answers)

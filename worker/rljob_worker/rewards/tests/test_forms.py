@@ -38,7 +38,7 @@ async def trl_judge(completions, **kwargs):
 
 def verl_score(data_source, solution_str, ground_truth, extra_info=None):
     assert extra_info == {"answer": "4"}
-    return {"score": 0.5, "right": solution_str == ground_truth, "source": data_source}
+    return {"score": 0.5, "right": solution_str == ground_truth, "source": data_source, "pred": solution_str}
 
 
 def verl_plain(data_source, solution_str, ground_truth, extra_info, penalty=0.0):
@@ -62,7 +62,7 @@ def test_a_function_of_a_row_is_left_as_it_is():
         ("trl_exact", {}, 1.0),
         ("trl_length", {"scale": 3}, 3),
         ("trl_silent", {}, 0.0),
-        ("verl_score", {}, {"reward": 0.5, "right": True}),
+        ("verl_score", {}, {"reward": 0.5, "right": True, "answer": "4"}),
         ("verl_plain", {"penalty": 0.25}, 0.75),
     ],
 )

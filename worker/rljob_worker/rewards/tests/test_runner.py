@@ -89,6 +89,22 @@ def test_a_number_that_only_some_rows_report_is_averaged_over_those():
     assert result.metrics["reward/v/seen"].count == 1
 
 
+def test_the_first_reward_says_what_it_took_for_the_answer():
+    specs = [user("says_what_it_found"), user("says_what_it_found", name="second")]
+    with RewardRunner(specs, 2, [HERE]) as runner:
+        data = rows("=a", "b", "=", "=7", "c")
+        runner.begin(data)
+        result = runner.collect([row["row_id"] for row in data[::-1]])
+    assert result.answers == {1: "7.0", 2: None, 4: "a"}
+    assert set(result.metrics) >= {"reward/style/size", "reward/second/size"}
+    assert not any(name.endswith("/answer") for name in result.metrics)
+
+
+def test_a_row_that_was_missed_has_no_answer():
+    result = score(user("hangs_on_bad", timeout_seconds=0.5), rows("ok", "bad"), 2)
+    assert result.answers == {1: None}
+
+
 def test_processes_stay_between_calls():
     with RewardRunner([user("own_pid")], 1, [HERE]) as runner:
         assert len({runner.score(rows("abc")).total.item() for _ in range(3)}) == 1
@@ -177,6 +193,7 @@ def test_the_line_is_that_of_the_users_file():
     [
         ("nothing", "returned None, not a number or a dict with `reward`"),
         ("no_reward_key", "returned a dict without `reward`; its keys are score"),
+        ("answers_with_a_list", "returned list ['4', '2'] as `answer`, not a text, a number or None"),
         ("exits", "raised SystemExit: 3"),
         ("not_in_row", "the row has no 'anwser'; it has prompt, response, row_id, source"),
         ("async_raises", "raised LookupError: no judge"),

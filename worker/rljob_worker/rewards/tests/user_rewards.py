@@ -27,6 +27,18 @@ def vowels(row):
     return {"reward": 0, "seen": 1} if row["response"] == "a" else 0
 
 
+def says_what_it_found(row):
+    """`=` and what follows is the answer; a bare `=` is none; without it nothing is said."""
+    _, mark, answer = row["response"].partition("=")
+    if not mark:
+        return 1.0
+    return {"reward": 1.0, "answer": float(answer) if answer.isdigit() else answer or None, "size": 2}
+
+
+def answers_with_a_list(row):
+    return {"reward": 1.0, "answer": ["4", "2"]}
+
+
 def raises_on_bad(row):
     return _inner(row) if row["response"] == "bad" else 1.0
 

@@ -87,6 +87,25 @@ def test_several_responses_to_a_prompt_are_judged_together():
     assert [sample["reward"] for sample in samples] == [0, 1, 0, 0, 0, 1, 1, 0]
 
 
+def test_the_majority_is_of_what_the_first_reward_took_for_the_answers():
+    # one prompt a rank; the texts all differ. In tens: 1 2 2 and no answer, of which the two 2s are right
+    texts = {0: 10, 1: 25, 2: 27, 3: 8}
+    engine = ScriptedEngine(lambda row_id, sampling: [texts[row_id]])
+
+    def tens(row):
+        found = str(int(row["response"]) // 10)
+        return {"reward": float(found == "2"), "answer": None if found == "0" else found}
+
+    metrics, _ = validation(engine, RewardsHere(tens), dp_rank=0, dataset=SomePrompts(1), plan=SEVERAL).run()
+    # 1 comes first of one each; of four there are two 2s
+    assert (metrics["validation/maj@2"].value, metrics["validation/maj@4"].value) == (0.0, 1.0)
+    untold, _ = validation(
+        engine, RewardsHere(lambda row: tens(row)["reward"]), dp_rank=0, dataset=SomePrompts(1), plan=SEVERAL
+    ).run()
+    # four texts that are all different: the first counts, and is wrong
+    assert untold["validation/maj@4"].value == 0.0
+
+
 def test_a_piece_has_as_many_rows_whatever_the_responses_to_a_prompt():
     dataset, engine = SomePrompts(514), answering_engine()
     validation(engine, odd_is_right(), dp_rank=0, dataset=dataset, plan=SEVERAL).run()

@@ -49,7 +49,7 @@ def run(commands: "Commands | None", job: Path, resume: str | None, overrides: t
 @SET
 def plan(job: Path, svg: Path | None, as_json: bool, fits: bool, overrides: tuple[str, ...]) -> int:
     """Show what would run where, and what would cross."""
-    from rljob_worker.cli.plan import show_plan
+    from rljob_worker.cli.plan.show import show_plan
 
     return show_plan(job, overrides, svg, as_json=as_json, fits=fits)
 

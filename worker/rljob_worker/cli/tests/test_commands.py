@@ -66,7 +66,7 @@ def test_help_imports_nothing_heavy(tmp_path):
 def test_no_light_process_imports_torch():
     code = (
         "import sys\n"
-        "import rljob_worker.cli.run, rljob_worker.cli.plan, rljob_worker.cli.status, rljob_worker.cli.export\n"
+        "import rljob_worker.cli.run, rljob_worker.cli.plan.show, rljob_worker.cli.status, rljob_worker.cli.export\n"
         "import rljob_worker.launcher.launching, rljob_worker.local.reaper\n"
         "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
     )
@@ -161,7 +161,7 @@ def test_plan_shows_stages_groups_edges_and_bytes(tmp_path):
     write_job(tmp_path, groups=[("train", 2, 2), ("rollout", 1, 4)])
     done = rljob("plan", "job.yaml", "--svg", "dag.svg", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for text in ("train (lead: rank 0)", "2 x 2", "dp=4", "rollout->reward", "weights/actor", "Buffer", "KiB"):
+    for text in ("train (lead)", "2 x 2", "dp=4", "rollout->reward", "weights/actor", "Buffer", "KiB"):
         assert text in done.stdout
     assert (tmp_path / "dag.svg").read_text().lstrip().startswith("<svg")
 

@@ -1,0 +1,1 @@
+"""`rljob plan`: what would run where, as tables that fit the terminal."""

@@ -1,0 +1,92 @@
+"""The meshes of a plan as people see them: what each axis divides, whom a rank meets along it, and what lies on which
+host. Pure.
+
+    train-0  [(0-1) (2-3)] [(4-5) (6-7)]         dp=4 cp=2 tp=2 on hosts of eight: two copies of the model each, a copy
+    train-1  [(8-9) (10-11)] [(12-13) (14-15)]   of two runs of tokens, a run of two ranks that share every layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_worker.cli.plan.sheet import Sheet
+from rljob_worker.engines.mesh_ranks import Axis, ranks_over
+
+DIVIDES: dict[Axis, str] = {"dp": "rows", "pp": "depth", "cp": "sequences", "tp": "every layer", "ep": "experts"}
+"""By axis, the slowest first."""
+
+MAX_NAMED = 4
+"""Ranks, and hosts at either end, that are written out."""
+
+
+def mesh_text(mesh: Mesh) -> str:
+    """Axes longer than one, `dp=4 tp=2`; a single rank is `1 rank`."""
+    return " ".join(f"{name}={size}" for name, size in _axes(mesh).items()) or "1 rank"
+
+
+def mesh_sheets(plan: Plan) -> Iterator[Sheet]:
+    """Of every mesh that engines have, axes and hosts."""
+    engines: dict[tuple[str, Mesh], list[str]] = {}
+    for engine in plan.engines:
+        engines.setdefault((engine.group, engine.mesh), []).append(engine.name)
+    for (group, mesh), names in engines.items():
+        if axes := tuple(_axes(mesh)):
+            rows = tuple((axis, str(getattr(mesh, axis)), DIVIDES[axis], _meeting(mesh, axis)) for axis in axes)
+            title = f"Mesh of {', '.join(names)}: {mesh_text(mesh)}"
+            yield Sheet(title, ("axis", "ranks", "divides", "rank 0 meets"), rows)
+            hosts = tuple(_hosts(mesh, plan.group(group), plan.job))
+            yield Sheet(f"Its ranks on hosts, {_legend(mesh)}", (), hosts)
+
+
+def _axes(mesh: Mesh) -> dict[Axis, int]:
+    return {axis: size for axis in DIVIDES if (size := getattr(mesh, axis)) > 1}
+
+
+def _meeting(mesh: Mesh, axis: Axis) -> str:
+    ranks = ranks_over(mesh, 0, (axis,))
+    if len(ranks) <= 2 * MAX_NAMED:
+        return " ".join(map(str, ranks))
+    return " ".join([*map(str, ranks[:MAX_NAMED]), "…", str(ranks[-1])])
+
+
+def _innermost(mesh: Mesh) -> Axis:
+    """The axis whose ranks are numbered in a row."""
+    return next((axis for axis in _FASTEST_FIRST if getattr(mesh, axis) > 1), "tp")
+
+
+_FASTEST_FIRST: tuple[Axis, ...] = ("tp", "cp", "pp")
+
+
+def _legend(mesh: Mesh) -> str:
+    inner = _innermost(mesh)
+    copy = "a copy of the model in [ ]"
+    return copy if mesh.ranks_per_copy == getattr(mesh, inner) else f"{copy}, {inner} in ( )"
+
+
+def _hosts(mesh: Mesh, group: GroupPlan, job: str) -> Iterator[tuple[str, str]]:
+    """A line per host, of many the first and the last."""
+    hosts: Sequence[int] = range(group.replicas)
+    left_out = len(hosts) - 2 * MAX_NAMED
+    for host in hosts:
+        if left_out > 1 and MAX_NAMED <= host < group.replicas - MAX_NAMED:
+            if host == MAX_NAMED:
+                yield "…", f"{left_out:,} hosts"
+            continue
+        first = host * group.workers_per_host
+        yield f"{job}-{group.name}-{host}", " ".join(_runs(mesh, first, first + group.workers_per_host))
+
+
+def _runs(mesh: Mesh, first: int, end: int) -> Iterator[str]:
+    """The ranks of a host in runs along the innermost axis; a bracket stands where a copy begins or ends."""
+    inner = getattr(mesh, _innermost(mesh))
+    start = first
+    while start < end:
+        stop = min(end, (start // inner + 1) * inner)
+        text = f"{start}-{stop - 1}" if stop - start > 1 else str(start)
+        if mesh.ranks_per_copy > inner:
+            text = f"({text})"
+        opens = "[" if start % mesh.ranks_per_copy == 0 else ""
+        yield opens + text + ("]" if stop % mesh.ranks_per_copy == 0 else "")
+        start = stop

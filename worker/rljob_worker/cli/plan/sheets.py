@@ -1,0 +1,129 @@
+"""What a plan says, as tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rljob_api.memory.phases import GroupMemory
+from rljob_api.planning.memory import PARTS
+from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
+from rljob_api.planning.traffic import Traffic, expected_bytes
+from rljob_api.planning.weights import WeightFlow, slot_bytes, weight_flows
+from rljob_api.vocabulary.quantity import format_bytes
+from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
+from rljob_worker.cli.plan.sheet import NOTHING, Sheet
+
+
+def headline(plan: Plan) -> str:
+    """What a step is, and how many there are."""
+    spec = plan.spec
+    rows = f"{spec.data.batch_size} prompts x {spec.algorithm.group_size} responses = {spec.num_rows} rows"
+    return (
+        f"{plan.job}: {spec.algorithm.name}, {rows} and {spec.num_optimizer_steps} optimizer "
+        f"step{'s' if spec.num_optimizer_steps > 1 else ''} per step, {spec.stop.steps} steps"
+    )
+
+
+def sheets_of(plan: Plan) -> Iterator[Sheet]:
+    """Groups, stages, engines, meshes, edges, weights, memory."""
+    yield _groups(plan)
+    yield _stages(plan)
+    yield _engines(plan)
+    yield from mesh_sheets(plan)
+    yield _edges(plan)
+    yield _weights(plan)
+    yield from map(_memory, plan.memory)
+
+
+def _groups(plan: Plan) -> Sheet:
+    rows = []
+    for group in plan.groups:
+        lead = " (lead)" if group.name == plan.lead_group else ""
+        ranks = "0" if group.num_workers == 1 else f"0-{group.num_workers - 1}"
+        workers = f"{group.replicas} x {group.workers_per_host}"
+        schedule = ", ".join(group.schedule)
+        rows.append((group.name + lead, str(group.replicas), workers, ranks, group.device, group.backend, schedule))
+    headers = ("group", "pods", "workers", "ranks", "device", "backend", "schedule")
+    return Sheet("Worker groups", headers, tuple(rows))
+
+
+def _stages(plan: Plan) -> Sheet:
+    headers = ("stage", "runs", "group", "mesh", "after", "reads", "writes", "balance")
+    return Sheet("Stages", headers, tuple(map(_stage_cells, plan.stages)))
+
+
+def _stage_cells(stage: StagePlan) -> tuple[str, ...]:
+    runs = f"{stage.run} on {', '.join(stage.models)}" if stage.models else stage.run
+    columns = (_listed(stage.after), _listed(stage.reads), _listed(stage.writes))
+    balance = NOTHING if stage.balance == "None" else stage.balance
+    return stage.name, runs, stage.group, mesh_text(stage.mesh), *columns, balance
+
+
+def _engines(plan: Plan) -> Sheet:
+    headers = ("engine", "library", "model", "group", "mesh", "trained")
+    return Sheet("Engines", headers, tuple(map(_engine_cells, plan.engines)))
+
+
+def _engine_cells(engine: EnginePlan) -> tuple[str, ...]:
+    model = f"{engine.model} ({engine.path})"
+    trained = "yes" if engine.trainable else ""
+    if engine.adapter is not None:
+        trained = f"adapter of rank {engine.adapter.rank}"
+    if engine.base_of is not None:
+        model += f": {engine.base_of} with its adapter off"
+    return engine.name, engine.library, model, engine.group, mesh_text(engine.mesh), trained
+
+
+def _edges(plan: Plan) -> Sheet:
+    traffic = expected_bytes(plan)
+    rows = [
+        (edge.name, edge.transport, _listed(edge.columns), *_byte_cells(traffic[edge.name], edge.transport))
+        for edge in plan.edges
+    ]
+    total, worst = (sum(getattr(each, name) for each in traffic.values()) for name in ("typical", "worst"))
+    rows.append(("all", "", "", f"about {format_bytes(total)}", format_bytes(worst)))
+    return Sheet("Edges", ("edge", "transport", "columns", "bytes per step", "at most"), tuple(rows))
+
+
+def _byte_cells(traffic: Traffic, transport: str) -> tuple[str, str]:
+    if transport == "Local":
+        return "none", "none"
+    return f"about {format_bytes(traffic.typical)}", format_bytes(traffic.worst)
+
+
+def _weights(plan: Plan) -> Sheet:
+    flows = {flow.name: flow for flow in weight_flows(plan)}
+    rows = []
+    for weight in plan.weights:
+        cells = _flow_cells(plan, flows[weight.name]) if weight.name in flows else (NOTHING, "none")
+        rows.append((weight.name, weight.source, weight.target, weight.transport, *cells))
+    headers = ("edge", "from", "to", "transport", "senders", "of dataBuffer.memory")
+    return Sheet("Weights", headers, tuple(rows))
+
+
+def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
+    """Who sends, and what the slots take on the host that has most of them."""
+    senders = f"{len(flow.source_ranks)} of {flow.source.num_workers} workers"
+    slot = slot_bytes(plan)
+    if flow.transport != "DataBuffer" or slot is None:
+        return senders, "none"
+    num_slots = max(flow.num_slots(group.name) for group in plan.groups)
+    return senders, f"{format_bytes(num_slots * slot)} ({num_slots} x {format_bytes(slot)})"
+
+
+def _memory(memory: GroupMemory) -> Sheet:
+    """Of one worker, the parts that it has. Parts that are most at different times add up to more than the peak."""
+    title = f"Memory of a worker of {memory.group}"
+    if memory.unknown:
+        return Sheet(title, (), ((f"unknown: no config.json at hand of {', '.join(memory.unknown)}",),))
+    sizes = {part: [getattr(phase, part) for phase in memory.phases] for part in (*PARTS, "peak")}
+    rows = tuple((part, *map(_bytes_or_none, each)) for part, each in sizes.items() if any(each))
+    return Sheet(title, ("", *(phase.phase for phase in memory.phases)), rows)
+
+
+def _bytes_or_none(count: int) -> str:
+    return format_bytes(count) if count else NOTHING
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or NOTHING

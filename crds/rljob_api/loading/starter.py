@@ -53,7 +53,7 @@ spec:
     # miniBatchRows: 64             # rows per optimizer step; unset = the whole batch, which is on-policy
 
   rollout:
-    maxResponseTokens: 512
+    maxResponseTokens: {max_response_tokens}{positions}
     temperature: 1.0
 
 {validation_steps}  checkpoint:
@@ -89,6 +89,9 @@ class Beginning:
     applies_template: bool = True
     batch_size: int = 16
     max_prompt_tokens: int = 512
+    max_response_tokens: int = 512
+    max_positions: int | None = None
+    """Tokens of prompt and response together that the model reads, where that is known."""
 
 
 def starter_yaml(name: str, beginning: Beginning | None = None) -> str:
@@ -96,6 +99,7 @@ def starter_yaml(name: str, beginning: Beginning | None = None) -> str:
     if problems := list(check_metadata(Metadata(name=name))):
         raise InvalidJobError(problems)
     begun = beginning or Beginning()
+    reads = f"        # the model reads {begun.max_positions} tokens, the prompt's among them"
     return _STARTER.format(
         name=name,
         model=begun.model,
@@ -108,4 +112,6 @@ def starter_yaml(name: str, beginning: Beginning | None = None) -> str:
         template=str(begun.applies_template).lower(),
         batch_size=begun.batch_size,
         max_prompt_tokens=begun.max_prompt_tokens,
+        max_response_tokens=begun.max_response_tokens,
+        positions=reads if begun.max_positions else "",
     )

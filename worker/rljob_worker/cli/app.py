@@ -137,7 +137,7 @@ def export(run: str, out: str, step: int | None, merged: bool, push: str | None,
 @click.option("--validation", metavar="PATH", help="Data to validate on.")
 def new(name: str | None, example: str | None, model: str | None, data: str | None, validation: str | None) -> int:
     """Write NAME.yaml, a commented job to start from, or a shipped example."""
-    from rljob_worker.cli.new import write_example, write_starter
+    from rljob_worker.cli.new.writing import write_example, write_starter
 
     if (name is None) == (example is None):
         raise click.UsageError("name the new job, or an example: `rljob new my-job`, `rljob new --example NAME`")

@@ -16,10 +16,10 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, open_job
-from rljob_worker.cli.live import LiveView
 from rljob_worker.cli.output import say
-from rljob_worker.cli.plain import PlainView
-from rljob_worker.cli.summary import summary
+from rljob_worker.cli.views.live import LiveView
+from rljob_worker.cli.views.plain import PlainView
+from rljob_worker.cli.views.summary import summary
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.environment import missing_variables, spills_here
 from rljob_worker.local.existing import checkpoint_steps, existing_run

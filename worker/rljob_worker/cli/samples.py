@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rljob_worker.cli.figures import MISSING, number
 from rljob_worker.cli.status import find_run
+from rljob_worker.cli.views.figures import MISSING, number
 from rljob_worker.cli.where import parse_condition, value_at
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.lines import parsed

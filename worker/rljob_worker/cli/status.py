@@ -12,7 +12,7 @@ import click
 from rljob.commands import in_columns
 from rljob.commands import table as job_table
 from rljob.job import Job
-from rljob_worker.cli.figures import duration, number
+from rljob_worker.cli.views.figures import duration, number
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RUNNING_PHASES, RunDirectory, RunNote, runs_in

@@ -1,8 +1,8 @@
 """Meshes as people see them."""
 
+from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.builders import make_plan
 from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
-from rljob_api.pipeline.meshes import Mesh
 
 TOGETHER = "workerGroups=[{name: train, replicas: %d, accelerator: {profile: nvidia-h100, count: %d}}]"
 

@@ -42,7 +42,9 @@ def test_the_widest_column_gives_way_first_and_none_gets_below_its_longest_word(
 
 
 def test_cells_break_between_words_and_lines_have_no_blanks_at_their_end():
-    sheet = Sheet("t", ("edge", "columns", "bytes"), (("a->b", "prompt_ids, response_ids, rewards", "1"), ("all", "", "2")))
+    sheet = Sheet(
+        "t", ("edge", "columns", "bytes"), (("a->b", "prompt_ids, response_ids, rewards", "1"), ("all", "", "2"))
+    )
     assert sheet.lines(32) == [
         "edge  columns              bytes",
         "a->b  prompt_ids,          1",
@@ -53,7 +55,9 @@ def test_cells_break_between_words_and_lines_have_no_blanks_at_their_end():
 
 
 def test_what_does_not_fit_side_by_side_is_written_row_by_row():
-    sheet = Sheet("t", ("stage", "reads", "after"), (("update", "prompt_ids, response_ids", "–"), ("reward", "", "update")))
+    sheet = Sheet(
+        "t", ("stage", "reads", "after"), (("update", "prompt_ids, response_ids", "–"), ("reward", "", "update"))
+    )
     assert sheet.lines(22) == ["update", "  reads  prompt_ids,", "         response_ids", "reward", "  after  update"]
 
 

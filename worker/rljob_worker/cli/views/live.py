@@ -13,9 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rljob_worker.cli.figures import count, duration, number, size
-from rljob_worker.cli.misses import misses_of
 from rljob_worker.cli.output import silence
+from rljob_worker.cli.views.figures import count, duration, number, size
+from rljob_worker.cli.views.misses import misses_of
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RUNNING_PHASES, RunDirectory, RunNote
 

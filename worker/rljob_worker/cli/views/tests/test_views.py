@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rljob_worker.cli.live import LiveView, picture
-from rljob_worker.cli.misses import misses_of
-from rljob_worker.cli.plain import PlainView, step_line
-from rljob_worker.cli.summary import summary
+from rljob_worker.cli.views.live import LiveView, picture
+from rljob_worker.cli.views.misses import misses_of
+from rljob_worker.cli.views.plain import PlainView, step_line
+from rljob_worker.cli.views.summary import summary
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RunDirectory, RunNote
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_worker.cli.figures import count, duration, number, size
+from rljob_worker.cli.views.figures import count, duration, number, size
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 from rljob_api.loading.starter import Beginning
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.errors import BadData
+from rljob_worker.local.model_shapes import shape_at
 from rljob_worker.rehearsal.first_rows import columns_of, first_rows
 from rljob_worker.rehearsal.tokenizer import light_tokenizer
 
@@ -28,19 +29,34 @@ def beginning_of(model: str, data: str, validation: str | None) -> Beginning:
     columns = columns_of(data)
     prompt, answer = _chosen(data, columns, PROMPTS, "prompts"), _chosen(data, columns, ANSWERS, "answers")
     rows = first_rows(data, [prompt, answer], MOST_PROMPTS)
+    shape = shape_at(Path(model))
     begun = Beginning(
         model, data, validation, prompt, answer, _REWARDS + reward_for(rows.values[answer]), False,
         batch_size=2 ** len(list(takewhile(lambda power: 2**power <= min(rows.num_rows, MOST_PROMPTS), range(1, 9)))),
+        max_positions=None if shape is None else shape.max_positions,
     )  # fmt: skip
     tokenizer = light_tokenizer(model) if Path(model).is_dir() else None
     is_text = isinstance(rows.values[prompt][0], str)
     if tokenizer is None:
-        return replace(begun, applies_template=is_text)
+        return fitting(replace(begun, applies_template=is_text), longest=None)
     begun = replace(begun, applies_template=is_text and tokenizer.chat_template is not None)
     ids, _ = PromptEncoder(tokenizer, apply_chat_template=begun.applies_template).encode(
         rows.values[prompt], lambda i: f"row {i + 1} of {data}"
     )
-    return replace(begun, max_prompt_tokens=room_for(max(map(len, ids))))
+    return fitting(begun, max(map(len, ids)))
+
+
+def fitting(begun: Beginning, longest: int | None) -> Beginning:
+    """The same with lengths that the model has positions for. longest: tokens of the longest prompt that was seen, for
+    which there is room as long as any is left for a response; None where nobody counted."""
+    limit, prompt, response = begun.max_positions, begun.max_prompt_tokens, begun.max_response_tokens
+    if longest is not None:
+        prompt = room_for(longest)
+    if limit is not None and prompt + response > limit:
+        half = limit // 2
+        prompt = min(prompt, half if longest is None or longest >= limit else max(half, longest))
+        response = min(response, limit - prompt)
+    return replace(begun, max_prompt_tokens=prompt, max_response_tokens=response)
 
 
 def reward_for(answers: Sequence[Any]) -> str:

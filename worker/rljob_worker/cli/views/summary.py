@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rljob_worker.cli.figures import duration, number
-from rljob_worker.cli.misses import misses_of
+from rljob_worker.cli.views.figures import duration, number
+from rljob_worker.cli.views.misses import misses_of
 from rljob_worker.local.progress import Progress
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.storage.place import Place

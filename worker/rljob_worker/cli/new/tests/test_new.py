@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from rljob_worker.cli.beginning import beginning_of, reward_for, room_for
-from rljob_worker.cli.new import examples_folder, files_beside, write_example, write_starter
+from rljob_api.loading.starter import Beginning
+from rljob_worker.cli.new.beginning import beginning_of, fitting, reward_for, room_for
+from rljob_worker.cli.new.writing import examples_folder, files_beside, write_example, write_starter
 from rljob_worker.cli.validate import verdict_on
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.tests import good_job
@@ -18,8 +19,9 @@ def test_a_job_on_ones_own_data_and_model_is_valid_as_it_is_written(tmp_path, mo
     assert verdict.problems == (), verdict.text()
     found = beginning_of("model", "data/mine.jsonl", None)
     assert (found.prompt_column, found.answer_column, found.batch_size) == ("Question", "final_answer", 8)
-    # "<|user|> a b c <|end|>" has five tokens
+    # "<|user|> a b c <|end|>" has five tokens, and the model reads 4096
     assert (found.reward, found.max_prompt_tokens) == ("rljob_worker.rewards:final_number", 64)
+    assert (found.max_response_tokens, found.max_positions) == (512, 4096)
     assert found.applies_template
 
 
@@ -53,6 +55,36 @@ def test_the_reward_follows_from_the_answers(answers, reward):
 @pytest.mark.parametrize(("tokens", "room"), [(1, 64), (42, 64), (43, 128), (400, 1024)])
 def test_prompts_have_room_to_be_half_as_long_again(tokens, room):
     assert room_for(tokens) == room
+
+
+@pytest.mark.parametrize(
+    ("limit", "longest", "prompt", "response"),
+    [
+        (None, 100, 256, 512),
+        (1024, 100, 256, 512),  # the model reads more than both
+        (512, 42, 64, 448),
+        (64, 5, 32, 32),  # as much for the one as for the other
+        (64, 40, 40, 24),  # more for the prompt, where a prompt needs it
+        (64, 63, 63, 1),
+        (64, 100, 32, 32),  # a prompt that never fits is left out
+        (512, None, 256, 256),
+        (4096, None, 512, 512),
+    ],
+)
+def test_lengths_are_what_the_model_has_positions_for(limit, longest, prompt, response):
+    begun = fitting(Beginning(max_positions=limit), longest)
+    assert (begun.max_prompt_tokens, begun.max_response_tokens) == (prompt, response)
+
+
+def test_a_job_for_a_model_of_few_positions_is_valid_as_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    good_job.write(tmp_path, {"model/config.json": json.dumps(good_job.CONFIG | {"max_position_embeddings": 48})})
+    write_starter("small", "model", "data/train.jsonl", None)
+    verdict = verdict_on(tmp_path / "small.yaml", ())
+    assert verdict.problems == (), verdict.text()
+    text = (tmp_path / "small.yaml").read_text()
+    assert "maxPromptTokens: 24" in text
+    assert "maxResponseTokens: 24        # the model reads 48 tokens, the prompt's among them" in text
 
 
 def test_an_example_is_written_with_its_modules_and_never_over_a_file(tmp_path, monkeypatch):

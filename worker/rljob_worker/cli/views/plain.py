@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rljob_worker.cli.figures import count, duration, number, size
-from rljob_worker.cli.misses import misses_of
 from rljob_worker.cli.output import say
+from rljob_worker.cli.views.figures import count, duration, number, size
+from rljob_worker.cli.views.misses import misses_of
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RunDirectory, RunNote
 

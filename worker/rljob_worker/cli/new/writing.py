@@ -24,7 +24,7 @@ def write_starter(name: str, model: str | None, data: str | None, validation: st
         if model is None or data is None:
             raise InvalidJob("--model and --data go together: the data are looked at as prompts of the model")
         require_extra("worker", "rljob new --model --data")
-        from rljob_worker.cli.beginning import beginning_of  # a plain install lacks what it reads with
+        from rljob_worker.cli.new.beginning import beginning_of  # a plain install lacks what it reads with
 
         beginning = beginning_of(model, data, validation)
     path = Path(f"{name}.yaml")

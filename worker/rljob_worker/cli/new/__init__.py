@@ -1,0 +1,1 @@
+"""`rljob new`: what a job begins with."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def learnable(batch: "Batch", context: "StageContext", *, least: float, most: float) -> dict[str, np.ndarray]:
-    """Keeps the questions of whose answers a share between `least` and `most` is right: neither too hard nor too easy."""
+    """Keeps questions of whose answers a share between `least` and `most` is right: neither too hard nor too easy."""
     _, group = np.unique(batch.group_ids, return_inverse=True)
     share = np.bincount(group, batch["rewards"].values) / np.bincount(group)
     return {"kept": ((least <= share) & (share <= most))[group]}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.keys import ACTOR
-from rljob_api.vocabulary.problem import Problem
+from rljob_api.vocabulary.problem import Problem, suggestion
 
 TEMPLATE_OWN = frozenset(
     {
@@ -47,12 +47,22 @@ def check_optimizer(subject: Subject) -> Iterator[Problem]:
 
 
 def check_profile(subject: Subject) -> Iterator[Problem]:
-    """Steps to profile are steps of the job."""
-    last = subject.spec.stop.steps
-    for i, step in enumerate(subject.spec.training.profile.steps):
+    """What is profiled is there."""
+    profile, last = subject.spec.training.profile, subject.spec.stop.steps
+    for i, step in enumerate(profile.steps):
         if step > last:
             message = f"the job ends at stop.steps {last}, so this step is never profiled"
             yield problem(f"spec.training.profile.steps[{i}]", step, message, f"Write a step from 1 to {last}.")
+    most = max(group.replicas * group.accelerator.count for group in subject.spec.worker_groups)
+    for i, rank in enumerate(profile.ranks):
+        if rank >= most:
+            message = f"no worker group has more than {most} workers, and they are numbered from 0"
+            yield problem(f"spec.training.profile.ranks[{i}]", rank, message, f"Write a number from 0 to {most - 1}.")
+    names = list(subject.resolution.stages)
+    for i, name in enumerate(profile.stages):
+        if name not in names:
+            path = f"spec.training.profile.stages[{i}]"
+            yield problem(path, name, "there is no such stage", suggestion(name, names))
 
 
 def check_validation(subject: Subject) -> Iterator[Problem]:

@@ -37,9 +37,17 @@ class ProfileSpec(ApiModel):
     """Which steps are looked at closely."""
 
     steps: Items[Annotated[int, Field(ge=1)]] = Field(default=(), max_length=16)
-    """Steps, none after stop.steps, of which every worker leaves a trace of torch and, on devices, a snapshot of
-    memory, and the lead a timeline of all workers, in the run's folder: docs/watching-a-run.md. They are slower than
-    others. Default: none."""
+    """Steps, none after stop.steps, of which some workers leave a trace of torch and, on devices, a snapshot of memory,
+    and the lead a timeline of workers, in the run's folder: docs/watching-a-run.md. They are slower than others.
+    Default: none."""
+
+    ranks: Items[Annotated[int, Field(ge=0)]] = Field(default=(0,), min_length=1, max_length=64)
+    """Numbers, within its group, of the workers of every group that leave traces and snapshots. The timeline has these
+    and at most 64 workers of a group besides. Default [0]."""
+
+    stages: Items[Annotated[str, Field(min_length=1)]] = Field(default=(), max_length=32)
+    """Names of stages; each has a trace and a snapshot of its own, and the rest of the step has none. Empty: the whole
+    step has one."""
 
 
 class TrainingSpec(ApiModel):

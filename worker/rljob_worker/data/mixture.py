@@ -4,10 +4,10 @@
                         source     A A B A   A A B A
                         its draw   0 1 0 2   3 4 1 5
 
-Sources follow one another in a round that repeats, in which each has as many places as its weight says. Places are dealt
-out so that no source is ever a whole prompt ahead of its share or behind it: a step has the shares of the weights up to
-rounding, whatever its size, and so has every part of the run. Each source has an order of its own and begins its next
-pass when its rows are used up, whatever the others do. The ordinal stays the whole state.
+Sources follow one another in a round that repeats, in which each has as many places as its weight says. Places are
+dealt out so that no source is ever a whole prompt ahead of its share or behind it: a step has the shares of the weights
+up to rounding, whatever its size, and so has every part of the run. Each source has an order of its own and begins its
+next pass when its rows are used up, whatever the others do. The ordinal stays the whole state.
 
 R. Tijdeman, "The chairman assignment problem", Discrete Mathematics 32 (1980): of those that may take the next place
 without getting ahead, the one that would be behind first takes it. With k sources the distance to the share is at most

@@ -1,6 +1,7 @@
 """Rewards: the user's functions and the shipped ones, run in processes of their own.
 
-A reward is `def name(row, **options) -> float | dict`, plain or `async`; a dict has `reward`, figures, and `answer`. A job names it as `module:function`:
+A reward is `def name(row, **options) -> float | dict`, plain or `async`; a dict has `reward`, and may have figures and
+`answer`. A job names it as `module:function`:
 
     rewards:
       - {name: correct, run: rljob_worker.rewards:math_answer, column: answer}

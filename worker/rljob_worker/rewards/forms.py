@@ -100,11 +100,13 @@ def _verl_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _verl_result(score: Any) -> Any:
-    """A dictionary's `score` is the reward, its `pred` the answer, its other numbers are metrics, and everything else is
-    left out."""
+    """A dictionary's `score` is the reward, its `pred` the answer, its other numbers are metrics, and everything else
+    is left out."""
     if not isinstance(score, Mapping):
         return score
-    numbers = {name: value for name, value in score.items() if isinstance(value, int | float) and name not in _VERL_SAID}
+    numbers = {
+        name: value for name, value in score.items() if isinstance(value, int | float) and name not in _VERL_SAID
+    }
     answer = {"answer": score["pred"]} if isinstance(score.get("pred"), str | int | float) else {}
     return {**numbers, **answer, "reward": score["score"]}
 

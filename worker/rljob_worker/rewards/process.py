@@ -6,7 +6,7 @@ Standard input is the worker's lifeline, standard output and error belong to the
     <- {"rewards": [{"name", "run", "column", "options"}, ...]}          once
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
     <- {"reward": 0, "limit": 5.0, "rows": [[7, {"prompt": ...}], ...]}  one chunk
-    -> {"row": 7, "reward": 1.0, "metrics": {}, "answer": "42"}          as each row is done, an answer where it says one
+    -> {"row": 7, "reward": 1.0, "metrics": {}, "answer": "42"}          as each row is done; an answer if it says one
     -> {"row": 7, "started": true}                                       async only, before its outcome
 
 While rows of an async reward run, the worker may send more of the same.

@@ -195,7 +195,7 @@ class Worker:
             batch = self.handover.take(plan, step)
         self.status({"stage": plan.name, "step": step, "state": "running"})
         context = self._context(plan, step)
-        with self.figures.timed(plan.name) as facts:
+        with self.profiler.profiled_stage(step, plan.name), self.figures.timed(plan.name) as facts:
             result = stage.run(batch, context)
             facts |= times_of(result.metrics)
         self.figures.add(result.metrics, result.samples)

@@ -39,8 +39,8 @@ class Filter:
         column = batch[KEPT]
         if column.is_ragged or column.values.ndim != 1 or not np.isin(column.values, (0, 1)).all():
             raise BadData(
-                f"stage {self.name}: column {KEPT} says for each row whether it is kept, with one True or False, or 1 or "
-                "0; this one has other values"
+                f"stage {self.name}: column {KEPT} says for each row whether it is kept, with one True or False, or 1 "
+                "or 0; this one has other values"
             )
         return np.asarray(column.values != 0)
 
@@ -58,10 +58,10 @@ class Filter:
         torn = np.flatnonzero((kept > 0) & (kept < rows))
         if len(torn):
             raise BadData(
-                f"stage {self.name} kept {kept[torn[0]]} of the {rows[torn[0]]} rows of group {groups[torn[0]]}, and the "
-                f"estimator {spec.algorithm.advantage.estimator} compares the rows of a group with one another: keep all "
-                f"rows of a group or none, or put {self.name} after the Advantage stage, where every row has been "
-                "compared already"
+                f"stage {self.name} kept {kept[torn[0]]} of the {rows[torn[0]]} rows of group {groups[torn[0]]}, and "
+                f"the estimator {spec.algorithm.advantage.estimator} compares the rows of a group with one another: "
+                f"keep all rows of a group or none, or put {self.name} after the Advantage stage, where every row has "
+                "been compared already"
             )
 
     def explain_nothing(self, step: int) -> str:

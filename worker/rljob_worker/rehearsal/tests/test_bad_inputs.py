@@ -115,7 +115,7 @@ CASES = {
         "every prompt of data.validation is longer"),
     "every prompt of a data set with a weight too long": (
         {"data/long.jsonl": lines([{"prompt": "a b c d", "answer": "1"}] * 5)},
-        {"data.maxPromptTokens": 3, "data.train": [{"path": TRAIN, "weight": 2}, {"path": "data/long.jsonl", "weight": 1}]},
+        {"data.maxPromptTokens": 3, "data.train": [{"path": each, "weight": 1} for each in (TRAIN, "data/long.jsonl")]},
         "every prompt of data.train[1] is longer than this; the longest has 4 tokens"),
     "a batch that is larger than the data": ({}, {"data.batchSize": 16}, "has 12"),
     "a batch that is larger than what is left": (

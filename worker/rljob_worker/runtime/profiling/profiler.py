@@ -1,4 +1,4 @@
-"""The steps of `training.profile.steps`, as one worker sees them.
+"""The steps and stages of `training.profile`, as one worker sees them.
 
 What profiling breaks is warned about and left out; what it takes, before and after a step, no step is charged with.
 """
@@ -6,9 +6,9 @@ What profiling breaks is warned about and left out; what it takes, before and af
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,11 @@ from rljob_worker.runtime.profiling.instruments import Instrument, instruments_o
 from rljob_worker.runtime.profiling.timeline import BlockRecorder
 
 log = logging.getLogger(__name__)
+
+MOST_LANES = 64
+"""Workers of a group in a timeline: more are no picture, and their files too many for one folder and one reader."""
+
+MakeInstrument = Callable[[], Instrument]
 
 
 def step_folder(run_dir: Path, step: int) -> Path:
@@ -35,40 +40,61 @@ class Profiler:
     name: str
     """Of this worker in the names of files: `train-0`."""
     figures: StepFigures
-    instruments: Sequence[Callable[[], Instrument]]
+    instruments: Sequence[MakeInstrument]
+    """Of whole steps."""
+    stages: Mapping[str, Sequence[MakeInstrument]] = field(default_factory=dict)
+    """Instruments of single stages."""
 
     @contextmanager
     def profiled(self, step: int) -> Iterator[None]:
         """The block is the step. One that raises ends the process, and leaves no files."""
-        if step not in self.steps:
+        with self._looked_at(step, self.instruments, self.name), self.figures.watched(f"step {step}"):
+            yield
+
+    @contextmanager
+    def profiled_stage(self, step: int, stage: str) -> Iterator[None]:
+        """The block is a stage of the step."""
+        with self._looked_at(step, self.stages.get(stage, ()), f"{self.name}.{stage}"):
+            yield
+
+    @contextmanager
+    def _looked_at(self, step: int, makes: Sequence[MakeInstrument], name: str) -> Iterator[None]:
+        if step not in self.steps or not makes:
             yield
             return
         started: list[Instrument] = []
         with self.figures.outside_of_steps():
-            for make in self.instruments:
+            for make in makes:
                 _attempt(step, partial(_start, make, started))
-        with self.figures.watched(f"step {step}"):
-            yield
+        yield
         with self.figures.outside_of_steps():
             for instrument in reversed(started):
-                _attempt(step, partial(self._write, instrument, step))
+                _attempt(step, partial(self._write, instrument, step, name))
 
-    def _write(self, instrument: Instrument, step: int) -> None:
+    def _write(self, instrument: Instrument, step: int, name: str) -> None:
         folder = step_folder(self.run_dir, step)
         folder.mkdir(parents=True, exist_ok=True)
-        instrument.write(folder / self.name)
+        instrument.write(folder / name)
 
 
 def build_profiler(environment: WorkerEnvironment, figures: StepFigures, device: torch.device) -> Profiler:
-    group, rank = environment.group, environment.rank
-    recorder: Callable[[], Instrument] = partial(BlockRecorder, figures, group, rank)
+    group, rank, profile = environment.group, environment.rank, environment.plan.spec.training.profile
+    recorder: MakeInstrument = partial(BlockRecorder, figures, group, rank)
+    traces = instruments_of_torch(device) if rank in profile.ranks else []
+    lanes = [recorder] if has_lane(rank, environment.group_plan.num_workers, profile.ranks) else []
     return Profiler(
-        steps=environment.plan.spec.training.profile.steps,
+        steps=profile.steps,
         run_dir=environment.run_dir,
         name=f"{group}-{rank}",
         figures=figures,
-        instruments=[recorder, *instruments_of_torch(device)],
+        instruments=lanes if profile.stages else [*lanes, *traces],
+        stages=dict.fromkeys(profile.stages, traces),
     )
+
+
+def has_lane(rank: int, num_workers: int, ranks: Collection[int]) -> bool:
+    """Whether a worker is in the timeline: one of `ranks`, or of at most `MOST_LANES` that lie evenly in its group."""
+    return rank in ranks or rank % -(-num_workers // MOST_LANES) == 0
 
 
 def _start(make: Callable[[], Instrument], started: list[Instrument]) -> None:

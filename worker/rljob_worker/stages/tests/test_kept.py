@@ -36,7 +36,10 @@ EARLY = pipeline("keep", "advantage")
 LATE = pipeline("reward", "advantage, keep")
 RENAMED = EARLY.replace("[kept]", "[chosen]").replace("after: [keep]", "after: [keep], rename: {kept: chosen}")
 NO_FILTER = dag(
-    ROLLOUT, REWARD, "name: advantage, run: Advantage, after: [reward]", "name: update, run: UpdatePolicy, after: [advantage]"
+    ROLLOUT,
+    REWARD,
+    "name: advantage, run: Advantage, after: [reward]",
+    "name: update, run: UpdatePolicy, after: [advantage]",
 )
 
 

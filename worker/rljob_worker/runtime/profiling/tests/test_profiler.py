@@ -2,14 +2,17 @@
 
 import gzip
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from rljob_api.tests.builders import make_plan
+from rljob_api.v1alpha1 import ProfileSpec
 from rljob_worker.runtime.figures import StepFigures
 from rljob_worker.runtime.profiling.instruments import MemorySnapshot, TorchTrace, instruments_of_torch
-from rljob_worker.runtime.profiling.profiler import Profiler
+from rljob_worker.runtime.profiling.profiler import Profiler, build_profiler, has_lane
 
 
 class Camera:
@@ -60,6 +63,44 @@ def test_only_the_steps_that_are_asked_for_have_files_and_none_is_charged_with_t
         report = profiler.figures.take(is_step=True)
         assert report.metrics["time/step_seconds"].value == step
     assert files_of(tmp_path) == ["profile/step-2/train-1.camera"]
+
+
+def test_a_stage_that_is_asked_for_has_files_of_its_own_and_is_not_charged_with_them(tmp_path, clock):
+    profiler = replace(profiler_of(tmp_path, clock), stages={"update": [lambda: Camera(clock)]})
+    for step in (1, 2):
+        with profiler.profiled(step):
+            for stage in ("rollout", "update"):
+                with profiler.profiled_stage(step, stage):
+                    clock.now += 1
+        assert profiler.figures.take(is_step=True).metrics["time/step_seconds"].value == 2
+    assert files_of(tmp_path) == ["profile/step-2/train-1.update.camera"]
+
+
+def profiler_of_job(folder, rank, **profile):
+    plan = make_plan("workerGroups=[{name: train, replicas: 4, accelerator: {count: 32}}]", "data.batchSize=128")
+    training = plan.spec.training.model_copy(update={"profile": ProfileSpec(steps=(2,), **profile)})
+    plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"training": training})})
+    there = {"plan": plan, "group": "train", "group_plan": plan.group("train"), "rank": rank, "run_dir": folder}
+    return build_profiler(SimpleNamespace(**there), StepFigures(), torch.device("cpu"))
+
+
+def test_rank_0_of_a_group_is_traced_unless_others_are_asked_for(tmp_path):
+    # 128 workers: every second one is in the timeline, and whoever is traced
+    num_instruments = {rank: len(profiler_of_job(tmp_path, rank).instruments) for rank in range(4)}
+    assert num_instruments == {0: 2, 1: 0, 2: 1, 3: 0}
+    num_instruments = {rank: len(profiler_of_job(tmp_path, rank, ranks=(1, 2)).instruments) for rank in range(4)}
+    assert num_instruments == {0: 1, 1: 2, 2: 2, 3: 0}
+
+
+def test_stages_that_are_asked_for_are_traced_in_place_of_the_step(tmp_path):
+    first, second = (profiler_of_job(tmp_path, rank, stages=("update",)) for rank in (0, 1))
+    assert (len(first.instruments), first.stages) == (1, {"update": [TorchTrace]})
+    assert (len(second.instruments), second.stages) == (0, {"update": []})
+
+
+@pytest.mark.parametrize(("num_workers", "lanes"), [(1, 1), (64, 64), (65, 33), (8192, 64), (100, 50)])
+def test_a_timeline_has_a_bounded_number_of_workers(num_workers, lanes):
+    assert sum(has_lane(rank, num_workers, ()) for rank in range(num_workers)) == lanes
 
 
 @pytest.mark.parametrize(("breaks", "words"), [("made", "no film"), ("start", "dark"), ("write", "full")])

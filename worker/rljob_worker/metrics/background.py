@@ -16,6 +16,8 @@ MAX_WAITING = 256
 """Calls that wait for the tracker. A table of samples has up to 1 MiB, so they take at most 256 MiB."""
 CLOSE_SECONDS = 60.0
 """How long the end of a run waits for what is still on its way."""
+FAILED_SECONDS = 5.0
+"""The same after an error: others wait for the process to end, to start it again."""
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 300.0
 MAX_WARNINGS = 10
@@ -41,7 +43,7 @@ class BackgroundTracker:
         self._max_waiting, self._close_seconds, self._retry_seconds = max_waiting, close_seconds, first_retry_seconds
         self._calls: deque[Call] = deque()
         self._changed = threading.Condition()
-        self._is_closing = False
+        self._is_closing = self._has_failed = False
         self._num_lost = self._num_failed = 0
         self._thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
         self._thread.start()
@@ -55,17 +57,18 @@ class BackgroundTracker:
     def cut_back(self, step: int) -> None:
         self._post(lambda tracker: tracker.cut_back(step))
 
-    def close(self) -> None:
-        """Wait a while for the rest; then leave it, with a warning."""
+    def close(self, *, failed: bool = False) -> None:
+        """Wait a while for the rest, less after an error; then leave it, with a warning."""
+        patience = min(self._close_seconds, FAILED_SECONDS) if failed else self._close_seconds
         with self._changed:
-            self._is_closing = True
+            self._is_closing, self._has_failed = True, failed
             self._changed.notify_all()
-        self._thread.join(self._close_seconds)
+        self._thread.join(patience)
         if self._thread.is_alive():
             log.warning(
                 "%s did not finish within %.0f s of the run's end; what it has not sent is in metrics.jsonl and "
                 "samples.jsonl",
-                self._name, self._close_seconds,
+                self._name, patience,
             )  # fmt: skip
         if self._num_lost or self._num_failed:
             log.warning(
@@ -89,7 +92,7 @@ class BackgroundTracker:
             return
         while (call := self._next()) is not None:
             self._try(call, tracker)
-        self._try(lambda closed: closed.close(), tracker)
+        self._try(lambda closed: closed.close(failed=self._has_failed), tracker)
 
     def _opened(self) -> "Tracker | None":
         """The tracker; None where it cannot be had before the run ends."""

@@ -49,8 +49,8 @@ class MLflowTracker:
     def cut_back(self, step: int) -> None:
         """MLflow forgets nothing; the same steps come once more, and its charts show the later points."""
 
-    def close(self) -> None:
-        self._client.set_terminated(self._run_id)
+    def close(self, *, failed: bool = False) -> None:
+        self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
 
     def _existing(self, directory: Path) -> str | None:
         """The run of earlier attempts, running again; None where there is none, or somebody deleted it."""

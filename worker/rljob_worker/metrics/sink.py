@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.trackers import Run, open_trackers
 from rljob_worker.run_page.page import FILE as PAGE
@@ -72,6 +74,12 @@ class RunFiles:
                 self._upload(path, path.stem)
         for tracker in self._trackers:
             tracker.close()
+
+    def fail(self) -> None:
+        """The attempt ends by an error; what was not written stays unwritten. Raises nothing."""
+        for tracker in self._trackers:
+            with suppress(StorageError):
+                tracker.close(failed=True)
 
     def _upload(self, path: Path, name: str) -> None:
         for tracker in self._trackers:

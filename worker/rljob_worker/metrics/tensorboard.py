@@ -42,7 +42,7 @@ class TensorBoardTracker:
         """Make readers forget points after `step`, those of earlier files included."""
         self._write(Event(wall_time=time.time(), step=step + 1, session_log=SessionLog(status=SessionLog.START)))
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         with storage_errors(self._path):
             self._file.close()
 

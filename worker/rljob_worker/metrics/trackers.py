@@ -23,7 +23,8 @@ class Tracker(Protocol):
     def cut_back(self, step: int) -> None:
         """Forget steps after `step`: the run goes on from there."""
 
-    def close(self) -> None: ...
+    def close(self, *, failed: bool = False) -> None:
+        """The attempt has ended, by an error where it failed; a later one may go on with the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,5 +49,5 @@ class WandBTracker:
     def cut_back(self, step: int) -> None:
         """W&B forgets nothing; the same steps come once more, with the same values where the job is deterministic."""
 
-    def close(self) -> None:
-        self._run.finish()
+    def close(self, *, failed: bool = False) -> None:
+        self._run.finish(exit_code=int(failed))

@@ -94,6 +94,9 @@ class Control(Protocol):
         """The verdict on `step` or on one that came after it; waits for it."""
         ...
 
+    def fail(self) -> None:
+        """The worker ends by an error, which the lead tells whoever follows the run elsewhere. Raises nothing."""
+
 
 def decide(
     step: int,
@@ -163,6 +166,9 @@ class Follower:
 
     def verdict(self, step: int) -> Verdict:
         return Verdict(**json.loads(self.board.await_announcement(VERDICT, step)))
+
+    def fail(self) -> None:
+        """Nobody follows the run here."""
 
 
 def said(message: Opening | Verdict) -> bytes:

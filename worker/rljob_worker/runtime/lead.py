@@ -86,6 +86,9 @@ class Lead:
         self._raise_error()
         return self._verdict
 
+    def fail(self) -> None:
+        self.judge.recorder.fail()
+
     def _run(self) -> None:
         try:
             while (step := self._reported.get()) is not None and not self.left:

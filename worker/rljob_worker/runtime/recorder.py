@@ -88,6 +88,10 @@ class Recorder:
     def close(self) -> None:
         self._files.close()
 
+    def fail(self) -> None:
+        """The attempt ends by an error: trackers are told so, and nothing else is written. Raises nothing."""
+        self._files.fail()
+
 
 def derived(metrics: dict[str, float]) -> dict[str, float]:
     """Metrics that follow from others: spread of the reward, clipped tokens, tokens per second, bytes of all edges."""

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
         rank=environment.rank,
     )
     client = BufferClient(environment.buffer_socket, identity)
-    with contextlib.closing(client), stop.passed_on(client.request_stop):
+    with failure_told() as controls, contextlib.closing(client), stop.passed_on(client.request_stop):
         host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
         attempt = environment.attempt
         joined = world(client, group, environment.rank, host=host, attempt=attempt, deadline_seconds=deadline)
@@ -67,9 +67,30 @@ def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
             with phase("world") as told:
                 meeting = stack.enter_context(joined)
                 told.found = f"{group.num_workers} workers of group {group.name}"
-            words = Worker.assemble(environment, client, meeting).run()
+            controls.append(control := build_control(environment, client, meeting))
+            words = Worker.assemble(environment, client, control).run()
         client.drain(deadline)
     return words
+
+
+@contextlib.contextmanager
+def failure_told() -> Iterator[list[Control]]:
+    """Controls that get to know of an error, once nobody else waits for this worker to let go of anything."""
+    controls: list[Control] = []
+    try:
+        yield controls
+    except BaseException:
+        for control in controls:
+            control.fail()
+        raise
+
+
+def build_control(environment: WorkerEnvironment, client: BufferClient, meeting: str) -> Control:
+    """This worker's end of the control. meeting: the address of the store of the group's world."""
+    if not environment.is_lead:
+        return Follower(client, environment.ordinal)
+    reporter = Reporter.from_environment()
+    return build_lead(environment, client, environment.ordinal, reporter, meeting)
 
 
 @dataclass
@@ -96,15 +117,10 @@ class Worker:
     """The first step that this attempt reports: 0 where it validates before the first step."""
 
     @staticmethod
-    def assemble(environment: WorkerEnvironment, client: BufferClient, meeting: str) -> Worker:
-        """Collective over the group. Before any model is read, the lead's claims the run and chooses where to go on.
-        meeting: the address of the store of the group's world."""
+    def assemble(environment: WorkerEnvironment, client: BufferClient, control: Control) -> Worker:
+        """Collective over the group. Before any model is read, the lead's claims the run and chooses where to go on."""
         plan, group, rank = environment.plan, environment.group_plan, environment.rank
         device, access = device_of(group, environment.local_rank), environment.data_access
-        reporter = Reporter.from_environment()
-        make_lead = partial(build_lead, environment, reporter=reporter, meeting=meeting)
-        make_control = make_lead if environment.is_lead else Follower
-        control: Control = make_control(board=client, ordinal=environment.ordinal)
         opening = control.open()
         engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
         weights = weights_to_load(opening, plan.spec.checkpoint.init_from, [engine.name for engine in engines])
@@ -131,7 +147,7 @@ class Worker:
             figures=figures,
             profiler=build_profiler(environment, figures, device),
             status=StatusPoster(client.post),
-            reporter=reporter,
+            reporter=Reporter.from_environment(),
         )
 
     def run(self) -> LastWords:

@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.sink import RunFiles
+from rljob_worker.metrics.trackers import TRACKERS
 
 
 def records(path):
@@ -52,6 +53,28 @@ def test_an_attempt_on_a_host_with_another_clock_is_read_after_the_one_it_follow
     later = [float(".".join(name.split(".")[3:5])) for name in names[:3]]
     assert later[0] == pytest.approx(now, abs=1e-5) and later[2] - later[0] < max(skew_seconds, 0) + 1e-4
     assert points(tmp_path) == [(0, 0.0), (1, 0.1), (2, 0.2)]
+
+
+class Ends:
+    """A tracker that notes how it was closed, and breaks over it where told."""
+
+    def __init__(self, error=None):
+        self.failed, self._error = [], error
+
+    def close(self, *, failed=False):
+        self.failed.append(failed)
+        if self._error is not None:
+            raise self._error
+
+
+def test_trackers_are_told_of_an_error_and_nothing_else_is_written(tmp_path, monkeypatch):
+    full, other = Ends(StorageError("full")), Ends()
+    monkeypatch.setitem(TRACKERS, "WandB", lambda run: full)
+    monkeypatch.setitem(TRACKERS, "MLflow", lambda run: other)
+    files = RunFiles(tmp_path, ("WandB", "MLflow"))
+    files.fail()
+    assert (full.failed, other.failed) == ([True], [True])
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_lines_are_there_before_the_file_is_closed(tmp_path):

@@ -18,13 +18,14 @@ from rljob_worker.metrics.tables import flattened
 from rljob_worker.tests.waiting import wait_for
 
 
-def track(run_dir, tracker, first, last):
-    """Steps first to last of a run, in a process of their own."""
+def track(run_dir, tracker, first, last, end="close"):
+    """Steps first to last of a run, in a process of their own; end: `close`, or `fail` for one that fails then."""
     environment = {
         **os.environ, "WANDB_MODE": "offline", "WANDB_PROJECT": "sums-project", "MLFLOW_ALLOW_FILE_STORE": "true",
         "MLFLOW_TRACKING_URI": f"file://{run_dir.parent}/mlflow",
     }  # fmt: skip
-    command = [sys.executable, "-m", "rljob_worker.metrics.tests.track", str(run_dir), tracker, str(first), str(last)]
+    arguments = [str(run_dir), tracker, str(first), str(last), end]
+    command = [sys.executable, "-m", "rljob_worker.metrics.tests.track", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "rljob" not in done.stderr, "a warning of ours"
@@ -105,11 +106,29 @@ def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_s
     assert "status: 3" in (run / "meta.yaml").read_text(), "finished"
 
 
+def test_an_attempt_that_failed_is_told_so_and_one_that_goes_on_takes_it_back(tmp_path):
+    run_dir = tmp_path / "run"
+    track(run_dir, "MLflow", 1, 2, "fail")
+    (meta,) = (tmp_path / "mlflow").glob(f"*/{read_run_id(run_dir, 'MLflow')}/meta.yaml")
+    assert "status: 4" in meta.read_text(), "failed"
+    assert not (run_dir / "report.html").exists()
+    track(run_dir, "MLflow", 2, 3)
+    assert "status: 3" in meta.read_text(), "finished"
+
+
+def test_wandb_gets_the_exit_code_of_an_attempt_that_failed(tmp_path):
+    run_dir = tmp_path / "run"
+    track(run_dir, "WandB", 1, 1, "fail")
+    (folder,) = (run_dir / "wandb").glob("offline-run-*")
+    assert [record.exit.exit_code for record in wandb_records(folder) if record.HasField("exit")] == [1]
+
+
 class Notes:
     """A tracker that notes what it gets, and fails or hangs where told."""
 
     def __init__(self, bad_step=None, gate=None):
         self.steps, self.closed, self._bad, self._gate = [], False, bad_step, gate
+        self.has_failed = None
 
     def log(self, step, metrics, samples):
         if self._gate is not None:
@@ -124,8 +143,8 @@ class Notes:
     def cut_back(self, step):
         self.steps.append(-step)
 
-    def close(self):
-        self.closed = True
+    def close(self, *, failed=False):
+        self.closed, self.has_failed = True, failed
 
 
 def test_calls_reach_the_tracker_in_order_and_a_failure_costs_only_itself(tmp_path, caplog):
@@ -136,7 +155,7 @@ def test_calls_reach_the_tracker_in_order_and_a_failure_costs_only_itself(tmp_pa
         tracker.log(step, {}, ())
     tracker.upload(tmp_path, "checkpoint")
     tracker.close()
-    assert notes.steps == [-9, 1, 3, "checkpoint"] and notes.closed
+    assert notes.steps == [-9, 1, 3, "checkpoint"] and notes.closed and not notes.has_failed
     assert "Notes failed, and the run goes on without what it was told: ConnectionError: gone" in caplog.text
 
 
@@ -152,6 +171,14 @@ def test_a_tracker_that_hangs_holds_nobody_up_and_what_it_costs_is_told(caplog):
     assert int(re.search(r"and (\d+) found no room", caplog.text)[1]) in (6, 7)
     gate.set()
     wait_for(lambda: notes.closed)
+
+
+def test_an_end_by_an_error_is_passed_on_after_what_came_before_it():
+    notes = Notes()
+    tracker = BackgroundTracker("Notes", lambda: notes)
+    tracker.log(1, {}, ())
+    tracker.close(failed=True)
+    assert notes.steps == [1] and notes.has_failed
 
 
 def test_a_tracker_that_cannot_be_opened_is_tried_again_and_gets_what_came_meanwhile(caplog):

@@ -1,6 +1,6 @@
 """Steps of a run for its trackers, in a process of its own, for libraries leave threads, processes and warnings behind.
 
-python -m rljob_worker.metrics.tests.track RUN_DIR TRACKER FIRST LAST
+python -m rljob_worker.metrics.tests.track RUN_DIR TRACKER FIRST LAST close|fail
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 from rljob_worker.metrics.sink import RunFiles
 
 
-def main(run_dir: Path, tracker: str, first: int, last: int) -> None:
+def main(run_dir: Path, tracker: str, first: int, last: int, end: str) -> None:
     config = {"seed": 7, "algorithm": {"name": "GRPO", "loss": {"clipLow": 0.2}}, "rewards": [{"name": "correct"}]}
     files = RunFiles(run_dir, (tracker,), ("Samples", "Files", "Checkpoints"), name="sums", config=config)
     files.cut_back(first - 1)
@@ -20,8 +20,8 @@ def main(run_dir: Path, tracker: str, first: int, last: int) -> None:
     checkpoint.mkdir(parents=True)
     (checkpoint / "weights").write_bytes(b"12345678")
     files.write_checkpoint(checkpoint)
-    files.close()
+    getattr(files, end)()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

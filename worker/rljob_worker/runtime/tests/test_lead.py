@@ -1,16 +1,20 @@
 """The lead's two threads: what one reports the other judges, and what breaks in either ends both."""
 
+import contextlib
 import json
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from rljob_worker.errors import DeadlineExceeded, PeerLost, StorageError
+from rljob_worker.metrics.trackers import TRACKERS
 from rljob_worker.report import Report, report_to_bytes
 from rljob_worker.runtime.control import Opening, Verdict, said
 from rljob_worker.runtime.lead import Lead
 from rljob_worker.runtime.tests.board import Board
 from rljob_worker.runtime.tests.judging import make_judge
+from rljob_worker.runtime.worker import failure_told
 from rljob_worker.scalars import mean
 from rljob_worker.tests.waiting import wait_for
 
@@ -105,6 +109,34 @@ def test_the_last_verdict_comes_after_the_commit(make_lead, committer):
         committer.hold.set()
         assert lead.verdict(1).last_step == 1
         assert committer.committed == [1]
+
+
+class Told:
+    def __init__(self):
+        self.times = 0
+
+    def fail(self):
+        self.times += 1
+
+
+def test_an_error_is_told_once_everything_else_has_been_let_go_of():
+    control, let_go = Told(), []
+    with pytest.raises(PeerLost), failure_told() as controls, contextlib.ExitStack() as rest:
+        rest.callback(lambda: let_go.append(control.times))
+        controls.append(control)
+        raise PeerLost("gone")
+    assert (let_go, control.times) == ([0], 1)
+    with failure_told() as controls:
+        controls.append(control)
+    assert control.times == 1
+
+
+def test_a_lead_that_fails_tells_those_who_follow_the_run(make_lead, monkeypatch):
+    tracker = Told()
+    monkeypatch.setitem(TRACKERS, "TensorBoard", lambda run: SimpleNamespace(close=lambda failed=False: tracker.fail()))
+    lead = make_lead(Board(1))
+    lead.fail()
+    assert tracker.times == 1
 
 
 def test_a_run_goes_on_with_its_files_and_its_seconds(make_lead, tmp_path):

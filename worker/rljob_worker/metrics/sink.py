@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,11 @@ class RunFiles:
 
     def fail(self) -> None:
         """The attempt ends by an error; what was not written stays unwritten. Raises nothing."""
-        for tracker in self._trackers:
+        ends = [self._metrics.close, self._samples.close]
+        ends += [partial(tracker.close, failed=True) for tracker in self._trackers]
+        for end in ends:
             with suppress(StorageError):
-                tracker.close(failed=True)
+                end()
 
     def _upload(self, path: Path, name: str) -> None:
         for tracker in self._trackers:

@@ -86,12 +86,15 @@ def test_another_algorithm_is_refused():
     assert "one estimator has a critic" in estimator.message
 
 
+V_PARQUET = {"path": "v.parquet", "name": None, "weight": None}
+
+
 @pytest.mark.parametrize(
     ("override", "path", "old", "new"),
     [
         ("stop.steps=20", "stop.steps", 10, 20),
         ("models.0.path=other", "models[0].path", "models/tiny", "other"),
-        ("data.validation=[{path: v.parquet}]", "data.validation", [], [{"path": "v.parquet", "name": None}]),
+        ("data.validation=[{path: v.parquet}]", "data.validation", [], [V_PARQUET]),
     ],
 )
 def test_a_change_tells_both_values(override, path, old, new):

@@ -41,7 +41,7 @@ class Sheet:
         names = self.headers or ("",) * len(self.rows[0])
         indent = max(map(len, names[1:]))
         for row in self.rows:
-            yield row[0]
+            yield from paragraph(row[0], width)
             for name, cell in zip(names[1:], row[1:], strict=True):
                 if cell not in ("", NOTHING):
                     yield from _hanging(f"{_GAP}{name:{indent}}{_GAP}", cell, width)

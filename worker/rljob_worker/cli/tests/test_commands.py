@@ -21,7 +21,10 @@ RLJOB = (sys.executable, "-m", "rljob_worker.cli")
 
 
 def rljob(*arguments, cwd):
-    return subprocess.run([*RLJOB, *arguments], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    wide = os.environ | {"COLUMNS": "160"}
+    return subprocess.run(
+        [*RLJOB, *arguments], cwd=cwd, env=wide, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
 
 
 def write_job(folder, file="job.yaml", **options):

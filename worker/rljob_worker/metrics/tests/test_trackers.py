@@ -118,6 +118,7 @@ def test_an_attempt_that_failed_is_told_so_and_one_that_goes_on_takes_it_back(tm
 
 def test_wandb_gets_the_exit_code_of_an_attempt_that_failed(tmp_path):
     run_dir = tmp_path / "run"
+    run_dir.mkdir()
     track(run_dir, "WandB", 1, 1, "fail")
     (folder,) = (run_dir / "wandb").glob("offline-run-*")
     assert [record.exit.exit_code for record in wandb_records(folder) if record.HasField("exit")] == [1]

@@ -220,7 +220,7 @@ def test_an_update_is_the_same_however_rows_are_split_and_recomputed(path: str, 
     np.testing.assert_allclose(found["log_probs"], expected["log_probs"], atol=1e-6)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(dp=2, cp=2), Mesh(dp=2, tp=2)])
+@pytest.mark.parametrize("mesh", [Mesh(dp=2, cp=2), Mesh(dp=2, tp=2), Mesh(dp=2, ep=2)])
 def test_ranks_follow_the_routes_of_their_own_tokens(
     tmp_path: Path, path: str, one: dict[str, Any], mesh: Mesh
 ) -> None:

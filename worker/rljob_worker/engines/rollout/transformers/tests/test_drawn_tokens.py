@@ -48,11 +48,12 @@ def test_routes_move_with_their_rows() -> None:
         return (np.array(tokens, np.uint8) % 10).reshape(-1, 1, 1)
 
     drawn = DrawnTokens(np.empty((0, 1, 1), np.uint8))
-    drawn.append([NOTHING, had([15, 26], [0, 0], [0, 0], experts([15, 26])), NOTHING])
-    drawn.add(np.array([0, 1]), np.array([7, 8]), np.zeros(2), 1, experts([7, 8]))
+    drawn.append([NOTHING, NOTHING, had([15, 26], [0, 0], [0, 0], experts([15, 26]))])
+    drawn.add(np.array([0, 2]), np.array([7, 8]), np.zeros(2), 1, experts([7, 8]))
     drawn.keep(np.array([2, 1]))
     for token in range(300):
-        drawn.add(np.array([0]), np.array([token % 97]), np.zeros(1), 1, experts([token % 97]))
+        drawn.add(np.array([1]), np.array([token % 97]), np.zeros(1), 1, experts([token % 97]))
+    assert [len(drawn.of(row)) for row in range(2)] == [3, 300]
     for row in range(2):
         found = drawn.of(row)
-        assert len(found) and np.array_equal(found.routes, experts(found.tokens.tolist()))
+        assert np.array_equal(found.routes, experts(found.tokens.tolist()))

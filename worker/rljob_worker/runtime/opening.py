@@ -33,8 +33,8 @@ def open_run(environment: WorkerEnvironment) -> Start:
             "no checkpoints: the job has no spec.storage, and its pods do not see each other's disks; "
             "a restart begins at step 0. Set spec.storage to keep them"
         )
-    resume = _asked(directory, environment) if environment.owner.run_id else environment.resume
     _prepare(directory)
+    resume = _asked(directory, environment) if environment.owner.run_id else environment.resume
     claim_run(directory.home, environment.owner)
     if environment.owner.run_id or environment.store:
         write_atomically(directory.document, _document(environment))

@@ -5,7 +5,7 @@ import pytest
 from rljob_worker.checkpoint.files import write_draft
 from rljob_worker.checkpoint.manifest import MANIFEST, committed, damage, directory_name
 from rljob_worker.checkpoint.ownership import FILE, Owner, claim_run, owner_of
-from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
+from rljob_worker.checkpoint.restore import Start, choose_start, delete, discard_after
 from rljob_worker.checkpoint.tests.builders import commit, committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.errors import StorageError
@@ -62,6 +62,21 @@ def test_a_draft_is_no_checkpoint_and_is_swept_away_like_any_that_was_never_comm
     with pytest.raises(StorageError, match="somebody else wrote or deleted it"):
         draft.publish()
     assert committed(home / "checkpoints") == []
+
+
+def test_a_deletion_that_breaks_off_leaves_no_half_of_a_checkpoint_that_looks_good(home, s3):
+    claim_run(home, OLD)
+    path = commit(home, OLD, 2)
+    asked = []
+
+    def break_off(request):
+        asked.append(request)
+        return ("403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>") if len(asked) > 1 else None
+
+    s3.fail_write = break_off
+    with pytest.raises(PermissionError):
+        delete(path)
+    assert committed(home / "checkpoints") == [] and (path / "state-train.json").is_file()
 
 
 def test_an_attempt_that_lost_the_run_before_it_commits_is_refused(home):

@@ -11,6 +11,7 @@ from rljob_worker.checkpoint.tests.builders import commit
 from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.environment import WorkerEnvironment, read_plan
 from rljob_worker.runtime.opening import open_run
+from rljob_worker.storage.tests.s3_server import s3_bucket
 from rljob_worker.tests.documents import plan_of
 
 FIRST, SECOND = "1111aaaa-0000-4000-8000-000000000000", "2222bbbb-0000-4000-8000-000000000000"
@@ -89,6 +90,14 @@ def test_a_plan_of_another_version_is_refused_with_what_is_unknown(tmp_path):
     with pytest.raises(InvalidJob, match=r"another version of rljob: .* newer.*; take operator and images") as caught:
         read_plan(tmp_path / "plan.json")
     assert "spec.rewards[0].somethingNew" in str(caught.value)
+
+
+def test_a_store_that_is_not_there_or_not_open_is_the_jobs_mistake(tmp_path, monkeypatch):
+    with s3_bucket("runs", monkeypatch) as s3:
+        for url, words in (("s3://others/tiny", "there is no such bucket"), ("s3://runs/tiny", "the store refuses")):
+            with pytest.raises(InvalidJob, match=f"spec.storage.objectStore: {url}: {words}"):
+                open_run(environment(tmp_path, store=url))
+            s3.require_credentials()
 
 
 def test_on_one_machine_the_supervisor_has_decided(tmp_path):

@@ -16,7 +16,7 @@ SLOW_DOWN = (
 )
 
 
-_CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
+CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
 
 
 @dataclass
@@ -28,7 +28,7 @@ class S3Server:
     asked: list[str] = field(default_factory=list)
     fail: object = staticmethod(lambda request: None)
     fail_write: object = staticmethod(lambda request: None)
-    conditions: bool = True
+    ignored: tuple = ()
 
     @property
     def environment(self):
@@ -40,9 +40,10 @@ class S3Server:
             "AWS_REGION": "us-east-1",
         }
 
-    def lose_conditions(self):
-        """From now on the server is one that does not know conditional puts, and takes each of them as a plain one."""
-        self.conditions = False
+    def lose_conditions(self, lost=CONDITIONS):
+        """From now on the server is one that does not know conditional puts, and takes each of them as a plain one; or
+        one that knows one of the two conditions."""
+        self.ignored = lost
 
     def put(self, key, body):
         """key: `bucket/folder/file`; the bucket alone makes the bucket."""
@@ -76,8 +77,7 @@ class S3Server:
             failure = self.fail(request)
         else:
             failure = self.fail_write(request)
-        if not self.conditions:
-            environ = {name: value for name, value in environ.items() if name not in _CONDITIONS}
+        environ = {name: value for name, value in environ.items() if name not in self.ignored}
         if failure is None:
             return application(environ, start_response)
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))

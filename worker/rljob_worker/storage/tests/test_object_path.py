@@ -6,7 +6,7 @@ import pytest
 
 from rljob_worker.storage.failure import Conflict
 from rljob_worker.storage.place import delete_tree, place_of
-from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_bucket
+from rljob_worker.storage.tests.s3_server import CONDITIONS, SLOW_DOWN, s3_bucket
 
 
 @pytest.fixture
@@ -100,10 +100,11 @@ def test_a_put_whose_answer_was_lost_is_no_conflict_with_itself(s3):
     assert bucket.put_if("x", b"mine", None) == version
 
 
-@pytest.mark.parametrize(("heeded", "known"), [(True, True), (False, False)])
-def test_a_store_without_conditional_puts_is_found_out_and_nothing_is_left_behind(s3, heeded, known):
-    if not heeded:
-        s3.lose_conditions()
+@pytest.mark.parametrize(
+    ("lost", "known"), [((), True), (CONDITIONS, False), (CONDITIONS[:1], False), (CONDITIONS[1:], False)]
+)
+def test_a_store_without_conditional_puts_is_found_out_and_nothing_is_left_behind(s3, lost, known):
+    s3.lose_conditions(lost)
     bucket = place_of("s3://runs/a").bucket
 
     assert bucket.heeds_conditions("a/probe") is known

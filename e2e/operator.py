@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster import Cluster
+from e2e.cluster.image_recipes import CHECKOUT
 from e2e.cluster.waiting import wait_until
 
-CHART = Path(__file__).parent.parent / "charts" / "rljob"
-VALUES = Path(__file__).parent / "values.yaml"
+CHART = CHECKOUT / "charts" / "rljob"
+VALUES = CHECKOUT / "e2e" / "values.yaml"
 NAMESPACE = "rljob-system"
 RELEASE = "rljob"
 SELECTOR = "app.kubernetes.io/name=rljob"
@@ -23,12 +24,17 @@ class Operator:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def install(self, *more: str) -> None:
-        """`helm upgrade --install` with `more` flags, then wait until it is ready."""
+    def install(self, *more: str, version: Path = CHECKOUT) -> None:
+        """`helm upgrade --install` with `more` flags, then wait until it is ready. version: whose chart it is."""
+        chart, values = (version / path.relative_to(CHECKOUT) for path in (CHART, VALUES))
         self._cluster.helm(
-            "upgrade", "--install", RELEASE, CHART, "-n", NAMESPACE, "--create-namespace", "--values", VALUES,
+            "upgrade", "--install", RELEASE, chart, "-n", NAMESPACE, "--create-namespace", "--values", values,
             "--wait", "--timeout", "3m", *more,
         )  # fmt: skip
+
+    def roll_back(self) -> None:
+        """`helm rollback` to what was installed before, then wait until it is ready."""
+        self._cluster.helm("rollback", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "3m")
 
     def uninstall(self) -> None:
         self._cluster.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "2m")

@@ -13,7 +13,7 @@ from e2e.cluster.base_image import PYTHON_IMAGE, python_archive
 from e2e.cluster.commands import CommandFailed, environment, run
 from e2e.cluster.containerd import NAMESPACE, Containerd
 from e2e.cluster.go_programs import program
-from e2e.cluster.image_recipes import CHECKOUT, ImageRecipe
+from e2e.cluster.image_recipes import ImageRecipe
 from e2e.cluster.image_store import ImageStore
 from e2e.cluster.image_transfer import copy_image
 from e2e.cluster.waiting import wait_until
@@ -69,7 +69,7 @@ class BuildKit:
     def build(self, recipe: ImageRecipe) -> None:
         self.buildctl(
             *("build", "--progress", "plain", "--frontend", "dockerfile.v0"),
-            *("--local", f"context={CHECKOUT}", "--local", f"dockerfile={recipe.dockerfile.parent}"),
+            *("--local", f"context={recipe.checkout}", "--local", f"dockerfile={recipe.dockerfile.parent}"),
             *("--opt", f"filename={recipe.dockerfile.name}"),
             *("--opt", f"build-arg:BASE_IMAGE={PYTHON_IMAGE}", "--opt", "image-resolve-mode=local"),
             *("--secret", f"id=ca,src={CERTIFICATES}"),
@@ -136,7 +136,17 @@ class Docker:
     def build(self, recipe: ImageRecipe) -> None:
         secret = ("--secret", f"id=ca,src={CERTIFICATES}") if CERTIFICATES.exists() else ()
         contexts = build_contexts(recipe.contexts())
-        words = ("docker", "build", "--file", recipe.dockerfile, "--tag", recipe.image, *secret, *contexts, CHECKOUT)
+        words = (
+            "docker",
+            "build",
+            "--file",
+            recipe.dockerfile,
+            "--tag",
+            recipe.image,
+            *secret,
+            *contexts,
+            recipe.checkout,
+        )
         run(*words, env={"DOCKER_BUILDKIT": "1"})
 
     def deliver(self, recipe: ImageRecipe, destination: Containerd) -> None:
@@ -169,7 +179,7 @@ class Buildah:
             *("build", "--isolation", "chroot", "--network", "host", "--layers"),
             *("--secret", f"id=ca,src={CERTIFICATES}", "--build-arg", f"BASE_IMAGE={PYTHON_IMAGE}"),
             *build_contexts(recipe.contexts()),
-            *("--file", recipe.dockerfile, "--tag", recipe.image, CHECKOUT),
+            *("--file", recipe.dockerfile, "--tag", recipe.image, recipe.checkout),
         )
 
     def deliver(self, recipe: ImageRecipe, destination: Containerd) -> None:

@@ -66,6 +66,11 @@ class Cluster(ABC):
     def shared_folder(self) -> Path:
         """For volumes of type hostPath: every node sees it at this path."""
 
+    @property
+    @abstractmethod
+    def host_address(self) -> str:
+        """Of this machine, as pods reach it."""
+
     @abstractmethod
     def node_name(self, number: int) -> str: ...
 

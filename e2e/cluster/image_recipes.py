@@ -34,17 +34,19 @@ class ImageRecipe:
     sources: tuple[str, ...] = SOURCES
     contexts: Callable[[], Mapping[str, Path]] = dict
     """Folders that the Dockerfile takes from by name; what they hold follows from the sources."""
+    checkout: Path = CHECKOUT
 
-    def key(self, base: str, checkout: Path = CHECKOUT) -> str:
+    def key(self, base: str) -> str:
         """`base` says what the base image is."""
-        files = [checkout / ".dockerignore", *self.files(checkout)]
-        contents = [part for path in files for part in (str(path.relative_to(checkout)), path.read_bytes())]
+        files = [self.checkout / ".dockerignore", *self.files()]
+        contents = [part for path in files for part in (str(path.relative_to(self.checkout)), path.read_bytes())]
         return digest(base, self.dockerfile.read_bytes(), *contents)
 
-    def files(self, checkout: Path) -> list[Path]:
+    def files(self) -> list[Path]:
         """What the image can hold, in a fixed order: not what .dockerignore leaves out."""
-        found = [path for source in self.sources for path in (checkout / source, *(checkout / source).rglob("*"))]
-        return sorted(path for path in found if path.is_file() and not is_ignored(path.relative_to(checkout)))
+        places = [self.checkout / source for source in self.sources]
+        found = [path for place in places for path in (place, *place.rglob("*"))]
+        return sorted(path for path in found if path.is_file() and not is_ignored(path.relative_to(self.checkout)))
 
 
 def is_ignored(path: Path) -> bool:
@@ -56,11 +58,6 @@ def is_ignored(path: Path) -> bool:
     )
 
 
-def recipe(name: str, besides: tuple[str, ...] = (), contexts: Callable[[], Mapping[str, Path]] = dict) -> ImageRecipe:
-    sources = (*SOURCES, f"dockerfiles/requirements/{name}.txt", *besides)
-    return ImageRecipe(f"localhost/rljob-{name}:dev", CHECKOUT / f"dockerfiles/{name}.Dockerfile", sources, contexts)
-
-
 def tiny_model() -> dict[str, Path]:
     """Made here, and not in the image: the quick start has it from the same place."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -69,9 +66,15 @@ def tiny_model() -> dict[str, Path]:
     return {"tiny": kept_at(Recipe())}
 
 
-# the worker for NVIDIA devices is not among them: nodes of a test cluster have none
-RECIPES = (
-    recipe("operator"),
-    recipe("databuffer"),
-    recipe("worker-cpu", EXAMPLES, tiny_model),
-)
+def recipes(tag: str, checkout: Path = CHECKOUT) -> tuple[ImageRecipe, ...]:
+    """Of a checkout. The worker for NVIDIA devices is not among them: nodes of a test cluster have none."""
+
+    def of(name: str, besides: tuple[str, ...] = (), contexts: Callable[[], Mapping[str, Path]] = dict) -> ImageRecipe:
+        dockerfile = checkout / f"dockerfiles/{name}.Dockerfile"
+        sources = (*SOURCES, f"dockerfiles/requirements/{name}.txt", *besides)
+        return ImageRecipe(f"localhost/rljob-{name}:{tag}", dockerfile, sources, contexts, checkout)
+
+    return of("operator"), of("databuffer"), of("worker-cpu", EXAMPLES, tiny_model)
+
+
+RECIPES = recipes("dev")

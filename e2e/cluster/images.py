@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from e2e.cluster import builders
+from e2e.cluster import builders, version_before
 from e2e.cluster.base_image import BUSYBOX_IMAGE, PAUSE_IMAGE, busybox_archive, pause_archive, python_archive
 from e2e.cluster.commands import CommandFailed
 from e2e.cluster.image_recipes import RECIPES, ImageRecipe
 from e2e.cluster.image_store import ImageStore
 
-NAMES = (PAUSE_IMAGE, BUSYBOX_IMAGE, *(recipe.image for recipe in RECIPES))
+NAMES = (PAUSE_IMAGE, BUSYBOX_IMAGE, *(recipe.image for recipe in RECIPES), *version_before.IMAGES)
 
 
 def node_images() -> ImageStore:
@@ -26,7 +26,7 @@ def ensure_images() -> ImageStore:
     store = node_images()
     import_archives(store, {PAUSE_IMAGE: pause_archive(), BUSYBOX_IMAGE: busybox_archive()})
     base = python_archive().parent.name
-    keys = {recipe: recipe.key(base) for recipe in RECIPES}
+    keys = {recipe: recipe.key(base) for recipe in (*RECIPES, *version_before.image_recipes())}
     stale = [recipe for recipe, key in keys.items() if store.keys().get(recipe.image) != key]
     if stale:
         failures = build(stale, store)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from e2e.cluster import access, device_processes, kwok
+from e2e.cluster import access, device_processes, kwok, version_before
 from e2e.cluster.builders import Docker, has_docker_engine
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import run
@@ -32,7 +32,7 @@ class KindCluster(Cluster):
         require_engine()
         for name in ("kubectl", "helm", "kind"):
             program(name)
-        for recipe in RECIPES:
+        for recipe in (*RECIPES, *version_before.image_recipes()):
             Docker().build(recipe)
 
     @classmethod
@@ -75,6 +75,11 @@ class KindCluster(Cluster):
         return f"{self.name}-worker{number if number > 1 else ''}"
 
     @property
+    def host_address(self) -> str:
+        """The gateway of the network on which kind puts every node."""
+        return host_address(json.loads(run("docker", "network", "inspect", "kind")))
+
+    @property
     def kubeconfig(self) -> Path:
         return self.run_dir.kubeconfig(access.ADMIN)
 
@@ -83,8 +88,8 @@ class KindCluster(Cluster):
         return self.run_dir.shared
 
     def load_images(self) -> Mapping[str, int]:
-        for recipe in RECIPES:
-            run(program("kind"), "load", "docker-image", "--name", self.name, recipe.image)
+        for image in (*(recipe.image for recipe in RECIPES), *version_before.IMAGES):
+            run(program("kind"), "load", "docker-image", "--name", self.name, image)
         return {}
 
     def load_archive(self, archive: Path) -> None:
@@ -122,6 +127,12 @@ class KindCluster(Cluster):
             self.run_dir.processes.stop(name)
         run(program("kind"), "delete", "cluster", "--name", self.name)
         shutil.rmtree(self.run_dir.root, ignore_errors=True)
+
+
+def host_address(networks: list[dict[str, Any]]) -> str:
+    """The IPv4 gateway that `docker network inspect` tells of."""
+    gateways = [each.get("Gateway", "") for network in networks for each in network["IPAM"]["Config"]]
+    return next(gateway for gateway in gateways if "." in gateway)
 
 
 def kind_config(spec: ClusterSpec, run_dir: RunDir) -> dict[str, Any]:

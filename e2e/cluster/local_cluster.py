@@ -111,6 +111,10 @@ class LocalCluster(Cluster):
         self.run_dir.shared.mkdir(exist_ok=True)
         return self.run_dir.shared
 
+    @property
+    def host_address(self) -> str:
+        return self.spec.network.host_address
+
     def node_name(self, number: int) -> str:
         return self.node(number).name
 

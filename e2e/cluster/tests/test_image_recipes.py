@@ -19,7 +19,8 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def key(checkout: Path, base: str = "python-1") -> str:
-    return ImageRecipe("image", checkout / "Dockerfile", ("pyproject.toml", "package")).key(base, checkout)
+    sources = ("pyproject.toml", "package")
+    return ImageRecipe("image", checkout / "Dockerfile", sources, checkout=checkout).key(base)
 
 
 @pytest.mark.parametrize("path", [".dockerignore", "pyproject.toml", "package/code.py", "Dockerfile", "package/new.py"])
@@ -50,7 +51,7 @@ def test_tests_and_compiled_files_do_not(checkout: Path, path: str) -> None:
 def test_every_recipe_has_its_dockerfile_and_its_sources() -> None:
     for recipe in RECIPES:
         assert recipe.dockerfile.is_file()
-        assert recipe.files(recipe.dockerfile.parents[1]), recipe.image
+        assert recipe.files(), recipe.image
 
 
 def test_what_a_dockerfile_copies_is_let_in_and_changes_the_key() -> None:

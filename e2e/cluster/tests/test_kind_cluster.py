@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from e2e.cluster.cluster import backend
-from e2e.cluster.kind_cluster import KindCluster, kind_config, require_engine
+from e2e.cluster.kind_cluster import KindCluster, host_address, kind_config, require_engine
 from e2e.cluster.spec import ClusterSpec, RunDir
 
 
@@ -27,6 +27,11 @@ def test_a_silent_node_is_found_out_as_soon_as_on_the_local_cluster(tmp_path: Pa
 def test_kinds_first_worker_has_no_number(tmp_path: Path) -> None:
     cluster = KindCluster(ClusterSpec(index=1), RunDir(tmp_path))
     assert [cluster.node_name(number) for number in (1, 2)] == ["rljob1-worker", "rljob1-worker2"]
+
+
+def test_pods_reach_this_machine_at_the_gateway_of_kinds_network() -> None:
+    addresses = [{"Subnet": "fc00::/64", "Gateway": "fc00::1"}, {"Subnet": "172.18.0.0/16", "Gateway": "172.18.0.1"}]
+    assert host_address([{"Name": "kind", "IPAM": {"Config": addresses}}]) == "172.18.0.1"
 
 
 def test_without_an_engine_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

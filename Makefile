@@ -40,11 +40,10 @@ vllm: setup  ## rljob with vLLM for the CPU, 6 GB: the environment's bin/rljob r
 # jobs run in folders of their own: the rooms of this checkout are named whole
 IN_VLLM = PYTHONPATH=$(CURDIR)/client:$(CURDIR)/crds:$(CURDIR)/operator:$(CURDIR)/worker \
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(VLLM)/bin/python -m pytest -p no:logging
-MATRIX = worker/rljob_worker/tests/test_matrix.py
-WHOLE_JOBS = $(MATRIX) $(addprefix worker/rljob_worker/tests/,test_sent_changes.py test_broken_vllm.py)
+MATRIX = $(addprefix worker/rljob_worker/tests/,test_matrix.py test_sent_changes.py)
 
-vllm-test: vllm  ## what only a process with vLLM can show, the contract that all rollout engines keep, and whole jobs
-	$(IN_VLLM) worker/rljob_worker/engines/rollout $(WHOLE_JOBS)
+vllm-test: vllm  ## what only a process with vLLM can show, the contract that all rollout engines keep, and a whole job
+	$(IN_VLLM) worker/rljob_worker/engines/rollout worker/rljob_worker/tests/test_broken_vllm.py
 
 matrix: setup  ## whole jobs in every way there is, not only every two choices together; those with vLLM after `make vllm`
 	RLJOB_MATRIX=full $(BIN)/python -m pytest $(MATRIX)

@@ -1,8 +1,8 @@
 """Whole jobs, run in every way: each step is what one worker learns that does everything, however the step before was
 run.
 
-The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test` and `make vllm-test` run
-every two choices together, `make matrix` all.
+The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test` runs every two choices
+together, `make matrix` all, with either engine.
 """
 
 from __future__ import annotations

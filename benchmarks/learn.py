@@ -33,6 +33,9 @@ class Target:
 OTHERS = ("dapo", "gspo", "cpgd", "drgrpo", "rloo", "reinforce-plus-plus")
 """Algorithms with an example each."""
 
+SERVED = {"reward-model": "reward-model", "judge": "judge"}
+"""Examples whose rewards come from a service, and the folder of its model."""
+
 TARGETS = [
     *(Target("arithmetic-grpo", seed, rise=0.30, final=0.75) for seed in (0, 1, 2)),
     Target("arithmetic-lora", 0, rise=0.30, final=0.60),
@@ -40,6 +43,7 @@ TARGETS = [
     Target("arithmetic-disaggregated", 0, rise=0.20, final=0.0),
     *(Target(f"arithmetic-{name}", 0, rise=0.50, final=0.80) for name in OTHERS),
     Target("custom-algorithm", 0, rise=0.50, final=0.80),
+    *(Target(f"arithmetic-{name}", 0, rise=0.20, final=0.0) for name in SERVED),
 ]
 
 
@@ -65,6 +69,10 @@ def learn(target: Target, out: Path) -> bool:
         f"data.train.0.path={tiny}/train.parquet",
         f"data.validation.0.path={tiny}/validation.parquet",
     ]
+    if (model := SERVED.get(target.example.removeprefix("arithmetic-"))) is not None:
+        graders = [sys.executable, "-m", "rljob_worker.tiny.graders", "--out", str(tiny), "--seed", str(target.seed)]
+        run(graders, out)
+        overrides.append(f"services.0.options.path={tiny}/{model}")
     arguments = [part for override in overrides for part in ("--set", override)]
     started = time.monotonic()
     yaml = EXAMPLES / f"{target.example}.yaml"

@@ -11,6 +11,46 @@ ONE_POD_A_NODE = {"spec": {"topologySpreadConstraints": [SPREAD]}}
 """What is merged over the operator's own constraint of that key, which only prefers."""
 
 
+JUDGE = """
+import http.server, json, os, threading
+
+
+class Judge(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        is_known = self.headers["Authorization"] == "Bearer " + os.environ["JUDGE_TOKEN"]
+        rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["rows"]
+        self.send_response(200 if is_known else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps({"rewards": [len(row["response"]) for row in rows]}).encode())
+
+
+try:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 8123), Judge)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+except OSError:  # another reward process of the pod serves
+    pass
+
+
+def nothing(row):
+    return 0.0
+"""
+"""A reward whose import serves a model beside it, as a pod of the user's would."""
+
+
+def judged(jobs: Jobs) -> dict[str, object]:
+    """Fields of a job with a reward by URL, whose token comes from a Secret; it watches, with weight 0."""
+    jobs.kubectl("create", "configmap", "judge", f"--from-literal=judge.py={JUDGE}")
+    jobs.kubectl("create", "secret", "generic", "judge", "--from-literal=token=s3cret")
+    asks = {"url": "http://127.0.0.1:8123/judge", "tokenVariable": "JUDGE_TOKEN", "onError": "Retry"}
+    rewards = [
+        {"name": "correct", "run": "rljob_worker.rewards:final_number", "column": "answer"},
+        {"name": "nothing", "run": "judge:nothing", "weight": 0.0},
+        {"name": "length", "run": "rljob_worker.rewards:served", "weight": 0.0, **asks},
+    ]
+    token = {"name": "JUDGE_TOKEN", "valueFrom": {"secretKeyRef": {"name": "judge", "key": "token"}}}
+    return {"rewards": rewards, "code": {"configMap": "judge"}, "env": [token]}
+
+
 def on_node(name: str) -> dict[str, object]:
     """The template of pods that run on one node."""
     return {"spec": {"nodeSelector": {"kubernetes.io/hostname": name}}}
@@ -43,10 +83,11 @@ def test_jobs_learn_over_two_nodes_and_fill_every_panel(jobs: Jobs, storage: Pat
         {"name": "train", "accelerator": {"profile": "cpu", "count": 1}, "template": on_node("node1")},
     ]
     apart = {"workerGroups": groups, "dataBuffer": {"memory": "96Mi", "deadlineSeconds": 120}}
-    ppo = jobs.apply("ppo", example("arithmetic-ppo", stop={"steps": 8}, **apart, **ON_STORAGE))
+    ppo = jobs.apply("ppo", example("arithmetic-ppo", stop={"steps": 8}, **apart, **judged(jobs), **ON_STORAGE))
     ppo.until_step(3, 180)
     assert {pod.node for pod in ppo.pods()} == {"node1", "node2"}
     ppo.until_phase("Succeeded", 180)
     assert metrics(storage, "ppo")[-1]["data/bytes_total"] > 0
+    assert metrics(storage, "ppo")[-1]["service/length/requests_total"] > 0
     assert empty_panels(prometheus) == []
     assert prometheus.alert_rules() == {alert.name: "ok" for alert in ALERTS}

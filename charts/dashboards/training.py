@@ -93,9 +93,25 @@ _SPEED = Row(
     ),
 )
 
+_SERVICES = Row(
+    "Services",
+    (
+        gauge("Service latency", "Mean time of a request in the step.", "rljob_service_seconds", "s", by="service"),
+        gauge(
+            "Service queue",
+            "Mean time that a row waits for a request.",
+            "rljob_service_queue_seconds",
+            "s",
+            by="service",
+        ),
+        gauge("Service requests", "Of the step.", "rljob_service_requests", by="service"),
+        gauge("Service errors", "Requests of the step that failed.", "rljob_service_errors", by="service"),
+    ),
+)
+
 TRAINING = Board(
     "rljob-training",
     "rljob / training",
     "Reward, policy and speed of RLJobs.",
-    (_LEARNING, _POLICY, _CRITIC, _SPEED),
+    (_LEARNING, _POLICY, _CRITIC, _SPEED, _SERVICES),
 )

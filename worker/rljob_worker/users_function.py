@@ -17,8 +17,17 @@ from rljob_worker.users_code import why_hidden
 
 
 def load_function(owner: str, run: str) -> Callable[..., Any]:
+    """The function that `run` names. Raises InvalidJob as `load_value` does, and for what is no function."""
+    value = load_value(owner, run)
+    if not callable(value):
+        raise InvalidJob(f"{owner}: {run} is a {type(value).__name__}, not a function")
+    function: Callable[..., Any] = value
+    return function
+
+
+def load_value(owner: str, run: str) -> Any:
     """What `run` names. Raises InvalidJob, which begins with `owner`, such as `stage style`: a module that is absent,
-    is hidden by another of its name or fails to import, or that has no such function."""
+    is hidden by another of its name or fails to import, or that has no such thing."""
     where = f"{owner}: {run}"
     module_name, _, path = run.partition(":")
     if not module_name or not path:
@@ -81,7 +90,7 @@ def _search_path() -> str:
     return ", ".join(own[-6:]) or "the installed packages"
 
 
-def _attribute(where: str, module: ModuleType, path: str) -> Callable[..., Any]:
+def _attribute(where: str, module: ModuleType, path: str) -> Any:
     value: Any = module
     for part in path.split("."):
         if not hasattr(value, part):
@@ -90,7 +99,4 @@ def _attribute(where: str, module: ModuleType, path: str) -> Callable[..., Any]:
             hint = f"; did you mean {' or '.join(near)}?" if near else f"; it has {', '.join(public[:20]) or 'nothing'}"
             raise InvalidJob(f"{where} does not exist: {module.__name__} has no {part!r}{hint}")
         value = getattr(value, part)
-    if not callable(value):
-        raise InvalidJob(f"{where} is a {type(value).__name__}, not a function")
-    function: Callable[..., Any] = value
-    return function
+    return value

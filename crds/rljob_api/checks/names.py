@@ -41,6 +41,7 @@ def check_unique(subject: Subject) -> Iterator[Problem]:
     spec = subject.spec
     yield from _unique("spec.models", (model.name for model in spec.models))
     yield from _unique("spec.rewards", (reward.name for reward in spec.rewards))
+    yield from _unique("spec.services", (service.name for service in spec.services))
     yield from _unique("spec.workerGroups", subject.group_names)
     yield from _unique("spec.env", (variable.name for variable in spec.env))
     for kind, datasets in (("train", spec.data.train), ("validation", spec.data.validation)):

@@ -14,6 +14,7 @@ UNBUILT = {
     "training.parallelism.expert": "with an adapter, any but 1",
     "models[].adapter.dropout": "any but 0",
     "rollout.maxStaleness": "any but 0",
+    "services[].workerGroup.accelerator.profile": "any but cpu",
 }
 """Values that the types take and this version refuses, by their place in the spec: for the reference."""
 
@@ -39,3 +40,7 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
+    for i, service in enumerate(spec.services):
+        profile = service.worker_group.accelerator.profile
+        fix = "Write cpu, or serve it elsewhere and give rewards its url."
+        yield f"services[{i}].workerGroup.accelerator.profile", profile, profile == "cpu", fix

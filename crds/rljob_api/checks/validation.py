@@ -16,6 +16,7 @@ from rljob_api.checks import (
     options,
     penalty,
     sampling,
+    services,
     sizes,
     stages,
     templates,
@@ -29,6 +30,8 @@ from rljob_api.vocabulary.problem import Problem
 _AS_WRITTEN = (
     names.check_unique,
     names.check_references,
+    services.check_services,
+    services.check_calls,
     templates.check_templates,
     templates.check_own_variables,
     check_unbuilt,

@@ -8,6 +8,7 @@ from rljob_api.crd.structural import Schema
 LIST_KEYS = {
     "spec.models": "name",
     "spec.rewards": "name",
+    "spec.services": "name",
     "spec.workerGroups": "name",
     "spec.dag.stages": "name",
     "spec.env": "name",

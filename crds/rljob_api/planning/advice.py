@@ -22,6 +22,7 @@ def warnings_of(plan: Plan) -> list[str]:
         *_precision(plan),
         *_apart(plan),
         *_init_from(plan),
+        *_services(plan),
     ]
 
 
@@ -126,3 +127,10 @@ def _init_from(plan: Plan) -> Iterator[str]:
                 f"at {engine.path}, and distances to it are measured from there; to have another, list {engine.model} "
                 "under models with a path, which may be a run or a checkpoint"
             )
+
+
+def _services(plan: Plan) -> Iterator[str]:
+    asked = {reward.service for reward in plan.spec.rewards}
+    for service in plan.spec.services:
+        if service.name not in asked:
+            yield f"no reward asks the service {service.name}: it takes its place and answers nobody"

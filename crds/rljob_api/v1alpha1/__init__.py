@@ -35,6 +35,7 @@ from rljob_api.v1alpha1.infrastructure import (
     WorkerGroupSpec,
 )
 from rljob_api.v1alpha1.job import Metadata, RLJob, RLJobSpec
+from rljob_api.v1alpha1.services import AutoscalingSpec, ServiceGroupSpec, ServiceSpec
 from rljob_api.v1alpha1.status import (
     Condition,
     FailureStatus,
@@ -63,6 +64,7 @@ __all__ = [
     "AcceleratorSpec",
     "AdvantageSpec",
     "AlgorithmSpec",
+    "AutoscalingSpec",
     "Balance",
     "CheckpointSpec",
     "CodeSpec",
@@ -102,6 +104,8 @@ __all__ = [
     "RolloutSpec",
     "SamplingSpec",
     "SchedulingSpec",
+    "ServiceGroupSpec",
+    "ServiceSpec",
     "StageSpec",
     "StopSpec",
     "ObjectStoreSpec",

@@ -123,13 +123,13 @@ class RewardSpec(ApiModel):
     """Factor in the sum. Default 1.0."""
 
     timeout_seconds: Annotated[float, Field(gt=0)] = 5.0
-    """How long one call may take, in seconds. A call that takes longer gives reward 0, and is counted.
-    Default 5."""
+    """How long one call may take, in seconds. A call that takes longer gives reward 0, and is counted; with service or
+    url it is what onError is about. Default 5."""
 
     on_error: Literal["Fail", "Zero", "Retry"] = "Fail"
-    """What follows a call that raises, answers no number, or ends its process. `Fail`: the job ends. `Zero`: the reward
-    is 0, and the call is counted. `Retry`: the call is made again, `retries` times; the job ends when none succeeds.
-    Default Fail."""
+    """What follows a call that raises, answers no number, ends its process, or finds no service. `Fail`: the job ends.
+    `Zero`: the reward is 0, and the call is counted. `Retry`: the call is made again, `retries` times; the job ends
+    when none succeeds. Default Fail."""
 
     retries: int = Field(default=5, ge=1, le=100)
     """With onError Retry: how often a call is made again. Default 5."""
@@ -138,5 +138,31 @@ class RewardSpec(ApiModel):
     """With onError Retry: how long the first call that is made again waits, in seconds; each later one waits twice as
     long as the one before, and at most a minute or this, whichever is longer. Other rows do not wait. Default 1."""
 
+    service: Name | None = None
+    """The service of `services` that answers. The function is `async` and gets it as the keyword `service`;
+    `rljob_worker.rewards:served` asks it for each row's reward. Unset: none."""
+
+    url: str | None = Field(default=None, min_length=1)
+    """As `service`, one that runs elsewhere and may answer several jobs: `https://models.example/judge`. Unset:
+    none."""
+
+    token_variable: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)
+    """With url: the environment variable of the workers with the token that calls carry. On a cluster, an entry of
+    `env` takes it from a Secret. Unset: tokenFile, or calls without a token."""
+
+    token_file: str | None = Field(default=None, min_length=1)
+    """With url: the file with the token, as an absolute path. Unset: tokenVariable, or calls without a token."""
+
+    batch_rows: int = Field(default=16, ge=1, le=1024)
+    """With service or url: rows of one call, at most. Default 16."""
+
+    concurrency: int = Field(default=8, ge=1, le=256)
+    """With service or url: calls under way at once, of each process that computes rewards. Default 8."""
+
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function."""
+
+    @property
+    def asks_service(self) -> bool:
+        """Whether calls of a service are what it is made of."""
+        return self.service is not None or self.url is not None

@@ -22,6 +22,7 @@ from rljob_api.v1alpha1.infrastructure import (
     SuccessPolicySpec,
     WorkerGroupSpec,
 )
+from rljob_api.v1alpha1.services import ServiceSpec
 from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_api.v1alpha1.training import (
     CheckpointSpec,
@@ -50,6 +51,9 @@ class RLJobSpec(ApiModel):
     rewards: Items[RewardSpec] = Field(default=(), max_length=16)
     """Reward functions; the reward of a row is their weighted sum. Empty only when the dag has no Reward
     stage."""
+
+    services: Items[ServiceSpec] = Field(default=(), max_length=16)
+    """Models served beside the job on Ray Serve, for rewards to ask. Default: none."""
 
     algorithm: AlgorithmSpec
     """The learning rule."""

@@ -27,6 +27,10 @@ class Reason(Word):
         "The stages do not fit together: a cycle, a missing producer, an unreachable stage. Final.",
     )
     PLAN_TOO_LARGE = "PlanTooLarge", "The plan does not fit into a ConfigMap of 1 MiB. Final."
+    SERVICES_NOT_BUILT = (
+        "ServicesNotBuilt",
+        "The job has services, and this version of the operator makes no pods for them. Final.",
+    )
     IMAGE_UNKNOWN = "ImageUnknown", "No worker image is known for the accelerator; the message says where to name one."
     UNKNOWN_PROFILE = (
         "UnknownProfile",

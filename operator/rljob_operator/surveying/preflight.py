@@ -37,6 +37,18 @@ def size_problem(context: JobContext) -> Refusal | None:
     return Refusal(Reason.PLAN_TOO_LARGE, message, is_final=True) if message else None
 
 
+def services_problem(context: JobContext) -> Refusal | None:
+    """Whether the job has models served beside it, for which no pods are made yet."""
+    names = ", ".join(service.name for service in context.spec.services)
+    if not names:
+        return None
+    message = (
+        f"spec.services: this version of the operator makes no pods for services ({names}), which `rljob run` has on "
+        "one machine; serve them elsewhere, and name their addresses in rewards[].url"
+    )
+    return Refusal(Reason.SERVICES_NOT_BUILT, message, is_final=True)
+
+
 def image_problem(context: JobContext) -> Refusal | None:
     """Whether nobody has said which image runs on the job's accelerators."""
     found = child_problems(context)

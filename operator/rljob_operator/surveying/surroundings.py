@@ -10,7 +10,14 @@ from rljob_operator.cluster.kinds import STORAGE_CLASS, Kind
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.states import Refusal
 from rljob_operator.states.conditions import Reason
-from rljob_operator.surveying.preflight import Need, image_problem, needs, size_problem, waits_for_a_pod
+from rljob_operator.surveying.preflight import (
+    Need,
+    image_problem,
+    needs,
+    services_problem,
+    size_problem,
+    waits_for_a_pod,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +27,7 @@ async def refusal_by_surroundings(cluster: Cluster, context: JobContext) -> Refu
 
     What the operator may not read it cannot check: then the pods are made, and kubelets say what is missing.
     """
-    if (found := size_problem(context)) is not None:
+    if (found := size_problem(context) or services_problem(context)) is not None:
         return found
     for need in needs(context):
         try:

@@ -1,7 +1,7 @@
 """The environment of every process of a run. Pure: takes this process's environment, gives theirs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rljob_api.catalogue.profiles import DEFAULT
@@ -53,6 +53,8 @@ class RunContext:
     mark: str
     lifeline: int
     root: ForkRoot = NO_ROOT
+    services: Mapping[str, str] = field(default_factory=dict)
+    """Variables by which workers reach the job's services."""
 
     @property
     def address_book(self) -> Path:
@@ -89,6 +91,7 @@ def pod_environment(
         FAMILY: context.mark,
         keys.ENV_CODE: str(context.code_dir),
         "PYTHONUNBUFFERED": "1",
+        **context.services,
     }
     if context.home:
         own[keys.ENV_RUN_HOME] = context.home

@@ -24,10 +24,11 @@ BUFFER_GRACE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What a pod consists of. Tests put their own processes here."""
+    """What a pod consists of, and what runs beside pods. Tests put their own processes here."""
 
     buffer: tuple[str, ...] = command_of("rljob_worker.databuffer")
     launcher: tuple[str, ...] = command_of("rljob_worker.launcher")
+    services: tuple[str, ...] = command_of("rljob_worker.services")
     forks: bool = True
     """Whether launchers fork their workers, so that a root for them is worth its imports."""
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from rljob_api.v1alpha1 import DatasetSpec, ModelSpec, RLJob
+from rljob_api.catalogue.services import PREFIX
+from rljob_api.v1alpha1 import DatasetSpec, ModelSpec, RLJob, ServiceSpec
 from rljob_api.vocabulary.data_url import scheme_of
 
 Located = TypeVar("Located", ModelSpec, DatasetSpec)
@@ -53,6 +54,10 @@ def paths_of(job: RLJob) -> Iterator[JobPath]:
     for kind, datasets in (("train", job.spec.data.train), ("validation", job.spec.data.validation)):
         for index, dataset in enumerate(datasets):
             yield JobPath(f"spec.data.{kind}[{index}].path", dataset.path, is_data=True)
+    for index, service in enumerate(job.spec.services):
+        for option in _path_options(service):
+            text = service.options[option]
+            yield JobPath(f"spec.services[{index}].options.{option}", text, is_data=False)
     if job.spec.checkpoint.init_from:
         yield JobPath("spec.checkpoint.initFrom", job.spec.checkpoint.init_from, is_data=False)
 
@@ -88,5 +93,18 @@ def replace_paths(job: RLJob, replacement: Callable[[str], str]) -> RLJob:
     data = spec.data.model_copy(update={"train": moved(spec.data.train), "validation": moved(spec.data.validation)})
     init_from = spec.checkpoint.init_from
     checkpoint = spec.checkpoint.model_copy(update={"init_from": replacement(init_from) if init_from else None})
-    changed = {"models": moved(spec.models), "data": data, "checkpoint": checkpoint}
+
+    def moved_service(service: ServiceSpec) -> ServiceSpec:
+        options = {option: replacement(service.options[option]) for option in _path_options(service)}
+        return service.model_copy(update={"options": {**service.options, **options}})
+
+    services = tuple(moved_service(service) for service in spec.services)
+    changed = {"models": moved(spec.models), "data": data, "checkpoint": checkpoint, "services": services}
     return job.model_copy(update={"spec": spec.model_copy(update=changed)})
+
+
+def _path_options(service: ServiceSpec) -> list[str]:
+    """Options of a shipped application that are paths; what those of the user's own mean is not known here."""
+    if not service.run.startswith(PREFIX):
+        return []
+    return [name for name in ("path", "tokenizer") if isinstance(service.options.get(name), str)]

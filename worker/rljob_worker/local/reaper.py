@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.local.reaper MARK SCRATCH`: ends a run's processes once the supervisor is gone.
+"""`python -m rljob_worker.local.reaper SCRATCH MARK...`: ends a run's processes once the supervisor is gone.
 
 Started first, in a session of its own, so that neither Ctrl-C nor `kill -9` of the supervisor reaches it. Its standard
 input is a pipe nobody writes to; the end of the file says that the supervisor is gone, however it went.
@@ -7,14 +7,15 @@ input is a pipe nobody writes to; the end of the file says that the supervisor i
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from rljob_worker.local.orphans import end_family
 
 
-def start_reaper(mark: str, scratch: str) -> "subprocess.Popen[bytes]":
+def start_reaper(scratch: str, marks: Sequence[str]) -> "subprocess.Popen[bytes]":
     """The caller keeps `process.stdin` open as long as the run may live."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, mark, scratch],
+        [sys.executable, "-P", "-m", __name__, scratch, *marks],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -22,11 +23,11 @@ def start_reaper(mark: str, scratch: str) -> "subprocess.Popen[bytes]":
     )
 
 
-def main(mark: str, scratch: str) -> int:
+def main(scratch: str, *marks: str) -> int:
     sys.stdin.buffer.read()
-    ended = end_family(mark)
+    ended = [end_family(mark) for mark in marks]
     shutil.rmtree(scratch, ignore_errors=True)
-    return 0 if ended else 1
+    return 0 if all(ended) else 1
 
 
 if __name__ == "__main__":

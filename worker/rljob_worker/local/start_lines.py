@@ -1,7 +1,7 @@
-"""What workers say of their start, read from the logs of each group's first while they write them."""
+"""What processes say of their start, read from their logs while they write them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _START = re.compile(r"\S+ \S+ INFO rljob\.start: (.+)")
@@ -9,26 +9,31 @@ BEGINS = " ..."
 """The end of a line that tells of a begin."""
 
 
-class StartLines:
-    """Of one attempt."""
+def worker_logs(log_dir: Path, groups: Sequence[str]) -> dict[str, Path]:
+    """Of the first worker of each group."""
+    return {group: log_dir / f"worker-{group}-0-0.log" for group in groups}
 
-    def __init__(self, log_dir: Path, groups: Sequence[str]) -> None:
-        self._logs = {group: log_dir / f"worker-{group}-0-0.log" for group in groups}
-        self._read = dict.fromkeys(groups, 0)
+
+class StartLines:
+    """Of the processes whose logs these are, by name."""
+
+    def __init__(self, logs: Mapping[str, Path]) -> None:
+        self._logs = dict(logs)
+        self._read = dict.fromkeys(logs, 0)
 
     def news(self) -> list[str]:
-        """What was said since the last call, the group before it where there are several."""
-        return [line for group in self._logs for line in self._of(group)]
+        """What was said since the last call, the name before it where there are several."""
+        return [line for name in self._logs for line in self._of(name)]
 
-    def _of(self, group: str) -> list[str]:
+    def _of(self, name: str) -> list[str]:
         try:
-            with self._logs[group].open("rb") as file:
-                file.seek(self._read[group])
+            with self._logs[name].open("rb") as file:
+                file.seek(self._read[name])
                 data = file.read()
         except FileNotFoundError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
-        self._read[group] += len(whole)
-        whose = f"{group}: " if len(self._logs) > 1 else ""
+        self._read[name] += len(whole)
+        whose = f"{name}: " if len(self._logs) > 1 else ""
         lines = whole.decode(errors="replace").splitlines()
         return [whose + found[1] for line in lines if (found := _START.fullmatch(line))]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +27,8 @@ from rljob_worker.local.orphans import end_family
 from rljob_worker.local.reaper import start_reaper
 from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt, stop_seconds
 from rljob_worker.local.rundir import RunDirectory, RunNote
-from rljob_worker.local.start_lines import BEGINS, StartLines
+from rljob_worker.local.services import Services, ServicesPlace
+from rljob_worker.local.start_lines import BEGINS, StartLines, worker_logs
 from rljob_worker.signal_pipe import SignalPipe
 
 TICK_SECONDS = 0.25
@@ -36,6 +37,9 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 MAX_TEMPORARY_PATH = 60
 """Of 107 bytes for a socket's path, `/rljob-abcdefgh/abcdefghijkl-12345-123.sock` takes 44."""
+
+MAX_TEMPORARY_PATH_OF_SERVICES = 24
+"""Ray's sockets take 83: `/rljob-abcdefgh/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store`."""
 
 
 class View(Protocol):
@@ -71,11 +75,12 @@ class Supervisor:
         self._view = view
         self._first_attempt = launch.directory.last_attempt() + 1
         self._mark = secrets.token_hex(16)
+        self._services_mark = secrets.token_hex(16)
         self._num_requests = 0
         self._num_counted = 0
         self._stop_deadline: float | None = None
         self._written_before: tuple[int, int] | None = None
-        self._start_lines = StartLines(launch.directory.path, ())
+        self._start_lines = StartLines({})
         now = time.time()
         self._note = RunNote(
             name=launch.directory.name, phase="Starting", pid=os.getpid(), attempt=self._first_attempt, restarts=0,
@@ -87,22 +92,45 @@ class Supervisor:
         # `nohup` and `&` in a script ignore signals on purpose
         heeded = [one for one in REQUESTS if signal.getsignal(one) != signal.SIG_IGN]
         with contextlib.ExitStack() as stack:
-            scratch = stack.enter_context(_scratch(self._mark))
+            room = MAX_TEMPORARY_PATH_OF_SERVICES if self._launch.plan.spec.services else MAX_TEMPORARY_PATH
+            scratch = stack.enter_context(_scratch((self._mark, self._services_mark), room))
             lifeline = stack.enter_context(_lifeline())
             signals = stack.enter_context(SignalPipe((*heeded, signal.SIGCHLD)))
             self._launch.directory.write(self._launch.directory.token, secrets.token_hex(32), mode=0o600)
             root = stack.enter_context(self._fork_root(self._context(scratch, lifeline)))
+            services = self._services(scratch, lifeline)
+            stack.callback(services.end)
             while True:
                 self._written_before = self._written()
                 self._change(phase="Starting", doing="")
-                end = self._attempt(self._context(scratch, lifeline, root), signals)
+                end = self._wait_for(services, signals)
+                if end is None:
+                    context = self._context(scratch, lifeline, root, services.environment)
+                    end = self._attempt(context, services, signals)
                 if not self._goes_on(end):
                     return self._note
                 self._change(attempt=self._note.attempt + 1, restarts=self._note.restarts + 1)
 
-    def _attempt(self, context: RunContext, signals: SignalPipe) -> GangEnd:
+    def _wait_for(self, services: Services, signals: SignalPipe) -> GangEnd | None:
+        """Until they are healthy; how the attempt ends where they do not get so."""
+        if services.start():
+            self._start_lines = StartLines({services.log.stem: services.log})
+        while not services.are_healthy:
+            self._obey(None, signals)
+            if self._must_stop_now():
+                return GangEnd(int(ExitCode.INTERRUPTED))
+            if (end := services.poll()) is not None:
+                return end
+            self._tell_news()
+            self._view.tick()
+            _wait(signals)
+        self._tell_news()
+        return None
+
+    def _attempt(self, context: RunContext, services: Services, signals: SignalPipe) -> GangEnd:
         gang = Gang(context, self._launch.commands)
-        self._start_lines = StartLines(context.log_dir, [group.name for group in self._launch.plan.groups])
+        self._start_lines = StartLines(worker_logs(context.log_dir, [group.name for group in context.plan.groups]))
+        self._change(doing="")
         try:
             gang.start()
             while True:
@@ -112,13 +140,15 @@ class Supervisor:
                 if (end := gang.poll()) is not None:
                     return end
                 self._look(gang)
+                if (said := services.look(1 + self._launch.plan.spec.failure_policy.max_restarts)) is not None:
+                    self._say(said)
                 _wait(signals)
         finally:
             gang.end()
             # also what left its session: nothing of an attempt may meet the next one
             end_family(self._mark, grace_seconds=0.0, but=context.root.family)
 
-    def _obey(self, gang: Gang, signals: SignalPipe) -> None:
+    def _obey(self, gang: Gang | None, signals: SignalPipe) -> None:
         for number in signals.read():
             if number not in REQUESTS:
                 continue
@@ -126,11 +156,11 @@ class Supervisor:
             if self._num_requests == 1:
                 self._begin_to_stop(gang)
 
-    def _begin_to_stop(self, gang: Gang) -> None:
+    def _begin_to_stop(self, gang: Gang | None) -> None:
         """At once while nothing of this attempt would be lost by it."""
         has_written = self._has_written()
         self._change(phase="Stopping")
-        if has_written:
+        if gang is not None and has_written:
             self._stop_deadline = time.monotonic() + stop_seconds(self._launch.plan)
             self._say("stopping after this step or the next, with a checkpoint; once more stops now, without one")
             gang.stop()
@@ -156,6 +186,9 @@ class Supervisor:
         if gang.serving_seconds is not None and not self._note.doing:
             self._change(doing="workers start")
             self._view.say(f"  data buffers: in {gang.serving_seconds:.1f} s")
+        self._tell_news()
+
+    def _tell_news(self) -> None:
         for line in self._start_lines.news():
             if line.endswith(BEGINS):
                 self._change(doing=line.removesuffix(BEGINS))
@@ -218,7 +251,15 @@ class Supervisor:
         with fork_root(environment, PRELOAD, path, context.log_dir / "forkserver.log") as pid:
             yield ForkRoot(str(path), frozenset({pid}))
 
-    def _context(self, scratch: Path, lifeline: int, root: ForkRoot = NO_ROOT) -> RunContext:
+    def _services(self, scratch: Path, lifeline: int) -> Services:
+        directory, plan = self._launch.directory, self._launch.plan
+        logs = directory.supervisor_log.parent
+        place = ServicesPlace(plan, directory.plan, logs, scratch, self._launch.code_dir, self._services_mark, lifeline)
+        return Services(place, self._launch.commands.services)
+
+    def _context(
+        self, scratch: Path, lifeline: int, root: ForkRoot = NO_ROOT, services: Mapping[str, str] | None = None
+    ) -> RunContext:
         directory, attempt = self._launch.directory, self._note.attempt
         return RunContext(
             plan=self._launch.plan,
@@ -234,6 +275,7 @@ class Supervisor:
             mark=self._mark,
             lifeline=lifeline,
             root=root,
+            services=services or {},
         )
 
     def _say(self, text: str) -> None:
@@ -282,11 +324,12 @@ def _wait(signals: SignalPipe) -> None:
 
 
 @contextlib.contextmanager
-def _scratch(mark: str) -> Iterator[Path]:
-    """A directory with a short path; the reaper removes it, whatever becomes of this process."""
-    is_short = len(tempfile.gettempdir()) <= MAX_TEMPORARY_PATH
+def _scratch(marks: Sequence[str], room: int) -> Iterator[Path]:
+    """A directory with a short path; the reaper removes it, whatever becomes of this process. room: characters that the
+    system's own directory may have."""
+    is_short = len(tempfile.gettempdir()) <= room
     scratch = tempfile.mkdtemp(prefix="rljob-", dir=None if is_short else "/tmp")
-    reaper = start_reaper(mark, scratch)
+    reaper = start_reaper(scratch, marks)
     try:
         yield Path(scratch)
     finally:

@@ -51,6 +51,10 @@ _FAMILIES = [
     (re.compile(r"reward/(?P<reward>[^/]+)/errors_total"), "rljob_reward_component_errors"),
     (re.compile(r"reward/(?P<reward>[^/]+)/retries_total"), "rljob_reward_component_retries"),
     (re.compile(r"reward/(?P<reward>.+)"), "rljob_reward_component_mean"),
+    (re.compile(r"service/(?P<service>[^/]+)/seconds"), "rljob_service_seconds"),
+    (re.compile(r"service/(?P<service>[^/]+)/queue_seconds"), "rljob_service_queue_seconds"),
+    (re.compile(r"service/(?P<service>[^/]+)/requests_total"), "rljob_service_requests"),
+    (re.compile(r"service/(?P<service>[^/]+)/errors_total"), "rljob_service_errors"),
 ]
 
 

@@ -13,6 +13,7 @@ import sys
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rehearsal.references import REWARD_ARGUMENTS, Reference
 from rljob_worker.rewards.forms import in_row_form
+from rljob_worker.rewards.loading import check_reward
 from rljob_worker.users_code import add_to_path
 from rljob_worker.users_function import check_call, load_function
 
@@ -22,8 +23,10 @@ def why_not(reference: Reference) -> str | None:
     try:
         function = load_function(reference.owner, reference.run)
         if tuple(reference.arguments) == tuple(REWARD_ARGUMENTS):
-            function = in_row_form(function)
-        check_call(reference.owner, reference.run, function, reference.arguments, reference.options)
+            function, asks = in_row_form(function), reference.asks_service
+            check_reward(reference.owner, reference.run, function, reference.options, asks_service=asks)
+        else:
+            check_call(reference.owner, reference.run, function, reference.arguments, reference.options)
     except InvalidJob as error:
         return str(error)
     return None

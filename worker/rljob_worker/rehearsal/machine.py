@@ -15,6 +15,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import format_bytes, parse_quantity
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.devices import check_devices
+from rljob_worker.local.services import check_serve
 from rljob_worker.metrics.trackers import check_installed
 from rljob_worker.rehearsal.finding import Finding, finding_of
 
@@ -45,6 +46,7 @@ def machine_findings(plan: Plan, environment: Mapping[str, str], machine: Machin
     for path, check in (
         ("spec.workerGroups", lambda: check_devices(plan, environment)),
         ("spec.monitoring.trackers", lambda: check_installed(plan.spec.monitoring.trackers)),
+        ("spec.services", lambda: check_serve(plan)),
     ):
         try:
             check()

@@ -25,6 +25,8 @@ class Reference(NamedTuple):
     run: str
     arguments: tuple[str, ...]
     options: dict[str, Any]
+    asks_service: bool = False
+    """Whether it is a reward that is given a service besides."""
 
 
 def references_of(spec: RLJobSpec) -> list[Reference]:
@@ -45,7 +47,9 @@ def without_column(spec: RLJobSpec) -> list[str]:
 def _rewards(spec: RLJobSpec) -> Iterator[Reference]:
     for i, reward in enumerate(spec.rewards):
         owner = f'reward "{reward.name}"'
-        yield Reference(f"spec.rewards[{i}]", owner, reward.run, REWARD_ARGUMENTS, dict(reward.options))
+        yield Reference(
+            f"spec.rewards[{i}]", owner, reward.run, REWARD_ARGUMENTS, dict(reward.options), reward.asks_service
+        )
 
 
 def _parts(spec: RLJobSpec) -> Iterator[Reference]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rljob_worker.rewards.mathematics import math_answer
     from rljob_worker.rewards.round import Missed, RewardResult
     from rljob_worker.rewards.runner import RewardRunner
+    from rljob_worker.rewards.service import served
 
 __all__ = [
     "RewardResult",
@@ -28,6 +29,7 @@ __all__ = [
     "final_number",
     "matches_format",
     "math_answer",
+    "served",
 ]
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "final_number": "functions",
     "matches_format": "functions",
     "math_answer": "mathematics",
+    "served": "service",
     "RewardRunner": "runner",
     "RewardResult": "round",
     "Missed": "round",

@@ -57,3 +57,17 @@ def misses(missed: Sequence[Miss], num_retries: Mapping[str, int]) -> dict[str, 
     for (name, kind), count in Counter((each.reward, each.kind) for each in missed).items():
         scalars[f"reward/{name}/{kind}_total"] = total(count)
     return scalars | {f"reward/{name}/retries_total": total(count) for name, count in num_retries.items()}
+
+
+def services(use: Mapping[str, Mapping[str, float]]) -> dict[str, Scalar]:
+    """Of each service: `service/<name>/seconds` of a request, `…/queue_seconds` of a row before it,
+    `…/requests_total` and `…/errors_total`."""
+    scalars = {}
+    for name, of in use.items():
+        scalars |= {
+            f"service/{name}/seconds": mean(of.get("seconds", 0.0), of.get("requests", 0)),
+            f"service/{name}/queue_seconds": mean(of.get("queue_seconds", 0.0), of.get("rows", 0)),
+            f"service/{name}/requests_total": total(of.get("requests", 0)),
+            f"service/{name}/errors_total": total(of.get("errors", 0)),
+        }
+    return scalars

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rljob_worker.rewards.loading import line_in
+from rljob_worker.rewards.service import ServiceError
 
 Outcome = dict[str, Any]
 
@@ -64,6 +65,8 @@ async def evaluate_async(
         task.cancel()
         return {"timeout": True}
     error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    if isinstance(error, ServiceError):
+        return {"problem": str(error)}
     if error is not None:
         return _raised(error, function)
     try:
@@ -120,7 +123,7 @@ def _short(value: Any) -> str:
 
 def _raised(error: BaseException, function: Callable[..., Any]) -> Outcome:
     traceback.print_exception(error)
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
     sys.stderr.flush()
     return {
         "problem": f"raised {type(error).__name__}: {error} at {line_in(error, code.co_filename if code else None)}"

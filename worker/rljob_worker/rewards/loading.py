@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypedDict
 
+from rljob_worker.errors import InvalidJob
+from rljob_worker.rewards.access import ServiceAccess
 from rljob_worker.rewards.forms import in_row_form
+from rljob_worker.rewards.service import Service
 from rljob_worker.users_function import check_call, load_function
 
 
@@ -18,17 +23,38 @@ class Description(TypedDict):
     run: str
     column: str | None
     options: dict[str, Any]
+    access: ServiceAccess | None
 
 
-def load(reward: Description) -> Callable[..., Any]:
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A reward that can be called with a row, and the options as keywords."""
+
+    function: Callable[..., Any]
+    service: Service | None
+    """What it asks; it has that as a keyword."""
+
+
+def load(reward: Description) -> Loaded:
     """The function behind `run`, importable, callable and willing to take the row and the options.
 
     Raises InvalidJob: which reward, and why not.
     """
-    owner = f'reward "{reward["name"]}"'
+    owner, access = f'reward "{reward["name"]}"', reward["access"]
     function = in_row_form(load_function(owner, reward["run"]))
-    check_call(owner, reward["run"], function, ["row"], reward["options"])
-    return function
+    service = None if access is None else Service(access)
+    check_reward(owner, reward["run"], function, reward["options"], asks_service=service is not None)
+    return Loaded(function if service is None else partial(function, service=service), service)
+
+
+def check_reward(
+    owner: str, run: str, function: Callable[..., Any], options: Mapping[str, Any], *, asks_service: bool
+) -> None:
+    """Raises InvalidJob unless the function can be called as a reward of the job."""
+    given = {"service": "the service"} if asks_service else {}
+    check_call(owner, run, function, ["row"], {**options, **given})
+    if asks_service and not is_async(function):
+        raise InvalidJob(f"{owner}: {run} asks a service and would wait for each row; declare it with `async def`")
 
 
 def is_async(function: Callable[..., Any]) -> bool:

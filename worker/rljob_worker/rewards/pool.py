@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from rljob_worker.errors import InvalidJob
+from rljob_worker.rewards.access import Asks, access_of
 from rljob_worker.rewards.child import RewardProcess, environment
 from rljob_worker.rewards.framing import Message
 from rljob_worker.rewards.round import Chunk, RewardCall, Round
@@ -25,11 +26,9 @@ START_SECONDS = 300.0
 _log = logging.getLogger("rljob.rewards")
 
 
-class RewardSpec(Protocol):
+class RewardSpec(Asks, Protocol):
     """A reward as the job states it."""
 
-    @property
-    def name(self) -> str: ...
     @property
     def run(self) -> str: ...
     @property
@@ -189,7 +188,7 @@ class RewardPool:
                 names = ", ".join(spec.run for spec in self._specs)
                 raise InvalidJob(f"importing the rewards ({names}) took longer than {START_SECONDS:g} s")
             assert work is not None and seat.chunk is not None
-            work.expired(seat.chunk)
+            work.expired(seat.chunk, now)
             self._replace(seat)
 
     def _deadline(self, seat: _Seat, work: Round | None) -> float | None:
@@ -212,11 +211,20 @@ class RewardPool:
 
 
 def _description(spec: RewardSpec) -> Message:
-    return {"name": spec.name, "run": spec.run, "column": spec.column, "options": dict(spec.options)}
+    return {
+        "name": spec.name,
+        "run": spec.run,
+        "column": spec.column,
+        "options": dict(spec.options),
+        "access": access_of(spec, os.environ),
+    }
 
 
 def _call(spec: RewardSpec, asynchronous: bool) -> RewardCall:
-    return RewardCall(spec.name, spec.timeout_seconds, asynchronous, spec.on_error, spec.retries, spec.backoff_seconds)
+    service = spec.service if spec.url is None else spec.name
+    return RewardCall(
+        spec.name, spec.timeout_seconds, asynchronous, spec.on_error, spec.retries, spec.backoff_seconds, service
+    )
 
 
 def _record(work: Round, chunk: Chunk, message: Message, now: float) -> None:

@@ -3,11 +3,12 @@
 REQUESTS and RESULTS are file descriptors of pipes whose messages `framing` describes, WORKER the worker's process id.
 Standard input is the worker's lifeline, standard output and error belong to the user.
 
-    <- {"rewards": [{"name", "run", "column", "options"}, ...]}          once
+    <- {"rewards": [{"name", "run", "column", "options", "access"}, ...]}    once; access null: no service
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
     <- {"reward": 0, "limit": 5.0, "rows": [[7, {"prompt": ...}], ...]}  one chunk
     -> {"row": 7, "reward": 1.0, "metrics": {}, "answer": "42"}          as each row is done; an answer if it says one
     -> {"row": 7, "started": true}                                       async only, before its outcome
+    -> {"row": 7, ..., "use": {"requests": 1, ...}}                      of a service: what it took since the last
 
 While rows of an async reward run, the worker may send more of the same.
 """
@@ -19,7 +20,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+from dataclasses import asdict
 from typing import Any
 
 from rljob_worker.errors import InvalidJob
@@ -27,7 +29,8 @@ from rljob_worker.lifeline import die_with
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.framing import receive
 from rljob_worker.rewards.guardian import guard
-from rljob_worker.rewards.loading import Description, is_async, load
+from rljob_worker.rewards.loading import Description, Loaded, is_async, load
+from rljob_worker.rewards.service import Service
 
 CONCURRENT_ROWS = 64
 """Rows of an async reward in flight per process."""
@@ -57,21 +60,21 @@ class Server:
     def __init__(self, rewards: list[Description], requests: int, results: Results) -> None:
         self._rewards = rewards
         self._requests = requests
-        self._functions: list[Callable[..., Any]] = [load(reward) for reward in rewards]
+        self._loaded = [load(reward) for reward in rewards]
         self._results = results
         self._loop = asyncio.Runner()
 
     @property
     def asynchronous(self) -> list[bool]:
-        return [is_async(function) for function in self._functions]
+        return [is_async(loaded.function) for loaded in self._loaded]
 
     def run(self, chunk: Chunk) -> Chunk | None:
         """Every row of one chunk, results sent as they come. The next chunk; None when the worker has closed the
         pipe."""
         index = chunk["reward"]
-        function, options = self._functions[index], self._rewards[index]["options"]
+        function, options = self._loaded[index].function, self._rewards[index]["options"]
         if is_async(function):
-            return self._loop.run(self._run_async(function, options, chunk))
+            return self._loop.run(self._run_async(self._loaded[index], options, chunk))
         for at, row in self._rows(chunk):
             self._results.send({"row": at, **evaluate(function, row, options)})
         return receive(self._requests)
@@ -83,14 +86,19 @@ class Server:
         column = self._rewards[index]["column"]
         return Row(row, reference=row[column]) if column is not None and column in row else Row(row)
 
-    async def _run_async(self, function: Callable[..., Any], options: dict[str, Any], chunk: Chunk) -> Chunk | None:
+    async def _run_async(self, loaded: Loaded, options: dict[str, Any], chunk: Chunk) -> Chunk | None:
         """This chunk, and those of the same reward that come while its rows run; what comes after them."""
-        free = asyncio.Semaphore(CONCURRENT_ROWS)
+        service = loaded.service
+        free = asyncio.Semaphore(CONCURRENT_ROWS if service is None else min(CONCURRENT_ROWS, service.most_rows))
 
         async def one(at: int, row: Row, limit: float) -> None:
+            came = time.monotonic()
             async with free:
+                if service is not None:
+                    service.note_row(time.monotonic() - came)
                 self._results.send({"row": at, "started": True})
-                self._results.send({"row": at, **await evaluate_async(function, row, options, limit)})
+                outcome = await evaluate_async(loaded.function, row, options, limit)
+                self._results.send({"row": at, **outcome, **_use(service)})
 
         index, running = chunk["reward"], set[asyncio.Task[None]]()
         coming: Chunk | None = chunk
@@ -104,6 +112,10 @@ class Server:
             await asyncio.wait({arrival})
             coming = receive(self._requests)
         return coming
+
+
+def _use(service: Service | None) -> dict[str, Any]:
+    return {} if service is None else {"use": asdict(service.take_use())}
 
 
 async def _readable(descriptor: int) -> None:

@@ -41,6 +41,8 @@ class RewardCall:
     on_error: Literal["Fail", "Zero", "Retry"] = "Fail"
     retries: int = 0
     backoff_seconds: float = 1.0
+    service: str | None = None
+    """The service that it asks, which has failed when it is late: another call may find it well."""
 
     def wait_seconds(self, num_failed: int) -> float:
         """Before the call that follows so many failed ones."""
@@ -108,6 +110,7 @@ class Round:
         """A heap of (seconds, reward, row) that are due again."""
         self._num_open = 0
         self._deaths: set[tuple[int, int]] = set()
+        self._use: dict[str, Counter[str]] = {call.service: Counter() for call in calls if call.service is not None}
         self._queues: list[deque[Chunk]] = [deque() for _ in calls]
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -150,6 +153,10 @@ class Round:
             found[self._calls[reward].name] += count
         return {name: count for name, count in found.items() if count}
 
+    def use(self) -> dict[str, Counter[str]]:
+        """By service: requests, errors, seconds, rows and queue_seconds of calls."""
+        return self._use
+
     @property
     def due(self) -> float | None:
         """When the next call is made again, seconds."""
@@ -186,10 +193,12 @@ class Round:
     def finished(self, chunk: Chunk, row: int, outcome: Mapping[str, Any], now: float) -> None:
         """A row's outcome is known. Raises BadData when the reward failed on it and the job is to end of that."""
         chunk.running.pop(row)
+        if (service := self._calls[chunk.reward].service) is not None:
+            self._use[service].update(outcome.get("use", {}))
         if "problem" in outcome:
             self._failed(chunk.reward, row, f"{self._where(chunk.reward, row)} {outcome['problem']}", now)
         elif "timeout" in outcome:
-            self._time_out(chunk.reward, row)
+            self._time_out(chunk.reward, row, now)
         else:
             self._rewards[chunk.reward][row] = outcome["reward"]
             self._extra[chunk.reward][row] = outcome["metrics"]
@@ -204,7 +213,7 @@ class Round:
         grace = ASYNC_GRACE_SECONDS if call.asynchronous else 0.0
         return min(chunk.running.values(), default=chunk.dealt) + call.limit_seconds + grace
 
-    def expired(self, chunk: Chunk) -> None:
+    def expired(self, chunk: Chunk, now: float) -> None:
         """The process was killed for being late: its only running row is guilty, the others get another process.
 
         Of several async rows in flight one blocks the loop and nobody can tell which: each runs again alone.
@@ -214,7 +223,7 @@ class Round:
             self._queues[chunk.reward].extend(Chunk(chunk.reward, deque([row]), alone=True) for row in chunk.running)
             return
         for row in chunk.running:
-            self._time_out(chunk.reward, row)
+            self._time_out(chunk.reward, row, now)
 
     def died(self, chunk: Chunk, how: str, now: float) -> None:
         """The process ended by itself. A row gets a second process, alone; it has failed when it ends that one too."""
@@ -253,8 +262,13 @@ class Round:
         else:
             raise BadData(f"{message}; it was called {num_failed} times" if num_failed > 1 else message)
 
-    def _time_out(self, reward: int, row: int) -> None:
+    def _time_out(self, reward: int, row: int, now: float) -> None:
+        """Raises BadData where a service was late and the job is to end of it."""
         call = self._calls[reward]
+        if call.service is not None:
+            late = f"{self._where(reward, row)}: service {call.service} did not answer within {call.limit_seconds:g} s"
+            self._failed(reward, row, late, now)
+            return
         message = f'reward "{call.name}" timed out after {call.limit_seconds:g} s on {self._name(row)}'
         self._miss(reward, Missed(call.name, row, message))
 

@@ -23,7 +23,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any
 
-from rljob_worker.rewards.combine import combine, metrics, misses
+from rljob_worker.rewards.combine import combine, metrics, misses, services
 from rljob_worker.rewards.pool import RewardPool, RewardSpec
 from rljob_worker.rewards.round import RewardResult, Round
 
@@ -99,7 +99,7 @@ class RewardRunner:
         return RewardResult(
             rewards,
             combine(rewards, [spec.weight for spec in self._specs]),
-            metrics(names, rewards, work.extra(order)) | misses(missed, work.num_retries()),
+            metrics(names, rewards, work.extra(order)) | misses(missed, work.num_retries()) | services(work.use()),
             missed,
             work.answers(order),
         )

@@ -7,9 +7,11 @@ import pytest
 
 from rljob_api.catalogue import stages
 from rljob_api.catalogue.algorithms import AGGREGATIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
-from rljob_worker import algorithms
+from rljob_api.catalogue.services import SHIPPED
+from rljob_worker import algorithms, services
 from rljob_worker.algorithms.policy_losses import PreparedPolicyLoss
 from rljob_worker.engines.registry import ROLLOUT_ENGINES, TRAIN_ENGINES
+from rljob_worker.services.models import MODELS
 from rljob_worker.stages import STAGES
 
 
@@ -45,6 +47,10 @@ def test_a_loss_that_looks_at_the_whole_mini_batch_has_old_log_probs():
 def test_the_engines_that_validation_lets_through_are_built():
     assert set(TRAIN_ENGINES) == {"FSDP"}
     assert set(ROLLOUT_ENGINES) == {"Transformers", "VLLM"}
+
+
+def test_every_application_of_the_catalogue_is_shipped():
+    assert set(SHIPPED) == set(MODELS) == set(services.__all__)
 
 
 @pytest.mark.parametrize(

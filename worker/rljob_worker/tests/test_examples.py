@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.tests.jobs import Run
+from rljob_worker.tiny.graders import Grading, make
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RUNNABLE = [
@@ -25,6 +26,8 @@ RUNNABLE = [
     "custom-stage",
     "custom-filter",
     "custom-algorithm",
+    "arithmetic-reward-model",
+    "arithmetic-judge",
 ]
 HALVES = ("training.miniBatchRows=32",)
 """Half of the 64 rows that the test makes of a step's 256."""
@@ -48,6 +51,7 @@ def examples(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("user") / "examples"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("arithmetic", "__pycache__"))
     shutil.copytree(tiny, folder / "arithmetic")
+    make(tiny / "model", folder / "arithmetic", 0, Grading(steps=2, rows_per_step=8, threads=1))
     return folder
 
 
@@ -122,6 +126,14 @@ def a_part_is_kept(steps):
     assert all(0 < step["stage/learnable/kept"] <= 1 and step["update/gradient_norm"] > 0 for step in steps[1:])
 
 
+def rewards_come_from_a_service(steps):
+    for step in steps[1:]:
+        assert step["service/grader/requests_total"] > 0 and step["service/grader/errors_total"] == 0
+        assert step["service/grader/seconds"] > 0 and step["reward/convincing/truncated"] == 0
+        assert 0 <= step["reward/convincing"] <= 1
+        assert step["reward/mean"] == pytest.approx(step["reward/convincing"])  # the rule only watches
+
+
 check_what_it_shows = {
     "arithmetic-grpo": policy_learns,
     "arithmetic-ppo": critic_learns,
@@ -136,6 +148,8 @@ check_what_it_shows = {
     "custom-stage": branches_are_joined,
     "custom-filter": a_part_is_kept,
     "custom-algorithm": own_parts_are_used,
+    "arithmetic-reward-model": rewards_come_from_a_service,
+    "arithmetic-judge": rewards_come_from_a_service,
 }
 
 

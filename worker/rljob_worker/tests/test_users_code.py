@@ -65,6 +65,6 @@ def test_rewards_and_stages_of_such_a_name_are_refused(folder, monkeypatch):
     with pytest.raises(
         InvalidJob, match=r'reward "mine": json:score: .*json\.py is never found, because .json. is .*/json'
     ):
-        load({"name": "mine", "run": "json:score", "column": None, "options": {}})
+        load({"name": "mine", "run": "json:score", "column": None, "options": {}, "access": None})
     with pytest.raises(InvalidJob, match=r"stage mine: json:score: .*json\.py is never found"):
         load_function("stage mine", "json:score")

@@ -16,6 +16,9 @@ from rljob_worker.errors import InvalidJob, StorageError
 TINY = "arithmetic"
 """The folder in which examples look for the tiny model and its data."""
 
+GRADERS = ("reward-model", "judge")
+"""What examples with services look for besides."""
+
 
 def write_starter(name: str, model: str | None, data: str | None, validation: str | None) -> int:
     """Write NAME.yaml into the current directory, of a model and data where they are named; never over a file."""
@@ -50,6 +53,10 @@ def write_example(name: str) -> int:
             shutil.copyfile(beside, beside.name)
     if needs_tiny and subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny", "--out", TINY]):
         raise StorageError(f"the model and data of the example could not be made in {TINY}; see above")
+    if any(f"path: {TINY}/{grader}" in text for grader in GRADERS):
+        require_extra("serve", f"rljob run {name}.yaml")
+        if subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny.graders", "--out", TINY]):
+            raise StorageError(f"the models that grade answers could not be made in {TINY}; see above")
     click.echo(f"wrote {name}.yaml; `rljob run {name}.yaml` runs it")
     return 0
 

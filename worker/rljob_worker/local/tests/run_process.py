@@ -6,6 +6,7 @@ maxRestarts  restarts on exit code 75 or death by signal
 tls          whether data buffers get certificates
 resume       what the first attempt starts from
 bufferCode   data buffers exit with this at once
+services     what the job's services do (see fake_services.py); without it, there are none
 """
 
 import json
@@ -17,7 +18,7 @@ from rljob_worker.local.gang import Commands
 from rljob_worker.local.lock import RunLock
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.local.supervisor import Launch, Supervisor
-from rljob_worker.local.tests import fake_buffer
+from rljob_worker.local.tests import fake_buffer, fake_services
 from rljob_worker.tests.documents import plan_of
 
 
@@ -48,6 +49,7 @@ def main(run_dir, options_text):
         groups=options.get("groups", ()),
         failurePolicy=policy,
         dataBuffer={"tls": options.get("tls", False)},
+        services=[{"name": "judge", "run": "mine:app"}] if "services" in options else [],
     )
     directory.write(directory.plan, plan.canonical_json())
     launch = Launch(
@@ -70,6 +72,7 @@ def commands(options):
     return Commands(
         buffer=(python, fake_buffer.__file__, *buffer),
         launcher=(python, "-m", "rljob_worker.launcher", "--", *worker),
+        services=(python, fake_services.__file__, options.get("services", "")),
         forks=False,
     )
 

@@ -108,6 +108,17 @@ def test_paths_beside_the_yaml_become_absolute_and_hub_names_stay(tmp_path):
     assert missing_paths(written, tmp_path) == []
 
 
+def test_models_of_shipped_services_are_paths_and_options_of_others_are_not(tmp_path):
+    (tmp_path / "judge").mkdir()
+    shipped = {"name": "a", "run": "rljob_worker.services:reward_model", "options": {"path": "judge", "tokenizer": "x"}}
+    own = {"name": "b", "run": "mine:app", "options": {"path": "judge"}}
+    found = with_absolute_paths(job(services=[shipped, own]), tmp_path).spec.services
+    assert [service.options for service in found] == [
+        {"path": str(tmp_path / "judge"), "tokenizer": "x"},
+        {"path": "judge"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "is_missing"),
     [

@@ -1,6 +1,6 @@
 import logging
 
-from rljob_worker.local.start_lines import StartLines
+from rljob_worker.local.start_lines import StartLines, worker_logs
 from rljob_worker.runtime.phases import phase
 
 AT = "2026-11-22 17:00:00,000 "
@@ -14,7 +14,7 @@ def test_a_phase_tells_of_its_begin_and_of_what_it_found_and_took(caplog):
 
 
 def test_lines_are_told_once_and_whole(tmp_path):
-    lines = StartLines(tmp_path, ["train"])
+    lines = StartLines(worker_logs(tmp_path, ["train"]))
     assert lines.news() == []
     log = tmp_path / "worker-train-0-0.log"
     log.write_text(f"{AT}INFO rljob.start: data ...\n{AT}INFO other: no\n{AT}INFO rljob.start: data: 12 ro")
@@ -27,5 +27,5 @@ def test_lines_are_told_once_and_whole(tmp_path):
 def test_of_several_groups_each_is_named(tmp_path):
     for group in ("rollout", "train"):
         (tmp_path / f"worker-{group}-0-0.log").write_text(f"{AT}INFO rljob.start: tokenizer: in 0.1 s\n")
-    found = StartLines(tmp_path, ["rollout", "train"]).news()
+    found = StartLines(worker_logs(tmp_path, ["rollout", "train"])).news()
     assert found == ["rollout: tokenizer: in 0.1 s", "train: tokenizer: in 0.1 s"]

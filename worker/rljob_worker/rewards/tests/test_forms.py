@@ -46,7 +46,8 @@ def verl_plain(data_source, solution_str, ground_truth, extra_info, penalty=0.0)
 
 
 def loaded(name, **options):
-    function = load({"name": "r", "run": f"{__name__}:{name}", "column": "answer", "options": options})
+    described = {"name": "r", "run": f"{__name__}:{name}", "column": "answer", "options": options, "access": None}
+    function = load(described).function
     return function, lambda: function(ROW, **options)
 
 

@@ -33,7 +33,7 @@ def play(work, chunk, accident, asynchronous, now, died):
     if not chunk.rows:
         return
     if accident.kind == "late":
-        work.expired(chunk)
+        work.expired(chunk, now)
     elif accident.kind == "dies" and died.isdisjoint(suspects := {(chunk.reward, row) for row in chunk.running}):
         died |= suspects
         work.died(chunk, "signal SIGKILL", now)
@@ -99,7 +99,7 @@ def test_async_rows_that_stop_a_process_together_run_again_alone():
     chunk = work.next_chunk(now=0.0)
     work.started(chunk, 0, 0.0)
     work.started(chunk, 2, 0.0)
-    work.expired(chunk)
+    work.expired(chunk, 5.0)
     again = [work.next_chunk(1.0).rows for _ in range(3)]
     assert sorted(again) == [[0], [1], [2]]
     assert not work.missed(range(3))

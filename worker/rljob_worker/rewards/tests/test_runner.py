@@ -32,6 +32,12 @@ class Spec:
     on_error: str = "Fail"
     retries: int = 5
     backoff_seconds: float = 0.05
+    service: str | None = None
+    url: str | None = None
+    token_variable: str | None = None
+    token_file: str | None = None
+    batch_rows: int = 16
+    concurrency: int = 8
     options: dict[str, Any] = field(default_factory=dict)
 
 

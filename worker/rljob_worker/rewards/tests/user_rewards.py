@@ -202,3 +202,11 @@ def drops_a_connection(row, folder):
         called.touch()
         raise ConnectionResetError("by peer")
     return 0.5
+
+
+async def asks_twice(row, *, service, scale):
+    return scale * (await service.reward(row) + await service.reward(row))
+
+
+def plain_with_service(row, *, service):
+    return 1.0

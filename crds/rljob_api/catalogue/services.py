@@ -1,0 +1,113 @@
+"""Applications that rljob ships for `services`, and the options of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from rljob_api.vocabulary.model import ApiModel
+
+PREFIX = "rljob_worker.services:"
+
+
+class ServedModel(ApiModel):
+    """What every shipped application says of its model."""
+
+    path: str = Field(min_length=1)
+    """A directory with the model and its tokenizer, or a Hugging Face name. A relative directory begins at the YAML."""
+
+    tokenizer: str | None = Field(default=None, min_length=1)
+    """Where the tokenizer is. Unset: with the model."""
+
+    max_tokens: int = Field(default=2048, ge=1)
+    """Tokens of a text, at most; a longer one loses its beginning, which the metric `truncated` counts. Default
+    2048."""
+
+    batch_tokens: int = Field(default=16384, ge=1)
+    """Tokens, padding included, that the model reads at once. Default 16384."""
+
+    precision: Literal["Float32", "BFloat16"] = "Float32"
+    """Number format. Default Float32."""
+
+
+class TextModel(ServedModel):
+    """A model that reads prompt and response."""
+
+    template: str | None = Field(default=None, min_length=1, max_length=65536)
+    """The text that the model reads: `{prompt}`, `{response}` and the data's columns in braces stand for what a row
+    has. Unset: the tokenizer's chat template over prompt and response, or where it has none, one after the other."""
+
+
+class RewardModelOptions(TextModel):
+    """A sequence classifier with one output (Bradley-Terry): `AutoModelForSequenceClassification`."""
+
+    activation: Literal["None", "Sigmoid"] = "None"
+    """What becomes of the model's number. Default None."""
+
+
+class ProcessRewardModelOptions(ServedModel):
+    """A token classifier with two labels, wrong and right, read at the end of each step of the answer:
+    `AutoModelForTokenClassification`."""
+
+    template: str = Field(default="{prompt}", min_length=1, max_length=65536)
+    """The text before the first step, as in a reward model. Default `{prompt}`."""
+
+    separator: str = Field(default="\n", min_length=1)
+    """What ends a step of the answer, and what the model reads after each. Default: the end of a line."""
+
+    aggregate: Literal["Minimum", "Mean", "Product", "Last"] = "Minimum"
+    """How the reward follows from the scores of steps, each between 0 and 1. Default Minimum."""
+
+
+class JudgeOptions(ServedModel):
+    """A generating model that is asked for a number: `AutoModelForCausalLM`."""
+
+    rubric: str = Field(min_length=1, max_length=65536)
+    """The question, one message of a user: `{prompt}`, `{response}` and the data's columns in braces stand for what a
+    row has."""
+
+    mark: str = Field(default="####", min_length=1)
+    """What comes before the number in the judge's answer, the last of them counts. Default `####`."""
+
+    lowest: float = 0.0
+    """The least number of the rubric, which is a reward of 0. Default 0."""
+
+    highest: float = 1.0
+    """The largest number of the rubric, which is a reward of 1. Default 1."""
+
+    votes: int = Field(default=1, ge=1, le=64)
+    """Answers of the judge to each row; their mean is the reward. Default 1."""
+
+    temperature: float = Field(default=0.0, ge=0, le=10)
+    """Of the judge's sampling; 0 takes the likeliest token. Default 0."""
+
+    max_new_tokens: int = Field(default=256, ge=1)
+    """Tokens of an answer, at most. Default 256."""
+
+    unparsed: float = Field(default=0.0, ge=0, le=1)
+    """The reward of a row of whose votes none has a number within the bounds; the metric `unparsed` counts them.
+    Default 0."""
+
+    @model_validator(mode="after")
+    def _votes_can_differ(self) -> Self:
+        if self.highest <= self.lowest:
+            raise ValueError(f"highest {self.highest:g} is not above lowest {self.lowest:g}")
+        if self.votes > 1 and self.temperature == 0:
+            raise ValueError(f"{self.votes} votes at temperature 0 are all the same; write a temperature above 0")
+        return self
+
+
+class EmbeddingOptions(ServedModel):
+    """A model that turns texts into vectors: `AutoModel`, mean over tokens. The reward is the cosine of response and
+    reference."""
+
+
+SHIPPED: Mapping[str, type[ServedModel]] = {
+    "reward_model": RewardModelOptions,
+    "process_reward_model": ProcessRewardModelOptions,
+    "judge": JudgeOptions,
+    "embedding": EmbeddingOptions,
+}
+"""The options of each, by its name in `rljob_worker.services`."""

@@ -1,0 +1,69 @@
+"""Models served beside the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from rljob_api.v1alpha1.data import Name
+from rljob_api.v1alpha1.infrastructure import AcceleratorSpec
+from rljob_api.vocabulary.model import ApiModel
+
+
+class ServiceGroupSpec(ApiModel):
+    """What a service runs on."""
+
+    replicas: int = Field(default=1, ge=1, le=1024)
+    """Copies of the model, each on accelerators of its own. Default 1."""
+
+    accelerator: AcceleratorSpec = AcceleratorSpec()
+    """The accelerators of one copy."""
+
+
+class AutoscalingSpec(ApiModel):
+    """How the number of copies follows the requests: bounds and pace, as Ray Serve has them."""
+
+    min_replicas: int = Field(default=1, ge=1, le=1024)
+    """Copies that are always there. Default 1."""
+
+    initial_replicas: int | None = Field(default=None, ge=1, le=1024)
+    """Copies to begin with. Unset: minReplicas."""
+
+    max_replicas: int = Field(ge=1, le=1024)
+    """The most copies."""
+
+    target_ongoing_requests: float = Field(default=2.0, gt=0)
+    """Requests that a copy should have at once; more of them make more copies. Default 2."""
+
+    upscale_delay_seconds: float = Field(default=30.0, ge=0)
+    """How long requests must be too many before there are more copies, in seconds. Default 30."""
+
+    downscale_delay_seconds: float = Field(default=600.0, ge=0)
+    """How long copies must be too many before there are fewer, in seconds. Default 600."""
+
+
+class ServiceSpec(ApiModel):
+    """One application of Ray Serve. It lives as long as the job: a gang that restarts finds it there."""
+
+    name: Name
+    """What rewards and metrics call it, and the path at which it answers."""
+
+    run: str = Field(min_length=1)
+    """The application, as `module:application`: an application of Ray Serve, or a function that makes one of
+    `options`. Shipped, each with options of its own: `rljob_worker.services:reward_model`, `process_reward_model`,
+    `judge` and `embedding`."""
+
+    worker_group: ServiceGroupSpec = ServiceGroupSpec()
+    """Copies of the model, and the accelerators of each. An application of the user's own says in
+    `@serve.deployment` how many copies it has."""
+
+    autoscaling: AutoscalingSpec | None = None
+    """Let the number of copies follow the requests, in place of workerGroup.replicas. Unset: it stays."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What the function that makes the application is given."""
+
+    health_seconds: float = Field(default=600.0, gt=0)
+    """How long it may take from its start until it is healthy, in seconds; the job ends with what it last said when it
+    takes longer. Default 600."""

@@ -1,0 +1,173 @@
+"""The services of a run: one process that starts Ray Serve with all of them, watched over all attempts."""
+
+import importlib.util
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
+from rljob_worker.errors import InvalidJob
+from rljob_worker.launcher.last_words import TERMINATION_FILE, LastWords, read_last_words
+from rljob_worker.lifeline import LIFELINE_FD
+from rljob_worker.local.environment import job_variables
+from rljob_worker.local.gang import GangEnd
+from rljob_worker.local.orphans import FAMILY, end_family
+from rljob_worker.local.process import LocalProcess
+
+NAME = "services"
+
+SHOWN_LINES = 5
+"""Of the log of a process that left no last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesPlace:
+    """What the services of a run are started with."""
+
+    plan: Plan
+    plan_path: Path
+    logs: Path
+    """A folder, which is there."""
+    scratch: Path
+    """Short path: Ray keeps sockets of its own in there."""
+    code_dir: Path
+    mark: str
+    """Of every process of the services, which live longer than an attempt."""
+    lifeline: int
+
+
+class Services:
+    """`start`, then `poll` until `are_healthy`; after that `look` starts again what has ended. Without services in the
+    job nothing is ever started."""
+
+    def __init__(self, place: ServicesPlace, command: Sequence[str]) -> None:
+        self._place = place
+        self._command = command
+        self._process: LocalProcess | None = None
+        self._num_starts = 0
+        self._port = 0
+        self._token = place.scratch / "services-token"
+
+    @property
+    def are_wanted(self) -> bool:
+        return bool(self._place.plan.spec.services)
+
+    @property
+    def log(self) -> Path:
+        """Of the last start."""
+        return self._place.logs / f"{NAME}-{self._num_starts}.log"
+
+    @property
+    def are_healthy(self) -> bool:
+        """Whether all of them answered once since the last start."""
+        ready = None if self._process is None else self._process.ready()
+        if ready is None:
+            return not self.are_wanted
+        self._port = ready["port"]
+        return True
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """How workers reach them; once they are healthy. A start after that takes the same port."""
+        if not self.are_wanted:
+            return {}
+        url = f"http://127.0.0.1:{self._port}"
+        return {keys.ENV_SERVICES_URL: url, keys.ENV_SERVICES_TOKEN_FILE: str(self._token)}
+
+    def start(self) -> bool:
+        """Unless they run, or there are none; whether they were started."""
+        if not self.are_wanted or (self._process is not None and self._process.code() is None):
+            return False
+        self._end_processes()
+        if not self._num_starts:
+            descriptor = os.open(self._token, os.O_WRONLY | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_hex(32))
+        self._num_starts += 1
+        self._words.unlink(missing_ok=True)
+        self._process = LocalProcess(
+            NAME,
+            [*self._command, str(self._port)],
+            services_environment(os.environ, self._place, self._token, self._words),
+            self.log,
+            lifeline=self._place.lifeline,
+            death_signal=signal.SIGTERM,
+        )
+        return True
+
+    def poll(self) -> GangEnd | None:
+        """How they ended before they were healthy; None while they may still get so."""
+        code = None if self._process is None else self._process.code()
+        if code is None:
+            return None
+        words = read_last_words(self._words) or LastWords(code, cause=last_lines(self.log))
+        return GangEnd(code, NAME, words, self.log)
+
+    def look(self, max_starts: int) -> str | None:
+        """Start again what has ended, while the gang goes on; what to say of it. max_starts: over the whole run."""
+        if self._process is None or self._process.code() is None or self._num_starts >= max_starts:
+            return None
+        ended = self.poll()
+        assert ended is not None and ended.words is not None
+        self.start()
+        return f"services ended: {ended.words.cause}; starting them again while rewards wait (log: {ended.log})"
+
+    def end(self) -> None:
+        """End them with everything they started; nothing of theirs is worth a grace."""
+        self._end_processes()
+        self._token.unlink(missing_ok=True)
+
+    @property
+    def _words(self) -> Path:
+        return self._place.scratch / "services-words.json"
+
+    def _end_processes(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            end_family(self._place.mark, grace_seconds=0.0)
+        self._process = None
+
+
+def check_serve(plan: Plan, is_there: Callable[[str], object] = importlib.util.find_spec) -> None:
+    """InvalidJob, with the fix, where the job has services and Ray Serve is not in this environment."""
+    missing = [package for package in ("ray", "starlette") if not is_there(package)] if plan.spec.services else []
+    if missing:
+        raise InvalidJob(
+            f"services run on Ray Serve, and Python packages of it are not installed: {', '.join(missing)}; "
+            "`pip install 'rljob[serve]'` brings them"
+        )
+
+
+def services_environment(base: Mapping[str, str], place: ServicesPlace, token: Path, words: Path) -> dict[str, str]:
+    """Of the process that starts Ray Serve, from which Ray's own processes have theirs. Pure."""
+    inherited = {
+        name: value
+        for name, value in base.items()
+        if name not in keys.OWN_ENVIRONMENT and not name.startswith("RAY_")  # no cluster of another's
+    }
+    own = {
+        keys.ENV_PLAN: str(place.plan_path),
+        keys.ENV_CODE: str(place.code_dir),
+        keys.ENV_SERVICES_TOKEN_FILE: str(token),
+        TERMINATION_FILE: str(words),
+        LIFELINE_FD: str(place.lifeline),
+        FAMILY: place.mark,
+        keys.ENV_SERVICES_SCRATCH: str(place.scratch),
+        # Ray starts processes of its own, which find the job's modules last, as all of ours do
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*filter(None, sys.path), str(place.code_dir)])),
+        "PYTHONUNBUFFERED": "1",
+        "SPT_NOENV": "1",  # Ray's workers change their titles, and would write over the mark by which they are found
+    }
+    return {**WORKER_DEFAULTS, **inherited, **job_variables(place.plan.spec), **own}
+
+
+def last_lines(log: Path, count: int = SHOWN_LINES) -> str:
+    """The end of a log, in one line."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return " | ".join(lines[-count:]) or "no last words"

@@ -1,0 +1,80 @@
+"""The shipped applications: Ray Serve around the models of `models`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from rljob_api.catalogue.services import SHIPPED
+from rljob_worker.services.models import MODELS
+from rljob_worker.services.requests import BadRequest, Row, rows_of
+
+JOINED_REQUESTS = 8
+"""Requests whose rows a model reads together when they wait for it at the same time."""
+
+
+@serve.deployment(max_ongoing_requests=64)
+class Answering:
+    """One copy of a shipped model: rewards of rows at its route, whatever else the model answers below it."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        module, _, model = MODELS[name].partition(":")
+        found = importlib.import_module(f"rljob_worker.services.models.{module}")
+        self._model = getattr(found, model)(SHIPPED[name].model_validate(options))
+        self._one_at_a_time = asyncio.Lock()
+
+    async def __call__(self, request: Request) -> JSONResponse:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).rstrip("/")
+        try:
+            try:
+                body = await request.json()
+            except ValueError as error:
+                raise BadRequest(f"the request is no JSON: {error}") from error
+            if path:
+                return JSONResponse(await self._computed(self._model.answer, path, body))
+            return JSONResponse({"rewards": await self._rewards(rows_of(body))})
+        except BadRequest as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+
+    @serve.batch(max_batch_size=JOINED_REQUESTS, batch_wait_timeout_s=0.002)
+    async def _rewards(self, asked: list[Sequence[Row]]) -> list[Any]:
+        """Rewards of the rows of several requests. What is wrong with the rows of one is told to all of them."""
+        found = await self._computed(self._model.rewards, [row for rows in asked for row in rows])
+        answers = iter(found)
+        return [[next(answers) for _ in rows] for rows in asked]
+
+    async def _computed(self, function: Any, *arguments: Any) -> Any:
+        """In a thread, so that the copy answers probes meanwhile."""
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(function, *arguments)
+
+
+def reward_model(options: Mapping[str, Any], **copies: Any) -> Application:
+    """A sequence classifier with one output. copies: `num_replicas` or `autoscaling_config`, as Ray Serve has them."""
+    return _serving("reward_model", options, copies)
+
+
+def process_reward_model(options: Mapping[str, Any], **copies: Any) -> Application:
+    """A token classifier that is read at the end of each step."""
+    return _serving("process_reward_model", options, copies)
+
+
+def judge(options: Mapping[str, Any], **copies: Any) -> Application:
+    """A generating model that is asked a rubric."""
+    return _serving("judge", options, copies)
+
+
+def embedding(options: Mapping[str, Any], **copies: Any) -> Application:
+    """A model that turns texts into vectors."""
+    return _serving("embedding", options, copies)
+
+
+def _serving(name: str, options: Mapping[str, Any], copies: Mapping[str, Any]) -> Application:
+    return Answering.options(**copies).bind(name, dict(options))

@@ -1,0 +1,191 @@
+"""Starts Ray and Ray Serve with the services of a job, and tells when all of them are healthy."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rljob_api.catalogue.services import PREFIX
+from rljob_api.v1alpha1 import ServiceSpec
+from rljob_worker.errors import DeadlineExceeded, InvalidJob, PeerLost
+from rljob_worker.local.orphans import FAMILY, end_family
+from rljob_worker.runtime.phases import phase
+from rljob_worker.services.gate import CALLBACK
+from rljob_worker.users_function import load_value
+
+LOOK_SECONDS = 0.25
+
+LOGGING = {"enable_access_log": False}
+"""Of Ray Serve: a line for every request would fill the run's disk."""
+
+NUM_STARTS = 5
+"""Of Ray, before its own error is the end."""
+
+OBJECT_STORE_BYTES = 100 << 20
+"""Requests and answers are small; Ray's least is 75 MiB."""
+
+_log = logging.getLogger(__name__)
+
+
+def ray_environment(token: str) -> dict[str, str]:
+    """What Ray reads before it is imported: nobody is told of its use, strangers are refused."""
+    return {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": token,
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_COLOR_PREFIX": "0",
+        "RAY_prestart_worker_first_driver": "0",  # else an idle process for every core
+        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": CALLBACK,
+    }
+
+
+def start_serve(services: Sequence[ServiceSpec], scratch: Path, port: int) -> int:
+    """Ray and Ray Serve on this machine alone; the port that answers. port: 0 takes a free one. Raises PeerLost: the
+    port is taken."""
+    port = free_port(port)
+    import ray
+    from ray import serve
+
+    def init() -> None:
+        ray.init(
+            include_dashboard=False,
+            num_cpus=logical_cpus(services, os.cpu_count() or 1),
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=True,
+            logging_level=logging.WARNING,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=str(scratch / "ray"),
+        )
+
+    with phase("ray"):
+        start_ray(init, lambda: end_family(os.environ[FAMILY], grace_seconds=0.0))
+    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port}, logging_config=LOGGING)
+    return port
+
+
+def start_ray(init: Callable[[], object], end_children: Callable[[], object]) -> None:
+    """Ray's raylet ends unless its agents are up within 15 s, and Ray gives it 30 s to register: constants of theirs,
+    which a machine that is very busy exceeds. Raises what `init` does in the end."""
+    for _ in range(NUM_STARTS - 1):
+        try:
+            init()
+            return
+        except Exception as error:  # Ray raises no other
+            _log.warning("Ray did not start (%s); trying again", error)
+            end_children()
+    init()
+
+
+def deploy(applications: Mapping[str, Any]) -> None:
+    """Every application at `/NAME`; they get healthy later."""
+    from ray import serve
+
+    targets = [
+        serve.RunTarget(each, name=name, route_prefix=f"/{name}", logging_config=LOGGING)
+        for name, each in applications.items()
+    ]
+    serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+
+
+def application_of(service: ServiceSpec) -> Any:
+    """The application, which a function makes of the options. Raises InvalidJob."""
+    from ray.serve import Application
+
+    owner = f'service "{service.name}"'
+    found = load_value(owner, service.run)
+    if callable(found):
+        copies = copies_of(service) if service.run.startswith(PREFIX) else {}
+        try:
+            found = found(dict(service.options), **copies)
+        except Exception as error:  # user code: whatever it raises, the job's owner must read it
+            raise InvalidJob(f"{owner}: {service.run} raised {type(error).__name__}: {error}") from error
+    elif service.options:
+        raise InvalidJob(f"{owner}: {service.run} is no function, and so takes no options; leave them out")
+    if not isinstance(found, Application):
+        raise InvalidJob(
+            f"{owner}: {service.run} is a {type(found).__name__}, not an application of Ray Serve: that is what "
+            "`YourDeployment.bind()` returns"
+        )
+    return found
+
+
+def copies_of(service: ServiceSpec) -> dict[str, Any]:
+    """How many copies of a shipped model, in Ray Serve's words."""
+    bounds = service.autoscaling
+    if bounds is None:
+        return {"num_replicas": service.worker_group.replicas}
+    return {
+        "autoscaling_config": {
+            "min_replicas": bounds.min_replicas,
+            "initial_replicas": bounds.initial_replicas,
+            "max_replicas": bounds.max_replicas,
+            "target_ongoing_requests": bounds.target_ongoing_requests,
+            "upscale_delay_s": bounds.upscale_delay_seconds,
+            "downscale_delay_s": bounds.downscale_delay_seconds,
+        }
+    }
+
+
+def wait_until_healthy(
+    services: Sequence[ServiceSpec],
+    applications: Callable[[], Mapping[str, Any]],
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """applications: name -> what has `status`, `message` and `deployments`, as `serve.status().applications`. Raises
+    InvalidJob: one cannot be started; DeadlineExceeded: one takes too long."""
+    began = clock()
+    waiting = {service.name: service for service in services}
+    while waiting:
+        found = applications()
+        for name, service in list(waiting.items()):
+            status = str(getattr(found[name].status, "value", found[name].status)) if name in found else "NOT_STARTED"
+            said = shortened(message_of(found[name])) if name in found else ""
+            if status == "RUNNING":
+                del waiting[name]
+            elif status == "DEPLOY_FAILED":
+                raise InvalidJob(f'service "{name}" ({service.run}) does not start: {said}')
+            elif clock() - began > service.health_seconds:
+                raise DeadlineExceeded(
+                    f'service "{name}" ({service.run}) is {status} and not healthy after healthSeconds '
+                    f"{service.health_seconds:g}: {said or 'it says nothing'}"
+                )
+        if waiting:
+            pause(LOOK_SECONDS)
+
+
+def message_of(application: Any) -> str:
+    """What its deployments say, where the errors of their constructors are; else what is said of it as a whole."""
+    said = [each.message for each in application.deployments.values() if each.message]
+    return "\n".join(said) or str(application.message)
+
+
+def shortened(message: str, num_lines: int = 5) -> str:
+    """The last lines of what Ray Serve says, where a traceback has its error."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return " | ".join(lines[-num_lines:])
+
+
+def logical_cpus(services: Sequence[ServiceSpec], cores: int) -> int:
+    """What Ray shares out to copies, one for each: they take turns on the cores rather than wait for ever."""
+    copies = (
+        each.worker_group.replicas if each.autoscaling is None else each.autoscaling.max_replicas for each in services
+    )
+    return max(cores, sum(copies))
+
+
+def free_port(port: int) -> int:
+    """`port`, or any where it is 0. Raises PeerLost where somebody has it."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PeerLost(f"port {port}, at which the services answered, is taken: {error.strerror}") from error
+        return int(listener.getsockname()[1])

@@ -1,0 +1,62 @@
+"""Texts as vectors: the mean over a model's last hidden states, of length 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModel
+
+from rljob_api.catalogue.services import EmbeddingOptions
+from rljob_worker.services.batches import batches_by_length
+from rljob_worker.services.models.loading import Answer, load_model, load_tokenizer, padded
+from rljob_worker.services.requests import BadRequest, Row, texts_of
+
+EMBEDDINGS = "/v1/embeddings"
+
+
+class Embedding:
+    """Answers OpenAI's embeddings, and how near a response is to its reference."""
+
+    def __init__(self, options: EmbeddingOptions) -> None:
+        self._options = options
+        self._tokenizer = load_tokenizer(options)
+        self._model = load_model(AutoModel, options)
+
+    def rewards(self, rows: Sequence[Row]) -> list[Answer]:
+        """The cosine between a row's response and its reference, with `truncated`: 1 where either was longer than
+        maxTokens and lost its beginning. Raises BadRequest: a row without a reference."""
+        for i, row in enumerate(rows):
+            if not isinstance(row.get("reference"), str):
+                raise BadRequest(f"rows[{i}].reference is no text; name the data's column in the reward's `column`")
+        vectors, truncated = self._vectors([row[name] for row in rows for name in ("response", "reference")])
+        cosines = (vectors[0::2] * vectors[1::2]).sum(-1).tolist()
+        cut = [float(any(pair)) for pair in zip(truncated[0::2], truncated[1::2], strict=True)]
+        return [{"reward": cosine, "truncated": each} for cosine, each in zip(cosines, cut, strict=True)]
+
+    def answer(self, path: str, body: Any) -> Any:
+        """Embeddings of texts. Raises BadRequest."""
+        if path != EMBEDDINGS:
+            raise BadRequest(f"an embedding has no route {path}; it has {EMBEDDINGS}")
+        vectors, _ = self._vectors(texts_of(body))
+        data = [{"object": "embedding", "index": i, "embedding": each} for i, each in enumerate(vectors.tolist())]
+        return {"object": "list", "model": self._options.path, "data": data}
+
+    def _vectors(self, texts: Sequence[str]) -> tuple[Tensor, list[bool]]:
+        """[texts, hidden], and which texts were cut."""
+        options = self._options
+        pad = self._tokenizer.pad_token_id
+        tokens = [list(each) for each in self._tokenizer(list(texts))["input_ids"]]
+        kept = [each[-options.max_tokens :] or [pad] for each in tokens]
+        found: dict[int, Tensor] = {}
+        for batch in batches_by_length([len(each) for each in kept], options.batch_tokens):
+            found |= zip(batch, self._batch(padded([kept[i] for i in batch], pad)), strict=True)
+        return torch.stack([found[i] for i in range(len(texts))]), [len(each) > options.max_tokens for each in tokens]
+
+    @torch.inference_mode()
+    def _batch(self, inputs: dict[str, Tensor]) -> Tensor:
+        hidden = self._model(**inputs).last_hidden_state.float()  # [texts, longest, hidden]
+        mask = inputs["attention_mask"].unsqueeze(-1)
+        return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)

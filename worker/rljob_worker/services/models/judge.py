@@ -1,0 +1,104 @@
+"""A generating model that is asked what a response is worth, and answers OpenAI's chat completions besides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from rljob_api.catalogue.services import JudgeOptions
+from rljob_worker.errors import InvalidJob
+from rljob_worker.services.batches import batches_by_length
+from rljob_worker.services.models.loading import Answer, load_model, load_tokenizer
+from rljob_worker.services.requests import BadRequest, Row, filled, messages_of
+from rljob_worker.services.rubric import of_votes, verdict
+
+CHAT = "/v1/chat/completions"
+
+
+class Judge:
+    """Asks its model the rubric about each row, `votes` times."""
+
+    def __init__(self, options: JudgeOptions) -> None:
+        self._options = options
+        self._tokenizer = load_tokenizer(options)
+        if self._tokenizer.chat_template is None:
+            raise InvalidJob(f"the tokenizer of {options.path!r} has no chat template, which a judge is asked by")
+        self._model = load_model(AutoModelForCausalLM, options)
+
+    def rewards(self, rows: Sequence[Row]) -> list[Answer]:
+        """Of each row the mean of its votes, with `unparsed`, `disagreement` and `truncated`: 1 where the question was
+        longer than maxTokens and lost its beginning."""
+        options = self._options
+        asked = [self._tokens([{"role": "user", "content": filled(options.rubric, row)}]) for row in rows]
+        kept = [tokens[-options.max_tokens :] for tokens in asked]
+        said = self._generated(kept, options.temperature, options.max_new_tokens, options.votes)
+        answers = []
+        for tokens, texts in zip(asked, said, strict=True):
+            votes = [verdict(text, options.mark, options.lowest, options.highest) for text in texts]
+            truncated = float(len(tokens) > options.max_tokens)
+            answers.append({**of_votes(votes, options.unparsed), "truncated": truncated})
+        return answers
+
+    def answer(self, path: str, body: Any) -> Any:
+        """A chat completion. Raises BadRequest."""
+        if path != CHAT:
+            raise BadRequest(f"a judge has no route {path}; it has {CHAT}")
+        tokens = self._tokens(messages_of(body))
+        if len(tokens) > self._options.max_tokens:
+            raise BadRequest(f"the messages have {len(tokens)} tokens, more than maxTokens {self._options.max_tokens}")
+        temperature = _number(body, "temperature", self._options.temperature)
+        limit = _number(body, "max_tokens", self._options.max_new_tokens)
+        count = _number(body, "n", 1)
+        if temperature < 0 or limit < 1 or not 1 <= count <= 64:
+            raise BadRequest("temperature is 0 or more, max_tokens 1 or more, and n from 1 to 64")
+        (texts,) = self._generated([tokens], temperature, int(limit), int(count))
+        return {
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": self._options.path,
+            "choices": [
+                {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+                for i, text in enumerate(texts)
+            ],
+        }
+
+    def _tokens(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """What the model reads before it answers."""
+        template = self._tokenizer.apply_chat_template
+        return list(template(list(messages), add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"])
+
+    def _generated(self, prompts: Sequence[list[int]], temperature: float, limit: int, count: int) -> list[list[str]]:
+        """[prompts][count] texts."""
+        found: dict[int, list[str]] = {}
+        # what is generated takes room too, in every one of `count` rows
+        lengths = [(len(prompt) + limit) * count for prompt in prompts]
+        for batch in batches_by_length(lengths, self._options.batch_tokens):
+            texts = self._batch([prompts[i] for i in batch], temperature, limit, count)
+            found |= {i: texts[at * count : (at + 1) * count] for at, i in enumerate(batch)}
+        return [found[i] for i in range(len(prompts))]
+
+    @torch.inference_mode()
+    def _batch(self, prompts: Sequence[list[int]], temperature: float, limit: int, count: int) -> list[str]:
+        pad, longest = self._tokenizer.pad_token_id, max(map(len, prompts))
+        # on the left: what is generated continues the prompt's last token
+        ids = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        sampling = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}
+        output = self._model.generate(
+            input_ids=ids, attention_mask=mask, max_new_tokens=limit, num_return_sequences=count, pad_token_id=pad,
+            **sampling,
+        )  # fmt: skip
+        return list(self._tokenizer.batch_decode(output[:, longest:], skip_special_tokens=True))
+
+
+def _number(body: Mapping[str, Any], name: str, default: float) -> float:
+    value = body.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadRequest(f"{name} is no number")
+    return value

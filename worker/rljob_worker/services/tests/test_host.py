@@ -1,0 +1,114 @@
+"""What is decided before and while Ray Serve starts; Ray itself is in test_serving."""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from rljob_api.v1alpha1 import ServiceSpec
+from rljob_worker.errors import DeadlineExceeded, InvalidJob, PeerLost
+from rljob_worker.services.host import (
+    NUM_STARTS,
+    copies_of,
+    free_port,
+    logical_cpus,
+    ray_environment,
+    start_ray,
+    wait_until_healthy,
+)
+
+
+def service(name="judge", **fields):
+    return ServiceSpec.model_validate({"name": name, "run": "my:app", **fields})
+
+
+def said(status, message=""):
+    deployments = {"Broken": SimpleNamespace(message=message), "Fine": SimpleNamespace(message="")}
+    return SimpleNamespace(status=status, message="Failed to update the deployments", deployments=deployments)
+
+
+def watch(services, *looks):
+    """Waits while what Ray Serve says changes from look to look, a second apart."""
+    seconds, states = [0.0], iter(looks)
+    found = {}
+
+    def applications():
+        found.update(next(states, {}))
+        return found
+
+    def pause(_):
+        seconds[0] += 1.0
+
+    wait_until_healthy(services, applications, lambda: seconds[0], pause)
+    return seconds[0]
+
+
+def test_all_services_are_waited_for():
+    two = [service("a"), service("b")]
+    # nothing yet; a runs; b runs a look later
+    looks = ({}, {"a": said("RUNNING"), "b": said("DEPLOYING")}, {"b": said("RUNNING")})
+    assert watch(two, *looks) == 2.0
+
+
+def test_one_that_cannot_start_is_named_with_the_end_of_what_it_said():
+    message = "Deployment failed:\n" + "\n".join(f"line {n}" for n in range(9)) + "\nValueError: no such head"
+    with pytest.raises(InvalidJob) as caught:
+        watch([service()], {"judge": said("DEPLOY_FAILED", message)})
+    assert str(caught.value) == (
+        'service "judge" (my:app) does not start: line 5 | line 6 | line 7 | line 8 | ValueError: no such head'
+    )
+
+
+def test_one_that_takes_too_long_is_named_with_its_deadline():
+    with pytest.raises(DeadlineExceeded, match="judge.*DEPLOYING and not healthy after healthSeconds 3: still loading"):
+        watch([service(healthSeconds=3.0)], {"judge": said("DEPLOYING", "still loading")})
+    with pytest.raises(DeadlineExceeded, match="NOT_STARTED .*it says nothing"):
+        watch([service(healthSeconds=3.0)])
+
+
+def test_copies_are_said_in_ray_serves_words():
+    assert copies_of(service(workerGroup={"replicas": 3})) == {"num_replicas": 3}
+    assert copies_of(service(autoscaling={"maxReplicas": 4, "upscaleDelaySeconds": 1.0})) == {
+        "autoscaling_config": {
+            "min_replicas": 1,
+            "initial_replicas": None,
+            "max_replicas": 4,
+            "target_ongoing_requests": 2.0,
+            "upscale_delay_s": 1.0,
+            "downscale_delay_s": 600.0,
+        }
+    }
+
+
+def test_there_is_a_place_for_every_copy_however_few_cores_there_are():
+    many = [service("a", workerGroup={"replicas": 3}), service("b", autoscaling={"maxReplicas": 4})]
+    assert logical_cpus(many, cores=2) == 7 and logical_cpus(many, cores=16) == 16
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(PeerLost, match=f"port {port}, at which the services answered, is taken"):
+            free_port(port)
+    assert free_port(0) > 0
+
+
+def test_ray_that_does_not_start_is_tried_again_within_bounds():
+    happened, failures = [], iter([True, False])
+
+    def init():
+        happened.append("init")
+        if next(failures, True):
+            raise RuntimeError("timed out during startup")
+
+    start_ray(init, lambda: happened.append("end"))
+    assert happened == ["init", "end", "init"]
+    with pytest.raises(RuntimeError, match="timed out"):
+        start_ray(init, lambda: None)
+    assert happened.count("init") == 2 + NUM_STARTS
+
+
+def test_ray_is_told_to_keep_to_itself():
+    found = ray_environment("s3cret")
+    assert found["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN"]) == ("token", "s3cret")

@@ -1,0 +1,217 @@
+"""Shipped models on small ones that know nothing: what they are asked, what they answer, what they refuse."""
+
+import json
+import math
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
+
+from rljob_api.catalogue.services import EmbeddingOptions, JudgeOptions, ProcessRewardModelOptions, RewardModelOptions
+from rljob_worker.errors import InvalidJob
+from rljob_worker.services.models.embedding import Embedding
+from rljob_worker.services.models.judge import Judge
+from rljob_worker.services.models.process_reward_model import ProcessRewardModel
+from rljob_worker.services.models.reward_model import RewardModel
+from rljob_worker.services.requests import BadRequest
+from rljob_worker.tiny.make import make
+from rljob_worker.tiny.recipe import quick
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("served")
+    make(quick(0), directory)
+    return directory / "model"
+
+
+@pytest.fixture(scope="module")
+def classifier(language_model):
+    return classifier_of(language_model, AutoModelForSequenceClassification, 1)
+
+
+@pytest.fixture(scope="module")
+def step_classifier(language_model):
+    return classifier_of(language_model, AutoModelForTokenClassification, 2)
+
+
+def classifier_of(language_model, family, num_labels):
+    folder = language_model.parent / f"labels-{num_labels}"
+    torch.manual_seed(0)
+    model = family.from_pretrained(language_model, num_labels=num_labels)
+    torch.nn.init.normal_(model.score.weight)  # far enough from 0 to tell texts apart
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(language_model).save_pretrained(folder)
+    return folder
+
+
+def row(prompt, response, **columns):
+    return {"prompt": prompt, "response": response, **columns}
+
+
+ROWS = [row("How many eggs?", "3*4=12\n12-5=7\n#### 7"), row("How many?", "#### 9"), row("How many eggs are left?", "")]
+
+
+def reward_model(path, **options):
+    return RewardModel(RewardModelOptions(path=str(path), **options))
+
+
+def test_a_reward_is_what_transformers_says_of_the_row_alone(classifier):
+    found = reward_model(classifier).rewards(ROWS)
+    tokenizer = AutoTokenizer.from_pretrained(classifier)
+    model = AutoModelForSequenceClassification.from_pretrained(classifier).eval()
+    model.config.pad_token_id = tokenizer.pad_token_id
+    for each, answer in zip(ROWS, found, strict=True):
+        messages = [{"role": "user", "content": each["prompt"]}, {"role": "assistant", "content": each["response"]}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        with torch.inference_mode():
+            alone = model(**tokenizer(text, return_tensors="pt", add_special_tokens=False)).logits.item()
+        assert answer == {"reward": pytest.approx(alone, abs=1e-4), "truncated": 0.0}
+    assert len({answer["reward"] for answer in found}) == 3
+
+
+def test_what_is_read_together_changes_no_reward(classifier):
+    whole, apart = reward_model(classifier), reward_model(classifier, batch_tokens=1)
+    rewards = [[answer["reward"] for answer in model.rewards(ROWS)] for model in (whole, apart)]
+    assert rewards[0] == pytest.approx(rewards[1], abs=1e-4)
+
+
+def test_a_sigmoid_is_between_0_and_1(classifier):
+    logits = [answer["reward"] for answer in reward_model(classifier).rewards(ROWS)]
+    found = [answer["reward"] for answer in reward_model(classifier, activation="Sigmoid").rewards(ROWS)]
+    assert found == pytest.approx([1 / (1 + math.exp(-logit)) for logit in logits], abs=1e-4)
+
+
+def test_a_template_says_what_is_read(classifier):
+    model = reward_model(classifier, template="{level}: {response}")
+    same = row("other", "#### 9", level="easy"), row("else", "#### 9", level="easy"), row("x", "#### 9", level="hard")
+    first, second, third = (answer["reward"] for answer in model.rewards(same))
+    assert first == pytest.approx(second) != pytest.approx(third)
+
+
+def test_what_is_too_long_loses_its_beginning_and_says_so(classifier):
+    model = reward_model(classifier, template="{prompt} {response}", max_tokens=3)
+    long, short = model.rewards([row("a b c d", "123"), row("", "7")])
+    assert (long["truncated"], short["truncated"]) == (1.0, 0.0)
+    other = model.rewards([row("q r s t", "123")])
+    assert other[0]["reward"] == pytest.approx(long["reward"])  # its beginning is not read
+
+
+def test_a_model_that_was_not_trained_as_a_classifier_is_refused(language_model, step_classifier):
+    with pytest.raises(InvalidJob, match="lacks weights that AutoModelForSequenceClassification needs"):
+        reward_model(language_model)
+    with pytest.raises(InvalidJob, match="has 2 outputs, and this application reads 1"):
+        reward_model(two_outputs(language_model))
+    with pytest.raises(InvalidJob, match="no tokenizer at"):
+        reward_model("/nowhere")
+
+
+def two_outputs(language_model):
+    folder = language_model.parent / "two-outputs"
+    model = AutoModelForSequenceClassification.from_pretrained(language_model, num_labels=2)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(language_model).save_pretrained(folder)
+    return folder
+
+
+def test_steps_are_scored_where_they_end(step_classifier):
+    options = ProcessRewardModelOptions(path=str(step_classifier), aggregate="Mean")
+    (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
+    tokenizer = AutoTokenizer.from_pretrained(step_classifier)
+    model = AutoModelForTokenClassification.from_pretrained(step_classifier).eval()
+    # head, then each of the three steps with the end of its line
+    pieces = [tokenizer(text)["input_ids"] for text in ("How many eggs?", "3*4=12\n", "12-5=7\n", "#### 7\n")]
+    ends = [sum(map(len, pieces[: i + 1])) - 1 for i in (1, 2, 3)]
+    with torch.inference_mode():
+        right = model(torch.tensor([sum(pieces, [])])).logits.softmax(-1)[0, ends, 1]
+    assert found == {"reward": pytest.approx(right.mean().item(), abs=1e-4), "steps": 3.0, "truncated": 0.0}
+
+
+def test_the_worst_step_is_the_reward_unless_the_job_says_otherwise(step_classifier):
+    def rewards(**options):
+        model = ProcessRewardModel(ProcessRewardModelOptions(path=str(step_classifier), **options))
+        return [answer["reward"] for answer in model.rewards(ROWS)]
+
+    assert all(0 <= low <= middle <= 1 for low, middle in zip(rewards(), rewards(aggregate="Mean"), strict=True))
+    assert rewards()[0] < rewards(aggregate="Mean")[0]
+
+
+def test_a_step_classifier_has_two_labels(classifier):
+    with pytest.raises(InvalidJob):
+        ProcessRewardModel(ProcessRewardModelOptions(path=str(classifier)))
+
+
+def judge(path, **options):
+    return Judge(JudgeOptions(path=str(path), rubric="{prompt} {response}?", max_new_tokens=4, **options))
+
+
+def test_a_judge_that_says_no_number_is_counted(language_model):
+    found = judge(language_model, mark="no judge says this", unparsed=0.25).rewards(ROWS)
+    assert found == [{"reward": 0.25, "unparsed": 1.0, "truncated": 0.0}] * 3
+
+
+def test_a_judge_answers_rows_in_their_order_whatever_it_reads_together(language_model):
+    together, alone = judge(language_model), judge(language_model, batch_tokens=1)
+    asked = {"messages": [{"role": "user", "content": "How many eggs? #### 9?"}], "max_tokens": 4}
+    texts = [model.answer("/v1/chat/completions", asked)["choices"] for model in (together, alone)]
+    assert texts[0] == texts[1] and texts[0][0]["message"]["role"] == "assistant"
+    assert together.rewards(ROWS) == alone.rewards(ROWS)
+
+
+def test_votes_are_drawn_and_a_chat_has_as_many_choices_as_it_asks_for(language_model):
+    torch.manual_seed(0)
+    model = judge(language_model, votes=3, temperature=5.0)
+    assert len(model.rewards(ROWS)) == 3
+    asked = {"messages": [{"role": "user", "content": "x"}], "n": 3, "temperature": 5.0}
+    said = model.answer("/v1/chat/completions", asked)
+    assert [choice["index"] for choice in said["choices"]] == [0, 1, 2]
+    assert len({choice["message"]["content"] for choice in said["choices"]}) > 1
+    json.dumps(said)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("/v1/models", {}, "a judge has no route /v1/models"),
+        ("/v1/chat/completions", {}, "messages is a list"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "n": 0}, "n from 1 to 64"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "n": "1"}, "n is no number"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "7" * 99}]}, "more than maxTokens 50"),
+    ],
+)
+def test_a_chat_that_cannot_be_is_refused(language_model, path, body, words):
+    with pytest.raises(BadRequest) as caught:
+        judge(language_model, max_tokens=50).answer(path, body)
+    assert words in str(caught.value)
+
+
+def test_a_judge_needs_a_chat_template(language_model):
+    folder = language_model.parent / "no-template"
+    shutil.copytree(language_model, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(InvalidJob, match="no chat template"):
+        judge(folder)
+
+
+def test_texts_become_vectors_of_length_1_and_like_texts_are_near(language_model):
+    model = Embedding(EmbeddingOptions(path=str(language_model)))
+    said = model.answer("/v1/embeddings", {"input": ["12-5=7", "12-5=7", "How many eggs?"]})
+    first, second, other = (torch.tensor(each["embedding"]) for each in said["data"])
+    assert first.norm().item() == pytest.approx(1.0, abs=1e-5)
+    assert (first @ second).item() == pytest.approx(1.0, abs=1e-5)
+    assert (first @ other).item() < 0.999
+    (same, different) = model.rewards([row("", "#### 7", reference="#### 7"), row("", "#### 7", reference="eggs")])
+    assert same["reward"] == pytest.approx(1.0, abs=1e-5)
+    assert different["reward"] < 0.999
+
+
+def test_an_embedding_needs_references_and_has_one_route(language_model):
+    model = Embedding(EmbeddingOptions(path=str(language_model)))
+    with pytest.raises(BadRequest, match="name the data's column"):
+        model.rewards(ROWS)
+    with pytest.raises(BadRequest, match="no route /v1/x"):
+        model.answer("/v1/x", {})

@@ -1,6 +1,7 @@
 """The plan's estimate of memory beside what a worker has, phase by phase.
 
     python benchmarks/memory.py [--sizes 256x4 512x8] [--ranks 1 2] [--tokens 1024] [--precision Float32]
+                                [--states Int8]
 
 Each line is measured in processes of its own: private memory (`private_memory`) of the rank that has most, in MiB,
 beyond what it had before the model was loaded. `load`: weights and optimizer. `train`: the peak of the second update of
@@ -43,6 +44,8 @@ class Case:
     precision: str
     held_bytes: int
     recompute: bool
+    states: str
+    """Number format of the optimizer's."""
 
     def settings(self) -> TrainSettings:
         return TrainSettings(
@@ -50,6 +53,7 @@ class Case:
             precision=self.precision,
             held_bytes=self.held_bytes,
             activation_checkpointing=self.recompute,
+            states=self.states,
         )
 
 
@@ -103,8 +107,9 @@ def estimate(config: dict[str, object], case: Case) -> tuple[float, float]:
         DTYPES[case.precision].itemsize,
         on_cpu=True,
         held_bytes=case.held_bytes,
+        states=case.states,
     )
-    kept = 3 * layout.shard
+    kept = layout.shard + layout.optimizer
     update = update_of(layout, case.tokens, case.tokens * 3 // 4, case.micro_batches, recompute=case.recompute)
     return kept / MIB, (kept + layout.gathered + update.peak) / MIB
 
@@ -146,6 +151,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--precision", default="Float32")
+    parser.add_argument("--states", choices=["Float32", "BFloat16", "Int8"], default="Float32")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         for size in options.sizes:
@@ -159,7 +165,7 @@ def main() -> None:
 
 def cases(options: argparse.Namespace) -> list[Case]:
     return [
-        Case(ranks, options.tokens, micro_batches, options.precision, held, recompute)
+        Case(ranks, options.tokens, micro_batches, options.precision, held, recompute, options.states)
         for ranks in options.ranks
         for micro_batches, held, recompute in (
             (1, 1 << 30, False),

@@ -1,13 +1,15 @@
 """What the update costs in memory and time: a step beside loops by hand, logits of a real vocabulary, ranks.
 
     python benchmarks/training.py update [--groups 16] [--micro 4096] [--hidden 256] [--layers 4] [--rounds 5] [--trl]
+                                         [--compile] [--states Int8]
     python benchmarks/training.py logits [--tokens 600 1500] [--vocabulary 151936] [--hidden 256]
     python benchmarks/training.py ranks [--ranks 1 2 4] [--hidden 768] [--layers 8] [--held 0]
 
 Every line is measured in processes of its own. Memory is private memory (`private_memory`) beyond what a process had
 before, sampled every few milliseconds. `update`: CPU seconds of one thread for the engine's step, a loop written by
 hand on the same packed rows, and one on padded rows (`update_speed`), all in this process; with `--trl` also the update
-of TRL's GRPO step of the case `ragged` (`grpo_step`) and of ours. `logits`: log-probs and entropies as a figure,
+of TRL's GRPO step of the case `ragged` (`grpo_step`) and of ours. `--compile` and `--states` are the engine's, as
+`training.compile` and `training.optimizer.states`. `logits`: log-probs and entropies as a figure,
 forward and backward, of one micro-batch; the unfused twin makes whole logits. `ranks`: a model is read from its files,
 each rank its own rows, and makes two updates of several micro-batches: weights and optimizer as they are made, and of
 the second update gradients and peak. `--held`: largest model in MiB whose gradients stay whole between micro-batches.
@@ -151,7 +153,8 @@ def show_update(options: argparse.Namespace, folder: Path) -> None:
     )
     run_ranks(1, write_model, folder / "writing", config, folder / "model")
     batch = update_speed.rows(options.groups, 128, 128, 1024, 8192)
-    work = update_speed.Work(str(folder / "model"), batch, options.micro)
+    chosen = {"compile": options.compile, "states": options.states}
+    work = update_speed.Work(str(folder / "model"), batch, options.micro, chosen)
     torch.set_num_threads(1)
     seconds = update_speed.compare(work, options.rounds)
     print(f"{len(batch)} rows, {work.responses} response tokens, micro-batches of {options.micro} tokens")
@@ -197,6 +200,8 @@ def main() -> None:
     parser.add_argument("--micro", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trl", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--states", choices=["Float32", "BFloat16", "Int8"], default="Float32")
     options = parser.parse_args()
     parts: dict[str, Callable[[argparse.Namespace, Path], None]] = {
         "update": show_update,

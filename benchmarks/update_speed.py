@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,6 +52,8 @@ class Work:
     batch: Batch
     tokens: int
     """Of a micro-batch."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the engine's TrainSettings."""
 
     @property
     def num_tokens(self) -> np.ndarray:
@@ -76,7 +79,7 @@ def rows(groups: int, prompt: int, mean: int, longest: int, vocabulary: int) -> 
 
 
 def engine(work: Work) -> Callable[[], None]:
-    settings = TrainSettings(tokens_per_micro_batch=work.tokens, learning_rate=1e-6)
+    settings = TrainSettings(tokens_per_micro_batch=work.tokens, learning_rate=1e-6, **work.options)
     found = FSDPEngine(load_policy(work.path, torch.float32, CPU), settings, CPU)
     return lambda: found.update(work.batch, MeanLogProb()) and None
 

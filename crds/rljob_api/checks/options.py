@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
+from rljob_api.v1alpha1 import TrainingSpec
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.problem import Problem, suggestion
@@ -30,6 +31,10 @@ TEMPLATE_OWN = frozenset(
 )
 """Names of `apply_chat_template` of transformers that are not arguments of the template, or that are not the job's."""
 
+SLOWEST_BFLOAT16 = 0.996
+"""The largest decay rate whose mean reaches 0 in BFloat16: from a number to the next smaller one are 1/256 to 1/128 of
+it, and what is less than half of that is rounded away, so that 1 - beta has to be 1/256 at least."""
+
 NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
 
 
@@ -40,10 +45,27 @@ def check_optimizer(subject: Subject) -> Iterator[Problem]:
             yield problem(
                 f"spec.training.betas[{i}]", beta, "a decay rate is at least 0 and below 1", "Write [0.9, 0.999]."
             )
+    yield from _check_states(subject.spec.training)
     critic, steps = subject.spec.algorithm.critic, subject.spec.stop.steps
     if critic is not None and critic.warmup_steps >= steps:
         message = f"the policy never learns: the critic warms up for all of stop.steps {steps}"
         yield problem("spec.algorithm.critic.warmupSteps", critic.warmup_steps, message, f"Write less than {steps}.")
+
+
+def _check_states(training: TrainingSpec) -> Iterator[Problem]:
+    """Number formats in which the optimizer's means can follow what they average."""
+    states = training.optimizer.states
+    if states != "Float32" and training.precision == "Float64":
+        message = "with training.precision Float64 the optimizer's states are in Float64"
+        yield problem("spec.training.optimizer.states", states, message, "Write Float32, or another precision.")
+    for i, beta in enumerate(training.betas if states == "BFloat16" else ()):
+        if SLOWEST_BFLOAT16 < beta < 1:
+            message = (
+                f"a mean that keeps {beta:g} of itself in every step does not change in BFloat16, which rounds to "
+                "1/256 of a number"
+            )
+            fix = f"Write at most {SLOWEST_BFLOAT16}, such as [0.9, 0.99], or training.optimizer.states: Int8."
+            yield problem(f"spec.training.betas[{i}]", beta, message, fix)
 
 
 def check_profile(subject: Subject) -> Iterator[Problem]:

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from rljob_api.checks.subject import Subject, problem
+from rljob_api.v1alpha1 import TrainingSpec
 from rljob_api.vocabulary.problem import Problem
 
 UNBUILT = {
     "training.engine": "any but FSDP",
     "training.parallelism.tensor": "with an adapter, any but 1",
     "training.parallelism.expert": "with an adapter, any but 1",
+    "training.compile": "true with a training.parallelism.tensor or expert above 1",
+    "training.optimizer.states": "Int8 with a training.parallelism.tensor or expert above 1",
+    "training.memory.offload.parameters": "true with a training.parallelism.tensor or expert above 1",
     "models[].adapter.dropout": "any but 0",
     "rollout.maxStaleness": "any but 0",
     "services[].workerGroup.accelerator.profile": "any but cpu",
@@ -36,6 +40,7 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     for name in ("tensor", "expert"):
         split = getattr(training.parallelism, name) if has_adapter else 1
         yield f"training.parallelism.{name}", split, split == 1, fix
+    yield from _of_whole_models(training)
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
@@ -44,3 +49,19 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
         profile = service.worker_group.accelerator.profile
         fix = "Write cpu, or serve it elsewhere and give rewards its url."
         yield f"services[{i}].workerGroup.accelerator.profile", profile, profile == "cpu", fix
+
+
+def _of_whole_models(training: TrainingSpec) -> Iterator[tuple[str, Any, bool, str]]:
+    """Settings that do not go with ranks that split matrices or experts."""
+    split, offload = training.parallelism.tensor * training.parallelism.expert > 1, training.memory.offload
+    for path, found, is_asked, instead in (
+        ("training.compile", True, training.compile, "false"),
+        ("training.optimizer.states", "Int8", training.optimizer.states == "Int8", "BFloat16 or Float32"),
+        ("training.memory.offload.parameters", True, offload.parameters, "false"),
+    ):
+        yield (
+            path,
+            found,
+            not (split and is_asked),
+            f"Write {instead}, or 1 for training.parallelism.tensor and expert.",
+        )

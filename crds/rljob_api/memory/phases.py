@@ -6,6 +6,10 @@ from typing import Literal
 
 from rljob_api.vocabulary.model import ApiModel, Items
 
+LEAST_ASLEEP_BYTES = 64 << 20
+"""What sleeps has to be brought back: a quarter of a second for each GiB of pages on a CPU. To give back less than this
+is no help."""
+
 Phase = Literal["load", "generate", "train", "sync", "checkpoint"]
 
 
@@ -29,6 +33,8 @@ class PhaseMemory(ApiModel):
     """What was sent or came last of weights that go as changes (weightSync.delta); in the host as well."""
     peak: int = 0
     """Together. Less than the sum where parts are most at different times."""
+    host: int = 0
+    """What waits in the memory of the host, which is no part of the accelerator's."""
 
 
 class GroupMemory(ApiModel):

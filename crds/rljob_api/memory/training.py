@@ -6,7 +6,8 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                  compute with: nothing on one rank that computes in what it stores; all P c where the model stays whole
                  between micro-batches (on CPUs, up to HELD_BYTES); else the part beside the layers and three units of
                  layers, one at work, one that is fetched, one on its way; of experts a rank's own
-    optimizer    2 P b / R: the two means of AdamW; as gradients, of an adapter alone where there is one
+    optimizer    2 P b / R: the two means of AdamW; as gradients, of an adapter alone where there is one. In BFloat16 2
+                 bytes in place of b; in Int8 1, and 4 more for every STATE_BLOCK of them
     gradients    P b / R; whole, P b, where they add up before they are reduced (up to HELD_BYTES); and two units on
                  their way
     activations  T L a c, with T tokens of a micro-batch, L layers, and a elements that a layer keeps of a token:
@@ -21,6 +22,9 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                  (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
                  attention matrix); computed again in the backward pass: T (L hidden + a) c
     checkpoint   3 P b / R: a copy of weights and optimizer, until it is written
+    host         what is offloaded leaves the accelerator. The optimizer: 2 P b / R, which come back a bucket at a time.
+                 Parameters: weights and gradients as well, P b / R each; gradients on their way, and what adds up
+                 before it is reduced, stay
     logits       4 x LOGITS_ELEMENTS x max(c, 4) at most, however long the rows, and one more gradient of the last layer
 """
 
@@ -30,6 +34,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from rljob_api.memory.model_shape import ModelShape
+from rljob_api.v1alpha1 import OffloadSpec
 
 HELD_BYTES = 1 << 30
 """Largest model whose gradients, and on a CPU weights, stay whole on every rank between micro-batches."""
@@ -37,6 +42,8 @@ BUCKET_BYTES = 64 << 20
 """Weights that are gathered at once for export and sync; a tensor that is larger goes alone."""
 MIN_UNIT_BYTES = 32 << 20
 """Layers are gathered together up to this size."""
+STATE_BLOCK = 256
+"""Numbers of an optimizer in Int8 that share a scale."""
 ATTENDED = 2
 """Tokens that the rows of a micro-batch attend over, at most, per token that may be computed."""
 LOGITS_ELEMENTS = 1 << 24
@@ -61,10 +68,14 @@ class Layout:
     """Ranks that split its matrices, which is done to `shape`; experts that are shared lie over them, too."""
     adapter: int = 0
     """Parameters of an adapter, of at least four bytes each, which is then all that is trained."""
+    offload: OffloadSpec = OffloadSpec()
+    """What waits in the memory of the host."""
+    states: str = "Float32"
+    """Number format of the optimizer, as the job has it."""
 
     @property
     def shard(self) -> int:
-        """Bytes of this rank's part of the weights."""
+        """Bytes of this rank's part of the weights, wherever it is."""
         return self._own * self.stored + ceil(self.adapter / self.ranks) * max(self.stored, 4)
 
     @property
@@ -80,8 +91,36 @@ class Layout:
 
     @property
     def optimizer(self) -> int:
-        """Bytes of this rank's part of the two means."""
-        return 2 * self.own_trained
+        """Bytes of this rank's part of the two means, wherever they are."""
+        if self.states == "Float32":
+            return 2 * self.own_trained
+        numbers = ceil(self.adapter / self.ranks) if self.adapter else self._own
+        return 2 * (2 * numbers if self.states == "BFloat16" else numbers + ceil(4 * numbers / STATE_BLOCK))
+
+    @property
+    def kept(self) -> int:
+        """Of the weights, bytes that stay where the rank computes."""
+        return 0 if self.offload.parameters else self.shard
+
+    @property
+    def optimizer_kept(self) -> int:
+        """Likewise of the two means."""
+        return 0 if self.offload.optimizer else self.optimizer
+
+    @property
+    def stepped(self) -> int:
+        """Bytes of the two means that come back at once for an optimizer step."""
+        if self.offload.parameters or not self.offload.optimizer:
+            return 0
+        largest = ceil(self.shape.largest_tensor / self.ranks) * self.stored
+        bucket = max(BUCKET_BYTES, largest)
+        return min(self.optimizer, ceil(self.optimizer * bucket / self.own_trained))
+
+    def host(self, *, trainable: bool) -> int:
+        """Bytes that wait in the memory of the host."""
+        gradients = self.own_trained if trainable and self.offload.parameters else 0
+        optimizer = self.optimizer - self.optimizer_kept if trainable else 0
+        return self.shard - self.kept + gradients + optimizer
 
     @property
     def checkpoint(self) -> int:
@@ -100,7 +139,7 @@ class Layout:
     @property
     def is_whole(self) -> bool:
         """Whether the rank has all weights as they are computed with."""
-        return self.ranks == 1 and self.stored == self.computed
+        return self.ranks == 1 and self.stored == self.computed and not self.offload.parameters
 
     @property
     def parameters_here(self) -> int:
@@ -143,7 +182,7 @@ class Update:
     activations: int
     logits: int
     peak: int
-    """Beyond shards, gathered weights and optimizer."""
+    """Beyond shards, gathered weights and what is kept of the optimizer."""
 
 
 def update_of(
@@ -157,14 +196,14 @@ def update_of(
     logits = logits_bytes(layout, responses, trained=True)
     in_first = kept + logits
     peak = gradients + in_first if several else max(gradients + _one_layer(layout, tokens), in_first)
-    return Update(gradients, kept, logits, peak)
+    return Update(gradients, kept, logits, max(peak, gradients + layout.stepped))
 
 
 def _gradients(layout: Layout, several: bool) -> int:
     if layout.is_whole or (layout.is_held and several):
         return layout.trained * layout.parameters_here // layout.shape.parameters
     on_their_way = 2 * (layout.unit or layout.root) * layout.trained // layout.shape.parameters
-    return layout.own_trained + on_their_way
+    return on_their_way if layout.offload.parameters else layout.own_trained + on_their_way
 
 
 def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0) -> int:

@@ -20,6 +20,8 @@ def warnings_of(plan: Plan) -> list[str]:
         *_critic(plan),
         *_schedule(plan),
         *_precision(plan),
+        *_offload(plan),
+        *_recomputing(plan),
         *_apart(plan),
         *_init_from(plan),
         *_services(plan),
@@ -101,6 +103,30 @@ def _precision(plan: Plan) -> Iterator[str]:
             f"training.precision is BFloat16, and {', '.join(sorted(on_cpu))} computes on CPUs: one without "
             "instructions for it takes tens of times longer than in Float32, which is the default there; leave "
             "training.precision out, or ask for accelerators"
+        )
+
+
+def _offload(plan: Plan) -> Iterator[str]:
+    asked = plan.spec.training.memory.offload
+    training = [engine for engine in plan.engines if engine.kind == "Train"]
+    if (asked.optimizer or asked.parameters) and all(plan.group(each.group).device == "cpu" for each in training):
+        groups = ", ".join(sorted({each.group for each in training}))
+        yield (
+            f"training.memory.offload changes nothing: {groups} trains on CPUs, whose memory is the host's; leave it "
+            "out, or ask for accelerators"
+        )
+
+
+def _recomputing(plan: Plan) -> Iterator[str]:
+    """Of groups about which nobody could tell whether they need it."""
+    if plan.spec.training.memory.activation_checkpointing != "Auto":
+        return
+    unknown = {each.group: each.unknown for each in plan.memory if each.unknown}
+    for group in sorted({each.group for each in plan.engines if each.recomputes and each.group in unknown}):
+        yield (
+            f"training.memory.activationCheckpointing is Auto, and nobody knows how large {', '.join(unknown[group])} "
+            f"is: {group} computes activations again, which takes about a third more of an update; write None where "
+            "they have room"
         )
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
 
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.subject import problem
-from rljob_api.planning.memory import Limits, Shapes, memory_problems
+from rljob_api.planning.limits import Limits, memory_problems
+from rljob_api.planning.memory import Shapes
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import draft
 from rljob_api.planning.spreading import context_sizes
-from rljob_api.v1alpha1 import RLJob
-from rljob_api.v1alpha1.training import TrainingSpec
+from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingMemorySpec, TrainingSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
 MOST_HOSTS = 1024
@@ -26,17 +27,19 @@ class Fit:
     """A job that fits, and what of it was changed."""
 
     job: RLJob
-    changes: Mapping[str, int | bool]
-    """By path, as `--set` has it; none where the job fits as it is."""
+    changes: Mapping[str, str]
+    """By path the value in YAML; none where the job fits as it is."""
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        return tuple(f"{path}={str(value).lower()}" for path, value in self.changes.items())
+        """As `--set` has them."""
+        return tuple(f"{path}={value}" for path, value in self.changes.items())
 
 
 def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT) -> Fit:
     """The first change that fits of those that cost least time: smaller micro-batches, then activations computed again,
-    then sequences shared by workers. No change is made to what is learned.
+    then sequences shared by workers, then an optimizer that waits in the memory of the host, then parameters that do,
+    too. No change is made to what is learned.
 
     Raises InvalidJobError for a job that is wrong, for one whose memory is not known, and for one that no change makes
     fit, with what it takes at least and the number of hosts on which it would fit.
@@ -74,19 +77,27 @@ def _candidates(job: RLJob, shapes: Shapes, plan: Plan) -> Iterator[RLJob]:
     training, own = spec.training, spec.training.tokens_per_micro_batch
     longest = spec.data.max_prompt_tokens + spec.rollout.max_response_tokens
     trained = [shapes[engine.path] for engine in plan.engines if engine.trainable]
-    for context in context_sizes(trained[0]) if trained else (1,):
-        if context < training.parallelism.context:
-            continue
+    contexts = [size for size in context_sizes(trained[0]) if size >= training.parallelism.context] if trained else [1]
+    for offload, context in product(_offloads(training.memory.offload, plan), contexts):
         parallelism = training.parallelism.model_copy(update={"context": context})
-        for recompute in sorted({training.activation_checkpointing, True}):
+        for checkpointing in _checkpointing(training.memory.activation_checkpointing):
+            memory = TrainingMemorySpec(activation_checkpointing=checkpointing, offload=offload)
             for tokens in _halves(own, ceil(longest / context)):
-                update = {
-                    "tokens_per_micro_batch": tokens,
-                    "activation_checkpointing": recompute,
-                    "parallelism": parallelism,
-                }
+                update = {"tokens_per_micro_batch": tokens, "memory": memory, "parallelism": parallelism}
                 changed = training.model_copy(update=update)
                 yield job.model_copy(update={"spec": spec.model_copy(update={"training": changed})})
+
+
+def _checkpointing(asked: Checkpointing) -> tuple[Checkpointing, ...]:
+    """A job that leaves it to the plan has it where it helps."""
+    return ("None", "Full") if asked == "None" else (asked,)
+
+
+def _offloads(asked: OffloadSpec, plan: Plan) -> Iterable[OffloadSpec]:
+    """From what the job asks for up; more is of no use on CPUs."""
+    on_cpus = all(plan.group(engine.group).device == "cpu" for engine in plan.engines if engine.kind == "Train")
+    more = (asked, asked.model_copy(update={"optimizer": True}), OffloadSpec(optimizer=True, parameters=True))
+    return more[:1] if on_cpus else dict.fromkeys(more)
 
 
 def _halves(most: int, least: int) -> Iterator[int]:
@@ -106,13 +117,21 @@ def _tried(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile
     return list(memory_problems(made, limits))
 
 
-def _changes(before: TrainingSpec, after: TrainingSpec) -> dict[str, int | bool]:
-    fields = {
-        "training.tokensPerMicroBatch": (before.tokens_per_micro_batch, after.tokens_per_micro_batch),
-        "training.activationCheckpointing": (before.activation_checkpointing, after.activation_checkpointing),
-        "training.parallelism.context": (before.parallelism.context, after.parallelism.context),
+def _changes(before: TrainingSpec, after: TrainingSpec) -> dict[str, str]:
+    old, new = _written(before), _written(after)
+    return {path: value for path, value in new.items() if value != old[path]}
+
+
+def _written(training: TrainingSpec) -> dict[str, str]:
+    """What may be changed, as YAML has it."""
+    memory = training.memory
+    return {
+        "training.tokensPerMicroBatch": str(training.tokens_per_micro_batch),
+        "training.memory.activationCheckpointing": memory.activation_checkpointing,
+        "training.parallelism.context": str(training.parallelism.context),
+        "training.memory.offload.optimizer": str(memory.offload.optimizer).lower(),
+        "training.memory.offload.parameters": str(memory.offload.parameters).lower(),
     }
-    return {path: new for path, (old, new) in fields.items() if new != old}
 
 
 def _hosts(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile]) -> dict[str, int] | None:

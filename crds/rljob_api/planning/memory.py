@@ -1,51 +1,25 @@
-"""What the workers of a plan have in memory, and what of it cannot be.  Where a model's shape is at hand."""
+"""What the workers of a plan have in memory, where shapes of their models are at hand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Literal
 
-from rljob_api.checks.subject import problem
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import ModelShape
-from rljob_api.memory.phases import GroupMemory, PhaseMemory
+from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
 from rljob_api.memory.training import ATTENDED, BUCKET_BYTES, Layout, Update, logits_bytes, update_of
+from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
 from rljob_api.planning.weights import WeightFlow, weight_flows
-from rljob_api.vocabulary.keys import CONTAINER_WORKER
-from rljob_api.vocabulary.problem import Problem
-from rljob_api.vocabulary.quantity import amount, format_bytes, parse_quantity
 
 Shapes = Mapping[str, ModelShape]
 """By the path of the model."""
 
-PROCESS_BYTES = 512 << 20
-"""Of a worker's memory beside its models: Python and its libraries."""
-DEVICE_BYTES = 1 << 30
-"""Of an accelerator that its driver and the collectives take."""
-
 _NUMBER_BYTES = {"Float32": 4, "BFloat16": 2, "Float64": 8}
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Bytes that one worker has."""
-
-    bytes: int
-    source: str
-    """Where that is said."""
-    beside: int
-    """Of them, what it takes beside its models."""
-
-    @property
-    def usable(self) -> int:
-        return self.bytes - self.beside
-
-
-Limits = Mapping[str, Limit]
-"""By group; those of which nothing is known are left out."""
 
 
 def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, ...]:
@@ -72,14 +46,15 @@ class _Worker:
     limit: Limit | None
 
     def phases(self) -> Iterator[PhaseMemory]:
-        optimizer = sum(self.layout(engine).optimizer for engine in self._training if engine.trainable)
-        weights = sum(self.layout(engine).shard for engine in self._training)
+        optimizer = sum(self.layout(engine).optimizer_kept for engine in self._training if engine.trainable)
+        weights = sum(self.layout(engine).kept for engine in self._training)
         weights += sum(self._copy(engine) for engine in self._generating)
-        kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer)
+        host = sum(self.layout(engine).host(trainable=engine.trainable) for engine in self._training)
+        kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer, host=host)
         yield kept
         kept = _beside(kept, "delta", self._delta)
         if self._generating:
-            yield self._while_written(self._generate(kept))
+            yield self._while_written(self._generate(self._training_asleep(kept)))
         if self._training:
             yield self._while_written(self._train(kept))
         if any(self.group.name in self._ends(edge.source, edge.target) for edge in self.plan.weights):
@@ -122,10 +97,12 @@ class _Worker:
             shape = replace(shape, tied=True)  # without a last layer
         shape = shape.split(engine.mesh.tp)
         on_cpu, ranks = self.group.device == "cpu", engine.mesh.dp * engine.mesh.cp
+        layout = partial(Layout, offload=engine.offload, states=self.plan.spec.training.optimizer.states)
         if engine.adapter is not None:  # of every linear layer, though the job may name fewer
-            return Layout(shape, ranks, computed, computed, on_cpu, adapter=shape.adapter(engine.adapter.rank))
+            adapter = shape.adapter(engine.adapter.rank)
+            return layout(shape, ranks, computed, computed, on_cpu, adapter=adapter)
         stored = max(computed, 4) if engine.trainable else computed
-        return Layout(shape, ranks, stored, computed, on_cpu, expert_ranks=engine.mesh.ep, tensor=engine.mesh.tp)
+        return layout(shape, ranks, stored, computed, on_cpu, expert_ranks=engine.mesh.ep, tensor=engine.mesh.tp)
 
     def _whole(self, engine: EnginePlan) -> int:
         return self.shapes[engine.path].parameters * _NUMBER_BYTES[self.plan.precision]
@@ -161,8 +138,17 @@ class _Worker:
             and self.layout(each).is_whole
             for each in self._training
         )
-        is_lent = engine.library == "Transformers" and any(lends)
+        is_lent = engine.library == "Transformers" and any(lends) and not self.plan.spec.training.compile
         return 0 if is_lent else ceil(self._whole(engine) / engine.mesh.tp)
+
+    def _training_asleep(self, kept: PhaseMemory) -> PhaseMemory:
+        """Optimizers of models on an accelerator wait on its host while it generates."""
+        if self.group.device == "cpu":
+            return kept
+        held = (self.layout(engine).optimizer_kept for engine in self._training if engine.trainable)
+        asleep = sum(each for each in held if each >= LEAST_ASLEEP_BYTES)
+        without = {"optimizer": kept.optimizer - asleep, "host": kept.host + asleep, "peak": kept.peak - asleep}
+        return kept.model_copy(update=without)
 
     def _generate(self, kept: PhaseMemory) -> PhaseMemory:
         caches, draws = zip(*(self._cache(engine, kept.peak) for engine in self._generating), strict=True)
@@ -182,16 +168,15 @@ class _Worker:
     def _train(self, kept: PhaseMemory) -> PhaseMemory:
         """Models come one after the other."""
         layouts = [(self.layout(engine), self._update(engine)) for engine in self._training]
-        return PhaseMemory(
-            phase="train",
-            weights=kept.weights + max(layout.gathered for layout, _ in layouts),
-            optimizer=kept.optimizer,
-            gradients=max(update.gradients for _, update in layouts),
-            activations=max(update.activations for _, update in layouts),
-            logits=max(update.logits for _, update in layouts),
-            delta=kept.delta,
-            peak=kept.peak + max(layout.gathered + update.peak for layout, update in layouts),
-        )
+        found = {
+            "weights": kept.weights + max(layout.gathered for layout, _ in layouts),
+            "optimizer": kept.optimizer + max(layout.stepped for layout, _ in layouts),
+            "gradients": max(update.gradients for _, update in layouts),
+            "activations": max(update.activations for _, update in layouts),
+            "logits": max(update.logits for _, update in layouts),
+            "peak": kept.peak + max(layout.gathered + update.peak for layout, update in layouts),
+        }
+        return kept.model_copy(update={"phase": "train", **found})
 
     def _update(self, engine: EnginePlan) -> Update:
         """Of the tokens that this worker computes of a pack. What a model that is only asked takes: logits."""
@@ -204,7 +189,6 @@ class _Worker:
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
             return Update(0, 0, logits, logits)
-        recompute = spec.training.activation_checkpointing
         rows, prompt, response = (
             spec.algorithm.group_size,
             spec.data.max_prompt_tokens,
@@ -213,71 +197,14 @@ class _Worker:
         # rows of a group are computed with one prompt and attend over one each, as far as packing lets them
         again = min(ATTENDED, rows * (prompt + response) / (prompt + rows * response))
         return update_of(
-            layout, tokens, predicted, ceil(all_tokens / pack), recompute=recompute, attended=int(again * tokens)
+            layout,
+            tokens,
+            predicted,
+            ceil(all_tokens / pack),
+            recompute=engine.recomputes,
+            attended=int(again * tokens),
         )
 
 
 def _beside(phase: PhaseMemory, part: Literal["checkpoint", "delta"], size: int) -> PhaseMemory:
     return phase.model_copy(update={part: size, "peak": phase.peak + size})
-
-
-def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
-    """A problem for each group of which a worker cannot fit."""
-    for index, group in enumerate(plan.groups):
-        found = next((each for each in plan.memory if each.group == group.name and each.phases), None)
-        limit = limits.get(group.name)
-        if found is None or limit is None:
-            continue
-        most = max(found.phases, key=lambda phase: phase.peak)
-        if most.peak > limit.usable:
-            parts = {name: getattr(most, name) for name in PARTS if getattr(most, name)}
-            listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
-            doing = "write a checkpoint" if most.phase == "checkpoint" else most.phase
-            yield problem(
-                f"spec.workerGroups[{index}]",
-                group.profile,
-                f"a worker of {group.name} needs {format_bytes(most.peak + limit.beside)} to {doing} ({listed}, "
-                f"and {format_bytes(limit.beside)} beside its models), and {limit.source} gives it "
-                f"{format_bytes(limit.bytes)}",
-                _fix(plan, group, most),
-            )
-
-
-PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache", "checkpoint", "delta")
-"""Of a phase, in the order in which they are shown."""
-
-
-def limit_of(plan: Plan, group: GroupPlan, accelerator_memory: str | None) -> Limit | None:
-    """What the accelerator has, or on CPUs a worker's part of the pod's limit."""
-    if group.device != "cpu":
-        if accelerator_memory is None:
-            return None
-        return Limit(parse_quantity(accelerator_memory), f"profile {group.profile}", DEVICE_BYTES)
-    template = next(each.template for each in plan.spec.worker_groups if each.name == group.name)
-    containers = (template.get("spec") or {}).get("containers") or ()
-    resources = [each.get("resources") or {} for each in containers if each.get("name") == CONTAINER_WORKER]
-    # what is null in a template takes our default away, which is no limit either
-    given = next((memory for each in resources if (memory := (each.get("limits") or {}).get("memory"))), None)
-    if given is None:
-        return None
-    return Limit(
-        int(amount(given)) // group.workers_per_host, "its part of the container's limits.memory", PROCESS_BYTES
-    )
-
-
-def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory) -> str:
-    """The fields that would help, those that give most first."""
-    if phase.phase == "generate" and phase.cache > phase.weights + phase.optimizer:
-        return "Lower rollout.maxResponseTokens or data.maxPromptTokens: not one row of this length has room."
-    helps = ["raise the limit"] * (group.device == "cpu")
-    if 4 * phase.activations > phase.peak:
-        helps.append("lower training.tokensPerMicroBatch")
-        helps += ["set training.activationCheckpointing: true"] * (not plan.spec.training.activation_checkpointing)
-        helps += ["share rows between workers (training.parallelism.context)"] * (group.num_workers > 1)
-    if 4 * phase.checkpoint > phase.peak and phase.phase != "checkpoint":
-        helps.append("leave checkpoint.everySteps out")
-    if 4 * phase.delta > phase.peak:
-        helps.append("leave weightSync.delta out")
-    helps.append(f"give group {group.name} more replicas or accelerators, over which weights and optimizer are divided")
-    said = ", or ".join(helps)
-    return f"{said[0].upper()}{said[1:]}."

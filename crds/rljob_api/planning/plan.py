@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.v1alpha1 import AdapterSpec, Balance, Precision, RLJobSpec
+from rljob_api.v1alpha1 import AdapterSpec, Balance, OffloadSpec, Precision, RLJobSpec
 from rljob_api.vocabulary.model import ApiModel, Items
 
 SCHEMA_VERSION = 1
@@ -60,6 +60,10 @@ class EnginePlan(ApiModel):
     """What of the model is trained, where that is not all of it."""
     base_of: str | None = None
     """The engine whose model this is without the adapter: it has no weights of its own."""
+    recomputes: bool = False
+    """Whether activations are computed again in the backward pass: as the job asks, or as the plan decides for it."""
+    offload: OffloadSpec = OffloadSpec()
+    """What of it waits in the memory of the host. Nothing on CPUs; with its parameters its optimizer, too."""
 
 
 class StagePlan(ApiModel):

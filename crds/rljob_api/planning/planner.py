@@ -14,13 +14,15 @@ from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_pl
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.pipeline.settled import settled
-from rljob_api.planning.memory import Limits, Shapes, limit_of, memory_of, memory_problems
+from rljob_api.planning.limits import Limits, limit_of, memory_problems
+from rljob_api.planning.memory import Shapes, memory_of
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.planning.positions import position_problems
+from rljob_api.planning.recomputing import with_recomputing
 from rljob_api.planning.routing import routing_problems
 from rljob_api.planning.spreading import spreading_problems
 from rljob_api.planning.weights import weight_transport
-from rljob_api.v1alpha1 import RLJob, WeightTransportChoice, WorkerGroupSpec
+from rljob_api.v1alpha1 import OffloadSpec, RLJob, WeightTransportChoice, WorkerGroupSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
 Profiles = Mapping[str, AcceleratorProfile]
@@ -50,8 +52,9 @@ def draft(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]
 def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]:
     if problems := problems_of(job, profiles):
         raise InvalidJobError(problems)
-    made = _Planner(job, profiles).build()
-    limits = _limits(made, profiles)
+    drawn = _Planner(job, profiles).build()
+    limits = _limits(drawn, profiles)
+    made = with_recomputing(drawn, shapes, limits)
     return made.model_copy(update={"memory": memory_of(made, shapes, limits)}), limits
 
 
@@ -139,7 +142,17 @@ class _Planner:
             trainable=trainable,
             adapter=source.adapter if trainable else None,
             base_of=None if trained else self._adapted_engine(model, group),
+            recomputes=trainable and self.spec.training.memory.activation_checkpointing == "Full",
+            offload=self._offload(group, trainable) if kind == "Train" else OffloadSpec(),
         )
+
+    def _offload(self, group: str, trainable: bool) -> OffloadSpec:
+        """What of a model waits in the memory of the host, where that is not the memory it is computed in."""
+        profile = next(each.accelerator.profile for each in self.spec.worker_groups if each.name == group)
+        asked = self.spec.training.memory.offload
+        if self.profiles[profile].device == "cpu":
+            return OffloadSpec()
+        return OffloadSpec(optimizer=trainable and (asked.optimizer or asked.parameters), parameters=asked.parameters)
 
     def _adapted_engine(self, base: str, group: str) -> str | None:
         """The engine in this group that trains an adapter on the policy `base`."""

@@ -50,6 +50,42 @@ class ProfileSpec(ApiModel):
     step has one."""
 
 
+class OffloadSpec(ApiModel):
+    """What waits in the memory of the host until an accelerator needs it. On CPUs it changes nothing."""
+
+    optimizer: bool = False
+    """Whether the optimizer's states wait there: each optimizer step brings them to the accelerator and back, a part
+    at a time. Default false."""
+
+    parameters: bool = False
+    """Whether weights, gradients and the optimizer wait there, of every model that is trained or scored: each pass
+    brings the weights, a few layers at a time, and optimizer steps are made by the host. Default false."""
+
+
+Checkpointing = Literal["None", "Full", "Auto"]
+
+
+class TrainingMemorySpec(ApiModel):
+    """What takes less memory and more time. None of it changes what is learned."""
+
+    activation_checkpointing: Checkpointing = "None"
+    """Whether activations are computed again in the backward pass, in place of being kept. `Auto`: where a worker would
+    not fit otherwise, by the plan's own estimate, and where its accelerator or its model is of unknown size; `rljob
+    plan` shows what it decides. Default None."""
+
+    offload: OffloadSpec = OffloadSpec()
+    """What waits in the memory of the host until an accelerator needs it."""
+
+
+class OptimizerSpec(ApiModel):
+    """What AdamW keeps of every weight between optimizer steps."""
+
+    states: Literal["Float32", "BFloat16", "Int8"] = "Float32"
+    """Number format of the two running means: 8, 4 or 2 bytes of a weight. Fewer bits change what is learned a little;
+    steps are computed in Float32 always. Float32 is Float64 where training.precision is. `BFloat16` wants betas of at
+    most 0.996: slower means stand still in so few digits. Default Float32."""
+
+
 class TrainingSpec(ApiModel):
     """Optimizer steps."""
 
@@ -98,13 +134,21 @@ class TrainingSpec(ApiModel):
     betas: Items[float] = Field(default=(0.9, 0.999), min_length=2, max_length=2)
     """The two decay rates of AdamW. Default [0.9, 0.999]."""
 
-    precision: Literal["Auto", "Float32", "BFloat16", "Float64"] = "Auto"
-    """Number format of the forward and backward pass; optimizer state is kept in at least Float32. Auto, the default:
-    Float32 where a worker group with a model computes on CPUs, of which many have no instructions for BFloat16;
-    elsewhere BFloat16."""
+    optimizer: OptimizerSpec = OptimizerSpec()
+    """What AdamW keeps of every weight between optimizer steps."""
 
-    activation_checkpointing: bool = False
-    """Whether activations are computed again in the backward pass to save memory. Default false."""
+    precision: Literal["Auto", "Float32", "BFloat16", "Float64"] = "Auto"
+    """Number format of the forward and backward pass; weights in training are kept in at least Float32. Auto, the
+    default: Float32 where a worker group with a model computes on CPUs, of which many have no instructions for
+    BFloat16; elsewhere BFloat16."""
+
+    compile: bool = False
+    """Whether decoder layers of models that are trained or scored are compiled by torch.compile: faster steps on
+    accelerators, after minutes at the first one of every attempt that finds no cache. Last digits change. Needs a C++
+    compiler where workers run; not for models with experts. Default false."""
+
+    memory: TrainingMemorySpec = TrainingMemorySpec()
+    """What takes less memory and more time."""
 
     parallelism: TrainingParallelism = TrainingParallelism()
     """How one copy of the model is spread over workers."""

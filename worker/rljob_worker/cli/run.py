@@ -32,6 +32,7 @@ from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.local.supervisor import Launch, Supervisor, View
 from rljob_worker.rehearsal.machine import machine_findings, this_machine
+from rljob_worker.rehearsal.tools import tool_findings
 from rljob_worker.run_page.page import write_page
 
 
@@ -89,7 +90,8 @@ def _rehearsed(file: JobFile, directory: RunDirectory) -> Plan:
     plan, findings = examine(file)
     if plan is not None:
         machine = this_machine(os.environ, directory.path)
-        findings = replace(findings, found=(*findings.found, *machine_findings(plan, os.environ, machine)))
+        here = (*tool_findings(plan, os.environ), *machine_findings(plan, os.environ, machine))
+        findings = replace(findings, found=(*findings.found, *here))
     findings.raise_found()
     assert plan is not None, "what keeps a job from being planned was found"
     return plan

@@ -132,13 +132,23 @@ class TrainEngine(ScoringEngine, Protocol):
         ...
 
     def copy_shards(self) -> Shards:
-        """This rank's part of model, optimizer and schedule, copied to host memory: a checkpoint of what is now. The
-        one method that is not collective."""
+        """This rank's part of model, optimizer and schedule, copied to host memory: a checkpoint of what is now. Not
+        collective."""
         ...
 
     def load(self, directory: Place, *, weights_only: bool = False) -> None:
         """Read the shards of all ranks, whose indexes were merged, on any number of ranks; `weights_only` leaves
         optimizer and schedule at their start. Raises StorageError when it is missing, damaged or of another model."""
+        ...
+
+    def held_bytes(self) -> int:
+        """What `sleep` would give back now: nothing on CPUs, where what sleeps would lie in the same memory. Not
+        collective."""
+        ...
+
+    def sleep(self) -> None:
+        """Let what only an optimizer step needs wait in the memory of the host; the next one brings it back. All else
+        may be asked meanwhile. Not collective, idempotent."""
         ...
 
     def export(self, directory: Path) -> None:

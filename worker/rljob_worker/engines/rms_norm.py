@@ -62,6 +62,8 @@ def _forward(
     if hidden.dtype not in (torch.float32, torch.float64):
         return stock(hidden)
     weight = module.weight + offset if offset else module.weight
+    if torch.compiler.is_compiling():  # whose own backward pass is fused
+        return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + eps) * weight
     if torch.is_grad_enabled():
         return RMSNorm.apply(hidden, weight, eps)
     # the same numbers without the cost of a Function, which in decoding is more than that of the norm

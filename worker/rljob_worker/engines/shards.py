@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
@@ -22,9 +23,10 @@ def own_rows(tensor: torch.Tensor) -> slice:
 
 
 def laid_out_like(tensor: torch.Tensor, shard: torch.Tensor) -> torch.Tensor:
-    """`shard` as this rank's part of a tensor that is spread over ranks as `tensor` is."""
+    """`shard` as this rank's rows of a tensor that is spread over ranks as `tensor` is, sharing memory with it:
+    DTensor.from_local would copy what waits in the memory of the host to the device of the mesh."""
     if not isinstance(tensor, DTensor):
         return shard
-    return DTensor.from_local(
-        shard, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
-    )
+    whole = torch.empty((tensor.shape[0], *shard.shape[1:]), dtype=shard.dtype, device="meta")
+    meta = TensorMeta(whole.shape, whole.stride(), whole.dtype)
+    return DTensor(shard, DTensorSpec(tensor.device_mesh, tensor.placements, tensor_meta=meta), requires_grad=False)

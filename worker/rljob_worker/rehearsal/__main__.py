@@ -5,18 +5,21 @@ Standard output says everything that was found. Paths begin at the current folde
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_worker.rehearsal.finding import Unfit
 from rljob_worker.rehearsal.rehearse import rehearse
+from rljob_worker.rehearsal.tools import tool_findings
 
 
 def main() -> int:
     plan = Plan.model_validate_json(Path(os.environ[keys.ENV_PLAN]).read_bytes())
     try:
-        rehearse(plan.spec, Path.cwd(), os.environ).raise_found()
+        findings = rehearse(plan.spec, Path.cwd(), os.environ)
+        replace(findings, found=(*findings.found, *tool_findings(plan, os.environ))).raise_found()
     except Unfit as error:
         print(error)
         return int(error.exit_code)

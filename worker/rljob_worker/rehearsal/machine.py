@@ -91,7 +91,9 @@ def _peak_bytes_on_cpus(plan: Plan) -> int:
 def _checkpoint_bytes(plan: Plan) -> int:
     """Weights and optimizer of all workers, of which one checkpoint is made."""
     held = {
-        each.group: max((phase.optimizer for phase in each.phases), default=0) for each in plan.memory if each.phases
+        each.group: max((phase.optimizer + phase.host for phase in each.phases), default=0)
+        for each in plan.memory
+        if each.phases
     }
     return sum(held.get(group.name, 0) * group.num_workers for group in plan.groups)
 

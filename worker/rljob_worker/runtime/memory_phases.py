@@ -1,19 +1,24 @@
-"""Memory of generation while the same process trains: engines sleep between the two where it is worth it."""
+"""Memory of a process that generates and trains in turn: what the other needs sleeps, where it is worth it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rljob_api.memory.phases import LEAST_ASLEEP_BYTES
+from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
 from rljob_worker.engines.rollout.protocol import Depth, RolloutEngine
-
-_LEAST_BYTES = 64 << 20
-"""What is given back has to be taken again: a quarter of a second for each GiB of pages on a CPU. Less than this is no
-help to training."""
 
 
 def is_worth_sleeping(num_bytes: int) -> bool:
     """Whether to give so much back and to take it again in the next step."""
-    return num_bytes >= _LEAST_BYTES
+    return num_bytes >= LEAST_ASLEEP_BYTES
+
+
+def begin_generation(engines: Iterable[ScoringEngine]) -> None:
+    """Let engines sleep that train on the device that is to generate."""
+    for engine in engines:
+        if isinstance(engine, TrainEngine) and is_worth_sleeping(engine.held_bytes()):
+            engine.sleep()
 
 
 def end_generation(engines: Iterable[RolloutEngine], *, gets_weights: bool) -> None:

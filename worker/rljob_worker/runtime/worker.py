@@ -28,7 +28,7 @@ from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import StepFigures, data_metrics, times_of
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead import LEAVING_SECONDS, build_lead
-from rljob_worker.runtime.memory_phases import end_generation
+from rljob_worker.runtime.memory_phases import begin_generation, end_generation
 from rljob_worker.runtime.phases import phase
 from rljob_worker.runtime.profiling.profiler import Profiler, build_profiler
 from rljob_worker.runtime.resources import GENERATING, build_resources, build_validation
@@ -212,6 +212,8 @@ class Worker:
         self.status({"stage": plan.name, "step": step, "state": "running"})
         context = self._context(plan, step)
         with self.profiler.profiled_stage(step, plan.name), self.figures.timed(plan.name) as facts:
+            if plan.run in GENERATING:
+                begin_generation(self.resources.train_engines.values())
             result = stage.run(batch, context)
             facts |= times_of(result.metrics)
         self.figures.add(result.metrics, result.samples)
@@ -247,6 +249,7 @@ class Worker:
         if self.validation is None:
             return
         with self.figures.outside_of_steps(), self.figures.watched("validation"):
+            begin_generation(self.resources.train_engines.values())
             self.figures.add(*self.validation.run())
 
     def save(self, step: int) -> None:

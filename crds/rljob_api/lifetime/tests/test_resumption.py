@@ -32,6 +32,7 @@ def test_the_same_job_may_go_on():
         "algorithm.sampling.dynamic=true",
         "algorithm.advantage.estimator=RLOO",
         "training.precision=Float64",
+        "training.optimizer.states=Int8",
         "checkpoint.initFrom=other",
     ],
 )

@@ -1,7 +1,10 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
+from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_job
 from rljob_api.vocabulary.problem import InvalidJobError
@@ -186,7 +189,7 @@ def test_activations_are_lowered_before_hosts_are_added():
             QWEN3_8B, gpus(4), "data.batchSize=32", "data.maxPromptTokens=32768",
             "training.tokensPerMicroBatch=32768", "dataBuffer.memory=16Gi",
         )  # fmt: skip
-    assert caught.value.problems[0].fix.startswith("Lower training.tokensPerMicroBatch, or set training.activation")
+    assert caught.value.problems[0].fix.startswith("Lower training.tokensPerMicroBatch, or set training.memory.act")
 
 
 @pytest.mark.parametrize("memory, fits", [("16Gi", True), ("1Gi", False)])
@@ -224,3 +227,108 @@ def test_a_row_that_alone_has_no_room_is_refused():
         planned(QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=600000", "dataBuffer.memory=64Gi"))
     found = next(problem for problem in caught.value.problems if "to generate" in problem.message)
     assert found.path == "spec.workerGroups[1]" and found.fix.startswith("Lower rollout.maxResponseTokens")
+
+
+ONE = (gpus(1), "data.batchSize=8", LITTLE, "algorithm.kl.coefficient=0")
+OPTIMIZER, PARAMETERS = (f"training.memory.offload.{name}=true" for name in ("optimizer", "parameters"))
+NUMBERS = 8_190_735_360
+
+
+def test_an_optimizer_on_the_host_comes_back_a_bucket_at_a_time():
+    here, away = phases(QWEN3_8B, *ONE), phases(QWEN3_8B, *ONE, OPTIMIZER)
+    assert (here["load"].host, away["load"].host) == (0, NUMBERS)  # 8 bytes over 8 ranks
+    assert away["load"].optimizer == 0 and away["load"].weights == here["load"].weights
+    # the means of an eighth of the embedding, which is larger than a bucket
+    assert away["train"].optimizer == 2 * 151_936 * 4096 * 4 // 8
+    # beside gradients, where nothing else is left of the update
+    assert NUMBERS - away["train"].optimizer < here["train"].peak - away["train"].peak < NUMBERS
+
+
+def test_parameters_on_the_host_come_back_a_few_layers_at_a_time():
+    here, away = phases(QWEN3_8B, *ONE), phases(QWEN3_8B, *ONE, PARAMETERS)
+    # an eighth of 4 bytes each of weights and gradients, and of 8 of the optimizer, which steps there
+    assert away["load"].host == 2 * NUMBERS
+    assert away["load"].weights == 2 * NUMBERS == here["load"].weights - NUMBERS // 2  # the copy that generates
+    assert away["train"].optimizer == 0
+    assert away["train"].gradients == here["train"].gradients - NUMBERS // 2
+    assert away["train"].weights - away["load"].weights == here["train"].weights - here["load"].weights
+    reference = (*ONE[:-1], PARAMETERS)  # which is only asked: an eighth of 2 bytes each
+    assert phases(QWEN3_8B, *reference)["load"].host - away["load"].host == NUMBERS // 4
+    assert phases(QWEN3_8B, *reference)["load"].weights == away["load"].weights
+
+
+def test_optimizers_sleep_while_the_same_accelerators_generate():
+    found = phases(QWEN3_8B, *ONE)
+    assert (found["load"].optimizer, found["generate"].optimizer) == (NUMBERS, 0)
+    assert (found["load"].host, found["generate"].host) == (0, NUMBERS)
+    assert found["generate"].peak == found["load"].peak - NUMBERS + found["generate"].cache + found["generate"].logits
+    for stays in (phases(TINY, *ONE), phases(TINY, CPUS)):  # too little to be worth it, and no other memory to go to
+        assert stays["generate"].optimizer == stays["load"].optimizer > 0 and stays["generate"].host == 0
+
+
+def test_states_of_fewer_bytes_are_counted():
+    whole, half, eighth = (
+        phases(QWEN3_8B, *ONE, f"training.optimizer.states={states}", "training.betas=[0.9, 0.95]")["load"].optimizer
+        for states in ("Float32", "BFloat16", "Int8")
+    )
+    assert (whole, half) == (NUMBERS, NUMBERS // 2)
+    assert eighth == 2 * (NUMBERS // 8 + 4 * NUMBERS // 8 // 256)  # a code each, and a scale of 4 bytes of 256
+
+
+def test_offloading_changes_nothing_on_cpus_and_is_said_to():
+    made = [planned(TINY, CPUS, *more) for more in ((), (OPTIMIZER,), (PARAMETERS,))]
+    assert all(each.memory == made[0].memory for each in made)
+    assert [[each for each in warnings_of(found) if "offload" in each] for found in made[:1]] == [[]]
+    for found in made[1:]:
+        (warning,) = [each for each in warnings_of(found) if "offload" in each]
+        assert "changes nothing: train trains on CPUs, whose memory is the host's" in warning
+    assert not [each for each in warnings_of(planned(QWEN3_8B, *ONE, PARAMETERS)) if "offload" in each]
+
+
+def test_a_host_needs_room_for_what_waits_there():
+    def limited(memory):
+        limits = f"{{containers: [{{name: worker, resources: {{limits: {{memory: {memory}}}}}}}]}}"
+        group = f"{{name: train, accelerator: {{profile: nvidia-h100, count: 8}}, template: {{spec: {limits}}}}}"
+        return planned(QWEN3_8B, *ONE, f"workerGroups=[{group}]", PARAMETERS)
+
+    with pytest.raises(InvalidJobError, match="15.3 GiB wait in its host's memory .* gives it 12.5 GiB") as caught:
+        limited("100Gi")
+    assert caught.value.problems[0].path == "spec.workerGroups[0].template"
+    assert limited("160Gi").memory
+
+
+def test_what_does_not_fit_is_told_what_may_wait_on_the_host():
+    with pytest.raises(InvalidJobError) as caught:
+        planned(QWEN3_8B, gpus(1, count=1), "data.batchSize=8")
+    assert "offload.optimizer: true, or set training.memory.offload.parameters: true" in caught.value.problems[0].fix
+    with pytest.raises(InvalidJobError) as caught:
+        planned(QWEN3_8B, gpus(1, count=1), "data.batchSize=8", OPTIMIZER)
+    assert "offload.optimizer" not in caught.value.problems[0].fix
+
+
+def test_weights_of_a_compiled_model_are_not_lent_to_who_generates():
+    lent, compiled = (phases(TINY, "algorithm.kl.coefficient=0", f"training.compile={on}") for on in ("false", "true"))
+    assert compiled["load"].weights == 2 * lent["load"].weights
+
+
+@given(
+    st.sampled_from([(), (OPTIMIZER,), (PARAMETERS,), (OPTIMIZER, PARAMETERS)]),
+    st.sampled_from(["None", "Full"]),
+    st.sampled_from(["Float32", "BFloat16", "Int8"]),
+    st.sampled_from([1, 2, 8]),
+    st.sampled_from([1024, 16384]),
+)
+def test_what_saves_memory_never_takes_more_of_an_accelerator(offload, checkpointing, states, replicas, tokens):
+    """And nothing is lost on the way: what leaves an accelerator is on its host."""
+    base = (gpus(replicas), "data.batchSize=64", f"training.tokensPerMicroBatch={tokens}", "training.betas=[0.9, 0.9]")
+    saving = (
+        *offload, f"training.memory.activationCheckpointing={checkpointing}", f"training.optimizer.states={states}",
+    )  # fmt: skip
+    plain, saved = phases(TINY_DEEP, *base), phases(TINY_DEEP, *base, *saving)
+    for name, phase in plain.items():
+        assert saved[name].peak <= phase.peak, name
+    least = phases(TINY_DEEP, *base, f"training.optimizer.states={states}")["load"]
+    assert saved["load"].weights + saved["load"].optimizer + saved["load"].host >= least.weights + least.optimizer
+
+
+TINY_DEEP = QWEN3_8B | {"num_hidden_layers": 12, "vocab_size": 32_000}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rljob_api.memory.phases import GroupMemory
-from rljob_api.planning.memory import PARTS
+from rljob_api.planning.limits import PARTS
 from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
 from rljob_api.planning.traffic import Traffic, expected_bytes
 from rljob_api.planning.weights import WeightFlow, slot_bytes, weight_flows
@@ -71,7 +71,16 @@ def _engine_cells(engine: EnginePlan) -> tuple[str, ...]:
         trained = f"adapter of rank {engine.adapter.rank}"
     if engine.base_of is not None:
         model += f": {engine.base_of} with its adapter off"
+    trained = ", ".join(filter(None, (trained, *_savings(engine))))
     return engine.name, engine.library, model, engine.group, mesh_text(engine.mesh), trained
+
+
+def _savings(engine: EnginePlan) -> Iterator[str]:
+    """What takes time in place of memory."""
+    if engine.recomputes:
+        yield "activations computed again"
+    if waiting := [name for name in ("parameters", "optimizer") if getattr(engine.offload, name)]:
+        yield f"{' and '.join(waiting)} on the host"
 
 
 def _edges(plan: Plan) -> Sheet:
@@ -116,7 +125,7 @@ def _memory(memory: GroupMemory) -> Sheet:
     title = f"Memory of a worker of {memory.group}"
     if memory.unknown:
         return Sheet(title, (), ((f"unknown: no config.json at hand of {', '.join(memory.unknown)}",),))
-    sizes = {part: [getattr(phase, part) for phase in memory.phases] for part in (*PARTS, "peak")}
+    sizes = {part: [getattr(phase, part) for phase in memory.phases] for part in (*PARTS, "peak", "host")}
     rows = tuple((part, *map(_bytes_or_none, each)) for part, each in sizes.items() if any(each))
     return Sheet(title, ("", *(phase.phase for phase in memory.phases)), rows)
 

@@ -53,7 +53,7 @@ def _say(found: Fit) -> None:
         return
     click.echo("the job fits with", err=True)
     for path, value in found.changes.items():
-        click.echo(f"  {path}: {str(value).lower()}", err=True)
+        click.echo(f"  {path}: {value}", err=True)
     click.echo("that is  " + " ".join(f"--set {each}" for each in found.overrides), err=True)
 
 

@@ -192,7 +192,7 @@ def test_plan_shows_what_a_worker_has_in_memory(tmp_path):
     table = lines[lines.index("Memory of a worker of train") + 1 :]
     assert table[0].split() == ["load", "generate", "train", "sync"]
     # two states of 4 bytes of 8,190,735,360 parameters, an eighth of it
-    assert table[2].split()[:3] == ["optimizer", "7.6", "GiB"] and len(table) == 8
+    assert table[2].split()[:3] == ["optimizer", "7.6", "GiB"] and len(table) == 9
 
 
 def test_plan_says_what_to_set_so_that_a_job_fits(tmp_path):

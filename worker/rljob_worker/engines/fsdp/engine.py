@@ -37,6 +37,7 @@ from rljob_worker.engines.models import (
 )
 from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
+from rljob_worker.engines.rollout.free_memory import give_back
 from rljob_worker.engines.router import routing_of
 from rljob_worker.engines.tensor_parallel import split_layers
 from rljob_worker.scalars import Scalar, mean, merge_all, total
@@ -89,8 +90,10 @@ class FSDPEngine:
 
     @property
     def can_lend_weights(self) -> bool:
-        """Whether a rollout engine may share the model's parameters: they are whole, and all there is to it."""
-        return self.parts.num_ranks == 1 and not self.settings.is_mixed and self.adapter is None
+        """Whether a rollout engine may share the model: parameters are whole and all there is to it, and its layers are
+        not compiled, which is for packed rows."""
+        is_whole = self.parts.num_ranks == 1 and not self.settings.is_mixed and not self.settings.offload_parameters
+        return is_whole and self.adapter is None and not self.settings.compile
 
     @property
     def base(self) -> BaseModel:
@@ -188,6 +191,14 @@ class FSDPEngine:
         checkpoint.read(state, directory, self.adapter)
         if self.optimizer is not None and not weights_only:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
+
+    def held_bytes(self) -> int:
+        return 0 if self.optimizer is None else self.optimizer.held_bytes
+
+    def sleep(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.sleep()
+            give_back(self.device)
 
     def export(self, directory: Path) -> None:
         export(self.model, Path(directory), self.parts, DTYPES[self.settings.precision])

@@ -52,7 +52,9 @@ class Bucket:
 
     @property
     def device(self) -> torch.device:
-        return local_part(self.tensors[0][1]).device
+        """Where ranks meet; shards may wait in the memory of the host."""
+        tensor = self.tensors[0][1]
+        return torch.device(tensor.device_mesh.device_type) if isinstance(tensor, DTensor) else tensor.device
 
     @property
     def own_bytes(self) -> int:

@@ -38,5 +38,5 @@ def _plus_product(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor, layer:
     """a: [rank, inputs], b: [outputs, rank]; the weight is [outputs, inputs], or the other way round."""
     rows, own = own_rows(weight), local_part(weight)
     product = a.T[rows] @ b.T if layer.fan_in_fan_out else b[rows] @ a
-    total = own + product.mul_(layer.scaling[ADAPTER])
+    total = own + product.mul_(layer.scaling[ADAPTER]).to(own.device)
     return laid_out_like(weight, total.to(own.dtype))

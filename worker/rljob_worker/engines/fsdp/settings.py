@@ -35,6 +35,14 @@ class TrainSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     max_grad_norm: float = 1.0
     activation_checkpointing: bool = False
+    offload_optimizer: bool = False
+    """Whether the optimizer's states wait in the memory of the host between optimizer steps."""
+    offload_parameters: bool = False
+    """Whether weights and gradients wait there, where optimizer steps are then made."""
+    states: str = "Float32"
+    """Number format of the optimizer's states: Float32, which is Float64 where weights are, BFloat16 or Int8."""
+    compile: bool = False
+    """Whether layers are compiled: see `compiling`."""
     router_aux_loss_coefficient: float | None = None
     """Of what an uneven load of experts costs; None: as the model's config has it."""
     follows_routes: bool = False

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
+from rljob_worker.engines.fsdp.compiling import compile_layers
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.mesh import single_rank_group
 from rljob_worker.engines.models import decoder_layers, give_memory
@@ -25,11 +26,15 @@ def shard(
 ) -> torch.nn.Module:
     """Shard the model onto its device, where it is never whole: a layer at a time, or with memory for shards only where
     its parameters have none yet. On a single rank that computes in its weights' dtype it is only moved. Modules that
-    lie `apart` have the same weights on other ranks, `group_apart`."""
+    lie `apart` have the same weights on other ranks, `group_apart`. Offloaded parameters stay in the memory of the
+    host, and each pass brings them a unit at a time."""
     layers = list(decoder_layers(model))
+    if settings.compile:
+        compile_layers(model)
     if settings.activation_checkpointing and settings.trainable:
         recompute_in_backward(layers)
-    if world_size(group) == world_size(group_apart) == 1 and not settings.is_mixed:
+    alone = world_size(group) == world_size(group_apart) == 1
+    if alone and not settings.is_mixed and not settings.offload_parameters:
         give_memory(model, device)
         return model
     policy = MixedPrecisionPolicy(
@@ -41,15 +46,18 @@ def shard(
     )
     # host memory is cheaper than the loopback: on CPU weights of a model that is not large stay whole between the two
     reshard = device.type != "cpu" or not is_held(model, settings)
+    offload, home = OffloadPolicy(), device
+    if settings.offload_parameters:
+        offload, home = CPUOffloadPolicy(pin_memory=device.type != "cpu"), torch.device("cpu")
     for module in apart:
-        fully_shard(module, mesh=mesh_apart, mp_policy=policy, reshard_after_forward=reshard)
+        fully_shard(module, mesh=mesh_apart, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
     for unit in layer_units(model, layers, settings.min_unit_bytes):
-        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+        fully_shard(unit, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
+    fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=False)
     for unit in fsdp_units(model):
         unit.set_gradient_divide_factor(1.0)  # losses carry global denominators: gradients are sums, not means
         unit.set_force_sum_reduction_for_comms(True)
-    give_memory(model, device)
+    give_memory(model, device, parameters_on=home)
     return model
 
 

@@ -10,12 +10,21 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import PreTrainedModel
 
 
-def give_memory(model: torch.nn.Module, device: torch.device) -> None:
-    """Move a model to its device: parameters without memory get some, with anything in it. Buffers keep their values,
-    tied parameters stay one."""
-    if not any(parameter.is_meta for parameter in model.parameters()):
-        model.to(device)
-        return
+def give_memory(model: torch.nn.Module, device: torch.device, *, parameters_on: torch.device | None = None) -> None:
+    """Move a model to its device, its parameters to another one where that is given: those without memory get some,
+    with anything in it. Buffers keep their values, tied parameters stay one."""
+    home = parameters_on or device
+    if any(parameter.is_meta for parameter in model.parameters()):
+        _make_room(model, home)
+    else:
+        model.to(home)
+    if home != device:
+        for module in model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.to(device))
+
+
+def _make_room(model: torch.nn.Module, device: torch.device) -> None:
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.to_empty(device=device)
     for name, buffer in model.named_buffers():

@@ -41,6 +41,11 @@ def test_the_first_pod_ends_a_job_that_cannot_run_in_the_words_of_validate(envir
         rehearse_once(pod(), environment(TOO_SHORT, **{"data.maxPromptTokens": 2}))
 
 
+def test_a_pod_without_a_compiler_for_what_is_compiled_ends_before_torch_is_imported(environment):
+    with pytest.raises(InvalidJob, match=r"spec.training.compile: .* g\+\+, which is not installed here"):
+        rehearse_once(pod(), environment(training={"compile": True}) | {"PATH": "/nowhere", "CXX": "g++"})
+
+
 @pytest.mark.parametrize(
     ("who", "added"), [(pod(host=1), {}), (pod(attempt=2), {}), (pod(), {keys.ENV_REHEARSED: "1"})]
 )

@@ -1,7 +1,20 @@
-"""Who sleeps after a step has generated, and how deeply."""
+"""Who sleeps before and after a step has generated, and how deeply."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from rljob_api.tests.builders import make_plan
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.mesh import alone
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
-from rljob_worker.runtime.memory_phases import end_generation, is_worth_sleeping
+from rljob_worker.runtime.figures import StepFigures
+from rljob_worker.runtime.memory_phases import begin_generation, end_generation, is_worth_sleeping
+from rljob_worker.runtime.worker import Worker
+from rljob_worker.stages.stage import Resources, StageResult
 
 MIB = 1 << 20
 
@@ -21,6 +34,31 @@ class Holding(ScriptedEngine):
         self.slept.append(depth)
 
 
+def never(*_: Any) -> None:
+    raise AssertionError("it is only to sleep")
+
+
+class Training:
+    """A TrainEngine with an optimizer of this size."""
+
+    log_probs = values = update = weights = weight_buckets = copy_shards = load = export = never
+
+    def __init__(self, num_bytes: int) -> None:
+        self.num_bytes, self.slept = num_bytes, 0
+
+    def held_bytes(self) -> int:
+        return self.num_bytes
+
+    def sleep(self) -> None:
+        self.num_bytes, self.slept = 0, self.slept + 1
+
+
+class Scoring:
+    """One without anything to sleep."""
+
+    log_probs = values = never
+
+
 def test_little_memory_is_not_given_back():
     assert not is_worth_sleeping(64 * MIB - 1) and is_worth_sleeping(64 * MIB)
 
@@ -33,3 +71,51 @@ def test_weights_are_dropped_only_where_others_come():
     engine = Holding(cache=100 * MIB, weights=0)
     end_generation([engine], gets_weights=False)
     assert engine.slept == ["Cache"]
+
+
+def test_optimizers_sleep_while_others_generate():
+    large, small, scoring = Training(64 * MIB), Training(64 * MIB - 1), Scoring()
+    engines: list[Any] = [large, small, scoring]
+    for _ in range(2):  # once asleep, nothing is left to give back
+        begin_generation(engines)
+        assert (large.slept, small.slept) == (1, 0)
+
+
+def test_a_worker_makes_room_before_it_generates_and_after():
+    plan = make_plan()
+    training, rollout = Training(100 * MIB), Holding(cache=100 * MIB, weights=0)
+    seen: dict[str, tuple[int, int]] = {}
+    rows = Batch.build(np.arange(2), np.zeros(2, np.int64), {"rewards": Column.fixed(np.ones(2))})
+
+    class Watched:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def run(self, batch: Any, context: Any) -> StageResult:
+            seen[self.name] = (training.slept, len(rollout.slept))
+            return StageResult(rows)
+
+    def validated() -> tuple[dict[str, Any], list[Any]]:
+        seen["validation"] = (training.slept, len(rollout.slept))
+        return {}, []
+
+    meshes = {stage.mesh: alone(torch.device("cpu")) for stage in plan.stages}
+    nothing: dict[str, Any] = dict.fromkeys(["client", "weights", "checkpoints", "control", "opening", "reporter"])
+    worker = Worker(
+        environment=SimpleNamespace(plan=plan, rank=0),  # type: ignore[arg-type]
+        resources=Resources(plan, {"actor": training}, {"actor": rollout}, None, None, None, meshes),  # type: ignore[dict-item]
+        schedule=(),
+        handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None),  # type: ignore[arg-type]
+        validation=SimpleNamespace(run=validated),  # type: ignore[arg-type]
+        figures=StepFigures(),
+        profiler=SimpleNamespace(profiled_stage=lambda *_: nullcontext()),  # type: ignore[arg-type]
+        status=lambda _: None,  # type: ignore[arg-type]
+        **nothing,
+    )
+    for name in ("reference", "rollout", "update"):
+        stage = next(each for each in plan.stages if each.name == name)
+        worker.run_stage(stage, Watched(name), step=1)
+    assert seen == {"reference": (0, 0), "rollout": (1, 0), "update": (1, 1)}
+    training.num_bytes = 100 * MIB  # awake since the update
+    worker.validate()
+    assert seen["validation"] == (2, 1)

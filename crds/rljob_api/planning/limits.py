@@ -1,0 +1,125 @@
+"""How much memory a worker has, and what is said of a plan that takes more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rljob_api.checks.subject import problem
+from rljob_api.memory.phases import PhaseMemory
+from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.vocabulary.keys import CONTAINER_WORKER
+from rljob_api.vocabulary.problem import Problem
+from rljob_api.vocabulary.quantity import amount, format_bytes, parse_quantity
+
+PROCESS_BYTES = 512 << 20
+"""Of a worker's memory beside its models: Python and its libraries."""
+DEVICE_BYTES = 1 << 30
+"""Of an accelerator that its driver and the collectives take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bytes that one worker has."""
+
+    bytes: int
+    source: str
+    """Where that is said."""
+    beside: int
+    """Of them, what it takes beside its models."""
+
+    @property
+    def usable(self) -> int:
+        return self.bytes - self.beside
+
+
+Limits = Mapping[str, Limit]
+"""By group; those of which nothing is known are left out."""
+
+
+def limit_of(plan: Plan, group: GroupPlan, accelerator_memory: str | None) -> Limit | None:
+    """What the accelerator has, or on CPUs a worker's part of the pod's limit."""
+    if group.device != "cpu":
+        if accelerator_memory is None:
+            return None
+        return Limit(parse_quantity(accelerator_memory), f"profile {group.profile}", DEVICE_BYTES)
+    return _of_container(plan, group)
+
+
+def _of_container(plan: Plan, group: GroupPlan) -> Limit | None:
+    """A worker's part of what the template of its pod allows."""
+    template = next(each.template for each in plan.spec.worker_groups if each.name == group.name)
+    containers = (template.get("spec") or {}).get("containers") or ()
+    resources = [each.get("resources") or {} for each in containers if each.get("name") == CONTAINER_WORKER]
+    # what is null in a template takes our default away, which is no limit either
+    given = next((memory for each in resources if (memory := (each.get("limits") or {}).get("memory"))), None)
+    if given is None:
+        return None
+    return Limit(
+        int(amount(given)) // group.workers_per_host, "its part of the container's limits.memory", PROCESS_BYTES
+    )
+
+
+def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
+    """Of each group of which a worker cannot fit, or leaves more to its host than that has."""
+    phases = {each.group: each.phases for each in plan.memory if each.phases}
+    for index, group in enumerate(plan.groups):
+        if group.name not in phases:
+            continue
+        most = max(phases[group.name], key=lambda phase: phase.peak)
+        waiting = max(phase.host for phase in phases[group.name])
+        limit, host = limits.get(group.name), _of_container(plan, group)
+        if limit is not None and most.peak > limit.usable:
+            yield _too_much(plan, index, most, limit)
+        if host is not None and waiting > host.usable:
+            yield problem(
+                f"spec.workerGroups[{index}].template",
+                None,
+                f"for a worker of {group.name} {format_bytes(waiting)} wait in its host's memory while the accelerator "
+                f"does without, and {host.source} gives it {format_bytes(host.bytes)}, {format_bytes(host.beside)} of "
+                "them for what is beside its models",
+                "Raise the limit, or add replicas, over which weights and optimizer are divided.",
+            )
+
+
+def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit) -> Problem:
+    """most: the phase that does not fit."""
+    group = plan.groups[index]
+    parts = {name: getattr(most, name) for name in PARTS if getattr(most, name)}
+    listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+    doing = "write a checkpoint" if most.phase == "checkpoint" else most.phase
+    return problem(
+        f"spec.workerGroups[{index}]",
+        group.profile,
+        f"a worker of {group.name} needs {format_bytes(most.peak + limit.beside)} to {doing} ({listed}, "
+        f"and {format_bytes(limit.beside)} beside its models), and {limit.source} gives it "
+        f"{format_bytes(limit.bytes)}",
+        _fix(plan, group, most),
+    )
+
+
+PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache", "checkpoint", "delta")
+"""Of a phase, in the order in which they are shown."""
+
+
+def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory) -> str:
+    """The fields that would help, those that give most first."""
+    if phase.phase == "generate" and phase.cache > phase.weights + phase.optimizer:
+        return "Lower rollout.maxResponseTokens or data.maxPromptTokens: not one row of this length has room."
+    trained = [each for each in plan.engines if each.group == group.name and each.trainable]
+    helps = ["raise the limit"] * (group.device == "cpu")
+    if 4 * phase.activations > phase.peak:
+        helps.append("lower training.tokensPerMicroBatch")
+        helps += ["set training.memory.activationCheckpointing: Auto"] * (not any(each.recomputes for each in trained))
+        helps += ["share rows between workers (training.parallelism.context)"] * (group.num_workers > 1)
+    if trained and group.device != "cpu" and 2 * (phase.weights + phase.optimizer) > phase.peak:
+        offload = trained[0].offload
+        helps += ["set training.memory.offload.optimizer: true"] * (not offload.optimizer)
+        helps += ["set training.memory.offload.parameters: true"] * (not offload.parameters)
+    if 4 * phase.checkpoint > phase.peak and phase.phase != "checkpoint":
+        helps.append("leave checkpoint.everySteps out")
+    if 4 * phase.delta > phase.peak:
+        helps.append("leave weightSync.delta out")
+    helps.append(f"give group {group.name} more replicas or accelerators, over which weights and optimizer are divided")
+    said = ", or ".join(helps)
+    return f"{said[0].upper()}{said[1:]}."

@@ -1,0 +1,29 @@
+"""Decoder layers under torch.compile: norms, rotations, activations and sums of a layer in fewer kernels.
+
+Attention stays as it is, since its shapes are other ones in every pack; it cuts a layer in two, of which both parts are
+compiled once for any number of tokens. All layers of a model share what is compiled, forward and backward passes have
+each their own, and so does scoring. On a CPU that is C++, which takes minutes at first; it is kept in torch's cache
+directory (TORCHINDUCTOR_CACHE_DIR).
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers import AttentionInterface
+
+from rljob_worker.engines.models import decoder_layers
+from rljob_worker.engines.router import routers
+from rljob_worker.engines.varlen_attention import ATTENTION, attention
+from rljob_worker.errors import InvalidJob
+
+
+def compile_layers(model: torch.nn.Module) -> None:
+    """Nothing is compiled before the first pass. Raises InvalidJob for a model with experts."""
+    if routers(model):
+        raise InvalidJob(
+            "training.compile: models with experts are not compiled, since every pass sends its experts other numbers "
+            "of tokens; write false"
+        )
+    AttentionInterface.register(ATTENTION, torch.compiler.disable(attention))
+    for layer in decoder_layers(model):
+        layer.forward = torch.compile(layer.forward, dynamic=True)

@@ -1,0 +1,151 @@
+"""AdamW over this rank's shards, with the learning-rate schedule and the clip by the global norm.
+
+The optimizer sees the local tensors under FSDP's distributed ones: an update is element-wise, and plain tensors are
+stepped without a dispatch per parameter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from rljob_api.memory.training import BUCKET_BYTES
+from rljob_worker.engines.fsdp.collectives import Agreement
+from rljob_worker.engines.fsdp.optimizer.adamw import AdamW, adamw_of
+from rljob_worker.engines.fsdp.optimizer.resting import Resting, settle
+from rljob_worker.engines.fsdp.optimizer.states import Mean, means_of
+from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
+from rljob_worker.engines.shards import laid_out_like, local_part
+from rljob_worker.engines.tensor_parallel import add_up
+
+Named = dict[str, torch.nn.Parameter]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Parameters that are stepped together, and their states."""
+
+    means: dict[str, dict[str, Mean]]
+    """By parameter."""
+    adamw: AdamW
+    states: Resting
+
+
+class ShardedAdamW:
+    """Optimizer, schedule and clipping of one model's parameters."""
+
+    def __init__(
+        self, parameters: Named, settings: TrainSettings, parts: Parts, *, bucket_bytes: int = BUCKET_BYTES
+    ) -> None:
+        """bucket_bytes: of the parameters whose states come from the host together."""
+        self.settings = settings
+        self._parts = parts
+        self.parameters = parameters
+        self.num_steps = 0
+        self._locals = {name: torch.nn.Parameter(local_part(p.detach())) for name, p in parameters.items()}
+        self._device = next(iter(self._locals.values())).device
+        # states of offloaded parameters are where they are stepped
+        self._offloads = settings.offload_optimizer and not settings.offload_parameters
+        self.buckets: list[Bucket] = []
+        for named in _buckets(self._locals, bucket_bytes) if self._offloads else [self._locals]:
+            self.buckets.append(_bucket(named, settings))
+            if self._offloads:
+                self.buckets[-1].states.sleep()
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return self.settings.learning_rate * learning_rate_factor(self.settings, self.num_steps)
+
+    @property
+    def held_bytes(self) -> int:
+        """What `sleep` would free of an accelerator now."""
+        return 0 if self._device.type == "cpu" else sum(bucket.states.held_bytes for bucket in self.buckets)
+
+    def sleep(self) -> None:
+        """Let the states wait in the memory of the host; gradients are gone since the last step. `step` wakes them."""
+        for bucket in self.buckets:
+            bucket.states.sleep()
+        settle(self._device)
+
+    def step(self, agreement: Agreement) -> tuple[float, bool]:
+        """Clip and step from the gradients that FSDP left. Returns the norm before clipping and whether the step was
+        taken; it is not when the norm is not finite, on every rank alike, since the norm is global."""
+        for name, local in self._locals.items():
+            gradient = self.parameters[name].grad
+            local.grad = None if gradient is None else local_part(gradient)
+        split, whole = self._gradients(is_split=True), self._gradients(is_split=False)
+        if self._parts.matrices is not None:
+            add_up(whole, self._parts.matrices)
+        norm = agreement.gradient_norm(whole, split)
+        if math.isfinite(norm):
+            if norm > self.settings.max_grad_norm:
+                torch._foreach_mul_(whole + split, self.settings.max_grad_norm / norm)
+            self._step()
+        self.clear()
+        return norm, math.isfinite(norm)
+
+    def _step(self) -> None:
+        """A bucket at a time, where states wait on the host."""
+        for bucket in self.buckets:
+            bucket.states.wake()
+            bucket.adamw.step(self.learning_rate, self.num_steps + 1)
+            if self._offloads:
+                bucket.states.sleep()
+        if self._offloads:
+            settle(self._device)
+        self.num_steps += 1
+
+    def _gradients(self, *, is_split: bool) -> list[torch.Tensor]:
+        """Of this rank's part of the parameters that ranks split, or of those that each of them has whole."""
+        split = self._parts.split
+        return [
+            local.grad
+            for name, local in self._locals.items()
+            if local.grad is not None and is_split == (split.share(name) is not None)
+        ]
+
+    def clear(self) -> None:
+        """Drop all gradients."""
+        for name, local in self._locals.items():
+            local.grad = self.parameters[name].grad = None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Tensors of the optimizer by `parameter.name`, distributed as the parameters are, and the number of steps
+        taken. They are where the states are now, asleep or awake, and share memory with them."""
+        tensors: dict[str, torch.Tensor] = {"num_steps": torch.tensor(self.num_steps)}
+        for bucket in self.buckets:
+            for name, means in bucket.means.items():
+                for key, mean in means.items():
+                    for suffix, tensor in mean.kept.items():
+                        own = laid_out_like(self.parameters[name], bucket.states.now(tensor))
+                        tensors[f"{name}.{key}{suffix}"] = self._parts.placed(name, own)
+        return tensors
+
+    def set_num_steps(self, num_steps: int) -> None:
+        """After the tensors of `state` were filled in place: go on from that step."""
+        self.num_steps = num_steps
+
+
+def _buckets(parameters: Named, limit: int) -> Iterator[Named]:
+    """In order, of up to `limit` bytes together; a larger one is alone."""
+    bucket: Named = {}
+    for name, parameter in parameters.items():
+        if bucket and sum(each.nbytes for each in bucket.values()) + parameter.nbytes > limit:
+            yield bucket
+            bucket = {}
+        bucket[name] = parameter
+    if bucket:
+        yield bucket
+
+
+def _bucket(parameters: Named, settings: TrainSettings) -> Bucket:
+    """With means of 0 from the start, so that a checkpoint has the same tensors before any step."""
+    means = {name: means_of(local, settings.states) for name, local in parameters.items()}
+    adamw = adamw_of({parameters[name]: found for name, found in means.items()}, settings)
+    kept = (tensor for found in means.values() for mean in found.values() for tensor in mean.kept.values())
+    return Bucket(means, adamw, Resting(kept))

@@ -1,0 +1,97 @@
+"""The two means of AdamW, in the number format that a job keeps them in.
+
+Float32    as they are; in Float64 where weights are
+BFloat16   rounded to the nearest
+Int8       a code for each number and a scale for each block of them (Dettmers et al. 2022,
+           https://arxiv.org/abs/2110.02861): number = scale * table[code]. Blocks lie within rows, so that which
+           numbers share a scale follows from a parameter's shape alone, not from who has which rows. What has no
+           blocks, such as norms and biases, stays in Float32
+
+torchao 0.18 has such an AdamW, which is not used: what it keeps in Int8, and where its blocks begin, depends on the
+size of a rank's shard, so that checkpoints fit one number of ranks; second means round to 0, after which a small
+gradient makes a step of any size; its step is compiled for each shape; and transformers imports it wherever it is
+installed, three seconds of every worker's start. bitsandbytes has none for CPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+MEANS = ("exp_avg", "exp_avg_sq")
+"""Of gradients, and of their squares."""
+BLOCK, LEAST_BLOCK = 256, 64
+"""Numbers that share a scale, at most and at least: fewer, and scales are no longer small beside codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """One mean of a rank's part of a parameter, by rows."""
+
+    kept: dict[str, torch.Tensor]
+    """Its memory, by what follows its name in a checkpoint: all of it, or codes and scales [rows, blocks in a row]."""
+    signed: bool
+
+    def read(self, rows: slice, dtype: torch.dtype) -> torch.Tensor:
+        """Some rows of it, in memory of their own."""
+        if "" in self.kept:
+            return self.kept[""][rows].to(dtype, copy=True)
+        codes, scale = self.kept[".codes"][rows], self.kept[".scale"][rows]
+        numbers = table(self.signed, codes.device).index_select(0, codes.flatten().int())
+        return numbers.view(*scale.shape, -1).mul_(scale.unsqueeze(-1)).view(codes.shape).to(dtype)
+
+    def write(self, rows: slice, numbers: torch.Tensor) -> None:
+        """Round what has become of them."""
+        if "" in self.kept:
+            self.kept[""][rows] = numbers
+            return
+        codes, scale = self.kept[".codes"][rows], self.kept[".scale"][rows]
+        blocks = numbers.float().reshape(*scale.shape, -1)
+        scale.copy_(blocks.abs().amax(-1))
+        values = table(self.signed, codes.device)
+        between = (values[1:] + values[:-1]) / 2
+        normal = blocks / scale.clamp_min(torch.finfo(scale.dtype).tiny).unsqueeze(-1)
+        codes.copy_(torch.bucketize(normal, between, out_int32=True).view(codes.shape))
+
+
+def means_of(local: torch.Tensor, states: str) -> dict[str, Mean]:
+    """Means of 0, by name."""
+    signed = {MEANS[0]: True, MEANS[1]: False}
+    block = block_of(local.shape) if states == "Int8" else None
+    if block is None:
+        dtype = torch.bfloat16 if states == "BFloat16" else local.dtype
+        return {name: Mean({"": torch.zeros_like(local, dtype=dtype)}, signed[name]) for name in MEANS}
+    found = {name: Mean(_in_blocks(local, block), signed[name]) for name in MEANS}
+    for mean in found.values():
+        mean.write(slice(None), torch.zeros_like(local))
+    return found
+
+
+def block_of(shape: torch.Size) -> int | None:
+    """How many numbers of a row share a scale; None where a tensor of this shape is not kept in blocks."""
+    if len(shape) < 2:
+        return None
+    block = math.gcd(math.prod(shape[1:]), BLOCK)
+    return block if block >= LEAST_BLOCK else None
+
+
+def _in_blocks(local: torch.Tensor, block: int) -> dict[str, torch.Tensor]:
+    codes = torch.zeros(local.shape, dtype=torch.uint8, device=local.device)
+    scale = torch.zeros((local.shape[0], math.prod(local.shape[1:]) // block), device=local.device)
+    return {".codes": codes, ".scale": scale}
+
+
+@cache
+def table(signed: bool, device: torch.device) -> torch.Tensor:
+    """[256] float32, ascending: numbers from -1, or near 0, to 1, each power of ten in twice as many steps as the one
+    below. Without a sign the least is 1e-7 and not 0: a mean of squares of 0 would divide the next step by 0."""
+    parts = []
+    for power in range(7):
+        ends = torch.linspace(0.1, 1.0, 2 ** (power + (not signed)) + 1, dtype=torch.float64)
+        parts.append((ends[1:] + ends[:-1]) / 2 * 10.0 ** (power - 6))
+    negative = [-part for part in parts[1:]] if signed else []
+    ends = torch.tensor([-1.0, 0.0, 1.0] if signed else [1e-7, 1.0], dtype=torch.float64)
+    return torch.cat([*parts, *negative, ends]).sort().values.to(device, torch.float32)

@@ -1,0 +1,37 @@
+"""What a machine lacks beside torch is said before torch is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rljob_api.tests.builders import make_plan
+from rljob_worker.rehearsal.tools import tool_findings
+
+COMPILED = "training.compile=true"
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder with a compiler in it, for PATH."""
+    (tmp_path / "g++").touch(mode=0o755)
+    return tmp_path
+
+
+def lacking(*overrides: str, path: str | Path = "", **environment: str) -> list[str]:
+    problems = [each.problem for each in tool_findings(make_plan(*overrides), {"PATH": str(path), **environment})]
+    assert all(each.fix.endswith(".") for each in problems)
+    return [f"{each.path}: {each.message}" for each in problems]
+
+
+def test_a_job_that_compiles_nothing_needs_nothing() -> None:
+    assert lacking() == []
+
+
+def test_a_compiler_is_looked_for(tools: Path) -> None:
+    (found,) = lacking(COMPILED)
+    assert found == "spec.training.compile: torch compiles layers with g++, which is not installed here"
+    assert lacking(COMPILED, path=tools) == []
+    assert "with icpx, which" in lacking(COMPILED, path=tools, CXX="icpx")[0]
+    assert lacking(COMPILED, path=tools, CXX=str(tools / "g++")) == []

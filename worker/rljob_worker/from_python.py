@@ -16,8 +16,10 @@ from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, job_of_text, open_job
-from rljob_worker.cli.run import supervise
+from rljob_worker.cli.run import Running, of_this_machine, supervise
+from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import RLJobError
+from rljob_worker.local.pods import Commands
 from rljob_worker.local.progress import MetricsTail
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.metrics.lines import parsed
@@ -103,7 +105,10 @@ def run(
         yield view
         view.tick()
 
-    directory, note = supervise(_file_of(job, folder), Path(runs_dir), resume, viewed, tell=progress.on_message)
+    file = _file_of(job, folder)
+    gangs = of_this_machine(file, Commands())
+    running = Running(file, Path(runs_dir), resume, viewed, hosts_of, gangs, tell=progress.on_message)
+    directory, note = supervise(running)
     if note is not None and note.phase == "Failed":
         raise RunFailed(note)
     return Run(directory.path, "Succeeded" if note is None else note.phase)

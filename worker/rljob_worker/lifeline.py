@@ -38,6 +38,13 @@ def die_with(parent: int, signum: signal.Signals) -> None:
         os._exit(128 + int(signum))
 
 
+def ignore_what_means_workers() -> None:
+    """Slurm and systemd send SIGTERM and SIGINT to every process of a step or unit, and the workers' last step needs
+    the others. What has a supervisor ends by its word, SIGHUP, or with it."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def collect_children() -> None:
     """Take leave of every child that has ended, also of those that were inherited, whatever their status."""
     with contextlib.suppress(ChildProcessError):

@@ -76,7 +76,7 @@ def read_job(path: Path, overrides: Sequence[str]) -> RLJob:
 def examine(file: JobFile, *, looks_at_data: bool = True) -> tuple[Plan | None, Findings]:
     """The plan of the job with absolute paths, and everything that would end it; no plan where it cannot be planned."""
     missing = missing_files(file.job, file.folder, with_data=looks_at_data)
-    plan, problems = (None, file.problems) if file.problems else _planned(file)
+    plan, problems = (None, file.problems) if file.problems else planned(file)
     told = [Finding(each) for each in (*problems, *file.located(missing))]
     rehearsal = _rehearsed(file, looks_at_data=looks_at_data)
     paths = {each.problem.path for each in told}
@@ -86,7 +86,8 @@ def examine(file: JobFile, *, looks_at_data: bool = True) -> tuple[Plan | None, 
     return plan, Findings(tuple(told), rehearsal.unseen)
 
 
-def _planned(file: JobFile) -> tuple[Plan | None, Sequence[Problem]]:
+def planned(file: JobFile) -> tuple[Plan | None, Sequence[Problem]]:
+    """With absolute paths; no plan where it cannot be planned, and why."""
     located = with_absolute_paths(file.job, file.folder)
     try:
         return plan_of(located, shapes=shapes_of(located, file.folder)), ()

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -20,17 +20,19 @@ from rljob_worker.cli.output import say
 from rljob_worker.cli.views.live import LiveView
 from rljob_worker.cli.views.plain import PlainView
 from rljob_worker.cli.views.summary import summary
+from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.environment import missing_variables, spills_here
 from rljob_worker.local.existing import checkpoint_steps, existing_run
-from rljob_worker.local.gang import Commands
+from rljob_worker.local.gang import gangs_here
 from rljob_worker.local.home import home_of
 from rljob_worker.local.job_paths import moved_to
 from rljob_worker.local.lock import RunLock
+from rljob_worker.local.pods import Commands
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
-from rljob_worker.local.supervisor import Launch, Supervisor, View
+from rljob_worker.local.supervisor import AnyGangs, Launch, Supervisor, View
 from rljob_worker.rehearsal.machine import machine_findings, this_machine
 from rljob_worker.rehearsal.tools import tool_findings
 from rljob_worker.run_page.page import write_page
@@ -41,56 +43,75 @@ def run_job(
 ) -> int:
     """Run the job to its end; returns the exit code of `rljob run`. `commands` None: the real processes."""
     require_extra("worker", "rljob run")
-    directory, note = supervise(open_job(path, overrides), runs_dir, resume, _view, commands)
+    file = open_job(path, overrides)
+    run = Running(file, runs_dir, resume, view_of, hosts_of, of_this_machine(file, commands or Commands()))
+    return told(*supervise(run), command_line("run", path, overrides, runs_dir))
+
+
+def told(directory: RunDirectory, note: RunNote | None, command: str) -> int:
+    """Sum a run up, and say how to go on; its exit code."""
     if note is None:
         return int(ExitCode.DONE)
-    say(_summary(note, directory, command_line(path, overrides, runs_dir)))
+    say(_summary(note, directory, command))
     if note.phase == "Failed":
-        say(f"rljob: {note.cause} (log: {note.log})", err=True)
+        say(f"rljob: {note.cause}{f' (log: {note.log})' if note.log else ''}", err=True)
     assert note.exit_code is not None
     return note.exit_code
 
 
 Views = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[View]]
+GangsOf = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[AnyGangs]]
 
 
-def supervise(
-    file: JobFile,
-    runs_dir: Path,
-    resume: str | None,
-    viewed: Views,
-    commands: Commands | None = None,
-    tell: Callable[[str], object] | None = None,
-) -> tuple[RunDirectory, RunNote | None]:
-    """Run the job to its end, and write its report; no note where it was finished before. tell: gets what the console
-    would. Raises InvalidJob and InvalidJobError before anything is started."""
-    job = file.job
-    directory = RunDirectory(runs_dir / job.name, home_of(job))
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is to run, and where."""
+
+    file: JobFile
+    runs_dir: Path
+    resume: str | None
+    viewed: Views
+    pods_here: Callable[[Plan], Sequence[Host]]
+    """Of the plan's, those that run on this machine."""
+    gangs: GangsOf
+    tell: Callable[[str], object] | None = None
+    """Gets what the console would."""
+
+
+def of_this_machine(file: JobFile, commands: Commands) -> GangsOf:
+    """All pods here."""
+    return lambda directory, plan: gangs_here(directory, plan, file.code, commands)
+
+
+def supervise(run: Running) -> tuple[RunDirectory, RunNote | None]:
+    """Run the job to its end, and write its report; no note where it was finished before. Raises InvalidJob and
+    InvalidJobError before anything is started."""
+    job, tell = run.file.job, run.tell
+    directory = RunDirectory(run.runs_dir / job.name, home_of(job))
     _refuse_foreign(directory)
-    plan = _rehearsed(file, directory)
+    plan = _rehearsed(run, directory)
     for warning in _warnings(plan):
         say(f"warning: {warning}", err=True) if tell is None else tell(f"warning: {warning}")
     directory.prepare(spills_here(plan))
     with RunLock(directory.lock):
-        start = decide_start(resume or job.spec.checkpoint.resume.lower(), plan.spec, existing_run(directory))
+        start = decide_start(run.resume or job.spec.checkpoint.resume.lower(), plan.spec, existing_run(directory))
         if start.say:
             (tell or say)(start.say)
         if isinstance(start, Finished):
             return directory, None
-        _write_down(directory, file, plan)
-        launch = Launch(directory, plan, file.code, start.resume, commands or Commands())
-        with viewed(directory, plan) as view:
-            note = Supervisor(launch, view).run()
+        _write_down(directory, run.file, plan)
+        with run.gangs(directory, plan) as gangs, run.viewed(directory, plan) as view:
+            note = Supervisor(Launch(directory, plan, start.resume), view, gangs).run()
         _write_report(directory)
     return directory, note
 
 
-def _rehearsed(file: JobFile, directory: RunDirectory) -> Plan:
+def _rehearsed(run: Running, directory: RunDirectory) -> Plan:
     """The plan of a job that nothing is known to keep from running here. Raises Unfit with everything that is."""
-    plan, findings = examine(file)
+    plan, findings = examine(run.file)
     if plan is not None:
         machine = this_machine(os.environ, directory.path)
-        here = (*tool_findings(plan, os.environ), *machine_findings(plan, os.environ, machine))
+        here = (*tool_findings(plan, os.environ), *machine_findings(plan, run.pods_here(plan), os.environ, machine))
         findings = replace(findings, found=(*findings.found, *here))
     findings.raise_found()
     assert plan is not None, "what keeps a job from being planned was found"
@@ -126,7 +147,7 @@ def _write_down(directory: RunDirectory, file: JobFile, plan: Plan) -> None:
 
 
 @contextlib.contextmanager
-def _view(directory: RunDirectory, plan: Plan) -> Iterator[LiveView | PlainView]:
+def view_of(directory: RunDirectory, plan: Plan) -> Iterator[LiveView | PlainView]:
     total_steps, stages = plan.spec.stop.steps, tuple(stage.name for stage in plan.stages)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         with LiveView(directory, total_steps, stages, Console()) as live:
@@ -137,11 +158,11 @@ def _view(directory: RunDirectory, plan: Plan) -> Iterator[LiveView | PlainView]
         plain.close()
 
 
-def command_line(path: Path, overrides: Sequence[str], runs_dir: Path) -> str:
+def command_line(command: str, path: Path, overrides: Sequence[str], runs_dir: Path) -> str:
     """What a person types to go on with this run."""
     options = [part for override in overrides for part in ("--set", override)]
     elsewhere = [] if runs_dir == Path("runs") else ["--runs-dir", str(runs_dir)]
-    return shlex.join(["rljob", "run", str(path), *options, *elsewhere])
+    return shlex.join(["rljob", command, str(path), *options, *elsewhere])
 
 
 def _write_report(directory: RunDirectory) -> None:

@@ -1,10 +1,13 @@
-"""`python -m rljob_worker.databuffer`: the data buffer of one pod, until SIGTERM or the end of its supervisor."""
+"""`python -m rljob_worker.databuffer`: the data buffer of one pod, until the end of its supervisor, or SIGTERM where it
+has none."""
 
 from __future__ import annotations
 
 import signal
 import sys
 from types import FrameType
+
+from rljob_worker.lifeline import ignore_what_means_workers, lifeline_fd
 
 
 def _stop_before_the_start(number: int, _frame: FrameType | None) -> None:
@@ -13,7 +16,10 @@ def _stop_before_the_start(number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop_before_the_start)
+    if lifeline_fd() is None:
+        signal.signal(signal.SIGTERM, _stop_before_the_start)
+    else:
+        ignore_what_means_workers()
     from rljob_worker.databuffer.server.process import main
 
     sys.exit(main())

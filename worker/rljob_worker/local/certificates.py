@@ -7,15 +7,14 @@ from pathlib import Path
 from rljob_api.certificates.issuing import Issued, issue
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.keys import TLS_AUTHORITY, TLS_CERTIFICATE, TLS_KEY
+from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import StorageError
-
-ADDRESS = "127.0.0.1"
-"""Where the data buffers of one machine find each other."""
+from rljob_worker.local.environment import LOOPBACK
 
 
 def issue_here(plan: Plan, attempt: int, directory: Path) -> None:
     """Certificates for every host of the plan, each in a directory of its own; StorageError."""
-    hosts = {f"{group.name}-{host}": (ADDRESS,) for group in plan.groups for host in range(group.replicas)}
+    hosts = {str(host): (LOOPBACK,) for host in hosts_of(plan)}
     write_issued(issue(plan.job, attempt, hosts, datetime.now(UTC)), directory)
 
 

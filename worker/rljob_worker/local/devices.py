@@ -5,11 +5,12 @@ What is not known here, such as how many devices a driver has, the workers find 
 
 import ctypes
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api.catalogue.profiles import DEFAULT, AcceleratorProfile
-from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.planning.plan import Plan
 from rljob_worker.accelerators import require_devices
+from rljob_worker.databuffer.routes.hosts import Host
 
 DRIVER_LIBRARIES = {"nvidia.com/gpu": "libcuda.so.1"}
 """By a profile's resource: the library without which torch has none of its devices."""
@@ -24,12 +25,15 @@ def is_loadable(library: str) -> bool:
     return True
 
 
-def check_devices(plan: Plan, base: Mapping[str, str], has_library: Callable[[str], bool] = is_loadable) -> None:
-    """InvalidJob where this machine certainly has fewer devices than a pod of the plan asks for.
+def check_devices(
+    plan: Plan, here: Sequence[Host], base: Mapping[str, str], has_library: Callable[[str], bool] = is_loadable
+) -> None:
+    """InvalidJob where this machine certainly has fewer devices than a pod asks for.
 
-    base: the environment that workers inherit.
+    here: the pods that run on it.  base: the environment that workers inherit.
     """
-    for group in plan.groups:
+    for pod in here:
+        group = plan.group(pod.group)
         profile = DEFAULT.get(group.profile)
         if profile is None:
             continue
@@ -37,20 +41,19 @@ def check_devices(plan: Plan, base: Mapping[str, str], has_library: Callable[[st
         if driver is not None and not has_library(driver):
             require_devices(group, 0)
         if visible_devices(profile, base) is not None and not _is_set_by_job(profile, plan):
-            for host in range(group.replicas):
-                require_devices(group, len(share_of(plan, group, host, profile, base)))
+            require_devices(group, len(share_of(plan, here, pod, profile, base)))
 
 
 def share_of(
-    plan: Plan, group: GroupPlan, host: int, profile: AcceleratorProfile, base: Mapping[str, str]
+    plan: Plan, here: Sequence[Host], pod: Host, profile: AcceleratorProfile, base: Mapping[str, str]
 ) -> list[str]:
-    """The accelerators of one pod: pods take them one after the other, in the plan's order.
+    """The accelerators of one pod: the pods of a machine take them one after the other.
 
     What the user made visible is shared out; otherwise devices count from 0.
     """
-    first = group.workers_per_host * host
-    for other in plan.groups[: plan.groups.index(group)]:
-        first += other.num_workers if other.device == group.device else 0
+    group = plan.group(pod.group)
+    before = (plan.group(other.group) for other in here[: here.index(pod)])
+    first = sum(other.workers_per_host for other in before if other.device == group.device)
     share = slice(first, first + group.workers_per_host)
     visible = visible_devices(profile, base)
     return [str(number) for number in range(share.start, share.stop)] if visible is None else visible[share]

@@ -1,22 +1,28 @@
 """The environment of every process of a run. Pure: takes this process's environment, gives theirs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rljob_api.catalogue.profiles import DEFAULT
-from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
+from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.launcher.last_words import TERMINATION_LOG
 from rljob_worker.lifeline import LIFELINE_FD
 from rljob_worker.local.devices import share_of
 from rljob_worker.local.orphans import FAMILY
-from rljob_worker.local.rundir import SPILL
+from rljob_worker.local.rundir import SPILL, RunDirectory
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+LOOPBACK = "127.0.0.1"
+"""Where the pods of one machine find each other."""
+
+OF_OTHER_LAUNCHERS = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+"""Workers have ranks of their own, and libraries that find these would believe them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +40,36 @@ NO_ROOT = ForkRoot("")
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What all processes of one attempt share."""
+    """What all processes of one attempt on a machine share."""
 
     plan: Plan
     plan_path: Path
     run_dir: Path
     home: str
     """Folder of an object store for checkpoints; empty: the run directory."""
-    log_dir: Path
     scratch: Path
     """Short path for sockets and the address book: a UNIX socket's path has at most 107 bytes."""
     token: Path
     code_dir: Path
     """The YAML's folder, where the user's modules are."""
-    attempt: int
-    resume: str
-    """What workers start from: auto, never, or a step."""
     mark: str
     lifeline: int
+    here: tuple[Host, ...]
+    """The pods that run on this machine."""
     root: ForkRoot = NO_ROOT
+    attempt: int = 0
+    resume: str = "never"
+    """What workers start from: auto, never, or a step."""
+    address: str = LOOPBACK
+    """By which other machines reach this one's data buffers."""
+    interface: str = ""
+    """The network interface with that address; empty: loopback, or not known."""
     services: Mapping[str, str] = field(default_factory=dict)
     """Variables by which workers reach the job's services."""
+
+    @property
+    def log_dir(self) -> Path:
+        return RunDirectory(self.run_dir).logs(self.attempt)
 
     @property
     def address_book(self) -> Path:
@@ -65,34 +80,13 @@ class RunContext:
         """Holds a directory for each host."""
         return self.scratch / f"tls-{self.attempt}"
 
-    def socket(self, group: str, host: int) -> Path:
-        return self.scratch / f"{group}-{host}-{self.attempt}.sock"
+    def socket(self, pod: Host) -> Path:
+        return self.scratch / f"{pod}-{self.attempt}.sock"
 
 
-def pod_environment(
-    base: Mapping[str, str], context: RunContext, group: GroupPlan, host: int, cores: int
-) -> dict[str, str]:
+def pod_environment(base: Mapping[str, str], context: RunContext, pod: Host, cores: int) -> dict[str, str]:
     """Environment of the processes of one pod."""
-    own = {
-        keys.ENV_PLAN: str(context.plan_path),
-        keys.ENV_GROUP: group.name,
-        keys.ENV_HOST_INDEX: str(host),
-        keys.ENV_ATTEMPT: str(context.attempt),
-        keys.ENV_PEERS: str(context.address_book),
-        keys.ENV_BUFFER: str(context.socket(group.name, host)),
-        keys.ENV_TOKEN_FILE: str(context.token),
-        keys.ENV_RUN_DIR: str(context.run_dir),
-        keys.ENV_METRICS_PORT: "0",
-        keys.ENV_REHEARSED: "1",
-        "RLJOB_RESUME": context.resume,
-        "RLJOB_LOG_DIR": str(context.log_dir),
-        TERMINATION_LOG: str(termination_log(context.log_dir, group.name, host)),
-        LIFELINE_FD: str(context.lifeline),
-        FAMILY: context.mark,
-        keys.ENV_CODE: str(context.code_dir),
-        "PYTHONUNBUFFERED": "1",
-        **context.services,
-    }
+    own = _identity(context, pod)
     if context.home:
         own[keys.ENV_RUN_HOME] = context.home
     if spills_here(context.plan):
@@ -100,11 +94,41 @@ def pod_environment(
     if context.root.socket:
         own[ROOT] = context.root.socket
     if context.plan.spec.data_buffer.tls:
-        own[keys.ENV_TLS_DIR] = str(context.certificates / f"{group.name}-{host}")
-    base = {**WORKER_DEFAULTS, **{name: value for name, value in base.items() if name not in keys.OWN_ENVIRONMENT}}
+        own[keys.ENV_TLS_DIR] = str(context.certificates / str(pod))
+    base = {**WORKER_DEFAULTS, **{name: value for name, value in base.items() if name not in _NOT_HANDED_ON}}
+    if context.interface:
+        base.setdefault("GLOO_SOCKET_IFNAME", context.interface)  # the host's name may resolve to loopback
     users = job_variables(context.plan.spec)
-    threads = thread_variables({**base, **users}, context.plan.num_workers, cores)
-    return {**base, **threads, **device_variables(base, context.plan, group, host), **users, **own}
+    num_workers = sum(context.plan.group(each.group).workers_per_host for each in context.here)
+    threads = thread_variables({**base, **users}, num_workers, cores)
+    return {**base, **threads, **device_variables(base, context.plan, context.here, pod), **users, **own}
+
+
+_NOT_HANDED_ON = keys.OWN_ENVIRONMENT | OF_OTHER_LAUNCHERS
+
+
+def _identity(context: RunContext, pod: Host) -> dict[str, str]:
+    return {
+        keys.ENV_PLAN: str(context.plan_path),
+        keys.ENV_GROUP: pod.group,
+        keys.ENV_HOST_INDEX: str(pod.index),
+        keys.ENV_ATTEMPT: str(context.attempt),
+        keys.ENV_PEERS: str(context.address_book),
+        keys.ENV_BUFFER: str(context.socket(pod)),
+        keys.ENV_LISTEN: context.address,
+        keys.ENV_TOKEN_FILE: str(context.token),
+        keys.ENV_RUN_DIR: str(context.run_dir),
+        keys.ENV_METRICS_PORT: "0",
+        keys.ENV_REHEARSED: "1",
+        "RLJOB_RESUME": context.resume,
+        "RLJOB_LOG_DIR": str(context.log_dir),
+        TERMINATION_LOG: str(termination_log(context.log_dir, pod)),
+        LIFELINE_FD: str(context.lifeline),
+        FAMILY: context.mark,
+        keys.ENV_CODE: str(context.code_dir),
+        "PYTHONUNBUFFERED": "1",
+        **context.services,
+    }
 
 
 def spills_here(plan: Plan) -> bool:
@@ -113,9 +137,9 @@ def spills_here(plan: Plan) -> bool:
     return spill is not None and spill.directory is None
 
 
-def termination_log(log_dir: Path, group: str, host: int) -> Path:
+def termination_log(log_dir: Path, pod: Host) -> Path:
     """Where a pod's launcher leaves the last words of the worker that explains its end."""
-    return log_dir / f"termination-{group}-{host}.json"
+    return log_dir / f"termination-{pod}.json"
 
 
 def thread_variables(environment: Mapping[str, str], num_workers: int, cores: int) -> dict[str, str]:
@@ -128,12 +152,12 @@ def thread_variables(environment: Mapping[str, str], num_workers: int, cores: in
     return dict.fromkeys(THREAD_VARIABLES, str(max(1, cores // num_workers)))
 
 
-def device_variables(base: Mapping[str, str], plan: Plan, group: GroupPlan, host: int) -> dict[str, str]:
-    """The variable that gives the pod its share of this machine's accelerators. Nothing for CPUs."""
-    profile = DEFAULT.get(group.profile)
+def device_variables(base: Mapping[str, str], plan: Plan, here: Sequence[Host], pod: Host) -> dict[str, str]:
+    """The variable that gives the pod its share of the accelerators of its machine. Nothing for CPUs."""
+    profile = DEFAULT.get(plan.group(pod.group).profile)
     if profile is None or profile.visible_devices_env is None:
         return {}
-    return {**profile.env, profile.visible_devices_env: ",".join(share_of(plan, group, host, profile, base))}
+    return {**profile.env, profile.visible_devices_env: ",".join(share_of(plan, here, pod, profile, base))}
 
 
 def users_environment(base: Mapping[str, str], spec: RLJobSpec, code_dir: Path) -> dict[str, str]:

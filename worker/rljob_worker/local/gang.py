@@ -1,215 +1,100 @@
-"""One attempt: a data buffer and a launcher per planned pod, started, watched and ended together."""
+"""A job's pods when all of them are on this machine, attempt by attempt."""
 
-import json
+import contextlib
 import os
-import signal
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.forkserver.request import command_of
-from rljob_worker.launcher.last_words import LastWords, read_last_words
-from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code, is_failure
-from rljob_worker.local.environment import RunContext, pod_environment, termination_log
-from rljob_worker.local.process import LocalProcess
-
-READY_SECONDS = 120.0
-"""How long a data buffer may take to serve; reserving memory takes most of it."""
-GANG_SETTLE_SECONDS = 2 * SETTLE_SECONDS
-"""A launcher takes up to SETTLE_SECONDS to end after its worker did."""
-BUFFER_GRACE_SECONDS = 10.0
+from rljob_api.planning.plan import Plan
+from rljob_worker.databuffer.routes.hosts import hosts_of
+from rljob_worker.forkserver.client import fork_root
+from rljob_worker.forkserver.environment import ROOT, are_forked
+from rljob_worker.launcher.children import PRELOAD
+from rljob_worker.local.environment import ForkRoot, RunContext, pod_environment
+from rljob_worker.local.household import MAX_TEMPORARY_PATH, MAX_TEMPORARY_PATH_OF_SERVICES, household
+from rljob_worker.local.pods import Commands, GangEnd, Pods, usable_cores
+from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.services import Services, ServicesPlace
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """What a pod consists of, and what runs beside pods. Tests put their own processes here."""
+class Gang(Pods):
+    """All pods of one attempt: nobody else has to be asked where they are."""
 
-    buffer: tuple[str, ...] = command_of("rljob_worker.databuffer")
-    launcher: tuple[str, ...] = command_of("rljob_worker.launcher")
-    services: tuple[str, ...] = command_of("rljob_worker.services")
-    forks: bool = True
-    """Whether launchers fork their workers, so that a root for them is worth its imports."""
-
-
-@dataclass(slots=True)
-class LocalPod:
-    """The processes of one planned pod."""
-
-    name: str
-    group: str
-    host: int
-    environment: Mapping[str, str]
-    buffer: LocalProcess
-    launcher: LocalProcess | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GangEnd:
-    """How an attempt ended."""
-
-    code: int
-    process: str = ""
-    """The process that explains the code, such as `worker train-0-1`; empty when nobody failed."""
-    words: LastWords | None = None
-    log: Path | None = None
-
-
-class Gang:
-    """`start`, then `poll` until it returns a GangEnd, then `end`; `stop` asks for a checkpoint."""
+    num_requests = 0
+    """To stop, heard from elsewhere: there is nowhere else."""
 
     def __init__(self, context: RunContext, commands: Commands) -> None:
-        self._context = context
-        self._commands = commands
-        self._pods: list[LocalPod] = []
-        self._exits: dict[str, Exit] = {}
-        self._kill_at: float | None = None
-        self._is_stopping = False
-        self._started = time.monotonic()
-        self.serving_seconds: float | None = None
-        """How long data buffers took until all of them served; None until they do."""
+        super().__init__(context, commands)
+        self._have_met = False
 
     def start(self) -> None:
-        """Start the data buffers; launchers follow once every buffer serves."""
-        self._context.log_dir.mkdir(parents=True, exist_ok=True)
         if self._context.plan.spec.data_buffer.tls:
-            self._issue_certificates()
-        for group in self._context.plan.groups:
-            for host in range(group.replicas):
-                environment = pod_environment(os.environ, self._context, group, host, usable_cores())
-                name = f"{group.name}-{host}"
-                command = self._commands.buffer
-                buffer = self._spawn(f"databuffer-{name}", command, environment, signal.SIGTERM)
-                self._pods.append(LocalPod(name, group.name, host, environment, buffer))
+            from rljob_worker.local.certificates import issue_here  # most jobs have no use for its 50 ms
 
-    def _issue_certificates(self) -> None:
-        from rljob_worker.local.certificates import issue_here  # most jobs have no use for its 50 ms
-
-        issue_here(self._context.plan, self._context.attempt, self._context.certificates)
+            issue_here(self._context.plan, self._context.attempt, self._context.certificates)
+        super().start()
 
     def poll(self) -> GangEnd | None:
-        """Take notice of what happened since the last call; the end, once there is one."""
-        if not self._launchers:
-            return self._poll_buffers()
-        self._note_exits()
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            return self._verdict()
-        if all(launcher.code() is not None for launcher in self._launchers):
-            return self._verdict()
-        return None
-
-    def stop(self) -> None:
-        """Ask the workers to checkpoint and end; without workers, the end has come."""
-        self._is_stopping = True
-        for launcher in self._launchers:
-            launcher.signal(signal.SIGTERM)
-
-    def end(self) -> None:
-        """End what still runs. Data buffers get a moment to give their memory back."""
-        for launcher in self._launchers:
-            launcher.kill()
-        for pod in self._pods:
-            pod.buffer.signal(signal.SIGTERM)
-        deadline = time.monotonic() + BUFFER_GRACE_SECONDS
-        while any(pod.buffer.code() is None for pod in self._pods) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        for pod in self._pods:
-            pod.buffer.kill()
-
-    def metrics_url(self) -> str:
-        """Where the lead's launcher serves /metrics and /progress; empty until it does."""
-        lead = next(pod for pod in self._pods if pod.group == self._context.plan.lead_group)
-        ready = lead.launcher.ready() if lead.launcher else None
-        return f"http://127.0.0.1:{ready['metricsPort']}/metrics" if ready else ""
-
-    @property
-    def _launchers(self) -> list[LocalProcess]:
-        return [pod.launcher for pod in self._pods if pod.launcher is not None]
-
-    def _spawn(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str], death_signal: signal.Signals
-    ) -> LocalProcess:
-        log = self._context.log_dir / f"{name}.log"
-        return LocalProcess(name, command, environment, log, lifeline=self._context.lifeline, death_signal=death_signal)
-
-    def _poll_buffers(self) -> GangEnd | None:
-        if self._is_stopping:
-            return GangEnd(int(ExitCode.INTERRUPTED))
-        for pod in self._pods:
-            code = pod.buffer.code()
-            if code is not None:
-                return self._buffer_end(pod.buffer, code)
-        if all(pod.buffer.ready() is not None for pod in self._pods):
-            self.serving_seconds = time.monotonic() - self._started
-            self._write_address_book()
-            for pod in self._pods:
-                command = self._commands.launcher
-                pod.launcher = self._spawn(f"launcher-{pod.name}", command, pod.environment, signal.SIGHUP)
-        elif time.monotonic() - self._started > READY_SECONDS:
-            late = next(pod.buffer for pod in self._pods if pod.buffer.ready() is None)
-            words = LastWords(int(ExitCode.RETRY), cause=f"it did not serve within {READY_SECONDS:.0f} s")
-            return GangEnd(words.code, late.name, words, late.log)
-        return None
-
-    def _write_address_book(self) -> None:
-        book: dict[str, list[str]] = {}
-        for pod in self._pods:
-            ready = pod.buffer.ready()
-            assert ready is not None
-            book.setdefault(pod.group, []).append(ready["address"])
-        partial = self._context.address_book.with_suffix(".partial")
-        partial.write_text(json.dumps(book))
-        partial.rename(self._context.address_book)
-
-    def _note_exits(self) -> None:
-        for pod in self._pods:
-            self._note_exit(pod.launcher)
-            if self._launchers_run:
-                self._note_exit(pod.buffer, expected_to_run=True)
-        if self._kill_at is None and any(is_failure(one.code) for one in self._exits.values()):
-            self._kill_at = time.monotonic() + GANG_SETTLE_SECONDS
-
-    @property
-    def _launchers_run(self) -> bool:
-        return any(launcher.code() is None for launcher in self._launchers)
-
-    def _note_exit(self, process: LocalProcess | None, expected_to_run: bool = False) -> None:
-        if process is None or process.name in self._exits:
-            return
-        code = process.code()
-        if code is None:
-            return
-        if expected_to_run and code == ExitCode.DONE:
-            code = ExitCode.RETRY  # a buffer that leaves its workers alone has failed them
-        self._exits[process.name] = Exit(process.name, int(code), time.monotonic())
-
-    def _verdict(self) -> GangEnd:
-        exits = list(self._exits.values())
-        cause = first_cause(exits, GANG_SETTLE_SECONDS)
-        if cause is None:
-            return GangEnd(gang_code(exits))
-        for pod in self._pods:
-            if pod.launcher is not None and pod.launcher.name == cause.name:
-                return self._launcher_end(pod, cause.code)
-            if pod.buffer.name == cause.name:
-                return self._buffer_end(pod.buffer, cause.code)
-        raise AssertionError(f"no process {cause.name}")
-
-    def _buffer_end(self, buffer: LocalProcess, code: int) -> GangEnd:
-        code = code or int(ExitCode.RETRY)
-        return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_line()), buffer.log)
-
-    def _launcher_end(self, pod: LocalPod, code: int) -> GangEnd:
-        words = read_last_words(termination_log(self._context.log_dir, pod.group, pod.host))
-        if words is None or not words.worker:
-            assert pod.launcher is not None
-            lines = words.cause if words else pod.launcher.last_line()
-            return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), pod.launcher.log)
-        worker = f"worker-{words.worker}"
-        return GangEnd(code, worker, words, self._context.log_dir / f"{worker}.log")
+        end = super().poll()
+        book = self.addresses()
+        if end is None and book is not None and not self._have_met:
+            self._have_met = True
+            self.meet(book)
+        return end
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+class Gangs:
+    """Makes the gang of every attempt."""
+
+    def __init__(self, context: RunContext, commands: Commands, services: Services) -> None:
+        self._context = context
+        self._commands = commands
+        self.services = services
+
+    def gang(self, attempt: int, resume: str) -> Gang:
+        reached = self.services.environment
+        return Gang(replace(self._context, attempt=attempt, resume=resume, services=reached), self._commands)
+
+
+@contextlib.contextmanager
+def gangs_here(directory: RunDirectory, plan: Plan, code_dir: Path, commands: Commands) -> Iterator[Gangs]:
+    """On this machine alone; nothing of them outlives the block."""
+    with household(MAX_TEMPORARY_PATH_OF_SERVICES if plan.spec.services else MAX_TEMPORARY_PATH) as house:
+        directory.write(directory.token, secrets.token_hex(32), mode=0o600)
+        context = RunContext(
+            plan=plan,
+            plan_path=directory.plan,
+            run_dir=directory.path,
+            home=directory.home_elsewhere,
+            scratch=house.scratch,
+            token=directory.token,
+            code_dir=code_dir,
+            mark=house.mark,
+            lifeline=house.lifeline,
+            here=hosts_of(plan),
+        )
+        logs = directory.supervisor_log.parent
+        place = ServicesPlace(plan, directory.plan, logs, house.scratch, code_dir, house.services_mark, house.lifeline)
+        services = Services(place, commands.services)
+        with rooted(context, commands) as context:
+            try:
+                yield Gangs(context, commands, services)
+            finally:
+                services.end()
+
+
+@contextlib.contextmanager
+def rooted(context: RunContext, commands: Commands) -> Iterator[RunContext]:
+    """With what the workers of every attempt are forked from: the root this process was given, or one of its own."""
+    inherited = os.environ.get(ROOT, "")
+    pod = context.here[0]
+    environment = pod_environment(os.environ, context, pod, usable_cores())
+    if inherited or not commands.forks or not are_forked(context.plan.group(pod.group).device, environment):
+        yield replace(context, root=ForkRoot(inherited))
+        return
+    path, log = context.scratch / "fork.sock", RunDirectory(context.run_dir).fork_log(pod)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with fork_root(environment, PRELOAD, path, log) as pid:
+        yield replace(context, root=ForkRoot(str(path), frozenset({pid})))

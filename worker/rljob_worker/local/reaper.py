@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from rljob_worker.lifeline import ignore_what_means_workers
 from rljob_worker.local.orphans import end_family
 
 
@@ -24,6 +25,7 @@ def start_reaper(scratch: str, marks: Sequence[str]) -> "subprocess.Popen[bytes]
 
 
 def main(scratch: str, *marks: str) -> int:
+    ignore_what_means_workers()
     sys.stdin.buffer.read()
     ended = [end_family(mark) for mark in marks]
     shutil.rmtree(scratch, ignore_errors=True)

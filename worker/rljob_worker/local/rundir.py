@@ -94,6 +94,11 @@ class RunDirectory:
         return self.path / "token"
 
     @property
+    def home_elsewhere(self) -> str:
+        """As processes are told of it; empty: it is this directory."""
+        return "" if self.home == self.path else str(self.home)
+
+    @property
     def document(self) -> Place:
         """The job that the checkpoints are of."""
         return self.home / self.job.name
@@ -123,6 +128,10 @@ class RunDirectory:
     def logs(self, attempt: int) -> Path:
         """One file per process of the attempt."""
         return self.path / "logs" / f"attempt-{attempt}"
+
+    def fork_log(self, pod: object) -> Path:
+        """Of the fork server on the machine whose first pod this is."""
+        return self.path / "logs" / f"forkserver-{pod}.log"
 
     @property
     def supervisor_log(self) -> Path:

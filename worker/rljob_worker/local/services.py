@@ -16,8 +16,8 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.launcher.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.lifeline import LIFELINE_FD
 from rljob_worker.local.environment import job_variables
-from rljob_worker.local.gang import GangEnd
 from rljob_worker.local.orphans import FAMILY, end_family
+from rljob_worker.local.pods import GangEnd
 from rljob_worker.local.process import LocalProcess
 
 NAME = "services"

@@ -1,45 +1,27 @@
-"""`rljob run`: keeps one gang running on this machine until the job is done, stopped, or beyond its restarts."""
+"""`rljob run` and `rljob launch`: keep one gang running until the job is done, stopped, or beyond its restarts."""
 
-import contextlib
 import os
-import secrets
 import selectors
 import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_exit_code, decide, describe
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.forkserver.client import fork_root
-from rljob_worker.forkserver.environment import ROOT, are_forked
-from rljob_worker.launcher.children import PRELOAD
-from rljob_worker.local.environment import NO_ROOT, ForkRoot, RunContext, pod_environment
-from rljob_worker.local.gang import Commands, Gang, GangEnd, usable_cores
 from rljob_worker.local.lead_warnings import lead_warnings
-from rljob_worker.local.orphans import end_family
-from rljob_worker.local.reaper import start_reaper
+from rljob_worker.local.pods import GangEnd
 from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt, stop_seconds
 from rljob_worker.local.rundir import RunDirectory, RunNote
-from rljob_worker.local.services import Services, ServicesPlace
+from rljob_worker.local.services import Services
 from rljob_worker.local.start_lines import BEGINS, StartLines, worker_logs
 from rljob_worker.signal_pipe import SignalPipe
 
 TICK_SECONDS = 0.25
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-MAX_TEMPORARY_PATH = 60
-"""Of 107 bytes for a socket's path, `/rljob-abcdefgh/abcdefghijkl-12345-123.sock` takes 44."""
-
-MAX_TEMPORARY_PATH_OF_SERVICES = 24
-"""Ray's sockets take 83: `/rljob-abcdefgh/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store`."""
 
 
 class View(Protocol):
@@ -55,27 +37,59 @@ class View(Protocol):
         """Called a few times a second."""
 
 
+class AnyGang(Protocol):
+    """The processes of one attempt, wherever they are: `start`, `poll` until it returns a GangEnd, `end`."""
+
+    serving_seconds: float | None
+    """How long data buffers took until all of them served; None until they do."""
+
+    @property
+    def num_requests(self) -> int:
+        """How often one of the machines, this one aside, was asked to stop."""
+
+    def start(self) -> None: ...
+
+    def poll(self) -> GangEnd | None:
+        """Take notice of what happened since the last call; the end, once there is one."""
+
+    def stop(self) -> None:
+        """Ask the workers to checkpoint and end."""
+
+    def end(self) -> None:
+        """End what still runs."""
+
+    def metrics_url(self) -> str: ...
+
+
+class AnyGangs(Protocol):
+    """Where gangs come from, and what runs beside them over all attempts."""
+
+    @property
+    def services(self) -> Services: ...
+
+    def gang(self, attempt: int, resume: str) -> AnyGang:
+        """resume: what workers start from: auto, never, or a step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Everything decided before the first process starts."""
 
     directory: RunDirectory
     plan: Plan
-    code_dir: Path
     resume: str
     """never, auto, or a step: what the first attempt starts from."""
-    commands: Commands = field(default_factory=Commands)
 
 
 class Supervisor:
     """Runs one `Launch`; the caller holds the directory's lock."""
 
-    def __init__(self, launch: Launch, view: View) -> None:
+    def __init__(self, launch: Launch, view: View, gangs: AnyGangs) -> None:
         self._launch = launch
         self._view = view
+        self._gangs = gangs
         self._first_attempt = launch.directory.last_attempt() + 1
-        self._mark = secrets.token_hex(16)
-        self._services_mark = secrets.token_hex(16)
+        self._num_signals = 0
         self._num_requests = 0
         self._num_counted = 0
         self._stop_deadline: float | None = None
@@ -89,24 +103,11 @@ class Supervisor:
 
     def run(self) -> RunNote:
         """Run attempts until the job ends; the note says how it ended."""
-        # `nohup` and `&` in a script ignore signals on purpose
-        heeded = [one for one in REQUESTS if signal.getsignal(one) != signal.SIG_IGN]
-        with contextlib.ExitStack() as stack:
-            room = MAX_TEMPORARY_PATH_OF_SERVICES if self._launch.plan.spec.services else MAX_TEMPORARY_PATH
-            scratch = stack.enter_context(_scratch((self._mark, self._services_mark), room))
-            lifeline = stack.enter_context(_lifeline())
-            signals = stack.enter_context(SignalPipe((*heeded, signal.SIGCHLD)))
-            self._launch.directory.write(self._launch.directory.token, secrets.token_hex(32), mode=0o600)
-            root = stack.enter_context(self._fork_root(self._context(scratch, lifeline)))
-            services = self._services(scratch, lifeline)
-            stack.callback(services.end)
+        with SignalPipe((*heeded(), signal.SIGCHLD)) as signals:
             while True:
                 self._written_before = self._written()
                 self._change(phase="Starting", doing="")
-                end = self._wait_for(services, signals)
-                if end is None:
-                    context = self._context(scratch, lifeline, root, services.environment)
-                    end = self._attempt(context, services, signals)
+                end = self._wait_for(self._gangs.services, signals) or self._attempt(signals)
                 if not self._goes_on(end):
                     return self._note
                 self._change(attempt=self._note.attempt + 1, restarts=self._note.restarts + 1)
@@ -127,9 +128,12 @@ class Supervisor:
         self._tell_news()
         return None
 
-    def _attempt(self, context: RunContext, services: Services, signals: SignalPipe) -> GangEnd:
-        gang = Gang(context, self._launch.commands)
-        self._start_lines = StartLines(worker_logs(context.log_dir, [group.name for group in context.plan.groups]))
+    def _attempt(self, signals: SignalPipe) -> GangEnd:
+        launch, attempt, services = self._launch, self._note.attempt, self._gangs.services
+        resume = resume_of_attempt(attempt, self._first_attempt, launch.resume, self._commits())
+        gang = self._gangs.gang(attempt, resume)
+        groups = [group.name for group in launch.plan.groups]
+        self._start_lines = StartLines(worker_logs(launch.directory.logs(attempt), groups))
         self._change(doing="")
         try:
             gang.start()
@@ -140,23 +144,21 @@ class Supervisor:
                 if (end := gang.poll()) is not None:
                     return end
                 self._look(gang)
-                if (said := services.look(1 + self._launch.plan.spec.failure_policy.max_restarts)) is not None:
+                if (said := services.look(1 + launch.plan.spec.failure_policy.max_restarts)) is not None:
                     self._say(said)
                 _wait(signals)
         finally:
             gang.end()
-            # also what left its session: nothing of an attempt may meet the next one
-            end_family(self._mark, grace_seconds=0.0, but=context.root.family)
 
-    def _obey(self, gang: Gang | None, signals: SignalPipe) -> None:
-        for number in signals.read():
-            if number not in REQUESTS:
-                continue
-            self._num_requests += 1
-            if self._num_requests == 1:
-                self._begin_to_stop(gang)
+    def _obey(self, gang: AnyGang | None, signals: SignalPipe) -> None:
+        self._num_signals += sum(number in REQUESTS for number in signals.read())
+        was_asked = self._num_requests > 0
+        # whoever stops a job under Slurm signals all machines at once: that is one request
+        self._num_requests = max(self._num_signals, 0 if gang is None else gang.num_requests)
+        if self._num_requests > 0 and not was_asked:
+            self._begin_to_stop(gang)
 
-    def _begin_to_stop(self, gang: Gang | None) -> None:
+    def _begin_to_stop(self, gang: AnyGang | None) -> None:
         """At once while nothing of this attempt would be lost by it."""
         has_written = self._has_written()
         self._change(phase="Stopping")
@@ -172,7 +174,7 @@ class Supervisor:
         late = self._stop_deadline is not None and time.monotonic() >= self._stop_deadline
         return self._num_requests > 1 or late
 
-    def _look(self, gang: Gang) -> None:
+    def _look(self, gang: AnyGang) -> None:
         has_written = self._has_written()
         if self._note.phase == "Starting":
             self._tell_of_start(gang)  # all of it: what was written before the first step is in the log by now
@@ -182,7 +184,7 @@ class Supervisor:
                 self._say(f"warning: {warning}")
         self._view.tick()
 
-    def _tell_of_start(self, gang: Gang) -> None:
+    def _tell_of_start(self, gang: AnyGang) -> None:
         if gang.serving_seconds is not None and not self._note.doing:
             self._change(doing="workers start")
             self._view.say(f"  data buffers: in {gang.serving_seconds:.1f} s")
@@ -222,6 +224,8 @@ class Supervisor:
 
     def _decide(self, end: GangEnd) -> Decision:
         policy = self._launch.plan.spec.failure_policy
+        if end.lost_machine:
+            return Stop(ExitCode.RETRY, "a machine that is gone comes back with a new `rljob launch` only")
         if self._num_requests == 0:
             return decide([end.code], self._num_counted, policy)
         code = code_after_stop(end.code)
@@ -237,46 +241,6 @@ class Supervisor:
     def _commits(self) -> list[Commit]:
         found = committed(self._launch.directory.checkpoints)
         return [Commit(each.step, each.manifest.attempt) for each in found]
-
-    @contextlib.contextmanager
-    def _fork_root(self, context: RunContext) -> Iterator[ForkRoot]:
-        """What every attempt's workers are forked from: the one this process was given, or one for this run."""
-        group, inherited = context.plan.groups[0], os.environ.get(ROOT, "")
-        environment = pod_environment(os.environ, context, group, 0, usable_cores())
-        if inherited or not self._launch.commands.forks or not are_forked(group.device, environment):
-            yield ForkRoot(inherited)
-            return
-        path = context.scratch / "fork.sock"
-        context.log_dir.mkdir(parents=True, exist_ok=True)
-        with fork_root(environment, PRELOAD, path, context.log_dir / "forkserver.log") as pid:
-            yield ForkRoot(str(path), frozenset({pid}))
-
-    def _services(self, scratch: Path, lifeline: int) -> Services:
-        directory, plan = self._launch.directory, self._launch.plan
-        logs = directory.supervisor_log.parent
-        place = ServicesPlace(plan, directory.plan, logs, scratch, self._launch.code_dir, self._services_mark, lifeline)
-        return Services(place, self._launch.commands.services)
-
-    def _context(
-        self, scratch: Path, lifeline: int, root: ForkRoot = NO_ROOT, services: Mapping[str, str] | None = None
-    ) -> RunContext:
-        directory, attempt = self._launch.directory, self._note.attempt
-        return RunContext(
-            plan=self._launch.plan,
-            plan_path=directory.plan,
-            run_dir=directory.path,
-            home="" if directory.home == directory.path else str(directory.home),
-            log_dir=directory.logs(attempt),
-            scratch=scratch,
-            token=directory.token,
-            code_dir=self._launch.code_dir,
-            attempt=attempt,
-            resume=resume_of_attempt(attempt, self._first_attempt, self._launch.resume, self._commits()),
-            mark=self._mark,
-            lifeline=lifeline,
-            root=root,
-            services=services or {},
-        )
 
     def _say(self, text: str) -> None:
         self._view.say(text)
@@ -296,6 +260,11 @@ class Supervisor:
                 f", exit code {self._note.exit_code}: {self._note.cause}" if self._note.exit_code is not None else ""
             )
             self._log(f"{self._note.phase}, attempt {self._note.attempt}{ended}")
+
+
+def heeded() -> list[signal.Signals]:
+    """Requests to stop that nobody ignores on purpose, as `nohup` does and `&` in a script."""
+    return [one for one in REQUESTS if signal.getsignal(one) != signal.SIG_IGN]
 
 
 def cause_of(end: GangEnd) -> str:
@@ -321,30 +290,3 @@ def _wait(signals: SignalPipe) -> None:
     with selectors.DefaultSelector() as selector:
         selector.register(signals.fd, selectors.EVENT_READ)
         selector.select(TICK_SECONDS)
-
-
-@contextlib.contextmanager
-def _scratch(marks: Sequence[str], room: int) -> Iterator[Path]:
-    """A directory with a short path; the reaper removes it, whatever becomes of this process. room: characters that the
-    system's own directory may have."""
-    is_short = len(tempfile.gettempdir()) <= room
-    scratch = tempfile.mkdtemp(prefix="rljob-", dir=None if is_short else "/tmp")
-    reaper = start_reaper(scratch, marks)
-    try:
-        yield Path(scratch)
-    finally:
-        assert reaper.stdin is not None
-        reaper.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            reaper.wait(20)
-
-
-@contextlib.contextmanager
-def _lifeline() -> Iterator[int]:
-    """The read end of a pipe whose write end this process alone holds."""
-    read_end, write_end = os.pipe()
-    try:
-        yield read_end
-    finally:
-        os.close(read_end)
-        os.close(write_end)

@@ -4,7 +4,7 @@ choose, and so never taken."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import format_bytes, parse_quantity
+from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.devices import check_devices
 from rljob_worker.local.services import check_serve
@@ -40,11 +41,13 @@ def this_machine(environment: Mapping[str, str], run_dir: Path) -> Machine:
     return Machine(_memory_bytes(), _free_bytes(Path(arena)), _free_bytes(run_dir))
 
 
-def machine_findings(plan: Plan, environment: Mapping[str, str], machine: Machine) -> list[Finding]:
-    """What keeps all pods of the plan from running on one machine."""
+def machine_findings(
+    plan: Plan, here: Sequence[Host], environment: Mapping[str, str], machine: Machine
+) -> list[Finding]:
+    """What keeps the pods `here` from running on one machine."""
     found = []
     for path, check in (
-        ("spec.workerGroups", lambda: check_devices(plan, environment)),
+        ("spec.workerGroups", lambda: check_devices(plan, here, environment)),
         ("spec.monitoring.trackers", lambda: check_installed(plan.spec.monitoring.trackers)),
         ("spec.services", lambda: check_serve(plan)),
     ):
@@ -52,19 +55,18 @@ def machine_findings(plan: Plan, environment: Mapping[str, str], machine: Machin
             check()
         except InvalidJob as error:
             found.append(finding_of(path, error))
-    return [*found, *shortages(plan, machine)]
+    return [*found, *shortages(plan, here, machine)]
 
 
-def shortages(plan: Plan, machine: Machine) -> Iterator[Finding]:
-    """Pure: too little memory, shared memory or disk."""
-    hosts = sum(group.replicas for group in plan.groups)
-    buffers = hosts * parse_quantity(plan.spec.data_buffer.memory)
+def shortages(plan: Plan, here: Sequence[Host], machine: Machine) -> Iterator[Finding]:
+    """Pure: too little memory, shared memory or disk for the pods `here`."""
+    buffers = len(here) * parse_quantity(plan.spec.data_buffer.memory)
     if machine.shared is not None and buffers > machine.shared:
-        message = f"{_hosts(hosts)} takes {format_bytes(buffers)} of shared memory, of which "
+        message = f"{_hosts(len(here))} takes {format_bytes(buffers)} of shared memory, of which "
         message += f"{format_bytes(machine.shared)} are free here"
         fix = "Lower it, end what holds shared memory, or make it larger: mount -o remount,size=... /dev/shm."
         yield Finding(Problem("spec.dataBuffer.memory", plan.spec.data_buffer.memory, message, fix))
-    workers = _peak_bytes_on_cpus(plan)
+    workers = _peak_bytes_on_cpus(plan, here)
     if machine.memory is not None and workers > machine.memory:
         message = f"workers on CPUs take {format_bytes(workers)} together, and this machine has "
         message += format_bytes(machine.memory)
@@ -82,10 +84,11 @@ def _hosts(count: int) -> str:
     return "a host" if count == 1 else f"each of {count} hosts takes as much, which"
 
 
-def _peak_bytes_on_cpus(plan: Plan) -> int:
+def _peak_bytes_on_cpus(plan: Plan, here: Sequence[Host]) -> int:
     """Of all workers that share this machine's memory; 0 where the plan does not know."""
     of_group = {each.group: max((phase.peak for phase in each.phases), default=0) for each in plan.memory}
-    return sum(of_group.get(group.name, 0) * group.num_workers for group in plan.groups if group.device == "cpu")
+    groups = [plan.group(pod.group) for pod in here]
+    return sum(of_group.get(group.name, 0) * group.workers_per_host for group in groups if group.device == "cpu")
 
 
 def _checkpoint_bytes(plan: Plan) -> int:

@@ -15,12 +15,15 @@ import signal
 import sys
 from typing import NoReturn
 
+from rljob_worker.lifeline import ignore_what_means_workers
+
 CHECK_SECONDS = 5.0
 """How often the parent is looked at, for the case that a copy of the pipe's other end outlives the worker."""
 
 
 def guard(child: int, worker: int, results: int) -> NoReturn:
     """Wait for the worker to die or `child` to end; report the end on `results`; kill the group."""
+    ignore_what_means_workers()
     wake, wake_in = os.pipe()
     for end in (wake, wake_in):
         os.set_blocking(end, False)

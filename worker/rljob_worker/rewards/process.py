@@ -21,7 +21,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from types import FrameType
 from typing import Any
 
 from rljob_worker.errors import InvalidJob
@@ -145,6 +147,18 @@ def serve(requests: int, results: Results) -> None:
         chunk = server.run(chunk)
 
 
+def _to_the_whole_step(owner: int) -> Callable[[int, FrameType | None], None]:
+    """Slurm sends SIGTERM to every process of a step, and the worker still wants its last rewards. What a reward has
+    forked dies of it as ever."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    return handle
+
+
 def main() -> None:
     requests, results, worker = map(int, sys.argv[1:])
     guardian = os.getpid()
@@ -154,6 +168,7 @@ def main() -> None:
         guard(child, worker, results)
     die_with(guardian, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _to_the_whole_step(os.getpid()))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     serve(requests, Results(results))

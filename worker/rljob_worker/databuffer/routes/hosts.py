@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.planning.plan import GroupPlan
+from rljob_api.planning.plan import GroupPlan, Plan
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -17,6 +17,11 @@ class Host:
 
     def __str__(self) -> str:
         return f"{self.group}-{self.index}"
+
+
+def hosts_of(plan: Plan) -> tuple[Host, ...]:
+    """All pods, group by group as planned."""
+    return tuple(Host(group.name, index) for group in plan.groups for index in range(group.replicas))
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -30,13 +30,14 @@ from rljob_worker.databuffer.server.metrics import BufferMetrics, MetricsServer
 from rljob_worker.databuffer.server.worker_side import WorkerSide
 from rljob_worker.databuffer.store.places import ARENA, SPILL, created, mapped
 from rljob_worker.errors import InvalidJob, RLJobError
-from rljob_worker.lifeline import die_with
+from rljob_worker.lifeline import die_with, ignore_what_means_workers, lifeline_fd
 from rljob_worker.ports import check_free
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials
 
 MAX_SOCKET_PATH = 107
+ENDS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 SWITCH_SECONDS = 0.0005
 """Many threads wait for sockets here and few compute: an answer must not wait 5 ms for another thread's turn."""
 
@@ -165,12 +166,14 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
 
 
 def main() -> int:
-    """Runs until SIGTERM, SIGINT, or the end of whoever started it; returns the exit code."""
+    """Runs until the end of whoever started it, or a signal; returns the exit code."""
     stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDS:
         signal.signal(number, lambda *_: stopped.set())
+    if lifeline_fd() is not None:
+        ignore_what_means_workers()
     if _parent_pipe() is not None:  # only where there is a supervisor to die with
-        die_with(os.getppid(), signal.SIGTERM)
+        die_with(os.getppid(), signal.SIGHUP)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with serving(settings_from(os.environ)) as ports:
@@ -208,5 +211,4 @@ def _until_stopped(stopped: threading.Event) -> None:
 def _parent_pipe() -> int | None:
     if os.environ.get("RLJOB_PARENT_PIPE") == "1":
         return sys.stdin.fileno()
-    lifeline = os.environ.get("RLJOB_LIFELINE_FD")
-    return int(lifeline) if lifeline else None
+    return lifeline_fd()

@@ -14,9 +14,9 @@ def main() -> int:
     if len(sys.argv) > 1:
         print("cannot reserve 1 GiB of shared memory", file=sys.stderr)
         return int(sys.argv[1])
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    print(json.dumps({"ready": "databuffer", "address": "127.0.0.1:1"}), flush=True)
-    signal.sigwait([signal.SIGTERM])
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM])
+    print(json.dumps({"ready": "databuffer", "address": "127.0.0.1:1", "port": 1}), flush=True)
+    signal.sigwait([signal.SIGHUP])
     return 0
 
 

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 from rljob_worker.launcher.tests import fake_worker
-from rljob_worker.local.gang import Commands
+from rljob_worker.local.gang import gangs_here
 from rljob_worker.local.lock import RunLock
+from rljob_worker.local.pods import Commands
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.local.tests import fake_buffer, fake_services
@@ -52,15 +53,9 @@ def main(run_dir, options_text):
         services=[{"name": "judge", "run": "mine:app"}] if "services" in options else [],
     )
     directory.write(directory.plan, plan.canonical_json())
-    launch = Launch(
-        directory=directory,
-        plan=plan,
-        code_dir=Path(run_dir).parent,
-        resume=options.get("resume", "never"),
-        commands=commands(options),
-    )
-    with RunLock(directory.lock):
-        note = Supervisor(launch, PrintingView()).run()
+    launch = Launch(directory, plan, options.get("resume", "never"))
+    with RunLock(directory.lock), gangs_here(directory, plan, Path(run_dir).parent, commands(options)) as gangs:
+        note = Supervisor(launch, PrintingView(), gangs).run()
     print(f"end {note.phase} {note.exit_code} restarts {note.restarts}: {note.cause}")
     return note.exit_code
 

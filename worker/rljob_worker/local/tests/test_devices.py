@@ -3,6 +3,7 @@
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
+from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.devices import check_devices, is_loadable, share_of
 from rljob_worker.tests.documents import plan_of
@@ -16,13 +17,13 @@ def gpu_plan(profile="nvidia-h100", **spec):
 
 def share(base, group, host):
     plan = gpu_plan()
-    return share_of(plan, plan.group(group), host, DEFAULT["nvidia-h100"], base)
+    return share_of(plan, hosts_of(plan), Host(group, host), DEFAULT["nvidia-h100"], base)
 
 
-def refusal(plan, base, libraries=("libcuda.so.1",)):
+def refusal(plan, base, libraries=("libcuda.so.1",), here=()):
     """What the check says; empty where it has nothing to say."""
     try:
-        check_devices(plan, base, libraries.__contains__)
+        check_devices(plan, here or hosts_of(plan), base, libraries.__contains__)
     except InvalidJob as error:
         return str(error)
     return ""
@@ -48,6 +49,12 @@ def test_what_is_enough_or_unknown_is_not_refused():
     assert refusal(gpu_plan(), {}) == refusal(gpu_plan(), six) == ""
     assert refusal(plan_of(), {"CUDA_VISIBLE_DEVICES": ""}, libraries=()) == ""  # a job for CPUs
     assert refusal(gpu_plan("amd"), {}, libraries=()) == ""
+
+
+def test_a_pod_on_a_machine_of_its_own_needs_its_own_accelerators_alone():
+    two, one = {"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "0"}
+    assert refusal(gpu_plan(), two, here=[Host("rollout", 0)]) == ""
+    assert refusal(gpu_plan(), one, here=[Host("rollout", 0)]).startswith("only 1 CUDA device")
 
 
 def test_without_the_driver_there_is_no_device():

@@ -1,0 +1,219 @@
+"""The pods of one attempt on one machine: a data buffer and a launcher each, started, watched and ended together."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.forkserver.request import command_of
+from rljob_worker.launcher.last_words import LastWords, read_last_words
+from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code, is_failure
+from rljob_worker.local.environment import RunContext, pod_environment, termination_log
+from rljob_worker.local.orphans import end_family
+from rljob_worker.local.process import LocalProcess
+
+READY_SECONDS = 120.0
+"""How long a data buffer may take to serve; reserving memory takes most of it."""
+GANG_SETTLE_SECONDS = 2 * SETTLE_SECONDS
+"""A launcher takes up to SETTLE_SECONDS to end after its worker did."""
+BUFFER_GRACE_SECONDS = 10.0
+
+AddressLists = dict[str, list[str]]
+"""host:port by group, in the order of its hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What a pod consists of, and what runs beside pods. Tests put their own processes here."""
+
+    buffer: tuple[str, ...] = command_of("rljob_worker.databuffer")
+    launcher: tuple[str, ...] = command_of("rljob_worker.launcher")
+    services: tuple[str, ...] = command_of("rljob_worker.services")
+    forks: bool = True
+    """Whether launchers fork their workers, so that a root for them is worth its imports."""
+
+
+@dataclass(slots=True)
+class LocalPod:
+    """The processes of one planned pod."""
+
+    at: Host
+    environment: Mapping[str, str]
+    buffer: LocalProcess
+    launcher: LocalProcess | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangEnd:
+    """How an attempt ended."""
+
+    code: int
+    process: str = ""
+    """The process that explains the code, such as `worker train-0-1`; empty when nobody failed."""
+    words: LastWords | None = None
+    log: Path | None = None
+    lost_machine: bool = False
+    """A machine is gone, and with it all further attempts on these."""
+
+
+class Pods:
+    """`start`, `meet` once all data buffers serve, then `poll` until it returns a GangEnd, then `end`; `stop` asks for
+    a checkpoint."""
+
+    def __init__(self, context: RunContext, commands: Commands) -> None:
+        self._context = context
+        self._commands = commands
+        self._pods: list[LocalPod] = []
+        self._exits: dict[str, Exit] = {}
+        self._kill_at: float | None = None
+        self._is_stopping = False
+        self._started = time.monotonic()
+        self.serving_seconds: float | None = None
+        """How long data buffers took until all of them served; None until they do."""
+
+    def start(self) -> None:
+        """Start the data buffers."""
+        self._context.log_dir.mkdir(parents=True, exist_ok=True)
+        for pod in self._context.here:
+            environment = pod_environment(os.environ, self._context, pod, usable_cores())
+            # signals to a whole Slurm step or systemd unit mean the workers: SIGHUP alone is this process's word
+            buffer = self._spawn(f"databuffer-{pod}", self._commands.buffer, environment)
+            self._pods.append(LocalPod(pod, environment, buffer))
+
+    def addresses(self) -> AddressLists | None:
+        """Where the data buffers here are, by group and in order; None until all of them serve."""
+        if self.serving_seconds is None:
+            return None
+        book: AddressLists = {}
+        for pod in self._pods:
+            ready = pod.buffer.ready()
+            assert ready is not None
+            book.setdefault(pod.at.group, []).append(f"{self._context.address}:{ready['port']}")
+        return book
+
+    def meet(self, book: AddressLists) -> None:
+        """Give the pods the addresses of all pods of the job, and start their launchers."""
+        partial = self._context.address_book.with_suffix(".partial")
+        partial.write_text(json.dumps(book))
+        partial.rename(self._context.address_book)
+        for pod in self._pods:
+            pod.launcher = self._spawn(f"launcher-{pod.at}", self._commands.launcher, pod.environment)
+
+    def poll(self) -> GangEnd | None:
+        """Take notice of what happened since the last call; the end, once there is one."""
+        if not self._launchers:
+            return self._poll_buffers()
+        self._note_exits()
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            return self._verdict()
+        if all(launcher.code() is not None for launcher in self._launchers):
+            return self._verdict()
+        return None
+
+    def stop(self) -> None:
+        """Ask the workers to checkpoint and end; without workers, the end has come."""
+        self._is_stopping = True
+        for launcher in self._launchers:
+            launcher.signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """End what still runs, and what left its session. Data buffers get a moment to give their memory back."""
+        for launcher in self._launchers:
+            launcher.kill()
+        for pod in self._pods:
+            pod.buffer.signal(signal.SIGHUP)
+        deadline = time.monotonic() + BUFFER_GRACE_SECONDS
+        while any(pod.buffer.code() is None for pod in self._pods) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for pod in self._pods:
+            pod.buffer.kill()
+        # nothing of an attempt may meet the next one
+        end_family(self._context.mark, grace_seconds=0.0, but=self._context.root.family)
+
+    def metrics_url(self) -> str:
+        """Where the lead's launcher serves /metrics and /progress; empty until it does, and where the lead is not."""
+        lead = Host(self._context.plan.lead_group, 0)
+        ready = next((pod.launcher.ready() for pod in self._pods if pod.at == lead and pod.launcher), None)
+        return f"http://127.0.0.1:{ready['metricsPort']}/metrics" if ready else ""
+
+    @property
+    def _launchers(self) -> list[LocalProcess]:
+        return [pod.launcher for pod in self._pods if pod.launcher is not None]
+
+    def _spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> LocalProcess:
+        log = self._context.log_dir / f"{name}.log"
+        return LocalProcess(name, command, environment, log, lifeline=self._context.lifeline)
+
+    def _poll_buffers(self) -> GangEnd | None:
+        if self._is_stopping:
+            return GangEnd(int(ExitCode.INTERRUPTED))
+        for pod in self._pods:
+            code = pod.buffer.code()
+            if code is not None:
+                return self._buffer_end(pod.buffer, code)
+        if self.serving_seconds is not None:
+            return None
+        if all(pod.buffer.ready() is not None for pod in self._pods):
+            self.serving_seconds = time.monotonic() - self._started
+        elif time.monotonic() - self._started > READY_SECONDS:
+            late = next(pod.buffer for pod in self._pods if pod.buffer.ready() is None)
+            words = LastWords(int(ExitCode.RETRY), cause=f"it did not serve within {READY_SECONDS:.0f} s")
+            return GangEnd(words.code, late.name, words, late.log)
+        return None
+
+    def _note_exits(self) -> None:
+        for pod in self._pods:
+            self._note_exit(pod.launcher)
+            if self._launchers_run:
+                self._note_exit(pod.buffer, expected_to_run=True)
+        if self._kill_at is None and any(is_failure(one.code) for one in self._exits.values()):
+            self._kill_at = time.monotonic() + GANG_SETTLE_SECONDS
+
+    @property
+    def _launchers_run(self) -> bool:
+        return any(launcher.code() is None for launcher in self._launchers)
+
+    def _note_exit(self, process: LocalProcess | None, expected_to_run: bool = False) -> None:
+        if process is None or process.name in self._exits:
+            return
+        code = process.code()
+        if code is None:
+            return
+        if expected_to_run and code == ExitCode.DONE:
+            code = ExitCode.RETRY  # a buffer that leaves its workers alone has failed them
+        self._exits[process.name] = Exit(process.name, int(code), time.monotonic())
+
+    def _verdict(self) -> GangEnd:
+        exits = list(self._exits.values())
+        cause = first_cause(exits, GANG_SETTLE_SECONDS)
+        if cause is None:
+            return GangEnd(gang_code(exits))
+        for pod in self._pods:
+            if pod.launcher is not None and pod.launcher.name == cause.name:
+                return self._launcher_end(pod, cause.code)
+            if pod.buffer.name == cause.name:
+                return self._buffer_end(pod.buffer, cause.code)
+        raise AssertionError(f"no process {cause.name}")
+
+    def _buffer_end(self, buffer: LocalProcess, code: int) -> GangEnd:
+        code = code or int(ExitCode.RETRY)
+        return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_line()), buffer.log)
+
+    def _launcher_end(self, pod: LocalPod, code: int) -> GangEnd:
+        words = read_last_words(termination_log(self._context.log_dir, pod.at))
+        if words is None or not words.worker:
+            assert pod.launcher is not None
+            lines = words.cause if words else pod.launcher.last_line()
+            return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), pod.launcher.log)
+        worker = f"worker-{words.worker}"
+        return GangEnd(code, worker, words, self._context.log_dir / f"{worker}.log")
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

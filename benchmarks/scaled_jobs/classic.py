@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from shaped_links import Place, inside, namespaces
+from shaped_links import shaped
 
+from rljob_worker.tests.namespaces import Place, inside
 from scaled_jobs.controller import PORT
 from scaled_jobs.load import GENERATING, TOKEN_BYTES, Load, Measured
 from scaled_jobs.marks import Mark, Marks
@@ -58,7 +59,7 @@ def running(load: Load, steps: int, places: Sequence[Place]) -> Iterator[list[su
 def measure(load: Load, steps: int) -> Measured:
     """Steps from the first: sockets need no warming up."""
     with (
-        namespaces([load.megabits] * (load.pods + 1)) as places,
+        shaped([load.megabits] * (load.pods + 1)) as places,
         running(load, steps, places) as (controller, *pods),
         ThreadPoolExecutor(load.pods) as pool,
     ):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from emulated_job.processes import cpu_seconds
-from shaped_links import Place
 
+from rljob_worker.tests.namespaces import Place
 from scaled_jobs.load import Load, Measured
 
 

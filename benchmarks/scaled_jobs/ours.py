@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from planes.systems import peak_bytes
-from shaped_links import Place, data_buffer_in, namespaces
+from shaped_links import data_buffer_in, shaped
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
@@ -23,6 +23,7 @@ from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.tests.gang import Gang, group, plan_of, stage
 from rljob_worker.report import Report, report_to_bytes
 from rljob_worker.scalars import mean
+from rljob_worker.tests.namespaces import Place
 from scaled_jobs.load import COLUMNS, GENERATING, GROUP_SIZE, Load, Measured
 from scaled_jobs.marks import Mark, Marks
 
@@ -114,7 +115,7 @@ def lead(client: BufferClient, steps: int) -> None:
 def measure(load: Load, steps: int) -> Measured:
     """Steps after one to warm up: all pods at once, nobody waiting for anybody but for rows and verdicts."""
     with (
-        namespaces([load.megabits] * load.pods) as places,
+        shaped([load.megabits] * load.pods) as places,
         tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rljob-") as directory,
         running(load, Path(directory), places) as gang,
         ThreadPoolExecutor(load.pods + 1) as pool,

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from shaped_links import data_buffer_in, namespaces
+from shaped_links import data_buffer_in, shaped
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.tests.gang import Gang
@@ -26,7 +26,7 @@ def linked(plan: Plan, directory: Path, megabits: float) -> Iterator[Gang]:
     gang = Gang(plan, directory)
     gang.write_files()
     speeds = [megabits * (RECEIVER_LINKS if name == "rollout" else 1) for name, _ in gang.hosts()]
-    with namespaces(speeds) as places:
+    with shaped(speeds) as places:
         book: dict[str, list[str]] = {}
         try:
             for (name, host), place in zip(gang.hosts(), places, strict=True):

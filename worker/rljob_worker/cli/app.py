@@ -8,7 +8,7 @@ import click
 from rljob.commands import COMMANDS, jobs_of, of_a_cluster
 
 if TYPE_CHECKING:
-    from rljob_worker.local.gang import Commands
+    from rljob_worker.local.pods import Commands
 
 JOB = click.argument("job", metavar="JOB.yaml", type=click.Path(path_type=Path))
 SET = click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field, e.g. stop.steps=5.")
@@ -39,6 +39,58 @@ def run(commands: "Commands | None", job: Path, resume: str | None, overrides: t
     from rljob_worker.cli.run import run_job
 
     return run_job(job, overrides, runs_dir, resume, commands)
+
+
+@app.command()
+@JOB
+@click.option(
+    "--rank-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A host's name or address on each line, that of host 0 first.",
+)
+@click.option(
+    "--wait",
+    "seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    help="How long hosts wait for each other.",
+)
+@click.option(
+    "--resume", metavar="auto|never|STEP", help="Go on with an earlier run of this name.  [default: the job's own]"
+)
+@SET
+@RUNS_DIR
+@click.pass_obj
+def launch(
+    commands: "Commands | None",
+    job: Path,
+    rank_file: Path | None,
+    seconds: float,
+    resume: str | None,
+    overrides: tuple[str, ...],
+    runs_dir: Path,
+) -> int:
+    """Run a job on many machines without Kubernetes: start this on each, once.
+
+    \b
+    Which host this is, of how many, and where host 0 is, say
+      srun               under Slurm: srun --ntasks-per-node=1 rljob launch JOB.yaml
+      RANK, WORLD_SIZE, MASTER_ADDR [MASTER_PORT]
+                         as torchrun and its like set them, one process for each host
+      --rank-file FILE   a host on each line
+
+    All launchers get the same job, the same RLJOB_TOKEN (a secret: export RLJOB_TOKEN=$(openssl rand -hex 32)) and the
+    same runs directory, on a file system that they share. Host 0 shows the run; all leave with the same exit code: 75
+    where a machine is gone and the launch is to be begun again, 76 where it was stopped with a checkpoint, by Ctrl-C or
+    SIGTERM on any host.
+    """
+    from rljob_worker.cli.launch import Launching, launch_job
+    from rljob_worker.local.pods import Commands
+
+    return launch_job(Launching(job, overrides, runs_dir, resume, seconds, commands or Commands()), rank_file)
 
 
 @app.command()

@@ -137,7 +137,7 @@ def test_a_shell_completes_what_it_is_given(tmp_path):
         (["run", "job.yaml", "--resume", "7"], "rljob: --resume 7: there is no run to go on with"),
         (["run", "job.yaml", "--bogus"], "No such option '--bogus'"),
         (["run"], "Missing argument 'JOB.yaml'"),
-        (["launch"], "No such command 'launch'"),
+        (["start"], "No such command 'start'"),
         (["new", "Not_A_Label"], "metadata.name"),
         (["new"], "name the new job, or an example"),
         (["new", "a", "--example", "b"], "name the new job, or an example"),

@@ -59,6 +59,13 @@ class FakeWorker:
     def say_environment(self, name):
         print(f"{name}={os.environ.get(name)}", flush=True)
 
+    def list_files(self, name):
+        """Of the directory in a variable, and of the one that it is in."""
+        place = Path(os.environ[name])
+        for each in (place, place.parent):
+            files = " ".join(sorted(path.name for path in each.iterdir()))
+            print(f"{each.relative_to(place.parent.parent)}: {files}", flush=True)
+
     def pid(self, pid_file):
         write_whole(pid_file, str(os.getpid()))
 

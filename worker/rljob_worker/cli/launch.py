@@ -1,0 +1,156 @@
+"""`rljob launch`: one of the launchers of a job on many machines."""
+
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.problem import InvalidJobError
+from rljob_worker.cli.extras import require_extra
+from rljob_worker.cli.jobfile import JobFile, missing_files, open_job, planned, read_text
+from rljob_worker.cli.output import say
+from rljob_worker.cli.run import Running, command_line, supervise, told, view_of
+from rljob_worker.errors import RLJobError
+from rljob_worker.hosts.gang import WideGangs
+from rljob_worker.hosts.machine import is_here
+from rljob_worker.hosts.meeting import Meeting, Stopped, meeting
+from rljob_worker.hosts.messages import Hello
+from rljob_worker.hosts.own import Orders, own_station
+from rljob_worker.hosts.roll import Expected, sections_of
+from rljob_worker.hosts.seat import Seat, hosts_in, seat_of
+from rljob_worker.hosts.secret import launch_token
+from rljob_worker.hosts.station import MARK_FILE, Station, context_here, pod_at
+from rljob_worker.local.home import home_of
+from rljob_worker.local.pods import Commands
+from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.supervisor import heeded
+from rljob_worker.rehearsal.machine import machine_findings, this_machine
+from rljob_worker.signal_pipe import SignalPipe
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """What the command line asks for."""
+
+    path: Path
+    overrides: Sequence[str]
+    runs_dir: Path
+    resume: str | None
+    seconds: float
+    """How long hosts wait for each other."""
+    commands: Commands
+
+    def open(self) -> JobFile:
+        return open_job(self.path, self.overrides)
+
+
+def launch_job(asked: Launching, rank_file: Path | None) -> int:
+    """This host's part of the job, to its end; returns the exit code, which is that of all hosts."""
+    require_extra("worker", "rljob launch")
+    hosts = hosts_in(read_text(rank_file), str(rank_file)) if rank_file else ()
+    seat, token = seat_of(os.environ, hosts, is_here), launch_token(os.environ)
+    return _supervise(asked, seat, token) if seat.host == 0 else _take_part(asked, seat, token)
+
+
+def _supervise(asked: Launching, seat: Seat, token: str) -> int:
+    """Host 0. Whatever ends it, the others leave with its code and its words."""
+    end = (int(ExitCode.BUG), "host 0 ended with a bug of ours; see its output")
+    with meeting(seat, token, lambda text: say(text, err=True)) as met, contextlib.ExitStack() as stack:
+        try:
+            end = _led(asked, met, stack)
+        except KeyboardInterrupt:
+            end = (int(ExitCode.INTERRUPTED), "host 0 was asked to stop")
+            raise
+        except (RLJobError, InvalidJobError) as error:
+            end = (int(error.exit_code), str(error))
+            raise
+        except Stopped as error:
+            say(f"rljob: {error}", err=True)
+            end = (int(ExitCode.INTERRUPTED), str(error))
+        finally:
+            met.dismiss(*end)
+    return end[0]
+
+
+def _led(asked: Launching, met: Meeting, stack: contextlib.ExitStack) -> tuple[int, str]:
+    """Exit code, and why."""
+    file = asked.open()
+    gangs = _gangs_of(asked, file, met, stack)
+    run = Running(file, asked.runs_dir, asked.resume, view_of, lambda plan: [pod_at(met.seat, plan)], gangs)
+    directory, note = supervise(run)
+    code = told(directory, note, command_line("launch", asked.path, asked.overrides, asked.runs_dir))
+    return code, (note.cause if note else "") or ExitCode(code).meaning
+
+
+def _gangs_of(
+    asked: Launching, file: JobFile, met: Meeting, stack: contextlib.ExitStack
+) -> Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[WideGangs]]:
+    """Once all hosts are there. stack: what stays until they have been dismissed."""
+
+    @contextlib.contextmanager
+    def gangs(directory: RunDirectory, plan: Plan) -> Iterator[WideGangs]:
+        hello = _hello(met.seat, file, plan, ())
+        home = directory.home_elsewhere
+        mark = secrets.token_hex(16)
+        directory.write(directory.path / MARK_FILE, mark)
+        orders = Orders(met.seat, hello, str(directory.path), home, str(file.code), asked.commands, asked.seconds)
+        expected = Expected(met.seat.num_hosts, hello.version, hello.job, hello.sections, hello.plan)
+        with SignalPipe(heeded()) as signals:
+            stack.enter_context(own_station(orders, directory.path / "logs" / "host-0.log"))
+            met.gather(expected, asked.seconds, signals)
+        say(f"all {met.seat.num_hosts} hosts are here" if met.seat.num_hosts > 1 else "the only host is here")
+        yield WideGangs(met, plan, "" if home else mark)
+
+    return gangs
+
+
+def _take_part(asked: Launching, seat: Seat, token: str) -> int:
+    """Any other host. What is wrong with it, host 0 hears and tells everybody."""
+    with contextlib.ExitStack() as stack:
+        context, hello = None, _hello(seat, None, None, ())
+        try:
+            file = asked.open()
+            plan = _planned(file)
+            hello = _hello(seat, file, plan, _flaws(file, asked.runs_dir, seat, plan))
+            directory = RunDirectory(asked.runs_dir / file.job.name, home_of(file.job))
+            context = stack.enter_context(context_here(seat, plan, directory, file.code, token))
+        except (RLJobError, InvalidJobError) as error:
+            hello = _hello(seat, None, None, (str(error),))
+        end = Station(seat, hello, token, asked.seconds).run(context, asked.commands)
+    if end.code != ExitCode.DONE:
+        say(f"rljob: {end.words}", err=True)
+    return end.code
+
+
+def _planned(file: JobFile) -> Plan:
+    """What host 0 rehearses for all is not rehearsed here. Raises InvalidJobError."""
+    problems = [*file.problems, *file.located(missing_files(file.job, file.folder))]
+    plan, found = (None, ()) if problems else planned(file)
+    if plan is None:
+        raise InvalidJobError([*problems, *found])
+    return plan
+
+
+def _flaws(file: JobFile, runs_dir: Path, seat: Seat, plan: Plan) -> tuple[str, ...]:
+    machine = this_machine(os.environ, runs_dir / file.job.name)
+    found = machine_findings(plan, [pod_at(seat, plan)], os.environ, machine)
+    return tuple(str(each.problem) for each in found)
+
+
+def _hello(seat: Seat, file: JobFile | None, plan: Plan | None, flaws: tuple[str, ...]) -> Hello:
+    return Hello(
+        host=seat.host,
+        num_hosts=seat.num_hosts,
+        name=socket.gethostname(),
+        version=version("rljob"),
+        job=file.job.name if file else "",
+        sections=sections_of(file.job) if file else {},
+        plan=plan.hash() if plan else "",
+        flaws=flaws,
+    )

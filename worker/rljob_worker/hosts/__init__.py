@@ -1,0 +1,16 @@
+"""`rljob launch`: one job on many machines that no cluster manages, with a launcher on each.
+
+    seat        which host this is, and where host 0 is: from Slurm, torchrun's variables, or a rank file. Pure
+    secret      what only launchers with the job's token can read: frames of one connection, sealed
+    messages    what they say to each other
+    line, hub   connections that never wait; all of them, at host 0
+    roll        who is here, and what keeps them from running together. Pure
+    meeting     host 0 until everybody is there, and when it is over
+    gang        host 0's gang: the pods of all hosts, as one
+    calling     a host's way to host 0
+    station     a host: the pod it runs for the gang; `own` is that of host 0
+
+    host n ─ Hello ─▶ host 0 ─ Begin ─▶ host n ─ Serving ─▶ host 0 ─ Book ─▶ host n ─ Ended ─▶ host 0 ─ Clear …
+
+Host 0 speaks to each host once per phase of an attempt, whatever their number, and to nobody during a step.
+"""

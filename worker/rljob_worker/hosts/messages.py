@@ -1,0 +1,131 @@
+"""What launchers say to each other, checked against these types as it is read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rljob_worker.local.pods import AddressLists
+
+
+class _Message(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class Hello(_Message):
+    """A host comes: its first word."""
+
+    host: int
+    num_hosts: int
+    name: str
+    """The machine's own."""
+    version: str
+    """Of rljob."""
+    job: str
+    sections: dict[str, str]
+    """By section of the spec: a digest."""
+    plan: str
+    """The plan's hash; empty where the host could make none."""
+    flaws: tuple[str, ...] = ()
+    """What keeps its pod from running there."""
+
+
+class Begin(_Message):
+    """An attempt begins: start your data buffer."""
+
+    attempt: int
+    resume: str
+    address: str
+    """By which the others reach you."""
+    mark: str
+    """What the run directory holds, where it has to be the same for all; empty: it does not."""
+    authority: bytes = b""
+    certificate: bytes = b""
+    key: bytes = b""
+    """PEM; empty: the job has no dataBuffer.tls."""
+
+
+class Serving(_Message):
+    """The data buffer serves."""
+
+    attempt: int
+    address: str
+    """host:port"""
+
+
+class Book(_Message):
+    """All of them serve: start your workers."""
+
+    attempt: int
+    book: AddressLists
+
+
+class Running(_Message):
+    """The lead's launcher answers Prometheus."""
+
+    attempt: int
+    metrics_url: str
+
+
+class Asked(_Message):
+    """Somebody asked this host to stop, so many times by now."""
+
+    times: int
+
+
+class Stop(_Message):
+    """Have your workers checkpoint and end."""
+
+    attempt: int
+
+
+class Ended(_Message):
+    """The pod has come to its end."""
+
+    attempt: int
+    code: int
+    process: str = ""
+    """That explains the code; empty when nobody failed."""
+    cause: str = ""
+    step: int = 0
+    checkpoint: int | None = None
+    log: str = ""
+
+
+class Clear(_Message):
+    """End what is left of the attempt."""
+
+    attempt: int
+
+
+class Cleared(_Message):
+    """Nothing of it is left."""
+
+    attempt: int
+
+
+class Finish(_Message):
+    """It is over: leave with this code, and say why."""
+
+    code: int
+    words: str
+
+
+OfHost = Hello | Serving | Running | Asked | Ended | Cleared
+OfHost0 = Begin | Book | Stop | Clear | Finish
+
+_ENCODER = msgspec.msgpack.Encoder()
+_OF_HOST = msgspec.msgpack.Decoder(OfHost)
+_OF_HOST_0 = msgspec.msgpack.Decoder(OfHost0)
+
+
+def encode(message: OfHost | OfHost0) -> bytes:
+    return _ENCODER.encode(message)
+
+
+def read_of_host(data: bytes) -> OfHost:
+    """Raises msgspec.DecodeError, as `read_of_host_0` does."""
+    return _OF_HOST.decode(data)
+
+
+def read_of_host_0(data: bytes) -> OfHost0:
+    return _OF_HOST_0.decode(data)

@@ -1,0 +1,121 @@
+"""`rljob launch` on several hosts of a test: processes of this machine, or in network namespaces."""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from rljob_worker.cli.tests import run_fake_pods
+from rljob_worker.cli.tests.test_commands import write_job
+from rljob_worker.tests.session_root import TEST_MARK
+from rljob_worker.tests.waiting import PATIENCE_SECONDS, wait_for
+
+TOKEN = "0123456789abcdef-of-a-test"
+
+
+def write_wide_job(folder, *, replicas=3, **options):
+    """A job of one group with so many pods, and what it names beside it."""
+    data = {"train": [{"path": "some/data"}], "batchSize": replicas}
+    write_job(folder, groups=[("train", replicas, 1)], data=data, **options)
+
+
+class Launched:
+    """Launchers by host; everything they start carries a mark."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.processes = {}
+        self._mark = f"{TEST_MARK}={secrets.token_hex(8)}"
+
+    def start(self, host, command, environment, prefix=()):
+        """One launcher; its output goes to a file."""
+        own = dict([self._mark.split("=")])
+        with self.file(host).open("ab") as output:
+            self.processes[host] = subprocess.Popen(
+                [*prefix, *command], cwd=self.folder, stdout=output, stderr=output, env={**environment, **own}
+            )
+
+    def file(self, host):
+        return self.folder / f"output-{host}.txt"
+
+    def said(self, host):
+        return self.file(host).read_text() if self.file(host).exists() else ""
+
+    def wait_for(self, condition):
+        """Fails when all launchers have ended before that."""
+
+        def is_there():
+            found = condition()
+            ended = all(process.poll() is not None for process in self.processes.values())
+            assert found or not ended, self.everything()
+            return found
+
+        return wait_for(is_there, 4 * PATIENCE_SECONDS)
+
+    def codes(self, patience_seconds=4 * PATIENCE_SECONDS):
+        """Exit codes by host, once all have ended and left nobody."""
+        found = {host: process.wait(patience_seconds) for host, process in self.processes.items()}
+        wait_for(lambda: not self.pids())
+        return found
+
+    def pids(self, module=""):
+        """Living processes of all hosts whose command names `module`."""
+        found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in found if self._is_ours(pid, module)]
+
+    def everything(self):
+        """For the message of a failed assertion."""
+        logs = [f"== {path}\n{path.read_text()[-3000:]}" for path in sorted(self.folder.rglob("*.log"))]
+        return "\n".join([*(f"== host {host}\n{self.said(host)}" for host in self.processes), *logs])
+
+    def _is_ours(self, pid, module):
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False
+        return self._mark.encode() in environment and module.encode() in command
+
+
+@contextlib.contextmanager
+def launching(folder):
+    """Nothing outlives the block."""
+    launched = Launched(folder)
+    try:
+        yield launched
+    finally:
+        for process in launched.processes.values():
+            process.kill()
+            process.wait()
+        for pid in launched.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+
+
+def fake_launch(script, *arguments):
+    """`rljob launch job.yaml` whose workers play a script."""
+    return [
+        sys.executable,
+        run_fake_pods.__file__,
+        json.dumps(script),
+        "launch",
+        "job.yaml",
+        "--wait",
+        "60",
+        *arguments,
+    ]
+
+
+def environment_of(host, num_hosts, port, **changes):
+    """As torchrun and its like leave it, on one machine."""
+    place = {"RANK": str(host), "WORLD_SIZE": str(num_hosts), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {**os.environ, **place, "RLJOB_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1", **changes}
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]

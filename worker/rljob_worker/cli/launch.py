@@ -5,13 +5,15 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from rljob_api.checks.subject import problem
 from rljob_api.planning.plan import Plan
+from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_api.vocabulary.problem import InvalidJobError
+from rljob_api.vocabulary.problem import InvalidJobError, Problem
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, missing_files, open_job, planned, read_text
 from rljob_worker.cli.output import say
@@ -47,7 +49,16 @@ class Launching:
     commands: Commands
 
     def open(self) -> JobFile:
-        return open_job(self.path, self.overrides)
+        file = open_job(self.path, self.overrides)
+        return replace(file, problems=(*file.problems, *file.located(unbuilt(file.job))))
+
+
+def unbuilt(job: RLJob) -> Iterator[Problem]:
+    """What a job may ask for and gets on one machine and on a cluster alone."""
+    if services := job.spec.services:
+        names = ", ".join(service.name for service in services)
+        fix = "Serve them elsewhere and give rewards their url, or use `rljob run` on one machine."
+        yield problem("spec.services", names, "rljob launch starts no services: this is not built yet", fix)
 
 
 def launch_job(asked: Launching, rank_file: Path | None) -> int:

@@ -207,6 +207,9 @@ class WideGang:
 class WideGangs:
     """Makes the gang of every attempt, of the same hosts."""
 
+    services = None
+    """Jobs that have some are refused."""
+
     def __init__(self, meeting: Meeting, plan: Plan, mark: str) -> None:
         self._meeting = meeting
         self._plan = plan

@@ -24,8 +24,9 @@ class LocalProcess:
         log: Path,
         *,
         lifeline: int,
+        death_signal: signal.Signals = signal.SIGHUP,
     ) -> None:
-        """Start it. It gets SIGHUP when this process dies; standard output and error go to `log`."""
+        """Start it. It gets `death_signal` when this process dies; standard output and error go to `log`."""
         self.name = name
         self.log = log
         self._ready: dict[str, Any] | None = None
@@ -38,7 +39,7 @@ class LocalProcess:
                 stderr=output,
                 pass_fds=(lifeline,),
                 start_new_session=True,
-                preexec_fn=dying_with_me(signal.SIGHUP),
+                preexec_fn=dying_with_me(death_signal),
             )
 
     @property

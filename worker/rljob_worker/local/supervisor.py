@@ -65,7 +65,8 @@ class AnyGangs(Protocol):
     """Where gangs come from, and what runs beside them over all attempts."""
 
     @property
-    def services(self) -> Services: ...
+    def services(self) -> Services | None:
+        """None where a job cannot have any."""
 
     def gang(self, attempt: int, resume: str) -> AnyGang:
         """resume: what workers start from: auto, never, or a step."""
@@ -107,13 +108,16 @@ class Supervisor:
             while True:
                 self._written_before = self._written()
                 self._change(phase="Starting", doing="")
-                end = self._wait_for(self._gangs.services, signals) or self._attempt(signals)
+                end = self._wait_for_services(signals) or self._attempt(signals)
                 if not self._goes_on(end):
                     return self._note
                 self._change(attempt=self._note.attempt + 1, restarts=self._note.restarts + 1)
 
-    def _wait_for(self, services: Services, signals: SignalPipe) -> GangEnd | None:
+    def _wait_for_services(self, signals: SignalPipe) -> GangEnd | None:
         """Until they are healthy; how the attempt ends where they do not get so."""
+        services = self._gangs.services
+        if services is None:
+            return None
         if services.start():
             self._start_lines = StartLines({services.log.stem: services.log})
         while not services.are_healthy:
@@ -129,7 +133,7 @@ class Supervisor:
         return None
 
     def _attempt(self, signals: SignalPipe) -> GangEnd:
-        launch, attempt, services = self._launch, self._note.attempt, self._gangs.services
+        launch, attempt = self._launch, self._note.attempt
         resume = resume_of_attempt(attempt, self._first_attempt, launch.resume, self._commits())
         gang = self._gangs.gang(attempt, resume)
         groups = [group.name for group in launch.plan.groups]
@@ -144,11 +148,16 @@ class Supervisor:
                 if (end := gang.poll()) is not None:
                     return end
                 self._look(gang)
-                if (said := services.look(1 + launch.plan.spec.failure_policy.max_restarts)) is not None:
-                    self._say(said)
+                self._look_after_services()
                 _wait(signals)
         finally:
             gang.end()
+
+    def _look_after_services(self) -> None:
+        services, max_starts = self._gangs.services, 1 + self._launch.plan.spec.failure_policy.max_restarts
+        said = None if services is None else services.look(max_starts)
+        if said is not None:
+            self._say(said)
 
     def _obey(self, gang: AnyGang | None, signals: SignalPipe) -> None:
         self._num_signals += sum(number in REQUESTS for number in signals.read())

@@ -196,12 +196,16 @@ def test_strangers_disturb_nobody(hosts, tmp_path):
     assert "a caller from 127.0.0.1 was turned away: it is no launcher" in hosts.said(0)
 
 
-STOPPABLE = {"*": [["block", 15], STEPPED, ["wait_signal", 15], ["exit", 76]]}
+READY = [["block", 15], ["say", "here"]]
+"""From then on a request to stop waits until it is asked for."""
+STOPPABLE = {"*": [*READY, STEPPED, ["wait_signal", 15], ["exit", 76]]}
 
 
 def running(hosts):
-    note = RunDirectory(hosts.folder / "runs" / "tiny").read_note()
-    return note is not None and note.phase == "Running"
+    """And every worker is ready."""
+    directory = RunDirectory(hosts.folder / "runs" / "tiny")
+    note = directory.read_note()
+    return note is not None and note.phase == "Running" and all_spoke(directory.logs(note.attempt))
 
 
 @pytest.mark.parametrize("asked", [0, 1])
@@ -215,9 +219,8 @@ def test_one_request_on_any_host_stops_all_with_a_checkpoint(hosts, asked):
 
 def test_a_signal_to_every_process_of_a_step_is_one_request(hosts):
     """As Slurm signals: launchers, data buffers, reapers and workers alike."""
-    start(hosts, {"*": [["block", 15], ["say", "here"], *STOPPABLE["*"]]})
-    logs = hosts.folder / "runs" / "tiny" / "logs" / "attempt-1"
-    hosts.wait_for(lambda: running(hosts) and all_spoke(logs))
+    start(hosts, STOPPABLE)
+    hosts.wait_for(lambda: running(hosts))
     assert hosts.pids("fake_buffer") and hosts.pids("local.reaper") and hosts.pids("hosts.own")
     for pid in hosts.pids():
         os.kill(pid, signal.SIGTERM)
@@ -225,7 +228,7 @@ def test_a_signal_to_every_process_of_a_step_is_one_request(hosts):
 
 
 def test_a_second_request_stops_all_now(hosts):
-    start(hosts, {"*": [["block", 15], STEPPED, ["hang"]]})
+    start(hosts, {"*": [*READY, STEPPED, ["hang"]]})
     hosts.wait_for(lambda: running(hosts))
     hosts.processes[1].send_signal(signal.SIGTERM)
     hosts.wait_for(lambda: "stopping after this step" in hosts.said(0))

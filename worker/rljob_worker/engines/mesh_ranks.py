@@ -16,9 +16,9 @@ experts. ep=4 in the mesh above:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from operator import mul
 from typing import Literal
-
-import numpy as np
 
 from rljob_api.pipeline.meshes import Mesh
 
@@ -42,10 +42,20 @@ def ranks_over(mesh: Mesh, rank: int, axes: Axes) -> tuple[int, ...]:
     """The ranks, ascending, that `rank` meets along `axes`: those at its place on every other axis."""
     if axes in (("ep",), ("edp",)):
         return _experts(mesh, rank, axes[0])
-    grid = np.arange(mesh.size).reshape([getattr(mesh, axis) for axis in _SLOWEST_FIRST])
-    (place,) = np.argwhere(grid == rank)
-    chosen = tuple(slice(None) if axis in axes else int(place[i]) for i, axis in enumerate(_SLOWEST_FIRST))
-    return tuple(grid[chosen].ravel().tolist())
+    strides = _strides(mesh)
+    sizes = {axis: getattr(mesh, axis) for axis in _SLOWEST_FIRST}
+    places = (range(sizes[axis]) if axis in axes else (rank // strides[axis] % sizes[axis],) for axis in _SLOWEST_FIRST)
+    return tuple(sum(map(mul, place, strides.values())) for place in product(*places))
+
+
+def _strides(mesh: Mesh) -> dict[Axis, int]:
+    """By axis, how far apart neighbours along it are."""
+    strides: dict[Axis, int] = {}
+    stride = mesh.size
+    for axis in _SLOWEST_FIRST:
+        stride //= getattr(mesh, axis)
+        strides[axis] = stride
+    return strides
 
 
 def meetings(mesh: Mesh, rank: int) -> Iterator[tuple[Axes, tuple[int, ...]]]:

@@ -105,7 +105,11 @@ def test_numbers_are_kept_as_their_codes_say() -> None:
     assert (mean.read(slice(0, 1), torch.float32) - torch.linspace(0, 1, 64)).abs().max() <= 0.9 / 128 + 1e-6
 
 
-@given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=64, max_size=64), st.booleans())
+# smaller ones, times the least of the table, are no numbers of Float32 any more
+NUMBERS = st.floats(-1e4, 1e4, width=32).map(lambda number: number if abs(number) > 1e-25 else 0.0)
+
+
+@given(st.lists(NUMBERS, min_size=64, max_size=64), st.booleans())
 def test_what_is_rounded_is_the_nearest_number_there_is(numbers: list[float], signed: bool) -> None:
     """To within 1/14 of a number that is not small beside the largest of its block, and never 0 without a sign."""
     exact = torch.tensor([numbers])

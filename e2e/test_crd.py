@@ -136,6 +136,11 @@ MISTAKES = [
         "the workers of group train make no whole number of copies of tensor 2 x context 1",
     ),
     (
+        ("workerGroups=[{name: train, replicas: 2}]", "training={parallelism: {expert: 4}}"),
+        "spec.training.parallelism.expert",
+        "the workers of group train cannot share experts in equal runs of 4",
+    ),
+    (
         (*TWO_GROUPS, "rollout={parallelism: {tensor: 8}}"),
         "spec.workerGroups",
         "the workers of a pod of group rollout make no whole number of copies of tensor 8",

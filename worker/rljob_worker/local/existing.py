@@ -1,6 +1,7 @@
 """What an earlier run left in a directory, read back."""
 
 from rljob_api.loading.document import read_document
+from rljob_api.loading.earlier import by_todays_names
 from rljob_api.loading.structure import check_structure
 from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.checkpoint.manifest import committed
@@ -15,7 +16,7 @@ def existing_run(directory: RunDirectory) -> Existing | None:
     text = read_if_there(directory.document)
     if text is None:
         return None
-    job, problems = check_structure(read_document(text).value)
+    job, problems = check_structure(by_todays_names(read_document(text).value))
     if job is None or problems:
         raise InvalidJob(
             f"{directory.home} holds a run whose job this version does not understand "

@@ -15,7 +15,9 @@ _RECOMPUTES = "activationCheckpointing"
 def by_todays_names(job: Any) -> Any:
     """A document that may be a job, with every field that has moved at its place of today."""
     spec = job.get("spec") if isinstance(job, Mapping) else None
-    training = spec.get("training") if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping):
+        return job
+    training = spec.get("training")
     if not isinstance(training, Mapping) or _RECOMPUTES not in training:
         return job
     kept = {name: value for name, value in training.items() if name != _RECOMPUTES}

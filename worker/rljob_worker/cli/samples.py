@@ -35,6 +35,12 @@ class Question:
     """A field; with a `-` before it the largest come first."""
     limit: int
 
+    @property
+    def fields(self) -> list[str]:
+        """Those that are asked for by name."""
+        sort = [] if self.sort is None else [self.sort.removeprefix("-")]
+        return [*(parse_condition(text).field for text in self.where), *sort]
+
     def answer(self, records: Iterable[Record]) -> list[Record]:
         """Without an order: those of the newest steps, in the order in which they were written."""
         conditions = [parse_condition(text) for text in self.where]
@@ -59,7 +65,7 @@ def show_samples(run: str, runs_dir: Path, question: Question, *, as_json: bool,
         for record in found:
             click.echo(json.dumps(record))
     elif not found:
-        raise InvalidJob(f"{directory.samples} has no such sample{_steps_there(directory.samples, question.step)}")
+        raise InvalidJob(f"{directory.samples} has no such sample; {_why_none(directory.samples, question)}")
     elif sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         click.echo_via_pager(f"{pages(found, width, tokens=tokens, colour=True)}\n")
@@ -89,11 +95,27 @@ def _newest(records: list[Record], limit: int) -> list[Record]:
     return list(islice(sorted(records, key=lambda record: -record["step"]), limit))
 
 
-def _steps_there(path: Path, step: int | None) -> str:
-    if step is None:
-        return "; --where leaves none, or the run has finished no step yet"
-    steps = sorted({record["step"] for record in records_in(path)})
-    return f"; it has those of the steps {steps[0]} to {steps[-1]}" if steps else "; the run has finished no step yet"
+def _why_none(path: Path, question: Question) -> str:
+    there: set[str] = set()
+    steps: set[int] = set()
+    for record in records_in(path):
+        there |= set(_names(record))
+        steps.add(record["step"])
+    if not steps:
+        return "the run has finished no step yet"
+    if unknown := [field for field in question.fields if field not in there]:
+        return f"no sample has a field {unknown[0]}, but {', '.join(sorted(there))}"
+    if question.step is not None and question.step not in steps:
+        return f"it has those of the steps {min(steps)} to {max(steps)}"
+    return "--where leaves none"
+
+
+def _names(record: Record, of: str = "") -> Iterator[str]:
+    """Fields, and those within them as `rewards.correct`."""
+    for name, value in record.items():
+        yield of + name
+        if isinstance(value, dict):
+            yield from _names(value, f"{of}{name}.")
 
 
 def pages(records: Iterable[Record], width: int, *, tokens: bool, colour: bool) -> str:

@@ -87,7 +87,9 @@ class Meeting:
 
     def dismiss(self, code: int, words: str) -> None:
         """Have everybody leave with this code: who is here, and of a job that cannot run who still comes."""
-        waits = not self._has_begun and code != ExitCode.INTERRUPTED
+        waits = not self._has_begun and code != ExitCode.INTERRUPTED and self.seat.num_hosts > 1
+        if waits:
+            self._tell(f"{words}\nends when the other hosts have been told, in {LATECOMERS_SECONDS:.0f} s at most")
         end = time.monotonic() + (LATECOMERS_SECONDS if waits else GOODBYE_SECONDS)
         others = set(range(1, self.seat.num_hosts))
         told: set[int] = set()

@@ -105,5 +105,8 @@ def test_no_sample_says_which_there_are(tmp_path):
     where = run_with_samples(tmp_path)
     with pytest.raises(InvalidJob, match="no such sample; it has those of the steps 1 to 3"):
         CliRunner().invoke(app, ["samples", "sums", "--step", "7", *where], catch_exceptions=False)
+    for asked in (["--where", "foo<1"], ["--sort", "-foo"]):
+        with pytest.raises(InvalidJob, match="no sample has a field foo, but .*reward"):
+            CliRunner().invoke(app, ["samples", "sums", *asked, *where], catch_exceptions=False)
     with pytest.raises(InvalidJob, match="--where leaves none"):
         CliRunner().invoke(app, ["samples", "sums", "--where", "reward>99", *where], catch_exceptions=False)

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from rljob_worker.batch import Indices
+from rljob_worker.engines.exchange import exchange
 from rljob_worker.engines.mesh_ranks import TOKENS
 from rljob_worker.engines.varlen_attention import AttentionLayout, Formula
 
@@ -147,9 +148,9 @@ class SplitHeads:
         size = self.group.size()
         key, value = (_as_many_heads(size, heads) for heads in (key, value))
         parts = [heads[0].unflatten(0, (size, -1)) for heads in (query, key, value)]  # [ranks, heads, own, head_dim]
-        met = _exchange(torch.cat(parts, dim=1), self.group).transpose(0, 1).flatten(1, 2)  # [heads, tokens, head_dim]
+        met = exchange(torch.cat(parts, dim=1), self.group).transpose(0, 1).flatten(1, 2)  # [heads, tokens, head_dim]
         out = self.whole.attend(*(heads[None] for heads in met.split([part.shape[1] for part in parts])), formula)
-        returned = _exchange(out[0].unflatten(0, (size, -1)), self.group)  # [ranks, own, heads, head_dim]
+        returned = exchange(out[0].unflatten(0, (size, -1)), self.group)  # [ranks, own, heads, head_dim]
         return returned.transpose(0, 1).flatten(1, 2)[None]
 
 
@@ -158,25 +159,3 @@ def _as_many_heads(size: int, heads: torch.Tensor) -> torch.Tensor:
     it."""
     repeats = -(-size // heads.shape[1])
     return heads if repeats == 1 else heads.repeat_interleave(repeats, dim=1)
-
-
-def _exchange(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """[ranks, ...]: part r goes to rank r; what the ranks sent here, in their order."""
-    found: torch.Tensor = _Exchange.apply(parts, group)
-    return found
-
-
-class _Exchange(torch.autograd.Function):
-    """All to all, whose gradient goes back the same way."""
-
-    @staticmethod
-    def forward(ctx: Any, parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        ctx.group = group
-        received = torch.empty_like(parts, memory_format=torch.contiguous_format)
-        dist.all_to_all_single(received, parts.contiguous(), group=group)
-        return received
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (gradient,) = gradients
-        return _Exchange.forward(ctx, gradient, ctx.group), None

@@ -12,13 +12,13 @@ they alone, add theirs up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from rljob_worker.engines.exchange import exchange
 from rljob_worker.engines.split import EXPERTS, Split, keep_parts
 
 Compute = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -55,9 +55,9 @@ def _compute(
     order = torch.argsort(visits, stable=True)  # by expert, hence by rank
     sent, received = _agree(torch.bincount(visits // num_own, minlength=group.size()), group)
     travellers = hidden[:, None].expand(-1, num_chosen, -1).flatten(0, 1)[order]
-    guests = _travel(travellers, sent, received, group)
-    asked = _travel(visits[order] % num_own, sent, received, group)
-    answers = _travel(_answered(own_experts, guests, asked), received, sent, group)
+    guests = exchange(travellers, group, sent, received)
+    asked = exchange(visits[order] % num_own, group, sent, received)
+    answers = exchange(_answered(own_experts, guests, asked), group, received, sent)
     home = torch.empty_like(order)
     home[order] = torch.arange(len(order), device=order.device)
     # in the order in which a token chose, whatever the ranks
@@ -77,33 +77,5 @@ def _answered(own_experts: Compute, guests: torch.Tensor, asked: torch.Tensor) -
 
 def _agree(sent: torch.Tensor, group: dist.ProcessGroup) -> tuple[list[int], list[int]]:
     """How many tokens go to each rank, and how many come from it."""
-    received = torch.empty_like(sent)
-    dist.all_to_all_single(received, sent, group=group)
-    both: tuple[list[int], list[int]] = tuple(torch.stack([sent, received]).tolist())
+    both: tuple[list[int], list[int]] = tuple(torch.stack([sent, exchange(sent, group)]).tolist())
     return both
-
-
-def _travel(rows: torch.Tensor, sent: Sequence[int], received: Sequence[int], group: dist.ProcessGroup) -> torch.Tensor:
-    """Rows [sum(sent), ...], those for each rank in turn -> [sum(received), ...]."""
-    found: torch.Tensor = _Travel.apply(rows, list(sent), list(received), group)
-    return found
-
-
-class _Travel(torch.autograd.Function):
-    """All to all with parts of any length, whose gradient goes back the same way."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, rows: torch.Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup
-    ) -> torch.Tensor:
-        ctx.sent, ctx.received, ctx.group = sent, received, group
-        arrived = rows.new_empty((sum(received), *rows.shape[1:]))
-        dist.all_to_all_single(arrived, rows.contiguous(), received, sent, group=group)
-        return arrived
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        (gradient,) = gradients
-        returned = gradient.new_empty((sum(ctx.sent), *gradient.shape[1:]))
-        dist.all_to_all_single(returned, gradient.contiguous(), ctx.sent, ctx.received, group=ctx.group)
-        return returned, None, None, None

@@ -1,5 +1,7 @@
 """A stand-in of the Hugging Face hub's API on loopback: as much as up- and downloads need, files in a dictionary."""
 
+from __future__ import annotations
+
 import base64
 import json
 import threading
@@ -21,103 +23,116 @@ class Hub:
     tokens: set[str] = field(default_factory=set)
 
 
-@contextmanager
-def serving(refuses: bool = False) -> Iterator[Hub]:
+class Server(ThreadingHTTPServer):
+    """refuses: whatever anybody wants to write."""
+
+    def __init__(self, refuses: bool) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.refuses = refuses
+        self.hub = Hub(endpoint=f"http://127.0.0.1:{self.server_port}")
+
+
+class Handler(BaseHTTPRequestHandler):
     """Weights go by Git LFS, everything else within the commit, as on the real one."""
-    hub = Hub()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.1"
+    server: Server
 
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            name, of_file, file = path.removeprefix("/api/models").strip("/").partition("/resolve/main/")
-            name = name.partition("/revision/")[0]
-            if name not in hub.models:
-                self._send(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
-            elif of_file:
-                commit = {"X-Repo-Commit": "0" * 40, "ETag": f'"{len(hub.models[name][file])}"'}
-                self._send(hub.models[name][file], 200, commit)
-            else:
-                siblings = [{"rfilename": each} for each in hub.models[name]]
-                self._answer({"siblings": siblings, "id": name, "sha": "0" * 40})
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        name, of_file, file = path.removeprefix("/api/models").strip("/").partition("/resolve/main/")
+        name = name.partition("/revision/")[0]
+        if name not in self.server.hub.models:
+            self._send(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
+        elif of_file:
+            commit = {"X-Repo-Commit": "0" * 40, "ETag": f'"{len(self.server.hub.models[name][file])}"'}
+            self._send(self.server.hub.models[name][file], 200, commit)
+        else:
+            siblings = [{"rfilename": each} for each in self.server.hub.models[name]]
+            self._answer({"siblings": siblings, "id": name, "sha": "0" * 40})
 
-        do_HEAD = do_GET
+    do_HEAD = do_GET
 
-        def do_PUT(self) -> None:
-            hub.objects[self.path.rpartition("/")[2]] = self._body()
+    def do_PUT(self) -> None:
+        self.server.hub.objects[self.path.rpartition("/")[2]] = self._body()
+        self._answer({})
+
+    def do_POST(self) -> None:
+        self.server.hub.tokens.add(self.headers.get("Authorization", ""))
+        body, path = self._body(), self.path.partition("?")[0]
+        if self.server.refuses:
+            self._answer({"error": "not your model"}, code=403)
+            return
+        if path == "/api/repos/create":
+            self._answer(self._created(json.loads(body)))
+        elif path.endswith("/preupload/main"):
+            self._answer({"files": [self._kind(each["path"]) for each in json.loads(body)["files"]]})
+        elif path.endswith("/info/lfs/objects/batch"):
+            objects = [self._place(each) for each in json.loads(body)["objects"]]
+            self._answer({"transfer": "basic", "objects": objects})
+        elif path.endswith("/commit/main"):
+            name = path.removeprefix("/api/models/").removesuffix("/commit/main")
+            self._commit(self.server.hub.models[name], [json.loads(line) for line in body.splitlines()])
+            url = f"{self.server.hub.endpoint}/{name}/commit/1"
+            self._answer({"commitUrl": url, "commitOid": "1" * 40, "hookOutput": ""})
+        else:
             self._answer({})
 
-        def do_POST(self) -> None:
-            hub.tokens.add(self.headers.get("Authorization", ""))
-            body, path = self._body(), self.path.partition("?")[0]
-            if refuses:
-                self._answer({"error": "not your model"}, code=403)
-                return
-            if path == "/api/repos/create":
-                asked = json.loads(body)
-                name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]
-                hub.models.setdefault(name, {})
-                hub.private |= {name} if asked.get("private") or asked.get("visibility") == "private" else set()
-                self._answer({"url": f"{hub.endpoint}/{name}", "name": name})
-            elif path.endswith("/preupload/main"):
-                self._answer({"files": [self._kind(each["path"]) for each in json.loads(body)["files"]]})
-            elif path.endswith("/info/lfs/objects/batch"):
-                objects = [self._place(each) for each in json.loads(body)["objects"]]
-                self._answer({"transfer": "basic", "objects": objects})
-            elif path.endswith("/commit/main"):
-                name = path.removeprefix("/api/models/").removesuffix("/commit/main")
-                self._commit(hub.models[name], [json.loads(line) for line in body.splitlines()])
-                self._answer({"commitUrl": f"{hub.endpoint}/{name}/commit/1", "commitOid": "1" * 40, "hookOutput": ""})
-            else:
-                self._answer({})
+    def _created(self, asked: dict) -> dict:
+        hub, name = self.server.hub, asked["name"]
+        name = f"{asked['organization']}/{name}" if asked.get("organization") else name
+        hub.models.setdefault(name, {})
+        hub.private |= {name} if asked.get("private") or asked.get("visibility") == "private" else set()
+        return {"url": f"{hub.endpoint}/{name}", "name": name}
 
-        def _commit(self, files: dict[str, bytes], lines: list[dict]) -> None:
-            for line in lines:
-                value = line["value"]
-                if line["key"] == "file":
-                    files[value["path"]] = base64.b64decode(value["content"])
-                elif line["key"] == "lfsFile":
-                    files[value["path"]] = hub.objects[value["oid"]]
+    def _commit(self, files: dict[str, bytes], lines: list[dict]) -> None:
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.server.hub.objects[value["oid"]]
 
-        def _kind(self, path: str) -> dict:
-            mode = "lfs" if path.endswith(".safetensors") else "regular"
-            return {"path": path, "uploadMode": mode, "shouldIgnore": False}
+    def _kind(self, path: str) -> dict:
+        mode = "lfs" if path.endswith(".safetensors") else "regular"
+        return {"path": path, "uploadMode": mode, "shouldIgnore": False}
 
-        def _place(self, asked: dict) -> dict:
-            action = {"upload": {"href": f"{hub.endpoint}/objects/{asked['oid']}", "header": {}}}
-            return {"oid": asked["oid"], "size": asked["size"], "actions": action}
+    def _place(self, asked: dict) -> dict:
+        action = {"upload": {"href": f"{self.server.hub.endpoint}/objects/{asked['oid']}", "header": {}}}
+        return {"oid": asked["oid"], "size": asked["size"], "actions": action}
 
-        def _body(self) -> bytes:
-            if self.headers.get("Transfer-Encoding") != "chunked":
-                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            parts = []
-            while size := int(self.rfile.readline(), 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
             self.rfile.readline()
-            return b"".join(parts)
+        self.rfile.readline()
+        return b"".join(parts)
 
-        def _answer(self, body: dict, code: int = 200) -> None:
-            self._send(json.dumps(body).encode(), code, {"Content-Type": "application/json"})
+    def _answer(self, body: dict, code: int = 200) -> None:
+        self._send(json.dumps(body).encode(), code, {"Content-Type": "application/json"})
 
-        def _send(self, body: bytes, code: int, headers: dict[str, str]) -> None:
-            self.send_response(code)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+    def _send(self, body: bytes, code: int, headers: dict[str, str]) -> None:
+        self.send_response(code)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def log_message(self, *_: object) -> None:
+        pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        hub.endpoint = f"http://127.0.0.1:{server.server_port}"
+
+@contextmanager
+def serving(refuses: bool = False) -> Iterator[Hub]:
+    with Server(refuses) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield hub
+            yield server.hub
         finally:
             server.shutdown()
             thread.join()

@@ -16,14 +16,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
+from even_rows import even_rows
 from private_memory import MIB, give_back_what_is_freed, private_bytes, watched
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.training import Layout, update_of
-from rljob_worker.batch import Batch, Column
+from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES
 from rljob_worker.engines.models import WeightFiles, empty_policy
@@ -83,17 +83,7 @@ def warm_up(path: str, settings: TrainSettings) -> None:
 
 
 def rows(case: Case) -> Batch:
-    rng, count = np.random.default_rng(0), case.tokens // ROW * case.micro_batches
-    prompts, responses = (
-        Column.ragged([rng.integers(2, 1000, n) for _ in range(count)]) for n in (ROW // 4, ROW * 3 // 4)
-    )
-    columns = {
-        "prompt_ids": prompts,
-        "response_ids": responses,
-        "advantages": Column.from_lengths(np.ones(len(responses.values)), responses.lengths),
-        "weight": Column.fixed(np.ones(count)),
-    }
-    return Batch.build(np.arange(count), np.arange(count), columns, prompts.lengths + responses.lengths)
+    return even_rows(case.tokens // ROW * case.micro_batches, ROW // 4, ROW * 3 // 4, 2, 1000)
 
 
 def estimate(config: dict[str, object], case: Case) -> tuple[float, float]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from even_rows import even_rows
 
 from on_device.device_memory import finish, free, taken
 from on_device.shapes import END, Model, draw, update_flops
 from rljob_api.memory.training import Layout, update_of
-from rljob_worker.batch import Batch, Column
+from rljob_worker.batch import Batch
 from rljob_worker.engines import linear_log_probs
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES
@@ -156,18 +157,7 @@ def estimate(
 
 
 def rows(model: Model, place: Place, count: int) -> Batch:
-    rng = np.random.default_rng(0)
-    prompts, responses = (
-        Column.ragged([rng.integers(END + 1, model.shape.vocabulary, length) for _ in range(count)])
-        for length in (place.prompt, place.response)
-    )
-    columns = {
-        "prompt_ids": prompts,
-        "response_ids": responses,
-        "advantages": Column.from_lengths(np.ones(len(responses.values)), responses.lengths),
-        "weight": Column.fixed(np.ones(count)),
-    }
-    return Batch.build(np.arange(count), np.arange(count), columns, prompts.lengths + responses.lengths)
+    return even_rows(count, place.prompt, place.response, END + 1, model.shape.vocabulary)
 
 
 def sync(model: Model, place: Place) -> tuple[float, int]:

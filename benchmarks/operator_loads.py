@@ -140,7 +140,7 @@ def requests(before: Any, after: Any) -> Counter[str]:
 def silent(cluster: Cluster, folder: Path, num_jobs: int, repeats: int) -> None:
     """Seconds until the next attempt's pod is there, without and with jobs whose leads do not answer."""
     with operator_process(cluster, folder) as operator:
-        alone = [next_attempt(cluster, f"alone-{number}", 0) for number in range(repeats)]
+        alone = [next_attempt(cluster, f"alone-{number}", number) for number in range(repeats)]
         cluster.kubectl("-n", NAMESPACE, "delete", "rljobs", "--all")
         submit(cluster, [small_job(f"silent-{number:03}") for number in range(num_jobs)])
         wait_until(lambda: ready_jobs(cluster) == num_jobs, "the silent jobs to run", PATIENCE_SECONDS, 2)

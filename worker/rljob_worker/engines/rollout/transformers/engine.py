@@ -109,7 +109,9 @@ class TransformersRollout:
     def _give_weights_memory(self) -> None:
         if self._owns_weights:
             for each in self.model.parameters():
-                each.untyped_storage().resize_(each.numel() * each.element_size())
+                # to the size that it has it would be made anew all the same
+                if not each.untyped_storage().nbytes():
+                    each.untyped_storage().resize_(each.numel() * each.element_size())
 
     def _require_room(self, longest: Request) -> None:
         """For the longest of new requests. What is free is looked at when nothing runs."""

@@ -50,3 +50,12 @@ def test_weights_of_its_own_leave_and_come_back_and_lent_ones_stay(tmp_path: Pat
     owned.load_weights(weights, version=2)
     again = generate(owned, prompts, Sampling(), rows, 3, 8)
     assert again.response_ids.values.tolist() == before.response_ids.values.tolist()
+
+
+def test_weights_that_did_not_sleep_are_renewed_where_they_are(tmp_path: Path) -> None:
+    """Recorded steps know their addresses, and new memory costs more than the copy into it."""
+    policy = random_policy(write_config(tmp_path), torch.float32, 0)
+    engine = TransformersRollout(policy, CPU, (END,), owns_weights=True)
+    addresses = [each.data_ptr() for each in policy.parameters()]
+    engine.load_weights([(name, each.detach() + 1) for name, each in policy.named_parameters()], version=2)
+    assert [each.data_ptr() for each in policy.parameters()] == addresses

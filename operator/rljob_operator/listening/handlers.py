@@ -84,6 +84,8 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.watching.inactivity_timeout = 90
     settings.networking.request_timeout = 30
+    # kopf keeps the last state of an object until its worker has been idle for so long: at a start that is every job
+    settings.queueing.idle_timeout = 0.1
     settings.networking.error_backoffs = _Pauses()
     settings.process.ultimate_exiting_timeout = 20
     # Nothing is stored, but should kopf ever store something, it is ours.

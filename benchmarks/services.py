@@ -149,7 +149,9 @@ def ours(url: str, token: str, rows: Sequence[dict[str, Any]]) -> Round:
         service.times = times
         began = time.perf_counter()
         await asyncio.gather(*map(service.reward, rows))
-        return time.perf_counter() - began, times
+        seconds = time.perf_counter() - began
+        await service.close()
+        return seconds, times
 
     return asyncio.run(all_rows())
 

@@ -33,6 +33,7 @@ ORDINARY: dict[str, Any] = {
 }
 ETC = {"volumes": [{"name": "node", "hostPath": {"path": "/etc"}}]}
 DATABASE = {"volumes": [{"name": "node", "hostPath": {"path": "/database"}}]}
+PINNED = {"image": "localhost/rljob-worker-cpu@sha256:" + 64 * "0"}
 DATA = {"volumes": [{"name": "node", "hostPath": {"path": "/data/x"}}]}
 
 
@@ -57,8 +58,16 @@ def lists(operator: Operator, namespace: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def standard(operator: Operator, namespace: str) -> Iterator[None]:
-    """The chart with that alone; asked for by the last tests here, after those of `lists`."""
+    """The chart with that alone; asked for by tests after those of `lists`."""
     operator.install("--set", "settings.ceilings.podSecurity=Restricted")
+    yield
+    operator.install()
+
+
+@pytest.fixture(scope="module")
+def digests(operator: Operator, namespace: str) -> Iterator[None]:
+    """The chart that asks for them alone; asked for by the last test here."""
+    operator.install("--set", "settings.ceilings.imageDigests=true")
     yield
     operator.install()
 
@@ -138,3 +147,8 @@ def test_a_job_and_pods_below_the_standard_are_admitted(standard: None, cluster:
     assert "created" in answer(cluster, pod())
     job = jobs.apply("below", small_spec())
     wait_until(lambda: len(job.pods()) == 1, "the pod of a job below the standard", 60)
+
+
+def test_the_api_server_denies_a_pod_whose_image_may_change(digests: None, cluster: Cluster) -> None:
+    assert "created" in answer(cluster, pod(PINNED))
+    assert "localhost/rljob-worker-cpu:dev: not all are named by digest" in answer(cluster, pod())

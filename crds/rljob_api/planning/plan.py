@@ -12,6 +12,7 @@ from pydantic import Field
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.v1alpha1 import AdapterSpec, Balance, OffloadSpec, Precision, RLJobSpec
+from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.model import ApiModel, Items
 
 SCHEMA_VERSION = 1
@@ -172,6 +173,11 @@ class Plan(ApiModel):
     def engine(self, name: str) -> EnginePlan:
         """The engine of this name; KeyError when there is none."""
         return _named(self.engines, name)
+
+    @property
+    def actor_engine(self) -> EnginePlan:
+        """The one that trains the policy."""
+        return next(engine for engine in self.engines if engine.kind == "Train" and engine.model == ACTOR)
 
     def edge(self, name: str) -> EdgePlan:
         """The data edge of this name; KeyError when there is none."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.vocabulary import keys
-from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.checkpoint.manifest import Committed, committed, damage
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError
@@ -48,7 +47,7 @@ def export(run_dir: Place, out: Place, step: int, *, merged: bool) -> None:
 
 def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool) -> None:
     """The same, of a plan whose models are on this machine."""
-    engine = actor_engine(plan)
+    engine = plan.actor_engine
     if merged and engine.adapter is None:
         raise InvalidJob(f"--merged: {run_dir} trains no adapter; its whole model is exported without the option")
     folder = checkpoint_of(run_dir, step).path / "engines" / engine_folder(engine.name)
@@ -89,10 +88,6 @@ def checkpoint_of(run_dir: Place, step: int) -> Committed:
     if problem is not None:
         raise StorageError(f"the checkpoint of step {step} is damaged: {problem}; export another step")
     return found
-
-
-def actor_engine(plan: Plan) -> EnginePlan:
-    return next(engine for engine in plan.engines if engine.kind == "Train" and engine.model == ACTOR)
 
 
 def copy_tokenizer(model_path: str, out: Path) -> None:

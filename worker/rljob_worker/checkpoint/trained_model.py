@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rljob_api.vocabulary import keys
-from rljob_worker.checkpoint.export import actor_engine
 from rljob_worker.checkpoint.manifest import Committed, committed, damage, read_manifest
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, StorageError
@@ -32,7 +31,7 @@ def trained_model(path: str) -> TrainedModel | None:
         return None
     if problem := damage(checkpoint):
         raise StorageError(f"model path {path!r}: the checkpoint of step {checkpoint.step} is damaged: {problem}")
-    engine = actor_engine(read_plan(checkpoint.path.parent.parent / keys.PLAN_KEY))
+    engine = read_plan(checkpoint.path.parent.parent / keys.PLAN_KEY).actor_engine
     if engine.adapter is not None:
         raise InvalidJob(
             f"model path {path!r}: this run trained an adapter, which is no whole model; "

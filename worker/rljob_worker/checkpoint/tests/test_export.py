@@ -8,7 +8,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rljob_worker.checkpoint.export import actor_engine, main
+from rljob_worker.checkpoint.export import main
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
@@ -40,7 +40,7 @@ def run(tmp_path_factory):
     claim_run(directory, Owner(1))
     for step in STEPS:
         for name, engine in engines.items():
-            fill(engine.model, step / 10 if name == actor_engine(plan).name else 9.0)
+            fill(engine.model, step / 10 if name == plan.actor_engine.name else 9.0)
         RankFiles(directory, Owner(1), "train", 0).write(step, RankPart.copy(engines, {}))
         committer(directory, Owner(1)).commit(step, score=None)
     return directory
@@ -137,12 +137,12 @@ def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, 
         models=[{"name": "actor", "path": path, "adapter": adapter}], training={"precision": "Float32"}, algorithm=PPO
     )
     (tmp_path / "plan.json").write_text(plan.canonical_json())
-    engine = build_train_engine(plan, actor_engine(plan), torch.device("cpu"))
+    engine = build_train_engine(plan, plan.actor_engine, torch.device("cpu"))
     with torch.no_grad():
         for parameter in engine.optimizer.parameters.values():
             parameter.fill_(0.5)
     claim_run(tmp_path, Owner(1))
-    RankFiles(tmp_path, Owner(1), "train", 0).write(1, RankPart.copy({actor_engine(plan).name: engine}, {}))
+    RankFiles(tmp_path, Owner(1), "train", 0).write(1, RankPart.copy({plan.actor_engine.name: engine}, {}))
     committer(tmp_path, Owner(1), [("train", 0)]).commit(1, score=None)
     assert export(monkeypatch, tmp_path, tmp_path / "adapter", 1) == 0
     assert export(monkeypatch, tmp_path, tmp_path / "merged", 1, "--merged") == 0

@@ -77,7 +77,7 @@ def systems(path: str, settings: VLLMSettings) -> dict[str, Callable[[Requests],
     from vllm import LLM
 
     os.environ["TORCHDYNAMO_DISABLE"] = "1"  # as our engine does
-    arguments = engine_arguments(settings, path, is_cpu=True, is_distributed=False)
+    arguments = engine_arguments(settings, path, is_cpu=True)
     llm = LLM(**{**arguments, "load_format": "auto", "kv_cache_memory_bytes": 1 << 28})
     plain = TransformersRollout(load_policy(path, torch.float32, CPU), CPU, ())
     return {

@@ -35,7 +35,9 @@ def lead_process(gang: Gang, commands: Connection) -> None:
         files = RunFiles(Path(directory))
         recorder = Recorder(files, Reporter(nobody.fileno()), total_steps=spec.stop.steps, attempt=1)
         committer: Any = NoCommitter()
-        judge = Judge(spec, gang.plan.verdict_delay, recorder, committer, False, board.stop_requested)
+        judge = Judge(
+            spec, gang.plan.verdict_delay, recorder, committer, False, board.stop_requested, lambda step: None
+        )
         lead = Lead(board, 0, Opening(0, None), judge)
         report = report_of(0)
         with lead.attend(0, 0.0):

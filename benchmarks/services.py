@@ -108,8 +108,8 @@ def serving(folder: Path, services: list[dict[str, Any]], gated: bool) -> Iterat
         plan(parse_job(json.dumps(document), [])), folder / "plan.json", folder, scratch, folder.parent, mark, lifeline
     )
     environment = services_environment(os.environ, place, folder / "token", folder / "words.json")
-    module = "rljob_worker.services" if gated else "ungated"
-    command = [sys.executable, "-P", "-m", module, "0"]
+    program = ["-m", "rljob_worker.services"] if gated else [str(folder.parent / "ungated.py")]
+    command = [sys.executable, "-P", *program, "0"]
     began = time.monotonic()
     process = LocalProcess(
         "services", command, environment, folder / "services.log", lifeline=lifeline, death_signal=signal.SIGKILL

@@ -126,6 +126,10 @@ class Job:
         listed = self._jobs.kubectl("get", "pods", "-l", f"rljob.dev/job={self.name}", "-o", "json")
         return [Pod(body) for body in json.loads(listed)["items"]]
 
+    def models(self) -> list[Pod]:
+        """Pods of the job's services."""
+        return [pod for pod in self.pods() if "rljob.dev/service" in pod.body["metadata"]["labels"]]
+
     def resumed_from(self) -> set[int]:
         """The steps from whose checkpoints the workers of the pods that are there went on; empty: from the beginning.
 

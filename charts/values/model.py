@@ -71,6 +71,9 @@ class ImagesValues(ApiModel):
     worker_cpu: ImageValues = ImageValues(repository="rljob-worker-cpu")
     """Workers on CPUs. It carries what the examples need."""
 
+    serve: ImageValues = ImageValues(repository="rljob-serve")
+    """Models served beside a job, on CPUs."""
+
 
 class PodDisruptionBudgetValues(ApiModel):
     """How many replicas a drain may take at once."""

@@ -65,6 +65,49 @@ def workload_name(job: str) -> str:
     return f"rljob-{job}"
 
 
+def services_domain(job: str) -> str:
+    """The headless Service of the models beside a job: another than the pods' own, whose names resolve before they are
+    ready."""
+    return f"rljob-services-{job}"
+
+
+def service_host(service: str) -> str:
+    """What the pod of a service is called in that domain; a service's name has no dashes, so no two become one."""
+    return service.replace("_", "-")
+
+
+def service_url(job: str, namespace: str, service: str, port: int) -> str:
+    """Where a service answers."""
+    return f"http://{service_host(service)}.{services_domain(job)}.{namespace}.svc:{port}/{service}"
+
+
+def service_pod_name(job: str, service: str, start: int) -> str:
+    """The pod of a service: another one after every end. No dash stands for the underscores of the service's name, so
+    that the name can be read back, and job `a-b` with service `c` is not job `a` with service `b_c`."""
+    return f"{job}-{service.replace('_', '.')}-r{start}"
+
+
+class ServicePodName(NamedTuple):
+    """What the name of a service's pod says."""
+
+    service: str
+    start: int
+
+
+_SERVICE_POD_NAME = re.compile(r".+-([a-z][a-z0-9.]*)-r(\d+)")
+
+
+def parse_service_pod_name(name: str) -> ServicePodName | None:
+    """The reverse of `service_pod_name`; None for what is no service's pod."""
+    found = _SERVICE_POD_NAME.fullmatch(name)
+    return None if found is None else ServicePodName(found[1].replace(".", "_"), int(found[2]))
+
+
+def service_pod_set(service: str) -> str:
+    """What a queue calls the pod of a service; a worker group's name has no dash."""
+    return f"service-{service_host(service)}"
+
+
 def peers_template(job: str, namespace: str, port: int) -> str:
     """Where data buffers are, as a str.format template over `job`, `group` and `host`."""
     return f"{{job}}-{{group}}-{{host}}.{service_name(job)}.{namespace}.svc:{port}"

@@ -18,6 +18,7 @@
 worker: {{ include "rljob.image" (dict "root" . "image" .Values.images.worker) }}
 workerCpu: {{ include "rljob.image" (dict "root" . "image" .Values.images.workerCpu) }}
 dataBuffer: {{ include "rljob.image" (dict "root" . "image" .Values.images.dataBuffer) }}
+serve: {{ include "rljob.image" (dict "root" . "image" .Values.images.serve) }}
 pullPolicy: {{ .Values.images.pullPolicy }}
 pullSecrets: {{ include "rljob.pullSecrets" . }}
 {{- end }}

@@ -50,4 +50,5 @@ def test_the_image_list_is_for_a_mirror():
         "rljob-databuffer:1.2.3",
         "rljob-worker:1.2.3",
         "rljob-worker-cpu:1.2.3",
+        "rljob-serve:1.2.3",
     ]

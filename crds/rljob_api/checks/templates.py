@@ -29,11 +29,18 @@ _OWN_FIELDS: Mapping[str, tuple[str, str]] = {
 _FIELDS = ("metadata", "spec")
 _LISTS = ("containers", "initContainers", "volumes")
 
+_OF_GROUPS: Mapping[str, str] = {keys.CONTAINER_BUFFER: "initContainers", keys.CONTAINER_WORKER: "containers"}
+"""Containers of a worker group's pods, and in which list they are."""
+_OF_SERVICES: Mapping[str, str] = {keys.CONTAINER_SERVICE: "containers"}
+
 
 def check_templates(subject: Subject) -> Iterator[Problem]:
     """What a user's template may not override."""
     for i, group in enumerate(subject.spec.worker_groups):
-        yield from template_problems(group.template, f"spec.workerGroups[{i}].template")
+        yield from template_problems(group.template, f"spec.workerGroups[{i}].template", _OF_GROUPS)
+    for i, service in enumerate(subject.spec.services):
+        template = service.worker_group.template
+        yield from template_problems(template, f"spec.services[{i}].workerGroup.template", _OF_SERVICES)
 
 
 def check_own_variables(subject: Subject) -> Iterator[Problem]:
@@ -43,8 +50,8 @@ def check_own_variables(subject: Subject) -> Iterator[Problem]:
             yield _own_variable(f"spec.env[{i}].name", variable.name)
 
 
-def template_problems(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Every problem of one template, which stands at `path`."""
+def template_problems(template: Mapping[str, Any], path: str, ours: Mapping[str, str]) -> Iterator[Problem]:
+    """Every problem of one template, which stands at `path`, of a pod with these containers of ours."""
     for name in template:
         if name not in _FIELDS:
             message = "a pod template has metadata and spec"
@@ -57,7 +64,7 @@ def template_problems(template: Mapping[str, Any], path: str) -> Iterator[Proble
     if isinstance(metadata, Mapping):
         yield from _metadata(metadata, f"{path}.metadata")
     if isinstance(spec, Mapping):
-        yield from _spec(spec, f"{path}.spec")
+        yield from _spec(spec, f"{path}.spec", ours)
 
 
 def _metadata(metadata: Mapping[str, Any], path: str) -> Iterator[Problem]:
@@ -71,7 +78,7 @@ def _metadata(metadata: Mapping[str, Any], path: str) -> Iterator[Problem]:
             yield problem(f"{path}.labels", label, "the operator finds its pods by this label", "Choose another label.")
 
 
-def _spec(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _spec(spec: Mapping[str, Any], path: str, ours: Mapping[str, str]) -> Iterator[Problem]:
     for name, (why, fix) in _OWN_FIELDS.items():
         if name in spec:
             yield problem(f"{path}.{name}", spec[name], f"a template cannot set this: {why}", fix)
@@ -83,7 +90,7 @@ def _spec(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
             elif name == "volumes":
                 yield from _volume(entry, place)
             else:
-                yield from _container(entry, name, place)
+                yield from _container(entry, name, place, ours)
 
 
 def _volume(volume: Mapping[str, Any], path: str) -> Iterator[Problem]:
@@ -92,18 +99,21 @@ def _volume(volume: Mapping[str, Any], path: str) -> Iterator[Problem]:
         yield problem(f"{path}.name", volume["name"], message, "Choose another name.")
 
 
-def _container(container: Mapping[str, Any], field: str, path: str) -> Iterator[Problem]:
+def _container(container: Mapping[str, Any], field: str, path: str, ours: Mapping[str, str]) -> Iterator[Problem]:
     name = container["name"]
-    if (field, name) in (("containers", keys.CONTAINER_BUFFER), ("initContainers", keys.CONTAINER_WORKER)):
-        right = "initContainers" if field == "containers" else "containers"
+    if ours.get(name, field) != field:
+        right = ours[name]
         yield problem(f"{path}.name", name, f"this container is one of {right}", f"Move the entry to {right}.")
+    if name in {*_OF_GROUPS, *_OF_SERVICES} - ours.keys():
+        fix = f"Write {' or '.join(ours)}, or give a container of your own another name."
+        yield problem(f"{path}.name", name, "pods of this kind have no such container", fix)
     if name == keys.CONTAINER_BUFFER and "restartPolicy" in container:
         message = "the data buffer is a sidecar because of its restart policy"
         yield problem(f"{path}.restartPolicy", container["restartPolicy"], message, "Leave it out.")
     image = container.get("image")
     if isinstance(image, str) and not is_image(image):
         yield problem(f"{path}.image", image, IMAGE_FORM, "Copy the digest as the registry says it, or write a tag.")
-    if name in (keys.CONTAINER_BUFFER, keys.CONTAINER_WORKER):
+    if name in ours:
         for i, variable in enumerate(_entries(container, "env")):
             if isinstance(variable, Mapping) and variable.get("name") in keys.OWN_ENVIRONMENT:
                 yield _own_variable(f"{path}.env[{i}].name", variable["name"])

@@ -21,6 +21,13 @@ COLUMNS = (
     {"name": "Ready", "type": "string", "jsonPath": ".status.ready"},
     {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
     {"name": "Attempt", "type": "integer", "jsonPath": ".status.attempt", "priority": 1},
+    {
+        "name": "Services",
+        "type": "string",
+        "jsonPath": '.status.conditions[?(@.type=="ServicesReady")].status',
+        "priority": 1,
+        "description": "Whether every model beside the job answers.",
+    },
     {"name": "Provider", "type": "string", "jsonPath": ".spec.scheduling.provider", "priority": 1},
     {"name": "Queue", "type": "string", "jsonPath": ".spec.scheduling.queue", "priority": 1},
     {

@@ -14,6 +14,7 @@ LIST_KEYS = {
     "spec.env": "name",
     "status.conditions": "type",
     "status.workerGroups": "name",
+    "status.services": "name",
     "status.progress.metrics": "name",
 }
 """Lists whose entries have names of their own: the API server refuses a name that comes twice, and merges by name."""
@@ -38,6 +39,7 @@ def annotate(schema: Schema) -> None:
     """Put it all into the schema."""
     for path, key in LIST_KEYS.items():
         at(schema, path).update({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
-    template = at(schema, "spec.workerGroups[].template")
-    template.pop("x-kubernetes-preserve-unknown-fields")
-    template.update(TEMPLATE)
+    for path in ("spec.workerGroups[].template", "spec.services[].workerGroup.template"):
+        template = at(schema, path)
+        template.pop("x-kubernetes-preserve-unknown-fields")
+        template.update(TEMPLATE)

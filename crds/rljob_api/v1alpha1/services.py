@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from rljob_api.v1alpha1.data import Name
 from rljob_api.v1alpha1.infrastructure import AcceleratorSpec
 from rljob_api.vocabulary.model import ApiModel
+
+ServiceName = Annotated[
+    str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=32, json_schema_extra={"maxLength": 32})
+]
+"""Part of an address, where underscores are dashes: none at the end, nor two of them together."""
 
 
 class ServiceGroupSpec(ApiModel):
@@ -18,7 +22,11 @@ class ServiceGroupSpec(ApiModel):
     """Copies of the model, each on accelerators of its own. Default 1."""
 
     accelerator: AcceleratorSpec = AcceleratorSpec()
-    """The accelerators of one copy."""
+    """The accelerators of one copy. On a cluster all copies are in one pod, on one node."""
+
+    template: dict[str, Any] = Field(default_factory=dict)
+    """A pod template merged over the generated one, in which the container is `service`: images, resources, volumes,
+    selectors. Only a cluster looks at it."""
 
 
 class AutoscalingSpec(ApiModel):
@@ -46,8 +54,9 @@ class AutoscalingSpec(ApiModel):
 class ServiceSpec(ApiModel):
     """One application of Ray Serve. It lives as long as the job: a gang that restarts finds it there."""
 
-    name: Name
-    """What rewards and metrics call it, and the path at which it answers."""
+    name: ServiceName
+    """What rewards and metrics call it, and the path at which it answers: lower-case letters, digits, and single
+    underscores between them."""
 
     run: str = Field(min_length=1)
     """The application, as `module:application`: an application of Ray Serve, or a function that makes one of
@@ -65,5 +74,5 @@ class ServiceSpec(ApiModel):
     """What the function that makes the application is given."""
 
     health_seconds: float = Field(default=600.0, gt=0)
-    """How long it may take from its start until it is healthy, in seconds; the job ends with what it last said when it
-    takes longer. Default 600."""
+    """How long it may take from its start until it is healthy, in seconds. One that takes longer is started again,
+    failurePolicy.maxRestarts times; then the job ends with what it last said. Default 600."""

@@ -22,6 +22,7 @@ ConditionType = Literal[
     "Suspended",
     "QuotaReserved",
     "Scheduled",
+    "ServicesReady",
     "Ready",
     "Progressing",
     "Degraded",
@@ -84,6 +85,40 @@ class WorkerGroupStatus(ApiModel):
 
     buffer_restarts: int = 0
     """Restarts of data buffers, which lose their rows."""
+
+
+class ServiceStatus(ApiModel):
+    """The pod of one service, which lives longer than an attempt."""
+
+    name: str
+    """The service."""
+
+    start: int = Field(default=1, ge=1)
+    """The number of its pod, the present one or the next."""
+
+    start_time: Time | None = None
+    """When that pod was first seen. Unset: it is to be made."""
+
+    ready: bool = False
+    """Whether it answers."""
+
+    ready_time: Time | None = None
+    """When it first did. Unset: not yet."""
+
+    failures: int = Field(default=0, ge=0)
+    """How often it ended by itself: with failurePolicy.maxRestarts of them behind it, the next ends the job."""
+
+    futile_starts: int = Field(default=0, ge=0)
+    """Pods in a row that ended before they were ready; each doubles the pause before the next."""
+
+    next_start_time: Time | None = None
+    """Before then no pod is made. Unset: one may be made at once."""
+
+    stopped: bool = False
+    """Whether no other start follows, and the job ends."""
+
+    message: str = Field(default="", max_length=2048)
+    """How the pod before ended, until one is ready again."""
 
 
 class MetricStatus(ApiModel):
@@ -239,6 +274,9 @@ class RLJobStatus(ApiModel):
 
     worker_groups: Items[WorkerGroupStatus] = Field(default=(), max_length=8)
     """Pods by group."""
+
+    services: Items[ServiceStatus] = Field(default=(), max_length=16)
+    """Pods of services."""
 
     progress: ProgressStatus | None = None
     """How far training is. Unset: the lead worker has not answered yet."""

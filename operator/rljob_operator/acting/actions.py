@@ -21,6 +21,7 @@ from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.ownership import is_child_of
 from rljob_operator.manifests.pod.pods import pods
 from rljob_operator.manifests.secrets import token_secret
+from rljob_operator.manifests.serving import service_pods
 from rljob_operator.states import Decision, QueueAction
 from rljob_operator.states.facts import PodFacts
 from rljob_operator.vocabulary.key import Key
@@ -58,7 +59,7 @@ class Actions:
         healed: list[str] = []
         if context is not None:
             await self._queue.act(context, decision, readiness_of(decision, seen))
-            if decision.creates_pods:
+            if decision.creates_pods or decision.starts_services:
                 await self._create(decision, context)
             elif decision.keeps_children and heals:
                 healed = await self._heal(context)
@@ -74,12 +75,14 @@ class Actions:
         await drop_leftovers(self._cluster, self._children, context, attempt)
         for child in static_children(context):
             await self._children.make(child)
-        for child in (token_secret(context, self._new_token()), *rank_tables(context, attempt)):
-            await self._children.make_once(child)
-        if context.spec.data_buffer.tls:
-            await self._issue_certificates(context, attempt)
+        await self._children.make_once(token_secret(context, self._new_token()))
+        if decision.creates_pods:
+            for child in rank_tables(context, attempt):
+                await self._children.make_once(child)
+            if context.spec.data_buffer.tls:
+                await self._issue_certificates(context, attempt)
         there = {pod["metadata"]["name"] for pod in self._pods.of(self._key) if is_child_of(pod, self._uid)}
-        missing = (pod for pod in await self._rendered(context, attempt) if pod["metadata"]["name"] not in there)
+        missing = (pod for pod in await self._rendered(context, decision) if pod["metadata"]["name"] not in there)
         await for_each(missing, self._create_pod)
 
     async def _issue_certificates(self, context: JobContext, attempt: int) -> None:
@@ -87,11 +90,15 @@ class Actions:
             now = datetime.fromtimestamp(self._clock(), UTC)
             await self._children.make_once(tls_secret(context, attempt, now))
 
-    async def _rendered(self, context: JobContext, attempt: int) -> Iterable[Manifest]:
-        gang = self._gangs.of(context)
-        objects = await self._gangs.objects(context, gang, attempt) if gang.is_queue else []
+    async def _rendered(self, context: JobContext, decision: Decision) -> Iterable[Manifest]:
+        """Pods of services first."""
+        gang, attempt = self._gangs.of(context), decision.status.attempt
+        objects = await self._gangs.objects(context, gang, max(attempt, 1)) if gang.is_queue else []
         placements = gang.admission(objects).placements
-        return (gang.shape(context, pod) for pod in pods(context, attempt, placements=placements))
+        starts = {each.name: each.start for each in decision.status.services if each.name in decision.starts_services}
+        services = service_pods(context, starts, placements=placements)
+        gangs = pods(context, attempt, placements=placements) if decision.creates_pods else []
+        return (*services, *(gang.shape(context, pod) for pod in gangs))
 
     async def _create_pod(self, pod: Manifest) -> None:
         self._pods.note(await self._children.make_pod(pod))

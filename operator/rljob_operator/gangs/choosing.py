@@ -28,11 +28,16 @@ def select(context: JobContext, served: Collection[str], priority: QueuePriority
     """The gang of a job.  `served` are the API versions of the cluster, such as `kueue.x-k8s.io/v1beta2`.
 
     `Auto` takes Kueue for a job with its queue label; then what the accelerator needs; then Native, Volcano or
-    Coscheduling, the first that is served; else None.
+    Coscheduling, the first that is served, for a job without services; else None.
     """
     wanted = context.spec.scheduling.provider
     gang = GANGS[_automatic(context, served) if wanted == "Auto" else wanted]
     _check_accelerators(context, gang.provider)
+    if context.spec.services and not gang.counts_services:
+        raise Unserved(
+            f"spec.services: provider {gang.provider} counts the pods of an attempt, and services outlive attempts; "
+            "write scheduling.provider Kueue or None, or serve the models elsewhere and give rewards their url"
+        )
     version = _served_version(gang, served)
     if gang.api_versions and version is None:
         raise Unserved(
@@ -51,7 +56,8 @@ def _automatic(context: JobContext, served: Collection[str]) -> str:
     if needed:
         return needed[0]
     candidates = (*((Native,) if context.pods.gang.native else ()), Volcano, Coscheduling)
-    return next((each.provider for each in candidates if _served_version(each, served)), Ungrouped.provider)
+    usable = (each for each in candidates if each.counts_services or not context.spec.services)
+    return next((each.provider for each in usable if _served_version(each, served)), Ungrouped.provider)
 
 
 def _needed(context: JobContext) -> tuple[str, ...]:

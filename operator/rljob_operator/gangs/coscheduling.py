@@ -16,6 +16,7 @@ class Coscheduling(Ungrouped):
 
     provider = "Coscheduling"
     api_versions = (API_VERSION,)
+    counts_services = False
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         spec = {

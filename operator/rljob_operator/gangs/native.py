@@ -16,6 +16,7 @@ class Native(Ungrouped):
 
     provider = "Native"
     api_versions = (API_VERSION,)
+    counts_services = False
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         spec: Manifest = {"schedulingPolicy": {"gang": {"minCount": num_pods(context)}}}

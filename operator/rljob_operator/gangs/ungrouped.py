@@ -16,6 +16,10 @@ class Ungrouped:
     api_versions: tuple[str, ...] = ()
     release_manager: str | None = None
     is_queue = False
+    counts_services = True
+    """Whether the models beside a job may stand beside this gang: because they are part of what is asked for, or
+    because nobody asks.  A group of pods that is made anew with every attempt holds no pod that outlives attempts, and
+    what is outside of it is counted nowhere."""
 
     def waits_for_all(self, objects: Sequence[Manifest]) -> bool:
         return self.provider != "None"

@@ -19,6 +19,7 @@ class Volcano(Ungrouped):
 
     provider = "Volcano"
     api_versions = (API_VERSION,)
+    counts_services = False
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         scheduling = context.spec.scheduling

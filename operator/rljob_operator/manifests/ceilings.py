@@ -16,6 +16,7 @@ from rljob_api.vocabulary.model import ApiModel, Items
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.security import containers, violations
+from rljob_operator.manifests.serving import service_pod
 
 DEFAULT_ACCOUNT = "default"
 
@@ -52,13 +53,16 @@ class Ceilings(ApiModel):
 
 
 def beyond(ceilings: Ceilings, context: JobContext) -> list[str]:
-    """What of a job goes beyond the ceilings, group by group; empty where nothing does."""
+    """What of a job goes beyond the ceilings, pod by pod; empty where nothing does."""
     if ceilings == Ceilings():
         return []
     found = list(_accelerators(ceilings, context))
     for group in context.plan.groups:
         spec = pod(context, group, 0, 1)
         found += [f"worker group {group.name}: {each}" for each in _of_pod(ceilings, spec)]
+    for service in context.spec.services:
+        spec = service_pod(context, service, 1)
+        found += [f"service {service.name}: {each}" for each in _of_pod(ceilings, spec)]
     return found
 
 

@@ -12,12 +12,15 @@ from rljob_operator.manifests.network_policy import network_policy
 from rljob_operator.manifests.pod.merge import without_nulls
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.security import ENFORCE_LABEL, admits, violations
-from rljob_operator.manifests.services import service
+from rljob_operator.manifests.services import service, services_domain
+from rljob_operator.manifests.serving import service_pod
 
 
 def static_children(context: JobContext) -> list[Manifest]:
     """Plan, Service, and what monitoring and the network ask for; applied whenever they differ."""
     children = [plan_config_map(context), service(context)]
+    if context.spec.services:
+        children.append(services_domain(context))
     if context.pods.network_policy.enabled:
         children.append(network_policy(context))
     if context.spec.monitoring.pod_monitor:
@@ -33,9 +36,7 @@ def child_problems(context: JobContext) -> list[str]:
 
 def pod_security_problem(context: JobContext, namespace_labels: Mapping[str, str]) -> str | None:
     """Why the namespace, or the job itself, would not admit the job's pods; None when both do."""
-    for index, group in enumerate(context.plan.groups):
-        rendered = pod(context, group, 0, 1)
-        place = f"workerGroups[{index}] {group.name} with profile {group.profile}"
+    for place, rendered in _each_pod(context):
         wished = context.spec.pod_security
         if found := violations(rendered, wished.lower()):
             return (
@@ -49,6 +50,15 @@ def pod_security_problem(context: JobContext, namespace_labels: Mapping[str, str
                 f"{', '.join(found)}; run the job in a namespace that enforces {_level_for(rendered).lower()}"
             )
     return None
+
+
+def _each_pod(context: JobContext) -> Iterator[tuple[str, Manifest]]:
+    """One of each kind, and where in the spec it comes from."""
+    for index, group in enumerate(context.plan.groups):
+        yield f"workerGroups[{index}] {group.name} with profile {group.profile}", pod(context, group, 0, 1)
+    for index, served in enumerate(context.spec.services):
+        profile = served.worker_group.accelerator.profile
+        yield f"services[{index}] {served.name} with profile {profile}", service_pod(context, served, 1)
 
 
 def _level_for(rendered: Manifest) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.v1alpha1 import RLJob, RLJobSpec
+from rljob_api.v1alpha1 import RLJob, RLJobSpec, ServiceSpec
 from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
 from rljob_operator.manifests.settings import PodSettings
 from rljob_operator.manifests.written_plan import WrittenPlan
@@ -65,6 +65,13 @@ class JobContext:
         for group in self.spec.worker_groups:
             if group.name == name:
                 return group
+        raise KeyError(name)
+
+    def service(self, name: str) -> ServiceSpec:
+        """The service of this name; KeyError when there is none."""
+        for service in self.spec.services:
+            if service.name == name:
+                return service
         raise KeyError(name)
 
     def profile(self, group: GroupPlan) -> AcceleratorProfile:

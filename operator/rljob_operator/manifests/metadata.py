@@ -39,6 +39,6 @@ def metadata(context: JobContext, name: str, component: str, more_labels: Mappin
     }
 
 
-def selector(context: JobContext, **more: str) -> dict[str, str]:
-    """Labels that select the pods of the job and no others."""
-    return {keys.LABEL_JOB: context.name, keys.LABEL_COMPONENT: keys.CONTAINER_WORKER, **more}
+def selector(context: JobContext, component: str = keys.CONTAINER_WORKER, **more: str) -> dict[str, str]:
+    """Labels that select pods of the job, by default those of its gang, and no others."""
+    return {keys.LABEL_JOB: context.name, keys.LABEL_COMPONENT: component, **more}

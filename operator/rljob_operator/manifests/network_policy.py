@@ -8,8 +8,9 @@ from rljob_operator.manifests.metadata import metadata, selector
 
 
 def network_policy(context: JobContext) -> Manifest:
-    """Pods of the job reach each other on every port, since collectives choose theirs; metrics and progress are for
-    those whom the administrator names. What pods may reach is not limited: models, data and trackers are anywhere.
+    """Pods of the gang reach each other on every port, since collectives choose theirs, and the models beside the job,
+    which reach nobody of it; metrics and progress are for those whom the administrator names. What pods may reach
+    elsewhere is not limited: models, data and trackers are anywhere.
     """
     ports = [{"protocol": "TCP", "port": port} for port in (keys.PORT_WORKER_METRICS, keys.PORT_BUFFER_METRICS)]
     ingress: list[Manifest] = [{"from": [{"podSelector": {"matchLabels": selector(context)}}]}]
@@ -20,7 +21,7 @@ def network_policy(context: JobContext) -> Manifest:
         "kind": "NetworkPolicy",
         "metadata": metadata(context, context.name, "network-policy"),
         "spec": {
-            "podSelector": {"matchLabels": selector(context)},
+            "podSelector": {"matchLabels": {keys.LABEL_JOB: context.name}},
             "policyTypes": ["Ingress"],
             "ingress": ingress,
         },

@@ -1,4 +1,4 @@
-"""The headless Service: pods find each other by name."""
+"""Headless Services: pods of a gang find each other by name, and the models beside the job."""
 
 from __future__ import annotations
 
@@ -19,5 +19,21 @@ def service(context: JobContext) -> Manifest:
             "publishNotReadyAddresses": True,
             "selector": selector(context),
             "ports": [{"name": "buffer", "port": keys.PORT_BUFFER, "protocol": "TCP", "targetPort": keys.PORT_BUFFER}],
+        },
+    }
+
+
+def services_domain(context: JobContext) -> Manifest:
+    """The name of a model resolves while its pod is ready: calls of one that starts again fail at once, and are made
+    again."""
+    port = {"name": "http", "port": keys.PORT_SERVICE, "protocol": "TCP", "targetPort": keys.PORT_SERVICE}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(context, names.services_domain(context.name), "services"),
+        "spec": {
+            "clusterIP": "None",
+            "selector": selector(context, keys.CONTAINER_SERVICE),
+            "ports": [port],
         },
     }

@@ -25,6 +25,9 @@ class ImageSettings(ApiModel):
     data_buffer: str = Field(default="rljob-databuffer:dev", pattern=IMAGE)
     """The sidecar."""
 
+    serve: str = Field(default="rljob-serve:dev", pattern=IMAGE)
+    """Models served beside a job: Ray Serve, on CPUs."""
+
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When a node pulls them."""
 

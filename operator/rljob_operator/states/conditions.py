@@ -27,10 +27,6 @@ class Reason(Word):
         "The stages do not fit together: a cycle, a missing producer, an unreachable stage. Final.",
     )
     PLAN_TOO_LARGE = "PlanTooLarge", "The plan does not fit into a ConfigMap of 1 MiB. Final."
-    SERVICES_NOT_BUILT = (
-        "ServicesNotBuilt",
-        "The job has services, and this version of the operator makes no pods for them. Final.",
-    )
     IMAGE_UNKNOWN = "ImageUnknown", "No worker image is known for the accelerator; the message says where to name one."
     UNKNOWN_PROFILE = (
         "UnknownProfile",
@@ -76,6 +72,7 @@ class Reason(Word):
     # Scheduled
     NOT_STARTED = "NotStarted", "No attempt has begun, or the next is about to."
     CREATING_PODS = "CreatingPods", "Pods are being made."
+    WAITING_FOR_SERVICES = "WaitingForServices", "Pods are made once every model beside the job is healthy."
     WAITING_FOR_NODES = "WaitingForNodes", "Some pods have no node yet; the message says why."
     ALL_PODS_PLACED = "AllPodsPlaced", "Every pod has a node."
     GANG_TIMED_OUT = (
@@ -92,6 +89,16 @@ class Reason(Word):
         "KindMissing",
         "The cluster lacks a kind or a namespace that a child of the job needs, such as the CRD of PodMonitors.",
     )
+
+    # ServicesReady
+    SERVICES_HEALTHY = "ServicesHealthy", "Every model beside the job answers."
+    SERVICES_STARTING = "ServicesStarting", "Pods of models are placed, pull images, or load; the message says which."
+    SERVICE_FAILED = (
+        "ServiceFailed",
+        "A model ended, or was never healthy: the message has its last words. Its pod is made again while the gang "
+        "goes on, up to failurePolicy.maxRestarts times; then, or where no start would help, the job fails.",
+    )
+    SERVICES_STOPPED = "ServicesStopped", "The job does not run, and its models have given their pods back."
 
     # Ready
     NO_PODS = "NoPods", "There are no pods."

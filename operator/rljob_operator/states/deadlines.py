@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob_operator.states import failing, finished
+from rljob_operator.states import failing, finished, services
 from rljob_operator.states.conditions import Reason, condition, no, yes
 from rljob_operator.states.facts import PodFacts, Stuck
 from rljob_operator.states.finished import settled_seconds
@@ -67,6 +67,9 @@ def _pending(situation: Situation) -> Decision | None:
     status, limit = situation.status, situation.spec.lifecycle.pending_seconds
     if status.ready_time is not None or seconds_since(status.pending_time, situation.now) < limit:
         return None
+    if not situation.current and (unhealthy := services.unhealthy(situation)):
+        message = f"not all services were healthy within lifecycle.pendingSeconds, {limit} s: {', '.join(unhealthy)}"
+        return finished.fail(situation, Reason.PENDING_TIMEOUT, message)
     unready = sorted(pod.name for pod in situation.current if not pod.is_ready)
     why = next((f": {pod.unschedulable}" for pod in situation.current if pod.unschedulable), "")
     message = f"not all pods were ready within lifecycle.pendingSeconds, {limit} s; {len(unready)} are not{why}"

@@ -10,6 +10,7 @@ from rljob_operator.states import ending, finished, living, waiting
 from rljob_operator.states.advance import with_progress
 from rljob_operator.states.healing import healed
 from rljob_operator.states.report import reported
+from rljob_operator.states.services import beside, with_services
 from rljob_operator.states.situation import Decision, Situation
 from rljob_operator.states.strays import without_strays
 
@@ -31,13 +32,17 @@ def decide(situation: Situation) -> Decision:
     The status is written before anything is done.  So an attempt has its number before it has pods, a failure is
     counted once, with the pods that show it still there, and whoever finds the written status goes on from it.
     """
-    seen = with_progress(healed(situation))
-    return reported(seen, without_strays(seen, _gone_on(seen, _PHASES[seen.status.phase](seen))))
+    seen = with_services(with_progress(healed(situation)))
+    decision = without_strays(seen, _gone_on(seen, _PHASES[seen.status.phase](seen)))
+    return reported(seen, beside(seen, decision))
 
 
 def _gone_on(situation: Situation, decision: Decision) -> Decision:
-    """An attempt that ends, or is given up, without a pod left has ended: what follows is decided at once."""
-    if decision.status.phase not in ("Restarting", "Suspending") or situation.pods:
+    """An attempt that ends, or is given up, without a pod left has ended: what follows is decided at once. Models
+    beside the job stay for the next attempt, and go before the job is suspended."""
+    phase = decision.status.phase
+    left = (*situation.pods, *(situation.service_pods if phase == "Suspending" else ()))
+    if phase not in ("Restarting", "Suspending") or left:
         return decision
     after = waiting.pending(replace(situation, status=decision.status).with_status(phase="Pending"))
     return replace(after, claims={**after.claims, **decision.claims})

@@ -45,6 +45,10 @@ class PodFacts:
     uid: str
     group: str
     attempt: int
+    service: str = ""
+    """The service that it serves.  Empty: it is one of a gang."""
+    start: int = 0
+    """Of the service, by number."""
     plan_hash: str = ""
     node: str = ""
     address: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob_operator.states import deadlines, ending, failing, finished
+from rljob_operator.states import deadlines, ending, failing, finished, services
 from rljob_operator.states.admission import AdmissionState
 from rljob_operator.states.conditions import Reason, no, yes
 from rljob_operator.states.situation import Decision, QueueAction, Situation
@@ -13,7 +13,7 @@ UNPLACEABLE_LOOK_SECONDS = 15.0
 
 def live(situation: Situation) -> Decision:
     """The first of these that has something to say decides; when none has, the attempt goes on."""
-    rules = (_refuse, _succeed, _suspend, _give_quota_back, _obstruct, failing.fail, deadlines.overrun)
+    rules = (_refuse, _succeed, _suspend, _give_quota_back, _obstruct, failing.fail, _stop, deadlines.overrun)
     decisions = (rule(situation) for rule in rules)
     return next((each for each in decisions if each is not None), None) or _go_on(situation)
 
@@ -69,6 +69,14 @@ def _obstruct(situation: Situation) -> Decision | None:
     if situation.status.pods_created_time is not None:
         return None
     return failing.restart(situation, yes(obstacle.reason, obstacle.message)).claiming("Scheduled", claim)
+
+
+def _stop(situation: Situation) -> Decision | None:
+    """Without a model that no other start would help, the gang would only use up its own."""
+    service = services.stopped(situation)
+    if service is None:
+        return None
+    return finished.fail(situation, Reason.SERVICE_FAILED, f"service {service.name}: {service.message}")
 
 
 def _go_on(situation: Situation) -> Decision:

@@ -62,7 +62,9 @@ class Situation:
     now: float
     """Seconds since 1970."""
     pods: tuple[PodFacts, ...] = ()
-    """The job's pods, of every attempt."""
+    """The pods of the gang, of every attempt."""
+    service_pods: tuple[PodFacts, ...] = ()
+    """Those of services, of every start."""
     departed: Mapping[str, PodFacts] = field(default_factory=dict)
     """Name of a missing pod → how it was last seen."""
     generation: int = 1
@@ -102,6 +104,20 @@ class Situation:
         """Names of pods of the current attempt that are not there."""
         found = {pod.name for pod in self.pods}
         return tuple(name for name in self.expected if name not in found)
+
+    @cached_property
+    def missing_services(self) -> tuple[str, ...]:
+        """Names of pods of services that were there, and are not now."""
+        found = {pod.name for pod in self.service_pods}
+        there = (each for each in self.status.services if each.start_time is not None)
+        expected = (names.service_pod_name(self.name, each.name, each.start) for each in there)
+        return tuple(name for name in expected if name not in found)
+
+    def with_pods(self, pods: Iterable[PodFacts]) -> Situation:
+        """The same with these pods of the job."""
+        found = tuple(pods)
+        gang, services = (tuple(pod for pod in found if bool(pod.service) is wanted) for wanted in (False, True))
+        return replace(self, pods=gang, service_pods=services)
 
     def with_status(self, **changes: Any) -> Situation:
         """The same, as if this had been written."""
@@ -147,6 +163,8 @@ class Decision:
     """Whether Service, plan and the like are made as they should be."""
     creates_pods: bool = False
     """Whether the missing pods of `status.attempt` are made, after everything they need."""
+    starts_services: tuple[str, ...] = ()
+    """Names of the services of which a pod is made, after everything it needs and before any of the gang."""
     deletions: tuple[Deletion, ...] = ()
     queue: QueueAction = QueueAction.NONE
     deletes_job: bool = False

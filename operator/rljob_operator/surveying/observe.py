@@ -9,7 +9,7 @@ from typing import Any
 from rljob_api.lifetime.failure_policy import describe
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_operator.names import parse_pod_name
+from rljob_operator.names import parse_pod_name, parse_service_pod_name
 from rljob_operator.states.conditions import Reason
 from rljob_operator.states.facts import Ended, PodFacts, Stuck
 from rljob_operator.vocabulary.timestamps import seconds_of
@@ -41,6 +41,7 @@ def pod_facts(pod: Object) -> PodFacts:
     """The facts of one pod of ours."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels, known = metadata.get("labels") or {}, parse_pod_name(metadata["name"])
+    served = parse_service_pod_name(metadata["name"])
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     ends_at = metadata.get("deletionTimestamp")
     buffer = _named(status.get("initContainerStatuses"), keys.CONTAINER_BUFFER)
@@ -49,6 +50,8 @@ def pod_facts(pod: Object) -> PodFacts:
         uid=metadata["uid"],
         group=labels.get(keys.LABEL_GROUP, ""),
         attempt=known.attempt if known is not None else 0,
+        service=served.service if served is not None else "",
+        start=served.start if served is not None else 0,
         plan_hash=(metadata.get("annotations") or {}).get(keys.ANNOTATION_PLAN_HASH, ""),
         node=(pod.get("spec") or {}).get("nodeName") or "",
         address=status.get("podIP") or "",

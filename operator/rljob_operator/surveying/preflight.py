@@ -37,18 +37,6 @@ def size_problem(context: JobContext) -> Refusal | None:
     return Refusal(Reason.PLAN_TOO_LARGE, message, is_final=True) if message else None
 
 
-def services_problem(context: JobContext) -> Refusal | None:
-    """Whether the job has models served beside it, for which no pods are made yet."""
-    names = ", ".join(service.name for service in context.spec.services)
-    if not names:
-        return None
-    message = (
-        f"spec.services: this version of the operator makes no pods for services ({names}), which `rljob run` has on "
-        "one machine; serve them elsewhere, and name their addresses in rewards[].url"
-    )
-    return Refusal(Reason.SERVICES_NOT_BUILT, message, is_final=True)
-
-
 def image_problem(context: JobContext) -> Refusal | None:
     """Whether nobody has said which image runs on the job's accelerators."""
     found = child_problems(context)
@@ -79,9 +67,9 @@ def _not_bound(claim: Object, field: str) -> Refusal:
 
 
 def modules_of(spec: RLJobSpec) -> set[str]:
-    """Top-level modules of the user's that stages, rewards and the algorithm name, leaving out our own."""
+    """Top-level modules of the user's that stages, rewards, services and the algorithm name, leaving out our own."""
     algorithm = spec.algorithm
-    names = [reward.run for reward in spec.rewards]
+    names = [*(reward.run for reward in spec.rewards), *(service.run for service in spec.services)]
     names += [stage.run for stage in spec.dag.stages] if spec.dag else []
     names += [algorithm.advantage.estimator, algorithm.loss.name, algorithm.loss.aggregation, algorithm.kl.estimator]
     modules = {name.partition(":")[0].partition(".")[0] for name in names if USER_STAGE.match(name)}

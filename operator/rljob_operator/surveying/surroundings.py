@@ -14,7 +14,6 @@ from rljob_operator.surveying.preflight import (
     Need,
     image_problem,
     needs,
-    services_problem,
     size_problem,
     waits_for_a_pod,
 )
@@ -27,7 +26,7 @@ async def refusal_by_surroundings(cluster: Cluster, context: JobContext) -> Refu
 
     What the operator may not read it cannot check: then the pods are made, and kubelets say what is missing.
     """
-    if (found := size_problem(context) or services_problem(context)) is not None:
+    if (found := size_problem(context)) is not None:
         return found
     for need in needs(context):
         try:

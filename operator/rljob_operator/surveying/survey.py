@@ -63,15 +63,16 @@ class Surveyor:
         context = self._context(job, accepted, running)
         seen = self.pods.of(job.key)
         situation = replace(
-            _situation(job, accepted, context, self.clock()),
-            pods=memory.read_pods(seen, job.uid),
+            _situation(job, accepted, context, self.clock()).with_pods(memory.read_pods(seen, job.uid)),
             obstacle=memory.obstacle,
             is_predecessor_ending=any(is_of_predecessor(pod, job.key.name, job.uid) for pod in seen),
         )
-        if situation.missing and job.status.pods_created_time and job.is_alive:
+        is_short = situation.missing and job.status.pods_created_time and job.is_alive
+        if is_short or situation.missing_services:
             # A cache may be behind; a pod is gone when the API server says so.
             situation = await self.with_all_pods(job, situation, memory)
-            situation = replace(situation, departed=self._departed(job, situation.missing))
+            gone = (*(situation.missing if is_short else ()), *situation.missing_services)
+            situation = replace(situation, departed=self._departed(job, gone))
         else:
             situation = await self._with_hidden(job, situation, memory)
         situation = await self.gangs.look(job.key, job.uid, context, situation)
@@ -79,8 +80,8 @@ class Surveyor:
 
     async def with_all_pods(self, job: Job, situation: Situation, memory: Memory) -> Situation:
         """The situation with the job's pods as the API server knows them now, whether or not their labels say so."""
-        situation = replace(situation, pods=await self._list_pods(job))
-        memory.out_of_sight |= set(self._unexplained(job, situation.missing))
+        situation = situation.with_pods(await self._list_pods(job))
+        memory.out_of_sight |= set(self._unexplained(job, (*situation.missing_services, *situation.missing)))
         return await self._with_hidden(job, situation, memory)
 
     async def _list_pods(self, job: Job) -> tuple[PodFacts, ...]:
@@ -95,14 +96,15 @@ class Surveyor:
     async def _with_hidden(self, job: Job, situation: Situation, memory: Memory) -> Situation:
         """The situation with the pods that are there though no label leads to them any more."""
         found = {name: await self.cluster.get(POD, job.key.namespace, name) for name in sorted(memory.out_of_sight)}
-        known = {pod.name for pod in situation.pods}
+        seen = (*situation.pods, *situation.service_pods)
+        known = {pod.name for pod in seen}
         hidden = [
             replace(pod_facts(pod), is_out_of_sight=True)
             for name, pod in found.items()
             if pod is not None and name not in known and is_child_of(pod, job.uid)
         ]
         memory.out_of_sight = {pod.name for pod in hidden}
-        return replace(situation, pods=(*situation.pods, *hidden))
+        return situation.with_pods((*seen, *hidden))
 
     def _departed(self, job: Job, names: Iterable[str]) -> Mapping[str, PodFacts]:
         seen = ((name, self.pods.departed(job.key, name)) for name in names)

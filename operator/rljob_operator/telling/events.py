@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rljob_api.v1alpha1.status import ENDED_PHASES, ConditionType, Phase, RLJobStatus
 from rljob_api.vocabulary import keys
 from rljob_operator.states import Decision
-from rljob_operator.states.conditions import Reason, condition
+from rljob_operator.states.conditions import Reason, condition, is_true
 from rljob_operator.vocabulary.key import Subject
 from rljob_operator.vocabulary.timestamps import micro_timestamp
 from rljob_operator.vocabulary.words import Word
@@ -20,10 +20,11 @@ MAX_NOTE_BYTES = 1024
 
 
 class EventReason(Word):
-    """What happened.  Besides these, every reason that makes Accepted, Scheduled, Progressing or Degraded bad is an
-    event of its own name."""
+    """What happened.  Besides these, every reason that makes Accepted, Scheduled, ServicesReady, Progressing or
+    Degraded bad is an event of its own name."""
 
     ATTEMPT_STARTED = "AttemptStarted", "An attempt begins: its pods are being made."
+    SERVICES_READY = "ServicesReady", "Every model beside the job answers."
     RUNNING = "Running", "All pods of the attempt are ready."
     RESTARTING = "Restarting", "The attempt failed, or could not start; another follows."
     SUSPENDING = (
@@ -53,7 +54,7 @@ class Event:
 
 def between(before: RLJobStatus, after: RLJobStatus) -> list[Event]:
     """What happened when the status went from `before` to `after`."""
-    return [*_troubles(before, after), *_phases(before, after)]
+    return [*_troubles(before, after), *_services(before, after), *_phases(before, after)]
 
 
 def of_deeds(decision: Decision) -> list[Event]:
@@ -100,13 +101,15 @@ _TROUBLES: Mapping[ConditionType, str] = {
     "Accepted": "False",
     "QuotaReserved": "False",
     "Scheduled": "False",
+    "ServicesReady": "False",
     "Progressing": "Unknown",
     "Degraded": "True",
 }
 """The status in which a condition is bad news."""
 
 _EVERYDAY = frozenset(
-    (Reason.NOT_STARTED, Reason.CREATING_PODS, Reason.WAITING_FOR_NODES, Reason.PODS_ENDING, Reason.NO_STEP_YET)
+    (Reason.NOT_STARTED, Reason.CREATING_PODS, Reason.WAITING_FOR_SERVICES, Reason.WAITING_FOR_NODES)
+    + (Reason.PODS_ENDING, Reason.NO_STEP_YET, Reason.SERVICES_STARTING, Reason.SERVICES_STOPPED)
 )
 """Reasons of such a status that every job goes through."""
 
@@ -120,6 +123,11 @@ def _troubles(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
         if was is None or (was.status, was.reason) != (now.status, now.reason):
             told.add(now.reason)
             yield Event(now.reason, now.message or now.reason, "Warning")
+
+
+def _services(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
+    if is_true(after.conditions, "ServicesReady") and not is_true(before.conditions, "ServicesReady"):
+        yield Event(EventReason.SERVICES_READY, ", ".join(each.name for each in after.services))
 
 
 def _phases(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:

@@ -34,6 +34,9 @@ SPEC: dict[str, Any] = {
 }
 
 
+WITH_SERVICES: dict[str, Any] = {**SPEC, "services": [{"name": "my_judge", "run": "mine:app"}]}
+
+
 NULLS: dict[str, Any] = {
     "tolerations": None,
     "nodeSelector": None,
@@ -43,10 +46,12 @@ NULLS: dict[str, Any] = {
 
 
 class EventfulWorld(World):
-    """Counts pods that were made while one of another attempt, or of another job of this name, may have run."""
+    """Counts pods that were made while one of another attempt, or of another start of the same service, or of another
+    job of this name, may have run."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: dict[str, Any] = SPEC) -> None:
         super().__init__(select=lambda context: FakeQueue(), progress_interval_seconds=5.0)
+        self.spec = spec
         self.num_made_beside = 0
         self.made_again: list[str] = []
         """Names of pods that one job got more than once."""
@@ -55,7 +60,7 @@ class EventfulWorld(World):
 
         async def watched_create(kind: Kind, namespace: str | None, body: Object) -> Object:
             if kind == POD:
-                self.num_made_beside += any(not is_over(pod) and is_of_another_gang(pod, body) for pod in self.pods)
+                self.num_made_beside += any(not is_over(pod) and is_beside(pod, body) for pod in self.pods)
             answer = await create(kind, namespace, body)
             if kind == POD:
                 pod = controller(body)["uid"], body["metadata"]["name"]
@@ -71,15 +76,21 @@ class EventfulWorld(World):
         return [pod for pod in self.pods if is_child_of(pod, self.job["metadata"]["uid"])]
 
 
-def is_of_another_gang(pod: Object, other: Object) -> bool:
-    """What a label no longer leads to has no host name either, and what a deleted job owns goes without us."""
+def is_beside(pod: Object, other: Object) -> bool:
+    """Whether both have one host name. What a label no longer leads to has none, and what a deleted job owns goes
+    without us."""
     if controller(pod).get("uid") == controller(other).get("uid"):
-        return attempt_of(pod) != attempt_of(other)
+        return is_of_service(pod) == is_of_service(other) and life_of(pod) != life_of(other)
     return (pod["metadata"].get("labels") or {}).get("rljob.dev/job") == KEY.name
 
 
-def attempt_of(pod: Object) -> str:
-    return str(pod["metadata"]["name"]).rpartition("-a")[2]
+def life_of(pod: Object) -> str:
+    """The attempt of a gang's pod, or the start of a service's."""
+    return str(pod["metadata"]["name"]).rpartition("-r" if is_of_service(pod) else "-a")[2]
+
+
+def is_of_service(pod: Object) -> bool:
+    return str(pod["metadata"]["name"]).startswith("small-my.judge-r")
 
 
 def is_over(pod: Object) -> bool:
@@ -92,7 +103,7 @@ def pass_time(world: World, seconds: int) -> None:
 
 
 def run_pods(world: World, number: int) -> None:
-    for pod in world.pods[: number % 3]:
+    for pod in world.pods[: number % 4]:
         if "deletionTimestamp" not in pod["metadata"]:
             world.set_pod(pod, running(), node="node1")
 
@@ -170,6 +181,18 @@ def stray_pod(world: World, number: int) -> None:
             world.cluster.put(POD, KEY.namespace, {"metadata": metadata, "spec": spec, "status": running()})
 
 
+def stray_service(world: World, number: int) -> None:
+    """The same of a service."""
+    start = next((each.start for each in world.status.services), 0) - 1 - number % 2
+    name = f"small-my.judge-r{start}"
+    if start > 0 and world.cluster.peek(POD, KEY.namespace, name) is None:
+        labels = {"rljob.dev/job": KEY.name, "rljob.dev/service": "my_judge"}
+        owner = {"kind": "RLJob", "name": KEY.name, "uid": world.job["metadata"]["uid"], "controller": True}
+        metadata = {"name": name, "labels": labels, "ownerReferences": [owner]}
+        spec = {"containers": [], "nodeName": "node1"}
+        world.cluster.put(POD, KEY.namespace, {"metadata": metadata, "spec": spec, "status": running()})
+
+
 def relabel(world: World, number: int) -> None:
     """A label that says which pod it is, of which the name says so too, or by which it is found."""
     if world.pods:
@@ -208,11 +231,12 @@ def null_in_the_template(world: World, number: int) -> None:
     world.edit(workerGroups=[{**group, "template": template}])
 
 
-def recreate(world: World, number: int) -> None:
+def recreate(world: EventfulWorld, number: int) -> None:
     """The job is deleted and made again while its pods die; the new one may have nulls in its template."""
     world.cluster.remove(RLJOB, world.job)
-    (group,) = SPEC["workerGroups"]
-    world.submit(**{**SPEC, "workerGroups": [{**group, "template": {"spec": NULLS}}]} if number % 2 else SPEC)
+    (group,) = world.spec["workerGroups"]
+    nulls = {"workerGroups": [{**group, "template": {"spec": NULLS}}]} if number % 2 else {}
+    world.submit(**{**world.spec, **nulls})
 
 
 def two_leaders(world: EventfulWorld, number: int) -> None:
@@ -241,7 +265,7 @@ OPERATIONS: Mapping[str, Callable[[Any, int], None]] = {
     for each in (
         *(run_pods, end_a_worker, delete_a_pod, drain, lose_nodes),
         *(suspend, queue, answer, delay_the_watch, restart_operator),
-        *(hold_a_pod, let_go, stray_pod, relabel, delete_the_place, cluster_errors),
+        *(hold_a_pod, let_go, stray_pod, stray_service, relabel, delete_the_place, cluster_errors),
         *(put_the_clock, null_in_the_template, recreate, two_leaders),
     )
 } | {"pass_time": lambda world, number: pass_time(world, (1, 3, 30, 700)[number % 4])}

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api.v1alpha1.status import RLJobStatus
+from rljob_api.v1alpha1.status import ENDED_PHASES, RLJobStatus
+from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE
 from rljob_operator.states.conditions import is_true
 from rljob_operator.tests.fake_queue import FakeQueue
-from rljob_operator.tests.happenings import OPERATIONS, SPEC, EventfulWorld, attempt_of, is_over
+from rljob_operator.tests.happenings import (
+    OPERATIONS,
+    SPEC,
+    WITH_SERVICES,
+    EventfulWorld,
+    is_of_service,
+    is_over,
+    life_of,
+)
 from rljob_operator.tests.world import World
 
 Step = tuple[str, int]
-RECOVERY: list[Step] = [("pass_time", 1), ("pass_time", 1), ("queue", 1), ("pass_time", 1), ("run_pods", 2)]
-"""All that ended goes, and the next attempt runs."""
+RECOVERY: list[Step] = [("pass_time", 1), ("pass_time", 1), ("queue", 1), ("pass_time", 1)] + 2 * [("run_pods", 3)]
+"""All that ended goes, and the next attempt runs, after the models beside it."""
 
 CRASH: list[Step] = [("end_a_worker", 3), *RECOVERY]
 LOSS: list[Step] = [("delete_a_pod", 1), *RECOVERY]
@@ -26,17 +37,27 @@ STEPS = st.lists(ONE | st.sampled_from([RECOVERY, CRASH, LOSS]), max_size=20).ma
 @settings(max_examples=50)
 @given(STEPS)
 def test_invariants(steps: list[Step]) -> None:
-    world = EventfulWorld()
-    world.submit(**SPEC)
+    check(SPEC, steps)
+
+
+@settings(max_examples=40)
+@given(STEPS)
+def test_invariants_with_models_beside_the_job(steps: list[Step]) -> None:
+    check(WITH_SERVICES, steps)
+
+
+def check(spec: dict[str, Any], steps: list[Step]) -> None:
+    """Let it all happen, and look after each."""
+    world = EventfulWorld(spec)
+    world.submit(**spec)
     before, uid = world.status, world.job["metadata"]["uid"]
-    for name, number in [("pass_time", 0), ("queue", 1), ("pass_time", 0), ("run_pods", 2), *steps]:
+    for name, number in [("pass_time", 0), ("queue", 1), ("pass_time", 0), *2 * [("run_pods", 3)], *steps]:
         OPERATIONS[name](world, number)
         world.settle()
         if world.job["metadata"]["uid"] != uid:
             before, uid = RLJobStatus(), world.job["metadata"]["uid"]
         after = world.status
-        unwanted = [pod for pod in world.pods if attempt_of(pod) != str(after.attempt)]
-        assert all("deletionTimestamp" in pod["metadata"] for pod in unwanted), "strays go"
+        assert all("deletionTimestamp" in pod["metadata"] for pod in unwanted(world, after)), "strays go"
         assert world.num_made_beside == 0, "pods of two attempts, or of two jobs, are alive together"
         num_deletions = sum(verb == "delete" for verb, _, _ in world.cluster.requests)
         world.settle()
@@ -53,11 +74,21 @@ def test_invariants(steps: list[Step]) -> None:
                 assert after.attempt == before.attempt
         if after.phase == "Suspended":
             assert not world.cluster.all(WORKLOAD_KUEUE), "a suspended job holds no place in a queue"
+        for one, other in zip(before.services, after.services, strict=False):
+            assert one.start <= other.start and one.failures <= other.failures <= 2, "maxRestarts"
         if after.phase in ("Succeeded", "Failed"):
             assert all(FakeQueue.is_finished(each) for each in world.cluster.all(WORKLOAD_KUEUE)), "quota goes back"
         assert after.attempt <= before.attempt + 1
         before = after
     assert not world.made_again, "a pod of one attempt is made once"
+
+
+def unwanted(world: EventfulWorld, status: RLJobStatus) -> list[Object]:
+    """Pods of other lives than the ones that are meant to be; of a model that ended with the job, the logs stay."""
+    lives = {str(each.start) for each in status.services}
+    gang = [pod for pod in world.pods if not is_of_service(pod) and life_of(pod) != str(status.attempt)]
+    models = [pod for pod in world.pods if is_of_service(pod) and life_of(pod) not in lives]
+    return [*gang, *(pod for pod in models if not (status.phase in ENDED_PHASES and is_over(pod)))]
 
 
 def test_the_walk_reaches_every_phase() -> None:

@@ -50,6 +50,28 @@ def fail_and_recover(world: HuntedWorld) -> None:
     world.settle()
 
 
+def lose_a_model(world: HuntedWorld) -> None:
+    """One beside the job, which fails while the gang runs, and is given back and made again around a pause."""
+    world.submit(**TWO_PODS, services=[{"name": "judge", "run": "mine:app"}])
+    world.settle()
+    world.run_pods()
+    world.settle()
+    world.run_pods()
+    world.settle()
+    world.end_worker(0, 1, "no memory")  # by name the model comes first
+    world.wait(3)
+    world.run_pods()
+    world.settle()
+    world.edit(suspend=True)
+    world.wait(30)
+    world.wait(30)
+    world.edit(suspend=False)
+    world.settle()
+    for _ in range(2):
+        world.run_pods()
+        world.settle()
+
+
 def suspend_and_resume(world: HuntedWorld) -> None:
     world.to_running(**TWO_PODS)
     world.wait(10)
@@ -102,7 +124,7 @@ def expire(world: HuntedWorld) -> None:
     world.wait(31)
 
 
-SCRIPTS = [fail_and_recover, suspend_and_resume, restarts_used_up, disrupted_twice, expire]
+SCRIPTS = [fail_and_recover, suspend_and_resume, restarts_used_up, disrupted_twice, expire, lose_a_model]
 
 
 def outcome(world: World) -> dict[str, object]:

@@ -48,6 +48,41 @@ def test_other_names_say_nothing():
     assert names.parse_pod_name("small-train-0") is None
 
 
+SERVICES = st.from_regex(r"[a-z][a-z0-9]{0,9}(_[a-z0-9]{1,9}){0,2}", fullmatch=True)
+MODELS = st.tuples(JOBS, SERVICES, st.integers(1, 10**6))
+
+
+@given(MODELS)
+def test_the_name_of_a_models_pod_says_which_it_is_so_no_two_share_one(model):
+    name = names.service_pod_name(*model)
+    assert names.parse_service_pod_name(name) == model[1:] and names.parse_pod_name(name) is None
+    assert name.startswith(f"{model[0]}-{model[1].replace('_', '.')}-")
+    assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", part) for part in name.split(".")), "a DNS subdomain"
+
+
+@given(PODS)
+def test_a_gangs_pod_is_no_models(pod):
+    assert names.parse_service_pod_name(names.pod_name(*pod)) is None
+
+
+@given(SERVICES, SERVICES)
+def test_hosts_of_models_are_dns_labels_and_no_two_share_one(service, other):
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", names.service_host(service))
+    assert (names.service_host(service) == names.service_host(other)) == (service == other)
+
+
+@given(JOBS, JOBS)
+def test_the_domain_of_models_is_no_other_jobs_service(job, other):
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", names.services_domain(job))
+    for one in (other, f"services-{job}", f"rljob-services-{job}"):
+        assert names.services_domain(job) != names.service_name(one)
+
+
+def test_a_model_is_found_below_its_domain():
+    url = names.service_url("7b", "team", "my_judge", 8816)
+    assert url == "http://my-judge.rljob-services-7b.team.svc:8816/my_judge"
+
+
 @pytest.mark.parametrize(
     ("job", "address"),
     [("grpo", "grpo-train-3.grpo.team.svc:8815"), ("7b", "7b-train-3.rljob-7b.team.svc:8815")],

@@ -231,13 +231,6 @@ def test_namespace_that_is_being_deleted_gets_no_new_attempt(world: World) -> No
     assert world.status.attempt == 1 and not world.pods
 
 
-def test_services_that_nobody_would_make_pods_for_are_refused_by_name(world: World) -> None:
-    world.submit(services=[{"name": "judge", "run": "mine:app"}])
-    world.settle()
-    assert world.reason("Failed") == ("True", "ServicesNotBuilt") and not world.pods
-    assert "(judge)" in world.condition("Failed").message
-
-
 def test_accelerator_without_an_image(world: World) -> None:
     world.submit(workerGroups=[{"name": "train", "accelerator": {"profile": "tpu"}}])
     world.settle()

@@ -255,7 +255,8 @@ class World:
     def attempts_alive(self) -> set[str]:
         """Attempts that have a pod which may run."""
         alive = (pod for pod in self.pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"))
-        return {pod["metadata"]["labels"]["rljob.dev/attempt"] for pod in alive}
+        found = (pod["metadata"]["labels"].get("rljob.dev/attempt") for pod in alive)
+        return {attempt for attempt in found if attempt is not None}
 
     def condition(self, type_: Any) -> Condition:
         found = condition(self.status.conditions, type_)

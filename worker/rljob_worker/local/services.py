@@ -1,10 +1,10 @@
 """The services of a run: one process that starts Ray Serve with all of them, watched over all attempts."""
 
 import importlib.util
+import json
 import os
 import secrets
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +77,9 @@ class Services:
         """How workers reach them; once they are healthy. A start after that takes the same port."""
         if not self.are_wanted:
             return {}
-        url = f"http://127.0.0.1:{self._port}"
-        return {keys.ENV_SERVICES_URL: url, keys.ENV_SERVICES_TOKEN_FILE: str(self._token)}
+        names = [service.name for service in self._place.plan.spec.services]
+        urls = {name: f"http://127.0.0.1:{self._port}/{name}" for name in names}
+        return {keys.ENV_SERVICES: json.dumps(urls), keys.ENV_SERVICES_TOKEN_FILE: str(self._token)}
 
     def start(self) -> bool:
         """Unless they run, or there are none; whether they were started."""
@@ -159,8 +160,6 @@ def services_environment(base: Mapping[str, str], place: ServicesPlace, token: P
         LIFELINE_FD: str(place.lifeline),
         FAMILY: place.mark,
         keys.ENV_SERVICES_SCRATCH: str(place.scratch),
-        # Ray starts processes of its own, which find the job's modules last, as all of ours do
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*filter(None, sys.path), str(place.code_dir)])),
         "PYTHONUNBUFFERED": "1",
         "SPT_NOENV": "1",  # Ray's workers change their titles, and would write over the mark by which they are found
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, TypedDict
@@ -44,7 +45,7 @@ class Asks(Protocol):
 def access_of(reward: Asks, environment: Mapping[str, str]) -> ServiceAccess | None:
     """None for a reward that asks no service. Raises InvalidJob: a token that is not where the job says."""
     if reward.service is not None:
-        url = f"{environment[keys.ENV_SERVICES_URL]}/{reward.service}"
+        url = json.loads(environment[keys.ENV_SERVICES])[reward.service]
         token = Path(environment[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip()
         return ServiceAccess(
             name=reward.service, url=url, token=token, batch_rows=reward.batch_rows, concurrency=reward.concurrency

@@ -1,6 +1,8 @@
-"""`python -m rljob_worker.services PORT`: serves the services of the job in RLJOB_PLAN until it is ended.
+"""`python -m rljob_worker.services PORT [SERVICE ...]`: serves these services of the job in RLJOB_PLAN, by default all,
+until it is ended.
 
-PORT 0 takes a free one. A line of JSON says when all of them are healthy: {"ready": "services", "port": 41234}.
+PORT 0 takes a free one. A line of JSON says when all of them are healthy: {"ready": "services", "port": 41234}. From
+then on the gate says so, too, to whoever probes it. RLJOB_LISTEN is the address, by default the loopback.
 """
 
 from __future__ import annotations
@@ -8,25 +10,41 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
+import signal
 import sys
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import RLJobError
-from rljob_worker.launcher.last_words import LastWords, write_last_words
+from rljob_worker.launcher.last_words import TERMINATION_FILE, LastWords, termination_log, write_last_words
 from rljob_worker.lifeline import lifeline_fd
+from rljob_worker.local.orphans import FAMILY
 from rljob_worker.runtime.phases import phase
-from rljob_worker.services.host import application_of, deploy, ray_environment, start_serve, wait_until_healthy
+from rljob_worker.services.gate import healthy_file
+from rljob_worker.services.host import (
+    LOOPBACK,
+    application_of,
+    deploy,
+    ray_environment,
+    start_serve,
+    wait_until_healthy,
+)
+from rljob_worker.users_code import add_to_path
 
 
-def main(port: str) -> int:
+def main(port: str, *names: str) -> int:
+    if lifeline_fd() is None:
+        _live_in_a_container()
     _watch_lifeline()
+    add_to_path()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        serve_job(int(port))
+        serve_job(int(port), names)
     except RLJobError as error:
         write_last_words(LastWords(int(error.exit_code), cause=f"{type(error).__name__}: {error}"))
         return int(error.exit_code)
@@ -38,20 +56,33 @@ def main(port: str) -> int:
     return int(ExitCode.DONE)
 
 
-def serve_job(port: int) -> None:
-    """Start all services and say so."""
-    services = Plan.model_validate_json(Path(os.environ[keys.ENV_PLAN]).read_bytes()).spec.services
+def serve_job(port: int, names: Collection[str]) -> None:
+    """Start these services, or all, and say so."""
+    known = Plan.model_validate_json(Path(os.environ[keys.ENV_PLAN]).read_bytes()).spec.services
+    services = [service for service in known if not names or service.name in names]
+    scratch = Path(os.environ[keys.ENV_SERVICES_SCRATCH])
+    healthy_file(scratch).unlink(missing_ok=True)
     os.environ |= ray_environment(Path(os.environ[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip())
     with phase("applications"):
         applications = {service.name: application_of(service) for service in services}  # what is wrong is known soon
-    port = start_serve(services, Path(os.environ[keys.ENV_SERVICES_SCRATCH]), port)
+    port = start_serve(services, scratch, os.environ.get(keys.ENV_LISTEN, LOOPBACK), port)
     with phase("services") as told:
         from ray import serve
 
         deploy(applications)
         wait_until_healthy(services, lambda: serve.status().applications)
         told.found = ", ".join(service.name for service in services)
+    healthy_file(scratch).touch()
     print(json.dumps({"ready": "services", "port": port}), flush=True)
+
+
+def _live_in_a_container() -> None:
+    """Which dies as a whole: as its process 1 this one has no default for SIGTERM, and nobody has made what a
+    supervisor makes."""
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+    os.environ.setdefault(FAMILY, secrets.token_hex(8))
+    if (log := termination_log()) is not None:
+        os.environ.setdefault(TERMINATION_FILE, str(log))
 
 
 def _watch_lifeline() -> None:

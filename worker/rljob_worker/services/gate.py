@@ -1,11 +1,12 @@
-"""Who may ask the services of a job: whoever has its token. In Ray Serve's proxy, so before any application."""
+"""Who may ask the services of a job: whoever has its token; and whether they are healthy, which anybody may ask. In
+Ray Serve's proxy, so before any application."""
 
 from __future__ import annotations
 
 import hmac
 import json
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +17,48 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-OPEN_PATHS = ("/-/healthz",)
-"""For probes, which have no token."""
-
 CALLBACK = f"{__name__}:middlewares"
 """What `RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH` is set to."""
 
 
 class TokenGate:
-    """Answers 401 in the application's place to a request without `Authorization: Bearer TOKEN`."""
+    """Answers 401 in the application's place to a request without `Authorization: Bearer TOKEN`, and 503 or 200 to
+    whoever asks whether the applications have been healthy, which Ray Serve's own answer does not say."""
 
-    def __init__(self, app: Application, token: str) -> None:
+    def __init__(self, app: Application, token: str, healthy: Path) -> None:
+        """healthy: a file that is there once they have been."""
         assert token, "a gate without a token is open"
         self._app = app
         self._wanted = f"Bearer {token}".encode()
+        self._healthy = healthy
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or scope.get("path") in OPEN_PATHS or self._is_known(scope):
+        path = scope.get("path")
+        if scope["type"] == "http" and path == keys.PATH_SERVICE_HEALTHY:
+            found = self._healthy.exists()
+            await _answer(send, 200 if found else 503, {"healthy": found})
+        elif scope["type"] == "lifespan" or path == keys.PATH_SERVICE_ALIVE or self._is_known(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
-            await _refuse(send)
+            await _answer(send, 401, {"error": "the token of the job is missing or is another's"})
 
     def _is_known(self, scope: Message) -> bool:
         found = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
         return len(found) == 1 and hmac.compare_digest(found[0], self._wanted)
 
 
-async def _refuse(send: Send) -> None:
-    body = json.dumps({"error": "the token of the job is missing or is another's"}).encode()
+async def _answer(send: Send, status: int, words: Mapping[str, Any]) -> None:
+    body = json.dumps(words).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def healthy_file(scratch: Path) -> Path:
+    """What says to the gate, which lives in a process of Ray's, that all applications have been healthy."""
+    return scratch / "healthy"
 
 
 def middlewares() -> list[Any]:
@@ -56,4 +66,4 @@ def middlewares() -> list[Any]:
     from starlette.middleware import Middleware
 
     token = Path(os.environ[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip()
-    return [Middleware(TokenGate, token=token)]
+    return [Middleware(TokenGate, token=token, healthy=healthy_file(Path(os.environ[keys.ENV_SERVICES_SCRATCH])))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from rljob_worker.local.orphans import FAMILY, end_family
 from rljob_worker.runtime.phases import phase
 from rljob_worker.services.gate import CALLBACK
 from rljob_worker.users_function import load_value
+
+LOOPBACK = "127.0.0.1"
 
 LOOK_SECONDS = 0.25
 
@@ -33,7 +36,8 @@ _log = logging.getLogger(__name__)
 
 
 def ray_environment(token: str) -> dict[str, str]:
-    """What Ray reads before it is imported: nobody is told of its use, strangers are refused."""
+    """What Ray reads before it is imported: nobody is told of its use, strangers are refused, and its processes import
+    what this one can."""
     return {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
@@ -42,13 +46,15 @@ def ray_environment(token: str) -> dict[str, str]:
         "RAY_COLOR_PREFIX": "0",
         "RAY_prestart_worker_first_driver": "0",  # else an idle process for every core
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": CALLBACK,
+        # Ray starts processes of its own, which find the job's modules last, as all of ours do
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
 
 
-def start_serve(services: Sequence[ServiceSpec], scratch: Path, port: int) -> int:
-    """Ray and Ray Serve on this machine alone; the port that answers. port: 0 takes a free one. Raises PeerLost: the
-    port is taken."""
-    port = free_port(port)
+def start_serve(services: Sequence[ServiceSpec], scratch: Path, address: str, port: int) -> int:
+    """Ray on this machine alone, Ray Serve at `address`; the port that answers. port: 0 takes a free one. Raises
+    PeerLost: the port is taken."""
+    port = free_port(port, address)
     import ray
     from ray import serve
 
@@ -59,13 +65,13 @@ def start_serve(services: Sequence[ServiceSpec], scratch: Path, port: int) -> in
             object_store_memory=OBJECT_STORE_BYTES,
             log_to_driver=True,
             logging_level=logging.WARNING,
-            _node_ip_address="127.0.0.1",
+            _node_ip_address=LOOPBACK,
             _temp_dir=str(scratch / "ray"),
         )
 
     with phase("ray"):
         start_ray(init, lambda: end_family(os.environ[FAMILY], grace_seconds=0.0))
-    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port}, logging_config=LOGGING)
+    serve.start(proxy_location="HeadOnly", http_options={"host": address, "port": port}, logging_config=LOGGING)
     return port
 
 
@@ -180,12 +186,12 @@ def logical_cpus(services: Sequence[ServiceSpec], cores: int) -> int:
     return max(cores, sum(copies))
 
 
-def free_port(port: int) -> int:
+def free_port(port: int, address: str = LOOPBACK) -> int:
     """`port`, or any where it is 0. Raises PeerLost where somebody has it."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("127.0.0.1", port))
+            listener.bind((address, port))
         except OSError as error:
             raise PeerLost(f"port {port}, at which the services answered, is taken: {error.strerror}") from error
         return int(listener.getsockname()[1])

@@ -1,9 +1,11 @@
 """Services and the rewards that ask them."""
 
 import pytest
+from pydantic import ValidationError
 
 from rljob_api.planning.advice import warnings_of
 from rljob_api.tests.builders import make_plan, problems
+from rljob_api.v1alpha1 import ServiceSpec
 
 JUDGE = "{name: judge, run: 'rljob_worker.services:judge', options: {path: m, rubric: '{response}?'}}"
 SERVICES = f"services=[{JUDGE}]"
@@ -124,3 +126,10 @@ def test_what_is_said_of_calls_that_nobody_makes_is_refused() -> None:
     assert "it asks a service, and none is named" in only_problem(of_reward("timeoutSeconds: 3"))
     plain = "rewards=[{name: good, run: 'my:good', batchRows: 4}]"
     assert "without service or url it says nothing" in only_problem(plain)
+
+
+@pytest.mark.parametrize("name", ["judge_", "my__judge", "my-judge", "_judge"])
+def test_a_services_name_is_part_of_an_address(name: str) -> None:
+    with pytest.raises(ValidationError, match="name"):
+        ServiceSpec.model_validate({"name": name, "run": "mine:app"})
+    assert ServiceSpec.model_validate({"name": "my_2nd_judge", "run": "mine:app"}).name == "my_2nd_judge"

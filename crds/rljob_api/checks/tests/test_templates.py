@@ -40,6 +40,7 @@ REFUSED = [
     ({"spec": {"containers": [{"name": "data-buffer"}]}}, ".containers[0].name", "initContainers"),
     ({"spec": {"initContainers": [{"name": "data-buffer", "restartPolicy": "Never"}]}}, ".restartPolicy", "sidecar"),
     ({"spec": {"initContainers": [{"name": "worker"}]}}, ".initContainers[0].name", "one of containers"),
+    ({"spec": {"containers": [{"name": "service"}]}}, ".containers[0].name", "Write data-buffer or worker"),
     *(
         ({"spec": {"volumes": [{"name": name, "emptyDir": {}}]}}, ".volumes[0].name", "meet on the volume")
         for name in ("plan", "token", "tls", "socket", "arena")
@@ -65,3 +66,26 @@ def test_a_template_may_not_change_what_makes_the_gang(value, path, words):
 def test_a_job_may_not_say_who_its_pods_are():
     (problem,) = problems("env=[{name: RLJOB_ATTEMPT, value: '7'}]")
     assert problem.path == "spec.env[0].name"
+
+
+def of_service(**fields):
+    group = {"template": {"spec": {"containers": [{"name": "service", **fields}]}}}
+    return f"services={json.dumps([{'name': 'judge', 'run': 'mine:app', 'workerGroup': group}])}"
+
+
+def test_a_services_template_may_change_what_it_runs_on():
+    assert problems(of_service(image="mine:1", resources={"requests": {"memory": "8Gi"}})) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "words"),
+    [
+        ({"name": "worker"}, ".name", "Write service, or give a container of your own another name."),
+        ({"env": [{"name": "RLJOB_PLAN", "value": "x"}]}, ".env[0].name", "who it is"),
+        ({"image": "mine@sha256:0f"}, ".image", "NAME@sha256: with 64 digits"),
+    ],
+)
+def test_a_services_template_may_not_change_who_it_is(fields, path, words):
+    (problem,) = problems(of_service(**fields))
+    assert problem.path == f"spec.services[0].workerGroup.template.spec.containers[0]{path}"
+    assert words in f"{problem.message}. {problem.fix}"

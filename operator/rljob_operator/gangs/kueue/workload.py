@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rljob_api.planning.plan import GroupPlan
+from rljob_api.v1alpha1 import ServiceSpec
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.gangs.kueue.conditions import is_true
@@ -15,6 +16,7 @@ from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.topology import label_key
+from rljob_operator.manifests.serving import service_pod
 
 GROUP = "kueue.x-k8s.io"
 API_VERSIONS = (f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")
@@ -47,7 +49,8 @@ def queue_of(context: JobContext) -> str | None:
 
 def workload(context: JobContext, api_version: str, priority: QueuePriority | None) -> Manifest:
     """It follows the job and not its attempts: quota is held while the gang restarts."""
-    spec: Manifest = {"podSets": [pod_set(context, group) for group in context.plan.groups]}
+    services = [service_pod_set(context, service) for service in context.spec.services]
+    spec: Manifest = {"podSets": [*(pod_set(context, group) for group in context.plan.groups), *services]}
     queue = queue_of(context)
     if queue is not None:
         spec["queueName"] = queue
@@ -76,23 +79,27 @@ def renewal(live: Manifest, wanted: Manifest) -> Manifest | None:
 
 def pod_set(context: JobContext, group: GroupPlan) -> Manifest:
     """A worker group as Kueue counts it: the template is the same for every host and attempt."""
-    rendered = pod(context, group, 0, 1)
-    spec = {name: value for name, value in rendered["spec"].items() if name not in ("hostname", "subdomain")}
-    labels = {
-        name: value
-        for name, value in rendered["metadata"]["labels"].items()
-        if name not in (keys.LABEL_ATTEMPT, keys.LABEL_HOST_INDEX)
-    }
-    found: Manifest = {
-        "name": group.name,
-        "count": group.replicas,
-        "template": {"metadata": {"labels": labels}, "spec": spec},
-    }
+    found = _pod_set(group.name, group.replicas, pod(context, group, 0, 1))
     topology = context.group(group.name).topology
     if topology is not None and (topology.required or topology.preferred):
         kind, key = ("required", topology.required) if topology.required else ("preferred", topology.preferred)
         found["topologyRequest"] = {kind: label_key(context, str(key)), "podIndexLabel": keys.LABEL_HOST_INDEX}
     return found
+
+
+def service_pod_set(context: JobContext, service: ServiceSpec) -> Manifest:
+    """The one pod of a service."""
+    return _pod_set(names.service_pod_set(service.name), 1, service_pod(context, service, 1))
+
+
+def _pod_set(name: str, count: int, rendered: Manifest) -> Manifest:
+    spec = {field: value for field, value in rendered["spec"].items() if field not in ("hostname", "subdomain")}
+    labels = {
+        label: value
+        for label, value in rendered["metadata"]["labels"].items()
+        if label not in (keys.LABEL_ATTEMPT, keys.LABEL_HOST_INDEX)
+    }
+    return {"name": name, "count": count, "template": {"metadata": {"labels": labels}, "spec": spec}}
 
 
 def priority_fields(priority: QueuePriority, api_version: str) -> Manifest:

@@ -60,6 +60,21 @@ def test_what_the_accelerator_does_not_work_with_is_refused():
         select(context, EVERYTHING)
 
 
+SERVICES = "services=[{name: judge, run: 'mine:app'}]"
+
+
+@pytest.mark.parametrize("provider", ["Volcano", "Coscheduling", "Native"])
+def test_a_gang_that_is_made_anew_with_every_attempt_has_no_place_for_models(provider):
+    context = make_context(SERVICES, f"scheduling.provider={provider}", settings={"gang": {"native": True}})
+    with pytest.raises(Unserved, match=f"spec.services: provider {provider} counts the pods of an attempt"):
+        select(context, EVERYTHING)
+
+
+@pytest.mark.parametrize(("labels", "provider"), [(None, "None"), (QUEUE, "Kueue")])
+def test_auto_takes_for_a_job_with_models_what_counts_them(labels, provider):
+    assert select(make_context(SERVICES, labels=labels), EVERYTHING).provider == provider
+
+
 @pytest.mark.parametrize("provider", ["Kueue", "Volcano", "Coscheduling", "Native"])
 def test_a_provider_that_is_not_served_is_refused(provider):
     with pytest.raises(Unserved, match=f"provider {provider}: the cluster does not serve"):

@@ -48,6 +48,16 @@ def admitted(*conditions, **status):
     return workload(condition("QuotaReserved"), condition("Admitted"), *conditions, admission=admission, **status)
 
 
+def test_models_beside_the_job_are_part_of_what_is_asked_for():
+    services = "services=[{name: my_judge, run: 'mine:app', workerGroup: {accelerator: {count: 3}}}]"
+    (made,) = kueue().objects(make_context(TWO_GROUPS, services), 1)
+    *_, judge = made["spec"]["podSets"]
+    assert (judge["name"], judge["count"]) == ("service-my-judge", 1)
+    template = judge["template"]
+    assert template["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "3000m"
+    assert "hostname" not in template["spec"] and template["metadata"]["labels"]["rljob.dev/service"] == "my_judge"
+
+
 def test_the_workload_asks_for_every_group_and_belongs_to_the_job():
     context = make_context(TWO_GROUPS, labels={"kueue.x-k8s.io/queue-name": "rl"})
     (made,) = kueue().objects(context, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
@@ -27,25 +28,27 @@ from rljob_operator.manifests.pod.resources import spills_here, threads_per_work
 
 EnvList = list[Manifest]
 
+CODE_PATH = f"{CODE}:{keys.WORKSPACE}"
+"""Where the job's own modules are."""
+
 
 def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
-    """Environment of the workers: the operator's, the site's, the profile's, the job's; later ones win, but for ours
-    that say who the pod is."""
+    """Environment of the workers: what is given, but for ours that say who the pod is."""
     profile = context.profile(group)
-    plain = {
-        **_python(),
-        **_home(context),
-        **_threads(threads_per_worker(context, group)),
-        **context.pods.env,
-        **profile.env,
-    }
-    variables = _as_list(plain)
-    variables += [_from_field(name, path) for name, path in profile.env_from_fields.items()]
-    variables += [_job_variable(variable) for variable in context.spec.env]
     own = {**identity(context, group, host, attempt), **_run(context, attempt), **_rank_table(context, profile)}
+    own |= _services(context)
     own[keys.ENV_METRICS_PORT] = str(keys.PORT_WORKER_METRICS)
-    own[keys.ENV_CODE] = f"{CODE}:{keys.WORKSPACE}"
-    return by_name(variables + _as_list(own))
+    own[keys.ENV_CODE] = CODE_PATH
+    given = given_variables(context, profile, threads_per_worker(context, group))
+    return by_name(given + as_list(own))
+
+
+def given_variables(context: JobContext, profile: AcceleratorProfile, num_threads: int) -> EnvList:
+    """The operator's, the site's, the profile's, the job's; later ones win."""
+    plain = {**_python(), **_home(context), **_threads(num_threads), **context.pods.env, **profile.env}
+    variables = as_list(plain)
+    variables += [_from_field(name, path) for name, path in profile.env_from_fields.items()]
+    return variables + [_job_variable(variable) for variable in context.spec.env]
 
 
 def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
@@ -61,7 +64,7 @@ def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
     }
     if context.spec.data_buffer.tls:
         own[keys.ENV_TLS_DIR] = TLS_DIRECTORY
-    return _as_list(own)
+    return as_list(own)
 
 
 def identity(context: JobContext, group: GroupPlan, host: int, attempt: int) -> dict[str, str]:
@@ -80,6 +83,15 @@ def identity(context: JobContext, group: GroupPlan, host: int, attempt: int) -> 
 def by_name(variables: EnvList) -> EnvList:
     """Each variable once, the last one given."""
     return list({variable["name"]: variable for variable in variables}.values())
+
+
+def _services(context: JobContext) -> dict[str, str]:
+    """Where the models beside the job answer, and the token that they ask for."""
+    found = [service.name for service in context.spec.services]
+    if not found:
+        return {}
+    urls = {name: names.service_url(context.name, context.namespace, name, keys.PORT_SERVICE) for name in found}
+    return {keys.ENV_SERVICES: json.dumps(urls), keys.ENV_SERVICES_TOKEN_FILE: TOKEN_FILE}
 
 
 def _run(context: JobContext, attempt: int) -> dict[str, str]:
@@ -160,7 +172,8 @@ def _from_field(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _as_list(variables: Mapping[str, str]) -> EnvList:
+def as_list(variables: Mapping[str, str]) -> EnvList:
+    """Variables as a container has them."""
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 

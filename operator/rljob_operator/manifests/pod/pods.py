@@ -18,6 +18,9 @@ from rljob_operator.manifests.pod.volumes import mounted_volumes
 
 ANYWHERE = Placement()
 
+WITHOUT_RIGHTS = {"restartPolicy": "Never", "automountServiceAccountToken": False, "enableServiceLinks": False}
+"""Of every pod: the operator makes another where one ends, and none knows of the API server."""
+
 
 def pods(context: JobContext, attempt: int, *, placements: Mapping[str, Placement] | None = None) -> list[Manifest]:
     """Every pod of the attempt, groups in the plan's order; `placements` is where a queue wants them."""
@@ -48,9 +51,14 @@ def pod(context: JobContext, group: GroupPlan, host: int, attempt: int, placemen
         },
         "spec": _spec(context, group, host, attempt),
     }
-    template = context.group(group.name).template
+    return placed(templated(ours, context.group(group.name).template), placement)
+
+
+def templated(ours: Manifest, template: Manifest) -> Manifest:
+    """A pod of ours with the user's template over it."""
     users = {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
-    return _placed(merge(ours, users), placement)
+    merged: Manifest = merge(ours, users)
+    return merged
 
 
 def vendor_annotations(context: JobContext, profile: AcceleratorProfile) -> dict[str, str]:
@@ -61,8 +69,25 @@ def vendor_annotations(context: JobContext, profile: AcceleratorProfile) -> dict
 
 def _spec(context: JobContext, group: GroupPlan, host: int, attempt: int) -> Manifest:
     profile, volumes = context.profile(group), mounted_volumes(context, group, host, attempt)
-    optional = {
-        "affinity": affinity(context, group, attempt),
+    optional = {"affinity": affinity(context, group, attempt), **place_of_pod(context, profile)}
+    return {
+        "hostname": names.host_name(context.name, group.name, host),
+        "subdomain": names.service_name(context.name),
+        **WITHOUT_RIGHTS,
+        "terminationGracePeriodSeconds": context.spec.lifecycle.termination_grace_seconds,
+        "securityContext": pod_security_context(context, profile),
+        "initContainers": [data_buffer(context, group, host, attempt, volumes)],
+        "containers": [worker(context, group, host, attempt, volumes)],
+        "volumes": [each.volume for each in volumes],
+        "tolerations": tolerations(context, profile),
+        "topologySpreadConstraints": [spread(context, group, attempt)],
+        **{field: value for field, value in optional.items() if value},
+    }
+
+
+def place_of_pod(context: JobContext, profile: AcceleratorProfile) -> Manifest:
+    """Fields that say on which nodes, and with what of them, a pod runs; those that are empty are to be left out."""
+    return {
         "imagePullSecrets": _pull_secrets(context),
         "nodeSelector": dict(profile.node_selector),
         "priorityClassName": context.spec.scheduling.priority_class_name,
@@ -71,26 +96,12 @@ def _spec(context: JobContext, group: GroupPlan, host: int, attempt: int) -> Man
         "hostNetwork": profile.host_network,
         "dnsPolicy": "ClusterFirstWithHostNet" if profile.host_network else None,
     }
-    return {
-        "hostname": names.host_name(context.name, group.name, host),
-        "subdomain": names.service_name(context.name),
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": context.spec.lifecycle.termination_grace_seconds,
-        "securityContext": pod_security_context(context, group),
-        "initContainers": [data_buffer(context, group, host, attempt, volumes)],
-        "containers": [worker(context, group, host, attempt, volumes)],
-        "volumes": [each.volume for each in volumes],
-        "tolerations": [*profile.tolerations, *_node_failure_tolerations(context)],
-        "topologySpreadConstraints": [spread(context, group, attempt)],
-        **{field: value for field, value in optional.items() if value},
-    }
 
 
-def _node_failure_tolerations(context: JobContext) -> list[Manifest]:
-    """Kubernetes' own default is five minutes, in which the whole gang would wait for one dead node."""
-    return [
+def tolerations(context: JobContext, profile: AcceleratorProfile) -> list[Manifest]:
+    """Of the nodes with the accelerator, and of a node that fails: Kubernetes' own default is five minutes, in which
+    the whole gang would wait for one dead node."""
+    failing = [
         {
             "key": f"node.kubernetes.io/{trouble}",
             "operator": "Exists",
@@ -99,6 +110,7 @@ def _node_failure_tolerations(context: JobContext) -> list[Manifest]:
         }
         for trouble in ("not-ready", "unreachable")
     ]
+    return [*profile.tolerations, *failing]
 
 
 def _pull_secrets(context: JobContext) -> list[Manifest]:
@@ -106,7 +118,8 @@ def _pull_secrets(context: JobContext) -> list[Manifest]:
     return [{"name": name} for name in dict.fromkeys(secrets)]
 
 
-def _placed(pod: Manifest, placement: Placement) -> Manifest:
+def placed(pod: Manifest, placement: Placement) -> Manifest:
+    """The pod where a queue wants it."""
     spec = pod["spec"]
     pod["metadata"]["labels"] |= placement.labels
     pod["metadata"]["annotations"] |= placement.annotations

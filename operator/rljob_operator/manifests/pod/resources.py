@@ -56,17 +56,17 @@ def spill_volume_bytes(context: JobContext) -> int:
 
 def threads_per_worker(context: JobContext, group: GroupPlan) -> int:
     """The workers' share of the CPUs that their container asks for, in the template or by default; at least one."""
-    requested = template_cpu(context.group(group.name).template)
+    requested = template_cpu(context.group(group.name).template, keys.CONTAINER_WORKER)
     cores_per_worker = (
         amount(context.pods.worker.cpu) if requested is None else amount(requested) / group.workers_per_host
     )
     return max(1, math.floor(cores_per_worker))
 
 
-def template_cpu(template: dict[str, Any]) -> str | None:
-    """The CPU request of the worker's container in a user's template."""
+def template_cpu(template: dict[str, Any], name: str) -> str | None:
+    """The CPU request of a container in a user's template."""
     for container in without_nulls(template).get("spec", {}).get("containers", ()):
-        if container.get("name") == keys.CONTAINER_WORKER:
+        if container.get("name") == name:
             resources = container.get("resources", {})
             found = resources.get("requests", {}).get("cpu", resources.get("limits", {}).get("cpu"))
             return None if found is None else str(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rljob_api.planning.plan import GroupPlan
+from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_operator.manifests.context import JobContext, Manifest
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
@@ -21,10 +21,10 @@ RESTRICTED_VOLUMES = frozenset(
 )
 
 
-def pod_security_context(context: JobContext, group: GroupPlan) -> Manifest:
+def pod_security_context(context: JobContext, profile: AcceleratorProfile) -> Manifest:
     """Not root; one group for all containers, so that sidecar and workers read each other's files."""
     user = context.pods.user_id
-    groups = list(context.profile(group).supplemental_groups)
+    groups = list(profile.supplemental_groups)
     return {
         "runAsNonRoot": True,
         "runAsUser": user,

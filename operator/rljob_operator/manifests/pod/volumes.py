@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
@@ -41,17 +42,20 @@ class Mounted:
 
 def mounted_volumes(context: JobContext, group: GroupPlan, host: int, attempt: int) -> list[Mounted]:
     """Every volume of a pod of `group`."""
+    profile = context.profile(group)
     return [
-        *_shared(context),
+        *identity_volumes(context),
+        *_meeting_place(context),
         *_certificates(context, group, host, attempt),
-        *_workers_own(context),
-        *_users(context),
-        *_vendors(context, group, attempt),
+        *scratch_volumes(context),
+        *users_volumes(context),
+        *host_volumes(profile),
+        *_rank_table(context, profile, attempt),
     ]
 
 
-def _shared(context: JobContext) -> list[Mounted]:
-    """What both containers see: who they are, and how they meet."""
+def identity_volumes(context: JobContext) -> list[Mounted]:
+    """What every container of ours sees: the plan, and the token by which those of one job know each other."""
     plan_name = names.plan_config_map_name(context.name, context.plan_hash)
     plan = {"configMap": {"name": plan_name, "items": [{"key": keys.PLAN_KEY, "path": keys.PLAN_KEY}]}}
     token = {
@@ -61,11 +65,17 @@ def _shared(context: JobContext) -> list[Mounted]:
             "items": [{"key": TOKEN_KEY, "path": TOKEN_KEY}],
         }
     }
-    arena = {"emptyDir": {"medium": "Memory", "sizeLimit": context.spec.data_buffer.memory}}
-    spill = {"emptyDir": {"sizeLimit": mebibytes(spill_volume_bytes(context))}} if spills_here(context) else None
     return [
         _mounted("plan", plan, PLAN_DIRECTORY, buffer=True, read_only=True),
         _mounted("token", token, TOKEN_DIRECTORY, buffer=True, read_only=True),
+    ]
+
+
+def _meeting_place(context: JobContext) -> list[Mounted]:
+    """Where workers and data buffer meet."""
+    arena = {"emptyDir": {"medium": "Memory", "sizeLimit": context.spec.data_buffer.memory}}
+    spill = {"emptyDir": {"sizeLimit": mebibytes(spill_volume_bytes(context))}} if spills_here(context) else None
+    return [
         _mounted("socket", {"emptyDir": {}}, SOCKET_DIRECTORY, buffer=True),
         _mounted("arena", arena, ARENA, buffer=True),
         *([_mounted("spill", spill, SPILL, buffer=True)] if spill else []),
@@ -81,7 +91,8 @@ def _certificates(context: JobContext, group: GroupPlan, host: int, attempt: int
     return [_mounted("tls", {"secret": secret}, TLS_DIRECTORY, buffer=True, worker=False, read_only=True)]
 
 
-def _workers_own(context: JobContext) -> list[Mounted]:
+def scratch_volumes(context: JobContext) -> list[Mounted]:
+    """What lives and dies with the pod."""
     shared_memory = {"emptyDir": {"medium": "Memory", "sizeLimit": context.pods.worker.shared_memory}}
     return [
         _mounted("shared-memory", shared_memory, "/dev/shm"),
@@ -89,7 +100,7 @@ def _workers_own(context: JobContext) -> list[Mounted]:
     ]
 
 
-def _users(context: JobContext) -> list[Mounted]:
+def users_volumes(context: JobContext) -> list[Mounted]:
     """Storage and code. Without a claim, results go beside what the image carries under /workspace, on the node."""
     spec, found = context.spec, []
     if spec.claim is not None:
@@ -105,17 +116,20 @@ def _users(context: JobContext) -> list[Mounted]:
     return found
 
 
-def _vendors(context: JobContext, group: GroupPlan, attempt: int) -> list[Mounted]:
-    profile, found = context.profile(group), []
+def host_volumes(profile: AcceleratorProfile) -> list[Mounted]:
+    """What the accelerator's software needs of its node."""
+    found = []
     for host in profile.host_paths:
         source = {"hostPath": {"path": host.path, "type": host.type}}
         found.append(_mounted(host.name, source, host.mount_path or host.path, read_only=host.read_only))
-    if profile.rank_table is not None:
-        name = rank_table_name(context, profile.rank_table.config_map, attempt)
-        found.append(
-            _mounted("rank-table", {"configMap": {"name": name}}, profile.rank_table.mount_path, read_only=True)
-        )
     return found
+
+
+def _rank_table(context: JobContext, profile: AcceleratorProfile, attempt: int) -> list[Mounted]:
+    if profile.rank_table is None:
+        return []
+    source = {"configMap": {"name": rank_table_name(context, profile.rank_table.config_map, attempt)}}
+    return [_mounted("rank-table", source, profile.rank_table.mount_path, read_only=True)]
 
 
 def rank_table_name(context: JobContext, pattern: str, attempt: int) -> str:

@@ -1,10 +1,11 @@
-"""Golden files: the second pod of a job, for every vendor.
+"""Golden files: the second pod of a job, for every vendor, and the pod of a model beside it.
 
 python -m rljob_operator.manifests.tests.golden_pods        writes them anew
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import yaml
@@ -12,7 +13,8 @@ import yaml
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.pod.pods import pods
-from rljob_operator.manifests.tests.builders import vendor_context
+from rljob_operator.manifests.serving import service_pod
+from rljob_operator.manifests.tests.builders import make_context, vendor_context
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -31,6 +33,25 @@ def rendered(profile):
     pod = pods(context, 1)[1]
     if "Volcano" in DEFAULT[profile].schedulers:
         pod = Volcano().shape(context, pod)
+    return _text(pod)
+
+
+def rendered_service():
+    """The text of the golden file of a model, with what a real job has besides."""
+    container = {"name": "service", "resources": {"limits": {"memory": "8Gi"}}}
+    judge = {
+        "name": "my_judge",
+        "run": "rljob_worker.services:judge",
+        "workerGroup": {"template": {"spec": {"containers": [container]}}},
+        "autoscaling": {"maxReplicas": 2},
+        "options": {"path": "models/judge", "rubric": "{response}"},
+    }
+    context = make_context(f"services={json.dumps([judge])}", "storage={persistentVolumeClaim: team-a}")
+    context.written.__dict__["hash"] = "f" * 64
+    return _text(service_pod(context, context.spec.services[0], 3))
+
+
+def _text(pod):
     return yaml.dump(pod, Dumper=_Dumper, sort_keys=False, width=120)
 
 
@@ -40,6 +61,7 @@ def main():
         stale.unlink()
     for profile in DEFAULT:
         (GOLDEN / f"{profile}.yaml").write_text(rendered(profile), encoding="utf-8")
+    (GOLDEN / "service.yaml").write_text(rendered_service(), encoding="utf-8")
 
 
 if __name__ == "__main__":

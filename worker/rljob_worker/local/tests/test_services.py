@@ -1,6 +1,5 @@
 """A supervisor and the services of its job: who waits for whom, what ends with what."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -36,12 +35,12 @@ def services_of(mark):
 
 
 def test_workers_find_the_services_and_attempts_share_them(run_dir):
-    said = [["say_environment", "RLJOB_SERVICES_URL"], ["say_environment", "RLJOB_SERVICES_TOKEN_FILE"]]
+    said = [["say_environment", "RLJOB_SERVICES"], ["say_environment", "RLJOB_SERVICES_TOKEN_FILE"]]
     script = {"attempt-1": [*said, ["exit", 75]], "*": said}
     code, output = run(run_dir, script=script, services="fine", maxRestarts=1)
     assert code == 0, output
     first, second = ((run_dir / "logs" / f"attempt-{n}" / "worker-train-0-0.log").read_text() for n in (1, 2))
-    assert first == second and first.startswith("RLJOB_SERVICES_URL=http://127.0.0.1:4321\n")
+    assert first == second and first.startswith('RLJOB_SERVICES={"judge": "http://127.0.0.1:4321/judge"}\n')
     assert [path.name for path in (run_dir / "logs").glob("services-*")] == ["services-1.log"]
     assert "  services: fine, in 0.1 s" in output
     token = Path(first.splitlines()[1].partition("=")[2])
@@ -49,9 +48,9 @@ def test_workers_find_the_services_and_attempts_share_them(run_dir):
 
 
 def test_a_job_without_services_starts_none(run_dir):
-    code, _ = run(run_dir, script={"*": [["say_environment", "RLJOB_SERVICES_URL"]]})
+    code, _ = run(run_dir, script={"*": [["say_environment", "RLJOB_SERVICES"]]})
     log = (run_dir / "logs" / "attempt-1" / "worker-train-0-0.log").read_text()
-    assert code == 0 and log == "RLJOB_SERVICES_URL=None\n"
+    assert code == 0 and log == "RLJOB_SERVICES=None\n"
     assert not list((run_dir / "logs").glob("services-*"))
 
 
@@ -111,7 +110,7 @@ def test_services_are_told_nothing_of_another_cluster_or_another_pod():
     found = services_environment(base, place, Path("/tmp/x/token"), Path("/tmp/x/words"))
     assert (found["HOME"], found["HF_TOKEN"], found["RLJOB_FAMILY"]) == ("/home/me", "mine", "abc")
     assert not {"RAY_ADDRESS", "RLJOB_GROUP"} & found.keys()
-    assert found["PYTHONPATH"].split(os.pathsep)[-1] == "/project"  # the job's modules are found last
+    assert found["RLJOB_CODE"] == "/project"
 
 
 def test_ray_that_is_not_installed_names_the_extra():

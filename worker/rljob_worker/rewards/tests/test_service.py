@@ -246,7 +246,8 @@ def test_a_token_is_where_the_job_says(tmp_path):
 def test_a_service_of_the_job_is_where_the_pod_says(tmp_path):
     file = tmp_path / "token"
     file.write_text("ours")
-    environment = {"RLJOB_SERVICES_URL": "http://127.0.0.1:7", "RLJOB_SERVICES_TOKEN_FILE": str(file)}
+    addresses = '{"other": "http://127.0.0.1:8/other", "judge": "http://127.0.0.1:7/judge"}'
+    environment = {"RLJOB_SERVICES": addresses, "RLJOB_SERVICES_TOKEN_FILE": str(file)}
     found = access_of(Spec(SERVED, name="good", service="judge"), environment)
     assert (found["name"], found["url"], found["token"]) == ("judge", "http://127.0.0.1:7/judge", "ours")
 

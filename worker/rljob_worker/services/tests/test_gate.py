@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from rljob_worker.services.gate import TokenGate
 
 
-def through(scope):
+def through(scope, healthy=Path("/nowhere")):
     """What is sent, and whether the application was asked."""
     sent, asked = [], []
 
@@ -21,7 +22,7 @@ def through(scope):
     async def receive():
         return {}
 
-    asyncio.run(TokenGate(application, "s3cret")(scope, receive, send))
+    asyncio.run(TokenGate(application, "s3cret", healthy)(scope, receive, send))
     return sent, bool(asked)
 
 
@@ -61,6 +62,15 @@ def test_a_stranger_opens_no_socket():
     )
 
 
+def test_a_probe_is_told_by_the_gate_itself_whether_applications_have_been_healthy(tmp_path):
+    """Ray Serve's own answer is 200 as soon as its proxy listens."""
+    healthy = tmp_path / "healthy"
+    for status in (503, 200):
+        (start, _), asked = through(http(path="/-/readyz"), healthy)
+        assert (start["status"], asked) == (status, False)
+        healthy.touch()
+
+
 def test_a_gate_without_a_token_is_no_gate():
     with pytest.raises(AssertionError):
-        TokenGate(None, "")
+        TokenGate(None, "", Path("/nowhere"))

@@ -1,6 +1,8 @@
 """What is decided before and while Ray Serve starts; Ray itself is in test_serving."""
 
+import os
 import socket
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -112,3 +114,8 @@ def test_ray_is_told_to_keep_to_itself():
     found = ray_environment("s3cret")
     assert found["RAY_USAGE_STATS_ENABLED"] == "0"
     assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN"]) == ("token", "s3cret")
+
+
+def test_rays_processes_find_the_jobs_modules_last(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["", "/lib/python", "/project"])
+    assert ray_environment("s3cret")["PYTHONPATH"] == os.pathsep.join(["/lib/python", "/project"])

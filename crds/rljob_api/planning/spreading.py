@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from math import gcd
 
 from rljob_api.checks.subject import problem
-from rljob_api.memory.model_shape import ModelShape
+from rljob_api.memory.model_shape import FAMILIES, ModelShape
 from rljob_api.planning.plan import EnginePlan
 from rljob_api.vocabulary.problem import Problem
 
 
 def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
     """Of the model that an engine trains, scores or generates with."""
+    if engine.library == "Megatron" and not shape.family.megatron:
+        known = ", ".join(name for name, family in FAMILIES.items() if family.megatron)
+        message = f"Megatron does not know the family of {engine.path}; it knows {known}"
+        yield problem("spec.training.engine", "Megatron", message, "Write FSDP.")
     tensor, context = engine.mesh.tp, engine.mesh.cp
     heads = f"the {shape.heads} attention heads and {shape.key_heads} key heads"
     columns = f"{heads}, and the MLP's {shape.intermediate} columns,"

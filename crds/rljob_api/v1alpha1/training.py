@@ -90,7 +90,9 @@ class TrainingSpec(ApiModel):
     """Optimizer steps."""
 
     engine: Literal["FSDP", "Megatron"] = "FSDP"
-    """The library that trains. Default FSDP."""
+    """The library whose decoder layers are trained: FSDP has those of transformers, for every family. Megatron has
+    those of Megatron-core, for Llama, Qwen2, Qwen3 and Qwen3-MoE, and has to be installed: `pip install
+    'rljob[megatron]'`. What is learned is the same. Default FSDP."""
 
     mini_batch_rows: int | None = Field(default=None, ge=1)
     """Rows per optimizer step, over the whole job: a multiple of groupSize that divides batchSize x

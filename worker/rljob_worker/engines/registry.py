@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rljob_worker.engines.fsdp import TrainSettings
+    from rljob_worker.engines.fsdp.layers import Layers
     from rljob_worker.engines.mesh import ProcessMesh
     from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
@@ -89,26 +90,50 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
 def _fsdp(
     plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
 ) -> TrainEngine:
+    from rljob_worker.engines.fsdp.layers import TRANSFORMERS
+
+    _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
+    return _trained(plan, engine, device, mesh, is_loaded_next, TRANSFORMERS)
+
+
+def _megatron(
+    plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
+) -> TrainEngine:
+    from rljob_worker.engines.megatron.library import megatron_layers
+
+    _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
+    return _trained(plan, engine, device, mesh, is_loaded_next, megatron_layers(device))
+
+
+def _trained(
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    mesh: ProcessMesh | None,
+    is_loaded_next: bool,
+    layers: Layers,
+) -> TrainEngine:
+    """A model of transformers with layers of whatever library, sharded by FSDP2."""
     from rljob_worker.checkpoint.trained_model import trained_model
     from rljob_worker.engines import models
     from rljob_worker.engines.fsdp import FSDPEngine
 
-    _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
     _require_shareable(engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
     settings, is_critic = train_settings(plan, engine), plan.has_value_head(engine)
     if not (engine.trainable or is_critic) and (trained := trained_model(engine.path)) is not None:
-        scorer = FSDPEngine(models.empty_policy(trained.path, settings.dtype), settings, device, mesh)
+        scorer = FSDPEngine(models.empty_policy(trained.path, settings.dtype), settings, device, mesh, layers=layers)
         scorer.load(trained.state, weights_only=True)
         return scorer
     adapter = models.Adapter.of(engine)
     dtype = settings.master_dtype if adapter is None else settings.dtype
     if engine.initialise == "Random" and not is_loaded_next:
         draw = models.random_value_model if is_critic else models.random_policy
-        return FSDPEngine(draw(engine.path, dtype, plan.spec.seed), settings, device, mesh, adapter=adapter)
+        drawn = draw(engine.path, dtype, plan.spec.seed)
+        return FSDPEngine(drawn, settings, device, mesh, adapter=adapter, layers=layers)
     build = models.empty_value_model if is_critic else models.empty_policy
     files = None if is_loaded_next else models.WeightFiles.find(engine.path)
-    return FSDPEngine(build(engine.path, dtype), settings, device, mesh, files, adapter)
+    return FSDPEngine(build(engine.path, dtype), settings, device, mesh, files, adapter, layers)
 
 
 def _transformers(
@@ -216,8 +241,8 @@ def _require_shareable(engine: EnginePlan) -> None:
     """Where the config was at hand, the planner has looked."""
     from rljob_worker.engines.models import model_config
 
-    is_spread = engine.mesh.ranks_per_copy > 1 or engine.mesh.ep > 1
-    shape = parse_shape(model_config(engine.path).to_dict()) if is_spread else None
+    is_limited = engine.mesh.ranks_per_copy > 1 or engine.mesh.ep > 1 or engine.library == "Megatron"
+    shape = parse_shape(model_config(engine.path).to_dict()) if is_limited else None
     for found in () if shape is None else spreading_problems(engine, shape):
         raise InvalidJob(str(found))
 
@@ -227,7 +252,7 @@ RolloutBuilder = Callable[
     [Plan, EnginePlan, "torch.device", TrainEngine | None, "ProcessMesh | None", bool], RolloutEngine
 ]
 
-TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp}
+TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp, "Megatron": _megatron}
 ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers, "VLLM": _vllm}
 
 _SPREADING: dict[Axis, str] = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}

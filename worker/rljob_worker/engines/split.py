@@ -1,7 +1,8 @@
 """Which parameters of a decoder ranks split among them, and which part of each is a rank's: by name.
 
-Matrices of a layer where ranks share them (see `tensor_parallel`), its experts where those are spread (see
-`expert_parallel`). All other parameters each rank has whole, as far as FSDP leaves them so.
+Matrices of a layer where ranks share them (see `tensor_parallel`; those of Megatron-core begin with `linear_`), its
+experts where those are spread (see `expert_parallel`). All other parameters each rank has whole, as far as FSDP leaves
+them so.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-BY_OUTPUTS = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "fc1"})
-BY_INPUTS = frozenset({"o_proj", "dense", "down_proj", "fc2"})
+BY_OUTPUTS = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "fc1", "linear_qkv", "linear_fc1"})
+BY_INPUTS = frozenset({"o_proj", "dense", "down_proj", "fc2", "linear_proj", "linear_fc2"})
 EXPERTS = "experts"
 """The module that has all experts of a layer, one under the other, in each of its parameters."""
 

@@ -140,7 +140,9 @@ def test_restarts_have_an_end_with_a_name(tiny, tmp_path):
 
 
 def test_a_job_that_cannot_be_is_refused_at_once_with_every_reason(tiny, tmp_path):
-    job = make_job(tiny, training={"engine": "Megatron"}, workerGroups=[{"name": "train", "replicas": 3}], sead=4)
+    job = make_job(
+        tiny, training={"engine": "Megatron", "compile": True}, workerGroups=[{"name": "train", "replicas": 3}], sead=4
+    )
     job["spec"]["algorithm"] = {"name": "GRPO", "groupSize": 1}
     job["spec"]["stop"] = {"steps": "many"}
     circle = {"reward": ["advantage"], "advantage": ["reward"], "update": ["advantage", "scoring"]}

@@ -92,7 +92,7 @@ def test_nothing_is_wrong_with_the_full_example():
             "spec.models[0].adapter.dropout",
             "not built yet",
         ),
-        ("training.engine=Megatron", "spec.training.engine", "not built yet"),
+        ("training={engine: Megatron, compile: true}", "spec.training.engine", "not built yet"),
         ("rollout.maxStaleness=1", "spec.rollout.maxStaleness", "not built yet"),
         ("dataBuffer.spill=/tmp", "spec.dataBuffer.spill", "mapping of fields"),
         ("dataBuffer.spill={limit: 1Gi, directory: scratch}", "spec.dataBuffer.spill.directory", "^/"),

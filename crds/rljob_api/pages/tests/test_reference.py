@@ -45,6 +45,7 @@ def test_the_reference_lists_the_catalogue():
 )
 def test_what_is_refused_because_it_is_not_built_is_marked(override):
     beside = {
+        "training.engine=Megatron": ["training.compile=true"],
         "training.parallelism.tensor=2": ["models.0.adapter={rank: 4}"],
         "training.compile=true": ["training.parallelism.tensor=2"],
         "training.optimizer.states=Int8": ["training.parallelism.tensor=2"],

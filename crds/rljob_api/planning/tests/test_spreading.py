@@ -147,3 +147,12 @@ def test_expert_parallelism_needs_workers_in_equal_runs():
         make_job("training.parallelism.expert=4", "workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]")
     (found,) = caught.value.problems
     assert found.path == "spec.training.parallelism.expert" and found.fix == "Write a divisor of 2."
+
+
+def test_megatron_says_which_families_it_knows():
+    trained = engine("Train", Mesh()).model_copy(update={"library": "Megatron"})
+    assert list(spreading_problems(trained, SHAPE)) == []
+    other = parse_shape(CONFIG | {"model_type": "gemma2"})
+    (found,) = spreading_problems(trained, other)
+    assert found.path == "spec.training.engine" and found.fix == "Write FSDP."
+    assert found.message.endswith("of models/tiny; it knows llama, qwen2, qwen3, qwen3_moe")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -77,9 +77,13 @@ def read(state: State, directory: Place, adapter: Adapter | None = None) -> None
             f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere"
         )
     _require_same(adapter_in(directory), adapter, directory)
+    reader = PlaceReader(directory)
     try:
+        _require_same_engine(reader.read_metadata().state_dict_metadata, state, directory)
         with _single_process_is_fine():
-            dcp.load(state, storage_reader=PlaceReader(directory), no_dist=True)
+            dcp.load(state, storage_reader=reader, no_dist=True)
+    except StorageError:
+        raise
     except (OSError, CheckpointException, RuntimeError, ValueError) as error:
         raise StorageError(
             f"checkpoint {directory}: cannot be read; it is damaged or of another model: {error}"
@@ -106,6 +110,21 @@ def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Plac
             "`rljob export --merged` makes a directory of it that models[].path may name"
         )
     raise StorageError(f"checkpoint {directory}: it holds another adapter: {', '.join(found.differences(wanted))}")
+
+
+def _require_same_engine(found: Iterable[str], state: State, directory: Place) -> None:
+    """found: names that a checkpoint has."""
+    written, wanted = _engine_of(found), _engine_of(state["model"])
+    if written != wanted:
+        raise StorageError(
+            f"checkpoint {directory}: training.engine {written} wrote it, and this job has {wanted}; write {written}, "
+            "or make a directory of it that models[].path may name: `rljob export`"
+        )
+
+
+def _engine_of(names: Iterable[str]) -> str:
+    """Whose matrices have such names."""
+    return "Megatron" if any(".linear_qkv." in name for name in names) else "FSDP"
 
 
 @contextmanager

@@ -12,12 +12,12 @@ import torch
 from rljob_api.memory.training import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.context_parallel import Sharing
-from rljob_worker.engines.expert_parallel import spread_experts
 from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.export import export
+from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.outputs import Outputs, Reference, outputs, values_of
@@ -39,7 +39,6 @@ from rljob_worker.engines.packing import micro_batches, placeholder, shared_prom
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
 from rljob_worker.engines.rollout.free_memory import give_back
 from rljob_worker.engines.router import routing_of
-from rljob_worker.engines.tensor_parallel import split_layers
 from rljob_worker.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.place import Place
 
@@ -59,9 +58,10 @@ class FSDPEngine:
         mesh: ProcessMesh | None = None,
         files: WeightFiles | None = None,
         adapter: Adapter | None = None,
+        layers: Layers = TRANSFORMERS,
     ) -> None:
         """files: what a model without memory is filled with; None where `load` comes next, or the model has weights.
-        adapter: what is trained in place of the model."""
+        adapter: what is trained in place of the model. layers: who computes those of the decoder."""
         self.settings = settings
         self.device = device
         self.mesh = mesh or alone(device)
@@ -70,15 +70,14 @@ class FSDPEngine:
         self.adapter = adapter
         if adapter is not None:
             adapter.put_beside(model, settings.adapter_dtype)
+        spread = layers.spread(model, self.parts)
         if adapter is None or not settings.trainable:
             model.requires_grad_(settings.trainable)
-        if self.parts.matrices is not None:
-            split_layers(model, self.parts.matrices)
-        experts = spread_experts(model, self.parts.experts) if self.parts.experts is not None else ()
-        shards = self.parts.shards, experts, self.parts.expert_shards if experts else None
+        shards = self.parts.shards, spread.experts, self.parts.expert_shards if spread.experts else None
         self.model = shard(model.eval(), settings, device, *shards)
+        self._layers, self._parts_of = layers, spread.parts_of
         if files is not None:
-            files.fill(self.model, self.parts.split)
+            files.fill(self.model, self.parts.split, self._parts_of)
         if adapter is not None:
             draw_adapter(self.model, settings.seed)
         self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))
@@ -91,9 +90,9 @@ class FSDPEngine:
     @property
     def can_lend_weights(self) -> bool:
         """Whether a rollout engine may share the model: parameters are whole and all there is to it, and its layers are
-        not compiled, which is for packed rows."""
+        transformers' own, not compiled or others, which are for packed rows."""
         is_whole = self.parts.num_ranks == 1 and not self.settings.is_mixed and not self.settings.offload_parameters
-        return is_whole and self.adapter is None and not self.settings.compile
+        return is_whole and self.adapter is None and not self.settings.compile and self._layers is TRANSFORMERS
 
     @property
     def base(self) -> BaseModel:
@@ -171,7 +170,7 @@ class FSDPEngine:
     ) -> Iterator[tuple[str, torch.Tensor]]:
         dtype = dtype or DTYPES[self.settings.precision]
         merged = merged_tensors(self.model)
-        return checkpoint_tensors(self.parts.everywhere(merged, dtype, bucket_bytes))
+        return checkpoint_tensors(self.parts.everywhere(merged, dtype, bucket_bytes), self._parts_of)
 
     def weight_buckets(
         self, sources: Sequence[int], dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
@@ -179,7 +178,7 @@ class FSDPEngine:
         dtype = dtype or DTYPES[self.settings.precision]
         merged = merged_tensors(self.model)
         buckets = self.parts.buckets_at(merged, sources, dtype, bucket_bytes)
-        return (checkpoint_tensors(bucket) for bucket in buckets)
+        return (checkpoint_tensors(bucket, self._parts_of) for bucket in buckets)
 
     def copy_shards(self) -> Shards:
         return checkpoint.CopiedShards.of(self._state(), self.parts.rank, self.adapter)
@@ -201,7 +200,7 @@ class FSDPEngine:
             give_back(self.device)
 
     def export(self, directory: Path) -> None:
-        export(self.model, Path(directory), self.parts, DTYPES[self.settings.precision])
+        export(self.model, Path(directory), self.parts, DTYPES[self.settings.precision], self._parts_of)
 
     def _state(self) -> checkpoint.State:
         model = {name: self.parts.placed(name, parameter.detach()) for name, parameter in self._kept.items()}

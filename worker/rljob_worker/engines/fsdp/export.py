@@ -19,7 +19,8 @@ from rljob_worker.engines.fsdp.collectives import wait_for_all
 from rljob_worker.engines.fsdp.full_tensors import Bucket, Named, buckets
 from rljob_worker.engines.fsdp.merged import merged_tensors, own_tensors
 from rljob_worker.engines.fsdp.parts import Parts
-from rljob_worker.engines.models import VALUE_HEAD, ValueModel, checkpoint_tensors, parts_of
+from rljob_worker.engines.models import VALUE_HEAD, PartsOf, ValueModel, checkpoint_tensors, parts_of
+from rljob_worker.engines.split import UNSPLIT
 from rljob_worker.errors import StorageError
 
 FILE_BYTES = 1 << 30
@@ -30,6 +31,7 @@ def export(
     directory: Path,
     parts: Parts,
     dtype: torch.dtype,
+    parts_of: PartsOf = parts_of,
     *,
     file_bytes: int = FILE_BYTES,
 ) -> None:
@@ -39,7 +41,7 @@ def export(
     backbone = model.backbone if isinstance(model, ValueModel) else model
     assert isinstance(backbone, PreTrainedModel), "what is exported is a model of transformers"
     try:
-        _write_weights(backbone, directory, parts, dtype, file_bytes)
+        _write_weights(backbone, directory, parts, dtype, parts_of, file_bytes)
         head = model.value_head.named_parameters() if isinstance(model, ValueModel) else ()
         tensors = {name: tensor.cpu() for name, tensor in parts.tensors_at(head, [0], dtype)}
         if parts.rank == 0:
@@ -51,19 +53,23 @@ def export(
     wait_for_all(parts.everyone)
 
 
-def _write_weights(model: PreTrainedModel, directory: Path, parts: Parts, dtype: torch.dtype, file_bytes: int) -> None:
+def _write_weights(
+    model: PreTrainedModel, directory: Path, parts: Parts, dtype: torch.dtype, parts_of: PartsOf, file_bytes: int
+) -> None:
     """This rank's files, and on the first rank the index of several."""
     named = list(parts.whole_shapes(own_tensors(model)))
     files = list(buckets(named, file_bytes, dtype))
     names = _file_names(len(files))
     rank, ranks = parts.rank, parts.num_ranks
     merged = merged_tensors(model)
-    tensors = checkpoint_tensors(parts.tensors_at(merged, range(ranks), dtype, file_bytes))
+    tensors = checkpoint_tensors(parts.tensors_at(merged, range(ranks), dtype, file_bytes), parts_of)
     for bucket, name in list(zip(files, names, strict=True))[rank::ranks]:
-        save_tensors(_next_of(tensors, bucket), directory / name)
+        save_tensors(_next_of(tensors, _tensors_of(bucket, parts_of)), directory / name)
     assert next(tensors, None) is None, "tensors beyond those of the files"
     if rank == 0 and len(files) > 1:
-        places = {tensor: name for bucket, name in zip(files, names, strict=True) for tensor in _tensors_of(bucket)}
+        places = {
+            tensor: name for bucket, name in zip(files, names, strict=True) for tensor in _tensors_of(bucket, parts_of)
+        }
         size = sum(tensor.numel() for _, tensor in named) * dtype.itemsize
         index = {"metadata": {"total_size": size}, "weight_map": places}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
@@ -81,15 +87,15 @@ def _file_names(count: int) -> list[str]:
     return [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
 
 
-def _tensors_of(bucket: Bucket) -> Iterator[str]:
+def _tensors_of(bucket: Bucket, parts_of: PartsOf) -> Iterator[str]:
     """What a file calls them."""
-    return (part.name for named in bucket.tensors for part in parts_of(*named))
+    return (part.name for named in bucket.tensors for part in parts_of(*named, UNSPLIT))
 
 
-def _next_of(tensors: Iterator[Named], bucket: Bucket) -> dict[str, torch.Tensor]:
+def _next_of(tensors: Iterator[Named], names: Iterator[str]) -> dict[str, torch.Tensor]:
     """The tensors of one file. They are good until one of the next bucket is asked for."""
     found = {}
-    for expected in _tensors_of(bucket):
+    for expected in names:
         name, tensor = next(tensors)
         assert name == expected, f"{name} in place of {expected}"
         found[name] = tensor.contiguous()

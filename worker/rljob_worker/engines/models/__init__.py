@@ -28,7 +28,7 @@ from rljob_worker.engines.models.building import (
     random_policy,
     random_value_model,
 )
-from rljob_worker.engines.models.checkpoint_names import checkpoint_tensors, parts_of
+from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, checkpoint_tensors, parts_of
 from rljob_worker.engines.models.configs import end_token_ids, model_config
 from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.memory import give_memory
@@ -39,6 +39,8 @@ __all__ = [
     "ADAPTER",
     "VALUE_HEAD",
     "Adapter",
+    "Part",
+    "PartsOf",
     "ValueModel",
     "WeightFiles",
     "adapted_layers",

@@ -8,9 +8,11 @@ A layer with E experts of width I keeps them in two tensors, which files have in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 
 from rljob_worker.engines.shards import local_part, own_rows
@@ -32,6 +34,28 @@ class Part:
     """Which of its rows, and columns where those are not all, are here."""
     own: torch.Tensor
     """They, in the parameter's memory."""
+    rows: np.ndarray | None = None
+    """int64: which rows of `own` they are, where other tensors have the rest of it."""
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """What is on this rank; in the parameter's memory where that has nothing else."""
+        return self.own if self.rows is None else self.own[self._index]
+
+    def read(self, whole: Any) -> None:
+        """Fill it from the whole tensor, or from what gives slices of that."""
+        if self.rows is None and self.own.numel():
+            self.own.copy_(whole[self.place])
+        elif self.rows is not None and len(self.rows):
+            self.own[self._index] = whole[self.place].to(self.own)
+
+    @property
+    def _index(self) -> torch.Tensor:
+        return torch.from_numpy(self.rows).to(self.own.device)
+
+
+PartsOf = Callable[[str, torch.Tensor, Split], Iterator[Part]]
+"""What a checkpoint has of a parameter of this name, which may be sharded, and be this rank's part of a split one."""
 
 
 def parts_of(name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iterator[Part]:
@@ -58,6 +82,6 @@ def parts_of(name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iter
             yield Part(f"{stem}.{expert}.{matrix}.weight", (rows, width), (slice(0, rows if is_here else 0),), own)
 
 
-def checkpoint_tensors(whole: Iterable[Named]) -> Iterator[Named]:
+def checkpoint_tensors(whole: Iterable[Named], parts_of: PartsOf = parts_of) -> Iterator[Named]:
     """Parameters that are whole on this rank, under the names of a checkpoint; one that has two names stays one."""
-    return ((part.name, part.own) for name, tensor in whole for part in parts_of(name, tensor))
+    return ((part.name, part.tensor) for name, tensor in whole for part in parts_of(name, tensor, UNSPLIT))

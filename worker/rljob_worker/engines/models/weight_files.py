@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
-from rljob_worker.engines.models.checkpoint_names import Part, parts_of
+from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, parts_of
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
@@ -58,24 +59,27 @@ class WeightFiles:
                 places |= dict.fromkeys(opened.keys(), file)
         return WeightFiles(path, places, head if head.is_file() else None)
 
-    def fill(self, model: torch.nn.Module, split: Split = UNSPLIT) -> None:
+    def fill(self, model: torch.nn.Module, split: Split = UNSPLIT, parts_of: PartsOf = parts_of) -> None:
         """Read this rank's part of every parameter: its rows, of its part where it is split. Raises BadData by
         name for one that no file has or that has another shape, and for tensors that the model has no use for."""
         backbone = model.backbone if isinstance(model, ValueModel) else model
-        found = self._matched(backbone, split, is_policy=not isinstance(model, ValueModel))
+        parts = partial(parts_of, split=split)
+        found = self._matched(backbone, parts, is_policy=not isinstance(model, ValueModel))
         for file in sorted(set(self.places.values())):
             here = {name: targets for name, targets in found.items() if self.places[name] == file}
             self._read(file, here)
         if isinstance(model, ValueModel):
             self._fill_head(model.value_head)
 
-    def _matched(self, model: PreTrainedModel, split: Split, *, is_policy: bool) -> dict[str, Part]:
+    def _matched(
+        self, model: PreTrainedModel, parts_of: Callable[[str, torch.Tensor], Iterator[Part]], *, is_policy: bool
+    ) -> dict[str, Part]:
         """The part of a parameter that each tensor of the files is for. A tied one has several names, of which one is
         enough; the files of a backbone leave its prefix out, those of a policy have it."""
         names: dict[tuple[int, int], list[str]] = {}
         targets = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            for index, part in enumerate(() if is_of_adapter(name) else parts_of(base_name(name), parameter, split)):
+            for index, part in enumerate(() if is_of_adapter(name) else parts_of(base_name(name), parameter)):
                 key = id(parameter), index
                 targets[key] = part
                 names.setdefault(key, []).extend(_spellings(part.name, model.base_model_prefix))
@@ -100,8 +104,7 @@ class WeightFiles:
                         f"model path {self.path!r}: {name} is {list(shape)} in {file.name}, but config.json makes it "
                         f"{list(target.shape)}; config.json is of another model than the weights"
                     )
-                if target.own.numel():
-                    target.own.copy_(there[target.place])
+                target.read(there)
 
     def _fill_head(self, head: torch.nn.Module) -> None:
         """From its file, else zero."""

@@ -135,8 +135,8 @@ def test_layers_without_keys_and_values_are_refused(tmp_path: Path) -> None:
 def test_what_a_library_does_not_do_is_refused(tmp_path: Path) -> None:
     made = planned(write_config(tmp_path))
     engine = made.engine("train/actor")
-    with pytest.raises(InvalidJob, match="Megatron is not built yet; use FSDP"):
-        build_train_engine(made, engine.model_copy(update={"library": "Megatron"}), CPU)
+    with pytest.raises(InvalidJob, match="VLLM is not built yet; use FSDP or Megatron"):
+        build_train_engine(made, engine.model_copy(update={"library": "VLLM"}), CPU)
     for build, name, axis, words in (
         (build_train_engine, "train/actor", "pp", "FSDP does not spread a model over a pipeline axis"),
         (build_rollout_engine, "rollout/actor", "tp", "the plan has tensor 3; set parallelism.tensor to 1"),

@@ -26,7 +26,16 @@ from rljob_worker.engines.tests.builders import (
     write_config,
     write_model,
 )
-from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, learn, merged, share, snapshot
+from rljob_worker.engines.tests.uneven import (
+    CPU,
+    EXACT,
+    assert_close,
+    assert_trained_alike,
+    learn,
+    seen,
+    share,
+    snapshot,
+)
 
 SHARED = replace(EXACT, tokens_per_micro_batch=7)
 """Of one worker: a pack of a copy has so many times the ranks that share it."""
@@ -56,14 +65,7 @@ SPREAD_EXPERTS = [name for name, mesh in MESHES.items() if mesh.ep > 1]
 def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
     """What one rank of a mesh saw, and the weights that it ended with."""
     ranks = mesh_here(mesh)
-    learnt = learn(path, settings, ranks)
-    return {
-        "metrics": learnt.metrics,
-        "log_probs": learnt.policy.log_probs(share(0, ranks)).values,
-        "values": learnt.critic.values(share(0, ranks)).values,
-        "weights": snapshot(learnt.policy),
-        "critic": snapshot(learnt.critic),
-    }
+    return seen(learn(path, settings, ranks), ranks)
 
 
 @pytest.fixture(scope="module")
@@ -111,20 +113,6 @@ def test_a_spread_model_that_recomputes_and_reduces_every_time_trains_the_same(
     mesh = MESHES["dp 2, cp 2"]
     ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, RECOMPUTING)
     assert_trained_alike(ranks, mesh, one)
-
-
-def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str, Any]) -> None:
-    for index in range(len(one["metrics"])):
-        for name in ("update/loss", "update/gradient_norm", *(["entropy"] if index < 3 else [])):
-            assert merged(ranks, index, name) == pytest.approx(merged([one], index, name), abs=1e-12), (index, name)
-    for rank in ranks:
-        assert_close(rank["weights"], one["weights"], 1e-12)
-        assert_close(rank["critic"], one["critic"], 1e-12)
-    for kind in ("log_probs", "values"):
-        copies = [rank[kind] for index, rank in enumerate(ranks) if mesh.is_row_leader(index)]
-        np.testing.assert_allclose(np.concatenate(copies), one[kind], atol=1e-6)
-        for index, rank in enumerate(ranks):
-            np.testing.assert_array_equal(rank[kind], copies[mesh.dp_rank(index)])
 
 
 def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:

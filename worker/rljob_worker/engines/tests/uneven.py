@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.models import random_policy, random_value_model
 from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, ValueRegression, a_batch
@@ -42,11 +45,11 @@ class Learnt:
     """Of each update; a copy's leader has them."""
 
 
-def learn(path: str, settings: TrainSettings, ranks: ProcessMesh) -> Learnt:
+def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, layers: Layers = TRANSFORMERS) -> Learnt:
     dtype, frozen = settings.master_dtype, replace(settings, trainable=False)
-    policy = FSDPEngine(random_policy(path, dtype, 0), settings, CPU, ranks)
-    critic = FSDPEngine(random_value_model(path, dtype, 0), settings, CPU, ranks)
-    reference = FSDPEngine(random_policy(path, dtype, 7), frozen, CPU, ranks)
+    policy = FSDPEngine(random_policy(path, dtype, 0), settings, CPU, ranks, layers=layers)
+    critic = FSDPEngine(random_value_model(path, dtype, 0), settings, CPU, ranks, layers=layers)
+    reference = FSDPEngine(random_policy(path, dtype, 7), frozen, CPU, ranks, layers=layers)
     batches = [share(index, ranks) for index in range(len(LENGTHS))]
     metrics = [policy.update(batch, PolicyGradient()) for batch in batches]
     metrics.append(critic.update(batches[0], ValueRegression()))
@@ -70,6 +73,32 @@ def snapshot(engine: FSDPEngine) -> Weights:
 def merged(ranks: list[dict[str, Any]], index: int, name: str) -> float:
     """A metric of one update over all ranks."""
     return Scalar.merge([rank["metrics"][index][name] for rank in ranks if name in rank["metrics"][index]]).value
+
+
+def seen(learnt: Learnt, ranks: ProcessMesh) -> dict[str, Any]:
+    """What one rank saw, and the weights that it ended with."""
+    return {
+        "metrics": learnt.metrics,
+        "log_probs": learnt.policy.log_probs(share(0, ranks)).values,
+        "values": learnt.critic.values(share(0, ranks)).values,
+        "weights": snapshot(learnt.policy),
+        "critic": snapshot(learnt.critic),
+    }
+
+
+def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str, Any]) -> None:
+    """What all ranks saw, and one that has the whole model."""
+    for index in range(len(one["metrics"])):
+        for name in ("update/loss", "update/gradient_norm", *(["entropy"] if index < 3 else [])):
+            assert merged(ranks, index, name) == pytest.approx(merged([one], index, name), abs=1e-12), (index, name)
+    for rank in ranks:
+        assert_close(rank["weights"], one["weights"], 1e-12)
+        assert_close(rank["critic"], one["critic"], 1e-12)
+    for kind in ("log_probs", "values"):
+        copies = [rank[kind] for index, rank in enumerate(ranks) if mesh.is_row_leader(index)]
+        np.testing.assert_allclose(np.concatenate(copies), one[kind], atol=1e-6)
+        for index, rank in enumerate(ranks):
+            np.testing.assert_array_equal(rank[kind], copies[mesh.dp_rank(index)])
 
 
 def assert_close(found: Weights, expected: Weights, tolerance: float) -> None:

@@ -1,0 +1,44 @@
+"""Who computes the decoder layers of a model, and how a rank comes by its part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from rljob_worker.engines.expert_parallel import spread_experts
+from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.models import PartsOf, parts_of
+from rljob_worker.engines.tensor_parallel import split_layers
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A model of which a rank has its part."""
+
+    experts: Sequence[torch.nn.Module] = ()
+    """The modules that have experts of each layer, where ranks share those out."""
+    parts_of: PartsOf = parts_of
+    """What checkpoints call the parameters."""
+
+
+class Layers(Protocol):
+    """One way to compute decoder layers."""
+
+    def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
+        """Leave this rank its part of a model, with memory or without."""
+        ...
+
+
+class TransformersLayers:
+    """As transformers computes them; their matrices and experts are split by `tensor_parallel`, `expert_parallel`."""
+
+    def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
+        if parts.matrices is not None:
+            split_layers(model, parts.matrices)
+        return Spread(spread_experts(model, parts.experts) if parts.experts is not None else ())
+
+
+TRANSFORMERS = TransformersLayers()

@@ -1,0 +1,92 @@
+"""Megatron-core's layers in a model of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.tensor_parallel import layers as linear
+from megatron.core.tensor_parallel import mappings
+from transformers import PretrainedConfig
+
+from rljob_worker.engines.expert_parallel import spread_experts
+from rljob_worker.engines.fsdp.layers import Spread
+from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.megatron.config import transformer_config
+from rljob_worker.engines.megatron.layer import megatron_layer
+from rljob_worker.engines.megatron.names import MegatronNames
+from rljob_worker.engines.mesh import single_rank_group
+from rljob_worker.engines.models import ValueModel, decoder_layers
+from rljob_worker.engines.models.memory import parameters_without_memory
+from rljob_worker.engines.split import Split
+from rljob_worker.errors import InvalidJob
+
+# it wants one connection to a device for all its streams, which would make FSDP's collectives wait for each other
+linear.linear_with_grad_accumulation_and_async_allreduce.warned = True
+for module in (linear, mappings):  # it calls them by names that torch gives up
+    module.dist_all_gather_func, module.dist_reduce_scatter_func = dist.all_gather_single, dist.reduce_scatter_single
+
+
+class MegatronLayers:
+    """`fsdp.layers.Layers`: matrices are split by Megatron-core, tokens outside of them as we split them. Experts stay
+    transformers', whose kernels need none that is built apart, and are spread by `expert_parallel`."""
+
+    def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
+        config = (model.backbone if isinstance(model, ValueModel) else model).config
+        require_biases_alike(config)
+        layers, prefix = _layers_of(model)
+        stock = layers[0]
+        names = MegatronNames.of(config, stock.self_attn.head_dim)
+        split = parts.split
+        told = transformer_config(config, stock, split.matrices[1])
+        groups = ProcessGroupCollection(tp=parts.matrices or single_rank_group(), cp=None, pp=None)
+        if told.sequence_parallel:
+            _require_buffer()
+        for index, stock in enumerate(layers):
+            is_empty = stock.self_attn.q_proj.weight.is_meta
+            with parameters_without_memory() if is_empty else nullcontext():
+                layers[index] = megatron_layer(stock, told, groups)
+            if not is_empty:
+                sources = {f"{prefix}.{index}.{name}": each for name, each in stock.named_parameters()}
+                _fill(layers[index], f"{prefix}.{index}", sources, names, split)
+        experts = spread_experts(model, parts.experts) if parts.experts is not None else ()
+        return Spread(experts, names.parts_of)
+
+
+def require_biases_alike(config: PretrainedConfig) -> None:
+    """Raises InvalidJob for a model whose layers end in biases, of which Megatron's have none."""
+    ends = [name for name in ("attention_bias", "mlp_bias") if getattr(config, name, False)]
+    if ends:
+        raise InvalidJob(
+            f"training.engine Megatron: layers with {' and '.join(ends)} are not built yet, and config.json asks for "
+            "it; write FSDP"
+        )
+
+
+def _layers_of(model: torch.nn.Module) -> tuple[torch.nn.ModuleList, str]:
+    """And what they are called in the model."""
+    layers = decoder_layers(model)
+    return layers, next(name for name, module in model.named_modules() if module is layers)
+
+
+def _require_buffer() -> None:
+    """Megatron gathers tokens into memory that all its layers share."""
+    try:
+        parallel_state.get_global_memory_buffer()
+    except AssertionError:
+        parallel_state._set_global_memory_buffer()
+
+
+@torch.no_grad()
+def _fill(
+    layer: torch.nn.Module, name: str, sources: Mapping[str, torch.Tensor], names: MegatronNames, split: Split
+) -> None:
+    """From the tensors of the layer in whose place it is, but for those that it took over."""
+    taken_over = set(map(id, sources.values()))
+    for own, parameter in layer.named_parameters(prefix=name):
+        for part in names.parts_of(own, parameter, split) if id(parameter) not in taken_over else ():
+            part.read(sources[part.name])

@@ -1,12 +1,14 @@
 """Prompts from a disk and from an S3 server: rows per second, what a step waits for them, and private memory by size.
 
-    python benchmarks/loading.py [--rows 1000] [--times 1 10 100 400] [--repeats 3] [--write]
+    python benchmarks/loading.py [--rows 1000] [--times 1 10 100 400] [--kinds JSON\ lines Parquet] [--stores disk S3]
+        [--repeats 3] [--write]
 
 Data sets of so many times so many rows, as JSON lines and as Parquet (1,000 rows to a row group), in files of at most
 20,000 rows. Every figure is of a process of its own, which reads as one rank does, in the shuffled order of a job. The
 server (moto, in a process of its own on loopback) is the ceiling of the rows per second from S3: what it serves bare is
 printed beside. `survey` is the process that looked at every prompt; `read` one that found the survey. Memory is the
-most RssAnon beyond what it was with the libraries loaded. --write puts the table into docs/benchmarks.md.
+most RssAnon beyond what it was with the libraries loaded. `load` is that of the machine when a line began. --write puts
+what was measured into the table of docs/benchmarks.md, line by line: large sets may be measured one kind at a time.
 """
 
 from __future__ import annotations
@@ -139,16 +141,20 @@ def row(number: int) -> dict[str, str]:
     return {"prompt": " ".join(words[(number * 7 + j) % 8] for j in range(100)), "answer": f"the answer to {number}"}
 
 
-def write(folder: Path, number: int) -> dict[str, Path]:
-    """The same rows as JSON lines and as Parquet: folders of files."""
-    lines, tables = folder / f"{number}-lines", folder / f"{number}-tables"
-    for place in (lines, tables):
+def write(folder: Path, number: int, kinds: Sequence[str]) -> dict[str, Path]:
+    """The same rows as every kind of files: folders."""
+    places = {kind: folder / f"{number}-{kind.split()[0].lower()}" for kind in kinds}
+    for place in places.values():
         place.mkdir()
     for part, first in enumerate(range(0, number, FILE_ROWS)):
         rows = [row(i) for i in range(first, min(first + FILE_ROWS, number))]
-        (lines / f"{part:04}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-        pq.write_table(pa.Table.from_pylist(rows), tables / f"{part:04}.parquet", row_group_size=1000)
-    return {"JSON lines": lines, "Parquet": tables}
+        if "JSON lines" in places:
+            text = "".join(json.dumps(each) + "\n" for each in rows)
+            (places["JSON lines"] / f"{part:04}.jsonl").write_text(text)
+        if "Parquet" in places:
+            file = places["Parquet"] / f"{part:04}.parquet"
+            pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=1000)
+    return places
 
 
 @contextmanager
@@ -187,29 +193,33 @@ def in_process(path: str, cache: Path, environment: dict[str, str]) -> dict[str,
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-HEADS = ("rows", "kind", "from", "rows/s", "spread", "wait ms", "ahead ms", "survey MiB", "read MiB")
+HEADS = ("rows", "kind", "from", "rows/s", "spread", "wait ms", "ahead ms", "survey MiB", "read MiB", "load")
+KINDS = ("JSON lines", "Parquet")
+STORES = ("disk", "S3")
 
 
-def compare(rows: int, sizes: Sequence[int], repeats: int) -> list[str]:
-    text = [
-        f"Batches of {BATCH_ROWS}, {NUM_STEPS} steps, {WORK_SECONDS:g} s of work a step; {repeats} repeats, medians; "
-        f"load {os.getloadavg()[0]:.1f} at the start."
-    ]
+def compare(sizes: Sequence[int], kinds: Sequence[str], stores: Sequence[str], repeats: int) -> list[str]:
+    """Lines of the table."""
+    lines: list[str] = []
     with tempfile.TemporaryDirectory() as folder, served() as server:
-        text[0] += f" The bare server answers one client {bare_requests_per_second(server.url):.0f} times a second."
-        text += ["", "| " + " | ".join(HEADS) + " |", "|--:|---|---" + "|--:" * (len(HEADS) - 3) + "|"]
-        print("\n".join(text), flush=True)
-        for number in [times * rows for times in sizes]:
-            for kind, place in write(Path(folder), number).items():
-                for file in place.iterdir():
-                    server.put(f"data/{place.name}/{file.name}", file.read_bytes())
-                for where, path in (("disk", str(place)), ("S3", f"s3://data/{place.name}")):
+        print(
+            f"The bare server answers one client {bare_requests_per_second(server.url):.0f} times a second.", flush=True
+        )
+        for number in sizes:
+            for kind, place in write(Path(folder), number, kinds).items():
+                paths = {"disk": str(place), "S3": f"s3://data/{place.name}"}
+                if "S3" in stores:
+                    for file in place.iterdir():
+                        server.put(f"data/{place.name}/{file.name}", file.read_bytes())
+                for where in stores:
+                    load = os.getloadavg()[0]
                     cache = Path(folder) / f"cache-{where}-{place.name}"
                     cache.mkdir()
-                    found = [in_process(path, cache, server.environment) for _ in range(1 + repeats)]
-                    text.append("| " + " | ".join([f"{number:,}", kind, where, *cells(found)]) + " |")
-                    print(text[-1], flush=True)
-    return text
+                    found = [in_process(paths[where], cache, server.environment) for _ in range(1 + repeats)]
+                    row = [f"{number:,}", kind, where, *cells(found), f"{load:.1f}"]
+                    lines.append("| " + " | ".join(row) + " |")
+                    print(lines[-1], flush=True)
+    return lines
 
 
 def cells(found: list[dict[str, Any]]) -> list[str]:
@@ -235,12 +245,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100, 400])
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--stores", nargs="+", default=STORES, choices=STORES)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put the lines into the table of docs/benchmarks.md")
     options = parser.parse_args()
-    text = compare(options.rows, options.times, options.repeats)
+    sizes = [times * options.rows for times in options.times]
+    head = ["| " + " | ".join(HEADS) + " |", "|--:|---|---" + "|--:" * (len(HEADS) - 3) + "|"]
+    print("\n".join(head))
+    lines = compare(sizes, options.kinds, options.stores, options.repeats)
     if options.write:
-        docs_section.write("loading", text)
+        docs_section.write("loading", head + docs_section.merged(docs_section.read("loading")[2:], lines, 3))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,9 @@ from rljob_worker.errors import BadData
 
 CACHE_BYTES = 64 << 20
 """Row groups and footers that a process keeps, of each data set."""
+
+MAX_GROUPS_AT_ONCE = 8
+"""Row groups that are read together: so many are in memory beside those that are kept."""
 
 LARGE_GROUP_BYTES = 32 << 20
 """Row groups above this, of the columns that are read, are warned of: every row of a shuffled step reads one."""
@@ -69,12 +73,17 @@ class RowGroupSource:
     def read(self, places: Places) -> dict[str, list[Any]]:
         values: dict[str, list[Any]] = {name: [None] * len(places) for name in self.columns}
         groups, home = np.unique(places[:, :2], axis=0, return_inverse=True)
-        for number, (index, group) in enumerate(groups.tolist()):
+
+        def rows_of_group(number: int) -> tuple[NDArray[np.int64], pa.Table]:
             chosen = np.flatnonzero(home.reshape(-1) == number)
-            table = self._group(index, group).take(pa.array(places[chosen, 2]))
-            for name, found in self._values(table).items():
-                for at, value in zip(chosen, found, strict=True):
-                    values[name][at] = value
+            return chosen, self._group(*groups[number].tolist()).take(pa.array(places[chosen, 2]))
+
+        # the rows of a shuffled step are in as many groups, and one request after the other would wait for each
+        with ThreadPoolExecutor(max(1, min(MAX_GROUPS_AT_ONCE, len(groups)))) as pool:
+            for chosen, table in pool.map(rows_of_group, range(len(groups))):
+                for name, found in self._values(table).items():
+                    for at, value in zip(chosen, found, strict=True):
+                        values[name][at] = value
         return values
 
     def where(self, place: NDArray[np.int64]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from rljob_worker.hosts.hub import BACKLOG, MAX_UNKNOWN, Hub, Lost, Refused
 from rljob_worker.hosts.messages import Asked, Finish, Hello
 from rljob_worker.hosts.roll import Expected, flaws_of, listed, missing
 from rljob_worker.hosts.seat import Seat
+from rljob_worker.open_files import allow_files
 from rljob_worker.signal_pipe import SignalPipe
 
 SETTLE_SECONDS = 3.0
@@ -112,7 +112,7 @@ def meeting(seat: Seat, token: str, tell: Callable[[str], object]) -> Iterator[M
 
 def listening(seat: Seat) -> socket.socket:
     """Where the hosts come to."""
-    _allow_files(2 * seat.num_hosts + MAX_UNKNOWN)
+    allow_files(2 * seat.num_hosts + MAX_UNKNOWN)
     try:
         listener = socket.create_server(("", seat.port), backlog=BACKLOG)
     except OSError as error:
@@ -121,11 +121,3 @@ def listening(seat: Seat) -> socket.socket:
             "MASTER_PORT to a free port on all hosts"
         ) from error
     return listener
-
-
-def _allow_files(count: int) -> None:
-    """A connection is an open file, of which a process may have 1,024 on most systems until it asks for more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

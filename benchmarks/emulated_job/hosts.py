@@ -5,17 +5,16 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Answer, Down, Envelope, PeerMessage, Question, Ticket, Up
+from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import serve_peers
 from rljob_worker.databuffer.server.worker_side import REPORT, VERDICT
@@ -64,7 +63,7 @@ class EmulatedHost:
     def answer(self, question: Question) -> Answer:
         return {}
 
-    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Iterator[Any]]:
+    def stream(self, ticket: Ticket) -> list[Held]:
         raise NotImplementedError
 
     def _hear(self, sender: Host, message: PeerMessage) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from rljob_worker.batch import Batch
-from rljob_worker.databuffer.rows.schema import from_arrow, to_arrow
+from rljob_worker.checkpoint.arrow_batch import from_arrow, to_arrow
 from rljob_worker.storage.place import Place
 
 

@@ -3,7 +3,8 @@
     worker ──reserve, write, seal──▶ arena (shared memory) ◀──map, read── worker
                    │ UNIX socket                                 ▲
                    ▼                                             │ one copy
-             own data buffer ◀────── Arrow Flight over TCP ──▶ data buffers of other pods
+             own data buffer ◀── messages: Arrow Flight ─────▶ data buffers of other pods
+                             ◀── bytes: TCP, arena to arena ──▶
 
 Where a row is, and why, is in three files:
 

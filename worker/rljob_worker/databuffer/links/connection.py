@@ -1,4 +1,4 @@
-"""The way to one peer: a Flight client that is made when it is needed and shows who we are."""
+"""The way to one peer: a Flight client and connections for bytes, made when they are needed, which show who we are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.flight as flight
 
 from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.faults import Away, Refused, errors_of
-from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of
+from rljob_worker.databuffer.links.channel import Channel
+from rljob_worker.databuffer.links.faults import Away, Refused, errors_of, socket_errors_of
+from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of, introduction_of
+from rljob_worker.databuffer.links.kept import Kept
+from rljob_worker.databuffer.protocol.errors import Malformed
+from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ MAX_BYTES = 256 << 20
 """The largest body of a call that a data buffer reads."""
 WINDOW_BYTES = 2 << 20
 OPTIONS = [
-    # what may be under way in one stream: bounds the memory of many streams; gRPC's own estimate grows to 16 MiB each
+    # what may be under way in one call; gRPC's own estimate grows to 16 MiB each
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     # after a refused connection gRPC waits before it tries again; its default grows to two minutes
@@ -32,6 +35,8 @@ OPTIONS = [
     # in spite of its name this is how long a connection may take to come about: a busy peer is not an absent one
     ("grpc.min_reconnect_backoff_ms", 5000),
 ]
+MAX_KEPT = 2
+"""Connections for bytes, to each of perhaps a thousand peers."""
 RENEW_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.0
 """How long finding out why a peer does not answer may take."""
@@ -62,6 +67,9 @@ class Connection:
         self._clock = clock
         self._client: flight.FlightClient | None = None
         self._made = 0.0
+        self._kept: Kept[Channel] = Kept(MAX_KEPT, clock)
+        self._port: int | None = None
+        """Where the peer gives bytes, once it was asked."""
 
     def expect(self, life: str) -> None:
         """Speak to this process only, and not to one that takes its place. Raises Refused if that has happened."""
@@ -78,11 +86,17 @@ class Connection:
             answers = self._open().do_action(flight.Action(action, body), self._options(seconds))
             return b"".join(answer.body.to_pybytes() for answer in answers)
 
-    def stream(self, ticket: bytes, seconds: float) -> Iterator[pa.RecordBatch]:
-        """Record batches, which may take up to `seconds` to the last. Nothing is asked before the first is."""
-        with self._errors(seconds):
-            for chunk in self._open().do_get(flight.Ticket(ticket), self._options(seconds)):
-                yield chunk.data
+    def stream(self, ticket: bytes, seconds: float, take: Take) -> None:
+        """Hand out what the peer has for a ticket, which may take up to `seconds` to the last byte."""
+        end = time.monotonic() + seconds
+        with socket_errors_of(self.whom, seconds):
+            channel = self._kept.take() or self._connected(end)
+            try:
+                channel.stream(ticket, end, take)
+            except BaseException:  # also what `take` raises: what it did not bring would be taken for the next answer
+                channel.close()
+                raise
+        self._kept.keep(channel)
 
     def renew(self) -> None:
         """The peer does not answer: look its name up anew from time to time.
@@ -93,10 +107,29 @@ class Connection:
             if self._clock() - self._made >= RENEW_SECONDS:
                 self._client = None
 
+    def close_idle(self) -> None:
+        """Hang up where nobody has asked for bytes for a while."""
+        self._kept.close_idle()
+
     def close(self) -> None:
-        """Hang up, as soon as no stream is read any more."""
+        """Hang up, as soon as no answer is awaited any more; a call that still comes connects anew."""
         with self._lock:
             self._client = None
+        self._kept.close()
+
+    def _connected(self, end: float) -> Channel:
+        """A connection for bytes. Its port is told over the other way, as is all that speaks against us."""
+        if self._port is None:
+            self._port = _port(self.act("bytes", b"", max(0.0, end - time.monotonic())))
+        address = self._book.find(self._host)
+        assert address is not None, "it has just answered"
+        there = f"{address.rpartition(':')[0]}:{self._port}"
+        context = None if self._credentials is None else self._credentials.client_context()
+        try:
+            return Channel(there, introduction_of(self._headers), self.whom, end, context)
+        except OSError:  # another process may be there now
+            self._port = None
+            raise
 
     def _options(self, seconds: float) -> flight.FlightCallOptions:
         headers: Headers = self._headers
@@ -131,3 +164,9 @@ class Connection:
             if reason is None:
                 raise
             raise Refused(f"{self.whom} {reason}") from error
+
+
+def _port(answer: bytes) -> int:
+    if not (answer.isdigit() and 0 < int(answer) < 65536):
+        raise Malformed(f"{answer[:20]!r} is no port")
+    return int(answer)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from rljob_worker import frames
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import Broken
 from rljob_worker.databuffer.protocol.worker_side import Failed
@@ -93,6 +95,23 @@ def errors_of(whom: str) -> Iterator[None]:
         raise
     except (flight.FlightError, pa.ArrowException, OSError) as error:  # a status "IOError" is an OSError here
         raise from_flight(error, whom) from error
+
+
+@contextmanager
+def socket_errors_of(whom: str, seconds: float) -> Iterator[None]:
+    """What sockets raise in a block that may take so long comes out as an error of ours."""
+    try:
+        yield
+    except RLJobError:  # some of ours are errors of the system as well
+        raise
+    except TimeoutError as error:
+        raise too_late(whom, f"{seconds:g} s") from error
+    except ssl.SSLCertVerificationError as error:
+        raise Refused(f"{whom} shows a certificate that is not trusted: {error.verify_message}") from error
+    except (OSError, EOFError) as error:
+        raise silent(whom, str(error) or "it hung up") from error
+    except frames.TooLong as error:
+        raise Malformed(f"{whom} gave an answer of {error}") from error
 
 
 def _error(name: str, words: str) -> RLJobError:

@@ -12,6 +12,7 @@ from typing import Any
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary.keys import ENV_TOKEN_FILE
 from rljob_worker.databuffer.links.token import MAX_CHARACTERS, check_token, is_visible
+from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 
 DATA_BUFFER = -1
@@ -72,6 +73,11 @@ def headers_of(identity: Identity, own_life: str, expected_life: str | None) -> 
     if expected_life is not None:
         shown["expects"] = expected_life
     return [((_PREFIX + name).encode(), value.encode()) for name, value in shown.items()]
+
+
+def introduction_of(headers: Headers) -> bytes:
+    """The first frame of a connection that carries no headers."""
+    return encode({name.decode(): [value.decode()] for name, value in headers})
 
 
 def read_headers(headers: Mapping[str, Sequence[Any]]) -> Identity:
@@ -142,6 +148,12 @@ class Fence:
         if expected != self._life:
             raise Lie("it has restarted, and the rows it held are lost")
         return Caller(identity, life)
+
+
+def check_certificate(caller: Identity, shown: str) -> None:
+    """Raises Lie where the first name in the caller's certificate is not the host that it says it is."""
+    if shown != str(caller.pod):
+        raise Lie(f"host {caller.pod} shows the certificate of {shown}")
 
 
 def _text(headers: Mapping[str, Sequence[Any]], name: str) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import MAX_BYTES, Connection
@@ -20,6 +18,7 @@ from rljob_worker.databuffer.links.questions import ask_all
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
+from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.work import Fails, Timer
 from rljob_worker.errors import PeerLost, RLJobError
@@ -184,8 +183,8 @@ class Links:
             connections = {host: self._peer(host).connection for host in hosts}
         return ask_all(connections, question, seconds)
 
-    def stream(self, host: Host, ticket: Ticket, seconds: float) -> Iterator[pa.RecordBatch]:
-        """Record batches of a peer, which may take up to `seconds` to the last; for a stream thread.
+    def stream(self, host: Host, ticket: Ticket, seconds: float, take: Take) -> None:
+        """Hand out what a peer has for a ticket, which may take up to `seconds` to the last byte; for a stream thread.
 
         Raises what the peer raised by name, also in the middle; Away when the same call may succeed in a moment: then
         the peer is called until it answers or is lost.
@@ -195,7 +194,7 @@ class Links:
             if peer.cause is not None:
                 raise type(peer.cause)(*peer.cause.args)
         try:
-            yield from peer.connection.stream(encode(ticket), seconds)
+            peer.connection.stream(encode(ticket), seconds, take)
         except Away:
             with self._changed:
                 self._do(peer, peer.link.look_after(float("inf")))
@@ -230,6 +229,9 @@ class Links:
             for host in self._watched:
                 peer = self._peers[host]
                 self._do(peer, peer.link.look_after(now))
+            connections = [peer.connection for peer in self._peers.values()]
+        for connection in connections:
+            connection.close_idle()
         self._timer.after(SWEEP_SECONDS, self._sweep)
 
     def _call(self, peer: _Peer, hurried: bool) -> None:

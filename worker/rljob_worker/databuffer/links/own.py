@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import select
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rljob_worker import frames
-from rljob_worker.databuffer.links.faults import cause_of, silent, too_late, turned_away
-from rljob_worker.databuffer.links.fencing import Identity, headers_of
+from rljob_worker.databuffer.links.faults import cause_of, socket_errors_of, turned_away
+from rljob_worker.databuffer.links.fencing import Identity, headers_of, introduction_of
+from rljob_worker.databuffer.links.kept import Kept
 from rljob_worker.databuffer.protocol.codec import encode, read_admission, read_answer
 from rljob_worker.databuffer.protocol.worker_side import (
     Done,
@@ -24,10 +23,12 @@ from rljob_worker.databuffer.protocol.worker_side import (
     Waiting,
     WorkerAnswer,
 )
-from rljob_worker.errors import DeadlineExceeded, RLJobError
+from rljob_worker.errors import DeadlineExceeded
 
 MAX_BYTES = 256 << 20
 """The largest request or answer that is read."""
+MAX_KEPT = 64
+"""Connections: a worker asks from a few threads."""
 CALL_SECONDS = 30.0
 GRACE_SECONDS = 10.0
 """The data buffer explains a time-out better than its client can: the client waits this much longer."""
@@ -44,15 +45,13 @@ class OwnBuffer:
         self._path = str(path)
         self._identity = identity
         self._life = secrets.token_hex()
-        self._introduction = introduction_of(identity, self._life, None)
-        self._lock = threading.Lock()
-        self._idle: list[socket.socket] = []
-        self._closed = False
+        self._introduction = introduction_of(headers_of(identity, self._life, None))
+        self._kept: Kept[socket.socket] = Kept(MAX_KEPT)
 
     def expect(self, life: str) -> None:
         """Speak to this process only, and not to one that takes its place."""
-        self._hang_up()
-        self._introduction = introduction_of(self._identity, self._life, life)
+        self._kept.hang_up()
+        self._introduction = introduction_of(headers_of(self._identity, self._life, life))
 
     def call(self, request: Request) -> WorkerAnswer:
         """One answer; NotYet where the request has to wait."""
@@ -80,55 +79,20 @@ class OwnBuffer:
 
     def close(self) -> None:
         """Keep no connection; a call that still comes makes one of its own."""
-        with self._lock:
-            self._closed = True
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for channel in idle:
-            channel.close()
+        self._kept.close()
 
     @contextlib.contextmanager
     def _channel(self) -> Iterator[socket.socket]:
         """A connection that nobody else uses; kept for the next unless the block raises, whatever it is: then a late
         answer would be taken for the next one's."""
-        with self._errors():
-            channel = self._kept() or self._connected()
+        with socket_errors_of(self.whom, CALL_SECONDS):
+            channel = self._kept.take() or self._connected()
             try:
                 yield channel
             except BaseException:
                 channel.close()
                 raise
-        with self._lock:
-            is_kept = not self._closed
-            if is_kept:
-                self._idle.append(channel)
-        if not is_kept:
-            channel.close()
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except RLJobError:  # some of ours are errors of the system as well
-            raise
-        except TimeoutError as error:
-            raise too_late(self.whom, f"{CALL_SECONDS:g} s") from error
-        except (OSError, EOFError) as error:
-            raise silent(self.whom, str(error) or "it hung up") from error
-
-    def _kept(self) -> socket.socket | None:
-        """The connection used last, of those that have not ended since."""
-        while True:
-            with self._lock:
-                if not self._idle:
-                    return None
-                channel = self._idle.pop()
-            if not _has_news(channel):
-                return channel
-            channel.close()
+        self._kept.keep(channel)
 
     def _connected(self) -> socket.socket:
         channel = socket.socket(socket.AF_UNIX)
@@ -143,16 +107,3 @@ class OwnBuffer:
             channel.close()
             raise
         return channel
-
-
-def introduction_of(identity: Identity, own_life: str, expected_life: str | None) -> bytes:
-    """The first frame of a connection. Raises InvalidJob for an empty token."""
-    shown = headers_of(identity, own_life, expected_life)
-    return encode({name.decode(): [value.decode()] for name, value in shown})
-
-
-def _has_news(channel: socket.socket) -> bool:
-    """Whether there is something to read where nothing was asked: its end."""
-    poller = select.poll()
-    poller.register(channel, select.POLLIN)
-    return bool(poller.poll(0))

@@ -1,7 +1,7 @@
 """What data buffers tell each other: frozen messages through links, tickets of streams, questions for error messages.
 
 Messages arrive exactly once and in order (`links`); nobody waits for an answer. Bytes of rows and of weights are
-fetched as streams, and only when they are there.
+fetched as streams (`streams`), and only when they are there.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class RowsTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_
     edge: str
     step: int
     share: int
-    chunk_bytes: int
-    """Size of the record batches, about."""
+    piece_bytes: int
+    """Size of the portions, about."""
 
 
 class ChunkTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -126,6 +126,15 @@ class ChunkTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid
 
 
 Ticket = RowsTicket | ChunkTicket
+
+
+class PieceHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Some rows of a stream, whose values follow column by column, in order of the names of the columns."""
+
+    row_ids: bytes
+    """int64 [rows]."""
+    num_bytes: tuple[int, ...]
+    """Of each column."""
 
 
 class WhatIsMissing(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):

@@ -18,7 +18,7 @@ from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
 from rljob_worker.databuffer.pull.transfer import Patience, Streams, Transfer
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange
-from rljob_worker.databuffer.rows.schema import Kind
+from rljob_worker.databuffer.rows.kind import Kind
 from rljob_worker.databuffer.rows.segment import Bytes
 from rljob_worker.databuffer.rows.stream import Selection, header_of
 from rljob_worker.databuffer.store.monitor import Monitor

@@ -7,21 +7,21 @@ fetched once more. No stream waits, for what it asks has been offered.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.databuffer.protocol.peer_side import RowsTicket
+from rljob_worker.databuffer.protocol.streams import Portion, Take
 from rljob_worker.databuffer.pull.edges import Early, EdgeStep, Share
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.rows.arrangement import Header, arrange, check_announced, place
-from rljob_worker.databuffer.rows.schema import from_arrow
+from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
+from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.rows.segment import Bytes, Views, views
-from rljob_worker.databuffer.rows.stream import chunk_bytes_for, unpacked
+from rljob_worker.databuffer.rows.stream import piece_bytes_for, unpacked
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Segments
 from rljob_worker.databuffer.work import Work
@@ -33,7 +33,7 @@ Int64 = NDArray[np.int64]
 class Streams(Protocol):
     """The part of the links that gives rows."""
 
-    def stream(self, host: Host, ticket: RowsTicket, seconds: float) -> Iterable[pa.RecordBatch]: ...
+    def stream(self, host: Host, ticket: RowsTicket, seconds: float, take: Take) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,39 +125,25 @@ class Transfer:
 
     def _receive(self, state: EdgeStep, share: Share, host: Host, target: Views, places: Int64) -> None:
         """All rows of a host, in the order of its offer, to rows `places` of `target`."""
-        chunk_bytes = chunk_bytes_for(len(share.offers))
-        ticket = RowsTicket(state.route.name, state.step, share.number, chunk_bytes)
-        records = self._links.stream(host, ticket, self._patience.stream_seconds)
-        self._place_all(state, share, host, target, places, records)
+        piece_bytes = piece_bytes_for(len(share.offers))
+        ticket = RowsTicket(state.route.name, state.step, share.number, piece_bytes)
+        landing = _landing(state, share, host, target, places)
+
+        def take(portion: Portion) -> None:
+            landing.take(portion)
+            share.remote_bytes += portion.num_bytes
+
+        self._links.stream(host, ticket, self._patience.stream_seconds, take)
+        landing.end()
 
     def _place_brought(self, state: EdgeStep, share: Share, host: Host) -> None:
         """Rows that came with the offer."""
-        records = unpacked(share.brought.pop(host))
-        self._place_all(state, share, host, _target(share), share.places[host], records)
+        landing = _landing(state, share, host, _target(share), share.places[host])
+        for portion in unpacked(share.brought.pop(host)):
+            landing.take(portion)
+            share.remote_bytes += portion.num_bytes
+        landing.end()
         self._in_place(state, share, host)
-
-    @staticmethod
-    def _place_all(
-        state: EdgeStep, share: Share, host: Host, target: Views, places: Int64, records: Iterable[pa.RecordBatch]
-    ) -> None:
-        """Rows in the order of their offer to rows `places` of `target`.
-
-        Raises PeerLost when they are not as many as were offered, Bug when they are others. Errors of the stream are
-        the links' to name.
-        """
-        header, done, what = share.offers[host], 0, f"{state.name} from host {host}"
-        assert header is not None, "this host places its own rows from its parts"
-        for record in records:
-            piece = from_arrow(record)
-            stop = done + len(piece)
-            if stop > len(places):
-                raise PeerLost(f"more rows came of {what} than the {len(places)} that were offered")
-            check_announced(header, done, piece, what)
-            place(target, places[done:stop], piece, np.arange(len(piece)))
-            done = stop
-            share.remote_bytes += record.nbytes
-        if done != len(places):
-            raise PeerLost(f"the rows of {what} ended after {done} of {len(places)}")
 
     # ---- early rows
 
@@ -237,3 +223,10 @@ class Transfer:
 def _target(share: Share) -> Views:
     assert share.target is not None, "it has been laid out"
     return share.target
+
+
+def _landing(state: EdgeStep, share: Share, host: Host, target: Views, places: Int64) -> Landing:
+    """For the rows of a host, in the order of its offer, to rows `places` of `target`."""
+    header = share.offers[host]
+    assert header is not None, "this host places its own rows from its parts"
+    return Landing(header, target, places, f"{state.name} from host {host}")

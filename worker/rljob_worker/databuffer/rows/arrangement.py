@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.arrow_table import table_from_bytes, table_to_bytes
-from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.protocol.errors import Bug
-from rljob_worker.databuffer.rows.schema import Kind, kind_of
+from rljob_worker.batch import Batch
+from rljob_worker.databuffer.rows.kind import Kind, kind_of
 from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
-from rljob_worker.gather import Runs, Stretches, copy_rows, offsets_of
+from rljob_worker.gather import Runs, Stretches, offsets_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 Int64 = NDArray[np.int64]
@@ -54,6 +54,10 @@ class Header:
             {name: np.concatenate([header.lengths[name] for header in headers]) for name in first.lengths},
             first.kinds,
         )
+
+    def num_values(self, name: str) -> int:
+        """Of all its rows together in one column."""
+        return int(self.lengths[name].sum()) if name in self.lengths else len(self.index)
 
     @property
     def row_bytes(self) -> Int64:
@@ -126,44 +130,40 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     return Arrangement(plan_contents(num_rows, sizes), ordered, tuple(targets))
 
 
-def check_announced(header: Header, first: int, piece: Batch, what: str) -> None:
-    """Rows that have come are those that the header tells from its row `first` on, and as long: also a group's values
-    come with the row that announced them. Raises Bug naming row, column and both lengths.
-    """
-    announced = slice(first, first + len(piece))
-    strange = np.flatnonzero(piece.row_ids != header.index.row_ids[announced])
-    if len(strange):
-        came, expected = piece.row_ids[strange[0]], header.index.row_ids[announced][strange[0]]
-        raise Bug(f"{what}: row {int(came)} came in the place of row {int(expected)}")
-    for name, lengths in header.lengths.items():
-        found = piece.columns[name].lengths
-        wrong = np.flatnonzero(found != lengths[announced])
-        if len(wrong):
-            row, came, expected = (int(values[wrong[0]]) for values in (piece.row_ids, found, lengths[announced]))
-            raise Bug(f"{what}: column {name}: row {row} came with {came} values; its header said {expected}")
-
-
 def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64) -> None:
-    """Copy the values of some rows of a source, a part or a piece of a stream, to rows `rows` of the segment.
+    """Copy the values of some rows of a part to rows `rows` of the segment. They are as long as the header said."""
+    offsets = {name: column.offsets for name, column in source.columns.items()}
+    for name, stretches in moves(target, rows, source.index, offsets, source_rows).items():
+        stretches.copy(target.columns[name].values, source.columns[name].values)
 
-    They are as long as the header said.
-    """
+
+def moves(
+    target: Views, rows: Int64, index: RowIndex, offsets: Mapping[str, Int64 | None], source_rows: Int64
+) -> dict[str, Stretches]:
+    """For every column which values of some rows of a source, with this index and these offsets, belong where."""
     runs = groups = Runs.of(source_rows, rows)
     if any(into.per_group for into in target.columns.values()):
-        of_source = source.index.group_runs(source_rows)
+        of_source = index.group_runs(source_rows)
         groups = Runs.of(of_source.source, target.index.head_of(rows[of_source.target]))
-    known: list[tuple[Column, Column, Stretches]] = []
+    # most columns of a batch have rows as long as another's: what is worked out for one is right for both
+    known: list[tuple[bool, Int64 | None, Int64 | None, Stretches]] = []
+    found = {}
     for name, into in target.columns.items():
-        column, moved = source.columns[name], groups if into.per_group else runs
-        if into.offsets is None or column.offsets is None:
-            copy_rows(into.values, into.offsets, column.values, column.offsets, moved)
-            continue
-        # most columns of a batch have rows as long as another's: what is worked out for one is right for both
-        stretches = next((each for to, of, each in known if to.has_rows_like(into) and of.has_rows_like(column)), None)
+        shape = (into.per_group, into.offsets, offsets[name])
+        stretches = next((each for *other, each in known if _are_alike(shape, other)), None)
         if stretches is None:
-            stretches = Stretches.of(into.offsets, column.offsets, moved)
-            known.append((into, column, stretches))
-        stretches.copy(into.values, column.values)
+            stretches = Stretches.of(into.offsets, offsets[name], groups if into.per_group else runs)
+            known.append((*shape, stretches))
+        found[name] = stretches
+    return found
+
+
+def _are_alike(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Of per group or not, and two arrays of offsets or none."""
+    return left[0] == right[0] and all(
+        a is b or (a is not None and b is not None and np.array_equal(a, b))
+        for a, b in zip(left[1:], right[1:], strict=True)
+    )
 
 
 def _lengths_of_groups(header: Header, edge: str) -> dict[str, Int64]:

@@ -1,1 +1,1 @@
-"""The data buffer as others reach it: Flight's shell around what answers workers and peers."""
+"""The data buffer as others reach it: servers around what answers workers (`local`) and peers (`flight`, `streams`)."""

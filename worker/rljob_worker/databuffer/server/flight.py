@@ -1,8 +1,8 @@
-"""The Flight server of a data buffer, for its peers over TCP."""
+"""The servers of a data buffer for its peers: Flight for messages and questions, beside it one for streams of bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,29 +12,22 @@ import pyarrow.flight as flight
 from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import to_flight
-from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Lie, Side
-from rljob_worker.databuffer.protocol.codec import (
-    encode,
-    read_envelope,
-    read_question,
-    read_ticket,
-)
+from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Lie, Side, check_certificate
+from rljob_worker.databuffer.protocol.codec import encode, read_envelope, read_question
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, Question, Ticket
+from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.server.streams import StreamServer
 from rljob_worker.errors import RLJobError
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials
 
-MAX_TICKET_BYTES = 64 << 10
 SHOWN_CHARACTERS = 40
 """Of an action that is none."""
 
-Batches = Iterator[Any]
-"""Record batches, or pairs of one with bytes beside it."""
 Action = Callable[[Caller, pa.Buffer], bytes]
-Stream = Callable[[Caller, bytes], tuple[pa.Schema, Batches]]
 
 
 class PeerSide(Protocol):
@@ -46,7 +39,7 @@ class PeerSide(Protocol):
     def answer(self, question: Question) -> Answer:
         """At once, for an error message."""
 
-    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Batches]:
+    def stream(self, ticket: Ticket) -> Iterable[Held]:
         """What is there now: never waits."""
 
 
@@ -83,14 +76,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         location: str,
         fence: Fence,
         actions: Mapping[str, Action],
-        streams: Stream,
         max_bytes: int = MAX_BYTES,
         credentials: Credentials | None = None,
     ) -> None:
         """credentials: for mutual TLS, which a location of grpc+tls needs."""
         self._actions = actions
         self._knows_certificates = credentials is not None
-        self._streams = streams
         self._max_bytes = max_bytes
         tls = {} if credentials is None else credentials.of_server()
         super().__init__(location, middleware={_GATE: _Gate(fence)}, **tls)
@@ -103,20 +94,35 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             _check_size(name, action.body.size, self._max_bytes)
             return [pa.py_buffer(self._actions[name](caller, action.body))]
 
-    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        caller = self._caller(context)
-        with _by_name("a stream"):
-            _check_size("a ticket", len(ticket.ticket), MAX_TICKET_BYTES)
-            schema, batches = self._streams(caller, ticket.ticket)
-        return flight.GeneratorStream(schema, _named(batches))
-
     def _caller(self, context: flight.ServerCallContext) -> Caller:
         """Who calls, as the headers say, and where there are certificates as the caller's does."""
         caller: Caller = context.get_middleware(_GATE).caller
-        if self._knows_certificates and (shown := context.peer_identity()) != str(caller.identity.pod).encode():
-            found = shown.decode(errors="replace")
-            raise flight.FlightUnauthorizedError(f"host {caller.identity.pod} shows the certificate of {found}")
+        if self._knows_certificates:
+            try:
+                check_certificate(caller.identity, context.peer_identity().decode(errors="replace"))
+            except Lie as error:
+                raise flight.FlightUnauthorizedError(str(error)) from None
         return caller
+
+
+class PeerServers:
+    """For messages and questions, and for streams of bytes, at a port that callers ask the first one for."""
+
+    def __init__(self, messages: FlightServer, streams: StreamServer) -> None:
+        self._messages = messages
+        self._streams = streams
+        self.port: int = messages.port
+
+    def __enter__(self) -> PeerServers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+
+    def shutdown(self) -> None:
+        """Take no more calls."""
+        self._messages.shutdown()
+        self._streams.shutdown()
 
 
 def serve_peers(
@@ -126,8 +132,8 @@ def serve_peers(
     groups: Sequence[GroupPlan],
     side: PeerSide,
     credentials: Credentials | None = None,
-) -> FlightServer:
-    """The side for other data buffers, at host:port: actions deliver and ask, streams by ticket.
+) -> PeerServers:
+    """The side for other data buffers: actions deliver and ask at host:port, and tell where bytes are to be had.
 
     credentials: for mutual TLS; None takes plain text.
     """
@@ -138,22 +144,23 @@ def serve_peers(
     def ask(caller: Caller, body: pa.Buffer) -> bytes:
         return encode(side.answer(read_question(body)))
 
-    def stream(caller: Caller, ticket: bytes) -> tuple[pa.Schema, Batches]:
-        return side.stream(read_ticket(ticket))
+    def where_bytes_are(caller: Caller, body: pa.Buffer) -> bytes:
+        return str(streams.port).encode()
 
     fence = Fence(ours, life, Side.PEERS, groups)
+    streams = StreamServer(address.rpartition(":")[0], fence, side.stream, credentials)
     location = f"grpc+tcp://{address}" if credentials is None else f"grpc+tls://{address}"
-    return FlightServer(location, fence, {"deliver": deliver, "ask": ask}, stream, credentials=credentials)
+    actions = {"deliver": deliver, "ask": ask, "bytes": where_bytes_are}
+    try:
+        return PeerServers(FlightServer(location, fence, actions, credentials=credentials), streams)
+    except BaseException:
+        streams.shutdown()
+        raise
 
 
 def _check_size(what: str, num_bytes: int, most: int) -> None:
     if num_bytes > most:
         raise Malformed(f"{what} of {num_bytes:,} bytes, at most {most:,} are read")
-
-
-def _named(batches: Batches) -> Batches:
-    with _by_name("a stream"):
-        yield from batches
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from rljob_worker.databuffer.server.worker_side import WorkerSide
 from rljob_worker.databuffer.store.places import ARENA, SPILL, created, mapped
 from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.lifeline import die_with, ignore_what_means_workers, lifeline_fd
+from rljob_worker.open_files import allow_files
 from rljob_worker.ports import check_free
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 MAX_SOCKET_PATH = 107
 ENDS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+FILES, FILES_OF_A_HOST = 512, 8
+"""A host calls us and is called, and is given bytes and gives them: kept connections are two of each."""
 SWITCH_SECONDS = 0.0005
 """Many threads wait for sockets here and few compute: an answer must not wait 5 ms for another thread's turn."""
 
@@ -176,7 +179,9 @@ def main() -> int:
         die_with(os.getppid(), signal.SIGHUP)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        with serving(settings_from(os.environ)) as ports:
+        settings = settings_from(os.environ)
+        allow_files(FILES + FILES_OF_A_HOST * sum(group.replicas for group in settings.plan.groups))
+        with serving(settings) as ports:
             _announce(ports, os.environ.get("RLJOB_READY_FILE"))
             _until_stopped(stopped)
     except RLJobError as error:

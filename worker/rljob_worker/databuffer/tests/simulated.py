@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, RowsOffered, RowsTaken, RowsTicket, Up
+from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.protocol.worker_side import NotYet, ReserveRows, Room
 from rljob_worker.databuffer.pull.consuming import Consuming, header_from
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
@@ -175,15 +175,15 @@ class SimulatedHost:
     def send(self, host: Host, *messages: PeerMessage) -> None:
         self.job.post.setdefault((self.here, host), deque()).extend(messages)
 
-    def stream(self, host: Host, ticket: RowsTicket, seconds: float) -> Iterator[pa.RecordBatch]:
+    def stream(self, host: Host, ticket: RowsTicket, seconds: float, take: Take) -> None:
         self.job.streamed.append((self.here, host))
         selections = self.job.hosts[host].producing.selections(ticket.edge, ticket.step, ticket.share)
-        _, records = stream.stream(selections, lambda seconds: None, 1 << 12)
+        portions = stream.stream(selections, lambda seconds: None, 1 << 12)
         breaks, self.job.streams_that_break = self.job.streams_that_break > 0, max(0, self.job.streams_that_break - 1)
-        for number, record in enumerate(records):
+        for number, portion in enumerate(portions):
             if breaks and number == 0:
                 raise PeerLost(f"the stream from {host} broke")
-            yield record
+            take(portion)
 
     def submit(self, what: str, work: Event) -> None:
         self.job.events.append(work)

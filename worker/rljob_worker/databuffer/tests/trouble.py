@@ -13,15 +13,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
+from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import Batches, serve_peers
+from rljob_worker.databuffer.server.flight import serve_peers
 from rljob_worker.databuffer.server.process import main, serving, settings_from
 from rljob_worker.databuffer.tests.gang import TOKEN, Gang
 from rljob_worker.databuffer.work import Timer
@@ -57,7 +56,7 @@ class Liar:
 
     links: Links
     heard: list[tuple[Host, PeerMessage]] = field(default_factory=list)
-    rows: pa.RecordBatch | None = None
+    rows: Held | None = None
     """What it gives to whoever asks for a stream."""
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
@@ -66,10 +65,10 @@ class Liar:
     def answer(self, question: Question) -> Answer:
         return {"said": {}, "below": []}
 
-    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Batches]:
+    def stream(self, ticket: Ticket) -> list[Held]:
         if self.rows is None:
             raise PeerLost("there is nothing")
-        return self.rows.schema, iter([self.rows])
+        return [self.rows]
 
 
 @contextlib.contextmanager

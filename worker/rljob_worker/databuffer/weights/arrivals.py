@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import pyarrow as pa
-
 from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
+from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.weights.chunk import Chunk
-from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of, copy_into
+from rljob_worker.databuffer.weights.chunk_bytes import Bytes, Filling, checksum_of
 from rljob_worker.databuffer.weights.tree import Fetch
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import DeadlineExceeded, PeerLost
@@ -32,8 +31,8 @@ class Links(Protocol):
     def send(self, host: Host, message: PeerMessage) -> None:
         """Returns at once; messages to a host arrive once and in order."""
 
-    def stream(self, host: Host, ticket: ChunkTicket, seconds: float) -> Iterable[pa.RecordBatch]:
-        """What lies under a ticket at a host. Raises PeerLost or DeadlineExceeded, also in the middle."""
+    def stream(self, host: Host, ticket: ChunkTicket, seconds: float, take: Take) -> None:
+        """Hand out what lies under a ticket at a host. Raises PeerLost or DeadlineExceeded, also in the middle."""
 
 
 class Jobs(Protocol):
@@ -71,7 +70,9 @@ class Arrivals:
         chunk, offer = fetch.chunk, fetch.chunk.offer
         ticket = ChunkTicket(offer.edge, offer.version, offer.source, offer.index)
         try:
-            copy_into(self.slot(chunk), self._links.stream(fetch.host, ticket, STREAM_SECONDS))
+            filling = Filling(self.slot(chunk))
+            self._links.stream(fetch.host, ticket, STREAM_SECONDS, filling.take)
+            filling.end()
         except Refused:
             raise
         except (PeerLost, DeadlineExceeded) as error:

@@ -1,20 +1,17 @@
-"""The bytes of a chunk: as a stream of Arrow batches, into a slot, and their checksum."""
+"""The bytes of a chunk: as a stream, into a slot, and their checksum."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from rljob_worker.databuffer.protocol.streams import Held, Portion
 from rljob_worker.errors import PeerLost
 
 Bytes = NDArray[np.uint8]
-
-PIECE_BYTES = 1 << 20
-SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
 
 
 def checksum_of(data: Bytes, table: bytes) -> int:
@@ -22,24 +19,26 @@ def checksum_of(data: Bytes, table: bytes) -> int:
     return xxhash.xxh3_64_intdigest(data.data, xxhash.xxh3_64_intdigest(table))
 
 
-def pieces_of(data: Bytes) -> Iterator[pa.RecordBatch]:
-    """A chunk as batches that share its memory."""
-    for start in range(0, len(data), PIECE_BYTES):
-        piece = data[start : start + PIECE_BYTES]
-        values = pa.Array.from_buffers(pa.uint8(), len(piece), [None, pa.py_buffer(piece)])
-        yield pa.RecordBatch.from_arrays([values], schema=SCHEMA)
+def portions_of(data: Bytes) -> Iterator[Held]:
+    """A chunk as a stream that shares its memory."""
+    yield Held(b"", [data.data])
 
 
-def copy_into(room: Bytes, pieces: Iterable[pa.RecordBatch]) -> None:
-    """Fill a slot. Raises PeerLost when there are fewer or more bytes than it has, or something else."""
-    at = 0
-    for piece in pieces:
-        if piece.schema != SCHEMA:
-            raise PeerLost(f"the stream has no bytes of a chunk, but {piece.schema.names} of {piece.schema.types}")
-        data = piece.column(0).to_numpy()
-        if at + len(data) > len(room):
-            raise PeerLost(f"the stream has more than the {len(room):,} bytes that were offered")
-        room[at : at + len(data)] = data
-        at += len(data)
-    if at < len(room):
-        raise PeerLost(f"the stream ended after {at:,} of {len(room):,} bytes")
+class Filling:
+    """A slot, filled by the portions of a stream. Raises PeerLost when there are fewer or more bytes than it has."""
+
+    def __init__(self, slot: Bytes) -> None:
+        self._slot = slot
+        self._done = 0
+
+    def take(self, portion: Portion) -> None:
+        stop = self._done + portion.num_bytes
+        if stop > len(self._slot):
+            raise PeerLost(f"the stream has more than the {len(self._slot):,} bytes that were offered")
+        portion.into([self._slot[self._done : stop].data])
+        self._done = stop
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._done < len(self._slot):
+            raise PeerLost(f"the stream ended after {self._done:,} of {len(self._slot):,} bytes")

@@ -4,28 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
+from rljob_worker.databuffer.protocol.streams import Held, Portion
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import Batches, FlightServer, serve_peers
+from rljob_worker.databuffer.server.flight import PeerServers, serve_peers
 from rljob_worker.databuffer.work import Timer
 from rljob_worker.errors import PeerLost, RLJobError
 
 TOKEN = "a-secret-of-the-job"
 PLAN = "f" * 64
-SCHEMA = pa.schema([("n", pa.int64())])
-BATCH = pa.record_batch([pa.array(np.arange(3))], SCHEMA)
+PORTION = Held(b"four letters", [memoryview(b"a"), memoryview(b"bcd")])
+READ = (b"four letters", b"abcd")
+
+
+class Reading(list[tuple[bytes, bytes]]):
+    """Heads and bytes of a stream; the bytes are brought to two places."""
+
+    def take(self, portion: Portion) -> None:
+        found = bytearray(portion.num_bytes)
+        view = memoryview(found)
+        portion.into([view[:1], view[1:]])
+        self.append((portion.head, bytes(found)))
+
+
+def streamed(connection: Connection, ticket: bytes, seconds: float = 30.0) -> list[tuple[bytes, bytes]]:
+    """What a peer gives for a ticket."""
+    reading = Reading()
+    connection.stream(ticket, seconds, reading.take)
+    return reading
 
 
 def groups(num_hosts: int = 200, workers_per_host: int = 2) -> list[GroupPlan]:
@@ -55,7 +71,7 @@ class Speaker:
     host: Host
     life: str
     links: Links
-    server: FlightServer | None = None
+    server: PeerServers | None = None
     heard: list[tuple[Host, PeerMessage]] = field(default_factory=list)
     lost: list[tuple[Host, PeerLost]] = field(default_factory=list)
     failed: list[RLJobError] = field(default_factory=list)
@@ -63,7 +79,7 @@ class Speaker:
     """Envelopes, also empty ones."""
     hears: Callable[[Host, PeerMessage], None] = lambda sender, message: None
     answers: Callable[[Question], Answer] = lambda question: {"0": {"question": type(question).__name__}}
-    streams: Callable[[Ticket], Batches] = lambda ticket: iter([BATCH])
+    streams: Callable[[Ticket], Iterable[Held]] = lambda ticket: [PORTION]
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         self.num_taken += 1
@@ -72,8 +88,8 @@ class Speaker:
     def answer(self, question: Question) -> Answer:
         return self.answers(question)
 
-    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Batches]:
-        return SCHEMA, self.streams(ticket)
+    def stream(self, ticket: Ticket) -> Iterable[Held]:
+        return self.streams(ticket)
 
     def hear(self, sender: Host, message: PeerMessage) -> None:
         self.heard.append((sender, message))

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from rljob_worker.databuffer.links.connection import MAX_BYTES
@@ -20,7 +19,7 @@ from rljob_worker.databuffer.links.links import (
     NUM_THREADS,
     SWEEP_SECONDS,
 )
-from rljob_worker.databuffer.links.tests.pair import BATCH, SCHEMA, Speaker, speaking, write_book
+from rljob_worker.databuffer.links.tests.pair import PORTION, READ, Reading, Speaker, speaking, write_book
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.peer_side import (
     ChunkTicket,
@@ -31,6 +30,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
     RowsTaken,
     WhatDoTheyDo,
 )
+from rljob_worker.databuffer.protocol.streams import Held, Portion
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import BadData, InvalidJob, PeerLost
 from rljob_worker.tests.waiting import wait_for
@@ -179,7 +179,7 @@ def test_a_peer_that_cannot_be_reached_is_lost_once_by_name(tmp_path: Path):
         a.links.send(B, message(1))
         a.links.watch([B])
         with pytest.raises(PeerLost, match="host b-0 does not answer.*; away for"):
-            list(a.links.stream(B, TICKET, 1.0))
+            a.links.stream(B, TICKET, 1.0, Reading().take)
         assert a.links.drained and len(a.lost) == 1 and a.failed == []
 
 
@@ -337,7 +337,7 @@ def test_a_restarted_peer_is_noticed_by_whoever_calls_it_and_by_whoever_it_calls
         b.server.shutdown()
         with speaking(B, book, "second", port=port) as again:
             with pytest.raises(Refused, match="it has restarted"):
-                list(a.links.stream(B, TICKET, 5.0))
+                a.links.stream(B, TICKET, 5.0, Reading().take)
             a.links.send(B, message(1))
             ((host, error),) = wait_for(lambda: list(a.lost))
             assert host == B and again.heard == []
@@ -404,8 +404,9 @@ def test_what_an_answering_peer_raises_is_told_instead(tmp_path: Path):
 
 def test_a_stream_gives_what_is_there(tmp_path: Path):
     with two(tmp_path) as (a, _):
-        table = pa.Table.from_batches(a.links.stream(B, TICKET, 5.0))
-        assert table.schema == SCHEMA and table["n"].to_pylist() == [0, 1, 2]
+        reading = Reading()
+        a.links.stream(B, TICKET, 5.0, reading.take)
+        assert reading == [READ]
 
 
 @pytest.mark.parametrize(
@@ -419,18 +420,18 @@ def test_errors_of_a_stream_keep_their_names_at_its_start_and_in_its_middle(
         raise raised
 
     def later(ticket: object) -> Any:
-        yield BATCH
+        yield PORTION
         raise raised
 
     with two(tmp_path) as (a, b):
         b.streams = at_once
         with pytest.raises(kind, match=words):
-            list(a.links.stream(B, TICKET, 5.0))
+            a.links.stream(B, TICKET, 5.0, Reading().take)
         b.streams = later
-        batches = a.links.stream(B, TICKET, 5.0)
-        assert next(batches) == BATCH
+        reading = Reading()
         with pytest.raises(kind, match=words):
-            next(batches)
+            a.links.stream(B, TICKET, 5.0, reading.take)
+        assert reading == [READ]
         assert a.lost == []
 
 
@@ -439,7 +440,7 @@ def test_a_stream_of_a_peer_that_is_away_looks_after_it(tmp_path: Path):
     with closed_port() as nobody, speaking(A, book) as a:
         write_book(book, {"b": [nobody]})
         with pytest.raises(Away, match="host b-0 does not answer"):
-            list(a.links.stream(B, TICKET, 1.0))
+            a.links.stream(B, TICKET, 1.0, Reading().take)
         ((host, _),) = wait_for(lambda: list(a.lost))
         assert host == B
 
@@ -460,3 +461,19 @@ def test_any_short_text_tells_one_data_buffer_from_the_next(tmp_path: Path, answ
         b.take = lambda sender, life, envelope: answer  # type: ignore[method-assign]
         a.links.send(B, message(0))
         assert a.links.flush(30.0) and a.lost == []
+
+
+def test_a_peer_that_goes_away_in_the_middle_of_a_portion_is_looked_after(tmp_path: Path):
+    with two(tmp_path) as (a, b):
+        num_bytes = 64 << 20  # more than is on its way
+        b.streams = lambda ticket: [Held(b"", [memoryview(bytes(num_bytes))])]
+
+        def take(portion: Portion) -> None:
+            assert b.server is not None
+            b.server.shutdown()
+            portion.into([memoryview(bytearray(num_bytes))])
+
+        with pytest.raises(Away, match="the data buffer of host b-0 does not answer"):
+            a.links.stream(B, TICKET, 30.0, take)
+        ((host, _),) = wait_for(lambda: list(a.lost))
+        assert host == B

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
@@ -17,9 +16,10 @@ from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.credentials import Credentials
 from rljob_worker.databuffer.links.faults import Away, Refused
-from rljob_worker.databuffer.links.tests.pair import BATCH, SCHEMA, groups, identity
+from rljob_worker.databuffer.links.tests.pair import PORTION, READ, groups, identity, streamed
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.peer_side import Answer, ChunkTicket, Envelope, Question, Ticket, WhatDoTheyDo
+from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import serve_peers
 from rljob_worker.local.certificates import write_issued
@@ -43,9 +43,9 @@ class Side:
         self.num_calls += 1
         return {}
 
-    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def stream(self, ticket: Ticket) -> list[Held]:
         self.num_calls += 1
-        return SCHEMA, iter([BATCH, BATCH])
+        return [PORTION, PORTION]
 
 
 class Attempt:
@@ -83,7 +83,7 @@ def refusals(connection: Connection) -> list[str]:
     with pytest.raises(Refused) as of_action:
         connection.act("ask", QUESTION, 5.0)
     with pytest.raises(Refused) as of_stream:
-        list(connection.stream(TICKET, 5.0))
+        streamed(connection, TICKET)
     return [str(of_action.value), str(of_stream.value)]
 
 
@@ -92,7 +92,8 @@ def test_those_of_one_attempt_speak(tmp_path: Path):
     with peer(ours.of("b-0")) as (side, address):
         connection = to(address, ours.of("a-0"))
         assert connection.act("ask", QUESTION, 5.0) == encode({})
-        assert list(connection.stream(TICKET, 5.0)) == [BATCH, BATCH]
+        assert streamed(connection, TICKET) == [READ, READ]
+        connection.close()
         assert side.num_calls == 2 and ours.of("a-0").disagreement(address, 5.0) is None
 
 

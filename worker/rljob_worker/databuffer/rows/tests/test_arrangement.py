@@ -4,14 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.protocol.errors import Bug
+from rljob_worker.batch import Column
 from rljob_worker.databuffer.rows import segment
-from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange, check_announced, place
-from rljob_worker.databuffer.rows.schema import Kind
-from rljob_worker.databuffer.rows.stream import pieces
-from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, same, stored
+from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange, place
+from rljob_worker.databuffer.rows.kind import Kind
+from rljob_worker.databuffer.rows.tests.batches import batch_of, same, stored
 from rljob_worker.errors import BadData
 
 
@@ -129,46 +126,6 @@ def test_a_producer_without_rows_does_not_decide_the_dtype():
 def test_no_rows_at_all_have_the_columns_of_the_first_source():
     arrangement = arrange([header_of([]), header_of([])], "a->b")
     assert same(room_for(arrangement).as_batch(), batch_of([]))
-
-
-def test_rows_that_come_as_they_were_announced_are_placed():
-    check_announced(header_of([3, 5]), 0, batch_of([3, 5]), "it")
-    # rows 3 and 5 are of group 1, whose values come with the first
-    parts = [stored(batch_of([0, 3, 5]))]
-    for piece in pieces(parts[0], np.array([0, 1, 2]), chunk_bytes=1):
-        first = [0, 3, 5].index(int(piece.batch().row_ids[0]))
-        check_announced(Header.of(parts[0], np.array([0, 1, 2])), first, piece.batch(), "it")
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "words"),
-    [
-        # rows 3 and 5 have 3 and 1 ids
-        ("ids", Column.from_lengths(np.zeros(9, np.int32), [3, 6]), "column ids: row 5 came with 6 values; .* said 1"),
-        ("ids", Column.from_lengths(np.zeros(9, np.int32), [1, 8]), "column ids: row 3 came with 1 values; .* said 3"),
-        # the prompt of group 1 has 2 tokens, and comes with row 3
-        (
-            "prompt",
-            Column.ragged([np.zeros(9)]).per_group_at(np.array([0]), 2),
-            "column prompt: row 3 came with 9 values; its header said 2",
-        ),
-        (
-            "prompt",
-            Column.ragged([np.zeros(0)]).per_group_at(np.array([0]), 2),
-            "column prompt: row 3 came with 0 values; its header said 2",
-        ),
-    ],
-)
-def test_rows_that_contradict_their_header_are_a_bug_of_ours(name, column, words):
-    lies = Batch.of(index_of([3, 5]), {**batch_of([3, 5]).columns, name: column})
-    with pytest.raises(Bug, match=f"rows of a host: {words}") as caught:
-        check_announced(header_of([3, 5]), 0, lies, "rows of a host")
-    assert caught.value.exit_code == ExitCode.BUG
-
-
-def test_rows_in_the_place_of_others_are_a_bug_of_ours():
-    with pytest.raises(Bug, match="it: row 8 came in the place of row 6"):
-        check_announced(header_of([0, 3, 6]), 1, batch_of([3, 8]), "it")
 
 
 def test_no_rows_are_placed_as_nothing():

@@ -3,9 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
+from rljob_worker.checkpoint.arrow_batch import from_arrow, to_arrow
 from rljob_worker.databuffer.rows import segment, stream
-from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
-from rljob_worker.databuffer.rows.schema import Kind, from_arrow, to_arrow
+from rljob_worker.databuffer.rows.arrangement import Header, arrange
+from rljob_worker.databuffer.rows.kind import Kind
+from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.store.arena import Allocator
 from rljob_worker.databuffer.store.places import Place, mapped
 from rljob_worker.row_index import RowIndex
@@ -62,8 +64,6 @@ def assert_holds(columns, expected):
 
 def test_rows_behind_a_huge_one_are_taken_from_a_segment_and_from_arrow(tmp_path):
     views = produced(tmp_path / "arena")
-    (neighbours,) = stream.pieces(views, np.array([1, 2, 3]))
-    assert_holds(neighbours.batch().columns, [1, 2, 3])
     assert_holds(views.as_batch().take([1, 3, 4]).columns, [1, 3, 4])
     record = to_arrow(views.as_batch())
     assert_holds(from_arrow(record.slice(3, 2)).columns, [3, 4])
@@ -83,7 +83,8 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     memory = sparse(tmp_path / "consumer", arrangement.contents.num_bytes)
     target = segment.views(memory, 0, arrangement.contents)
     arrangement.write_index(target)
-    place(target, arrangement.targets[0][1:], others.batch(), np.arange(4))
+    after_the_huge = received.take(np.arange(1, 5))
+    Landing(after_the_huge, target, arrangement.targets[0][1:], "rows of a host").take(others.portion())
     assert target.index.num_tokens.tolist() == LENGTHS.tolist()
     assert target.columns["ids"].offsets.tolist() == [0, HUGE, HUGE + 1, HUGE + 1, HUGE + 3, HUGE + 6]
     assert_holds(target.as_batch().take([1, 2, 3, 4]).columns, [1, 2, 3, 4])

@@ -6,10 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.batch import Batch, Column
+from rljob_worker.databuffer.protocol.codec import read_piece_head
+from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.rows import stream
 from rljob_worker.databuffer.rows.arrangement import Header
-from rljob_worker.databuffer.rows.schema import from_arrow
-from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, same, stored
+from rljob_worker.databuffer.rows.segment import Views
+from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, stored
+from rljob_worker.gather import LONG_BYTES
 
 ROW_BYTES = 24
 
@@ -19,8 +22,8 @@ def sized(lengths):
     return stored(Batch.of(index_of(range(len(lengths))), {"b": Column.binary([b"x" * n for n in lengths])}))
 
 
-def cut(views, chunk_bytes):
-    return [piece.by_row.source.tolist() for piece in stream.pieces(views, np.arange(len(views.index)), chunk_bytes)]
+def cut(views, piece_bytes):
+    return [piece.by_row.source.tolist() for piece in stream.pieces(views, np.arange(len(views.index)), piece_bytes)]
 
 
 def test_pieces_are_as_large_as_they_may_be():
@@ -39,41 +42,72 @@ def test_a_row_larger_than_a_piece_goes_alone():
     assert cut(sized([]), 100) == []
 
 
-def bytes_of(batch):
-    """Of its rows: a ragged column has one offset more."""
-    return batch.nbytes - 8 * sum(column.is_ragged for column in batch.columns.values())
+def rows_in(portion):
+    return np.frombuffer(read_piece_head(portion.head).row_ids, np.int64).tolist()
+
+
+def column_of(portion, views, name):
+    """The bytes of one column: columns follow each other by name."""
+    head, names = read_piece_head(portion.head), sorted(views.columns)
+    first = sum(head.num_bytes[: names.index(name)])
+    return b"".join(portion.places)[first : first + head.num_bytes[names.index(name)]]
 
 
 @given(row_lists.filter(bool), st.integers(1, 2000), st.data())
-def test_pieces_hold_every_row_once_and_are_small(row_ids, chunk_bytes, data):
+def test_pieces_hold_every_row_once_and_are_small(row_ids, piece_bytes, data):
     views = stored(batch_of(row_ids))
     rows = np.array(sorted(data.draw(st.sets(st.integers(0, len(row_ids) - 1)))), np.int64)
-    pieces = stream.pieces(views, rows, chunk_bytes)
-    assert [row for piece in pieces for row in piece.batch().row_ids] == [row_ids[row] for row in rows]
-    for piece in pieces:
-        batch = piece.batch()
-        num_ragged = sum(column.is_ragged for column in batch.columns.values())
-        # a message has one offset more than rows in every ragged column
-        assert len(piece) == 1 or batch.nbytes - 8 * num_ragged <= chunk_bytes
-    sizes = stream.row_bytes(views, rows)
-    assert sizes.sum() == sum(
-        p.batch().nbytes - 8 * sum(c.is_ragged for c in p.batch().columns.values()) for p in pieces
-    )
+    portions = [piece.portion() for piece in stream.pieces(views, rows, piece_bytes)]
+    assert [row for portion in portions for row in rows_in(portion)] == [row_ids[row] for row in rows]
+    num_ragged = sum(column.is_ragged for column in views.columns.values())
+    # what a row takes at its place beside its values: its index and its offsets
+    beside = ROW_BYTES + 8 * num_ragged
+    for portion in portions:
+        num_rows = len(rows_in(portion))
+        assert num_rows == 1 or portion.num_bytes + beside * num_rows <= piece_bytes
+    assert stream.row_bytes(views, rows).sum() == sum(p.num_bytes for p in portions) + beside * len(rows)
+
+
+@given(row_lists, st.integers(1, 600), st.data())
+def test_a_portion_has_the_values_of_its_rows_column_by_column(row_ids, piece_bytes, data):
+    batch = batch_of(row_ids)
+    views = stored(batch)
+    rows = np.array(sorted(data.draw(st.sets(st.integers(0, max(0, len(row_ids) - 1))))), np.int64)[: len(row_ids)]
+    portions = [piece.portion() for piece in stream.pieces(views, rows, piece_bytes)]
+    taken = batch.take(rows)
+    for name, column in taken.columns.items():
+        assert b"".join(column_of(p, views, name) for p in portions) == column.values.tobytes(), name
 
 
 def test_a_group_is_sent_once_however_many_pieces_its_rows_take():
     views = stored(batch_of([3, 4, 5]))
-    pieces = [piece.batch() for piece in stream.pieces(views, np.array([1, 2]), 1)]
-    assert [piece.columns["prompt"].to_list()[0].tolist() for piece in pieces] == [[1, 1], []]
+    portions = [piece.portion() for piece in stream.pieces(views, np.array([1, 2]), 1)]
+    assert [column_of(p, views, "prompt") for p in portions] == [np.array([1, 1]).tobytes(), b""]
+
+
+def lies_in(place, values):
+    return np.shares_memory(np.frombuffer(place, np.uint8), values) if len(place) else True
 
 
 def test_neighbours_are_sent_from_where_they_lie():
-    views = stored(batch_of(range(12)))
+    views = stored(batch_of(range(12)).select(["ids"]))
     (piece,) = stream.pieces(views, np.arange(3, 9))
-    for name, column in piece.batch().columns.items():
-        assert np.shares_memory(column.values, views.columns[name].values), name
+    assert all(lies_in(place, views.columns["ids"].values) for place in piece.portion().places)
     (scattered,) = stream.pieces(views, np.array([1, 2, 7]))
-    assert not np.shares_memory(scattered.batch().columns["ids"].values, views.columns["ids"].values)
+    assert not any(lies_in(place, views.columns["ids"].values) for place in scattered.portion().places)
+
+
+@pytest.mark.parametrize("ragged", [True, False])
+@pytest.mark.parametrize(("row_bytes", "num_places"), [(LONG_BYTES, 3), (LONG_BYTES - 8, 1)])
+def test_long_rows_are_sent_from_where_they_lie_wherever_that_is(ragged, row_bytes, num_places):
+    values = np.arange(6 * row_bytes // 8)
+    column = Column.from_lengths(values, [row_bytes // 8] * 6) if ragged else Column.fixed(values.reshape(6, -1))
+    views = Views(index_of(range(6)), {"long": column})
+    (piece,) = stream.pieces(views, np.array([0, 2, 5]))
+    places = piece.portion().places
+    assert [lies_in(place, values) for place in places] == [num_places == 3] * num_places
+    expected = np.concatenate([values.reshape(6, -1)[row] for row in (0, 2, 5)])
+    assert b"".join(places) == expected.tobytes()
 
 
 def test_a_stream_has_the_rows_in_the_order_of_their_header():
@@ -82,35 +116,29 @@ def test_a_stream_has_the_rows_in_the_order_of_their_header():
     seconds = []
     header = stream.header_of(parts)
     assert Header.from_bytes(header.to_bytes(), header.kinds).index.row_ids.tolist() == [4, 9, 3, 5]
-    schema, records = stream.stream(parts, seconds.append, chunk_bytes=1)
-    rows = list(records)
-    assert all(record.schema == schema for record in rows)
-    assert [from_arrow(record).row_ids.tolist() for record in rows] == [[4], [9], [3], [5]]
+    portions = list(stream.stream(parts, seconds.append, piece_bytes=1))
+    assert [rows_in(portion) for portion in portions] == [[4], [9], [3], [5]]
     assert len(seconds) == 4 and all(s >= 0 for s in seconds)
 
 
-def test_a_stream_without_rows_tells_the_columns():
+def test_a_stream_without_rows_is_none_and_its_header_tells_the_columns():
     parts = [(stored(batch_of([4])), np.arange(0))]
-    schema, records = stream.stream(parts, lambda seconds: None)
-    assert not list(records) and schema.names[3:] == list(batch_of([]).columns)
+    assert not list(stream.stream(parts, lambda seconds: None))
     header = stream.header_of(parts)
     assert len(header.index) == 0 and list(header.kinds) == list(batch_of([]).columns)
 
 
 def test_of_parts_without_rows_the_first_decides():
     other = batch_of([]).with_columns({"fixed": Column.fixed(np.zeros(0, np.int64))})
-    schema, _ = stream.stream(
-        [(stored(other), np.arange(0)), (stored(batch_of([4])), np.arange(0))], lambda seconds: None
-    )
-    assert schema.field("fixed").type == "int64"
+    parts = [(stored(other), np.arange(0)), (stored(batch_of([4])), np.arange(0))]
+    assert stream.header_of(parts).kinds["fixed"].dtype == "int64"
 
 
-def test_a_part_without_rows_does_not_decide_the_schema():
+def test_a_part_without_rows_does_not_decide_the_columns():
     other = batch_of([]).with_columns({"fixed": Column.fixed(np.zeros(0, np.int64))})
     parts = [(stored(other), np.arange(0)), (stored(batch_of([4])), np.arange(1))]
-    schema, records = stream.stream(parts, lambda seconds: None)
-    assert schema.field("fixed").type == "float"
-    assert from_arrow(next(records))["fixed"].values.tolist() == [4.0]
+    (portion,) = stream.stream(parts, lambda seconds: None)
+    assert column_of(portion, parts[1][0], "fixed") == np.float32(4.0).tobytes()
     assert stream.header_of(parts).kinds["fixed"].dtype == "float32"
 
 
@@ -118,8 +146,8 @@ def test_a_part_without_rows_does_not_decide_the_schema():
     ("sources", "num_bytes"),
     [(0, 16 << 20), (1, 16 << 20), (4, 16 << 20), (17, (64 << 20) // 17), (128, 1 << 19), (999, 1 << 19)],
 )
-def test_chunks_of_all_sources_together_stay_within_64_mib_while_they_are_not_tiny(sources, num_bytes):
-    assert stream.chunk_bytes_for(sources) == num_bytes
+def test_pieces_of_all_sources_together_stay_within_64_mib_while_they_are_not_tiny(sources, num_bytes):
+    assert stream.piece_bytes_for(sources) == num_bytes
 
 
 def test_a_row_takes_its_index_its_values_and_its_offsets():
@@ -135,10 +163,16 @@ def test_packed_rows_are_the_rows_of_the_stream(row_ids, data):
     views = stored(batch_of(row_ids))
     picks = [np.array(sorted(data.draw(st.sets(st.integers(0, len(row_ids) - 1)))), np.int64) for _ in range(2)]
     selections = [(views, rows) for rows in picks]
-    came = [from_arrow(record) for record in stream.unpacked(stream.packed(selections))]
-    sent = [from_arrow(record) for record in stream.stream(selections, lambda seconds: None)[1]]
-    assert len(came) == len(sent) and all(same(a, b) for a, b in zip(came, sent, strict=True))
-    assert [row for batch in came for row in batch.row_ids] == [row_ids[at] for rows in picks for at in rows]
+    came = stream.unpacked(stream.packed(selections))
+    sent = list(stream.stream(selections, lambda seconds: None))
+    assert [(p.head, b"".join(p.places)) for p in came] == [(p.head, b"".join(p.places)) for p in sent]
+    assert [row for portion in came for row in rows_in(portion)] == [row_ids[at] for rows in picks for at in rows]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x91", b"\x91\x92\xc4\x01", b"rows"])
+def test_bytes_that_are_no_packed_rows_are_refused_by_name(data):
+    with pytest.raises(Malformed, match=f"^{len(data)} bytes are no packed rows: "):
+        stream.unpacked(data)
 
 
 def test_rows_of_all_sources_that_come_with_offers_are_bounded_together():

@@ -15,24 +15,23 @@ from hypothesis import strategies as st
 
 from rljob_worker.databuffer.links.faults import MAX_WORDS_BYTES, Refused, errors_of
 from rljob_worker.databuffer.links.fencing import Fence, Headers, Side, headers_of
-from rljob_worker.databuffer.links.tests.pair import BATCH, SCHEMA, groups, identity
+from rljob_worker.databuffer.links.tests.pair import groups, identity
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.peer_side import (
     Answer,
-    ChunkTicket,
     Down,
     Envelope,
     Question,
     RowsTaken,
-    RowsTicket,
     Ticket,
     WhatDoTheyDo,
     WhatIsMissing,
 )
+from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.protocol.worker_side import Post
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import MAX_TICKET_BYTES, FlightServer, serve_peers
+from rljob_worker.databuffer.server.flight import FlightServer, serve_peers
 from rljob_worker.databuffer.server.tests.damage import damaged
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost, RLJobError
 
@@ -41,7 +40,6 @@ LIFE = "the-life-of-here"
 AS_PEER = headers_of(identity(PEER), "life", None)
 AS_WORKER = headers_of(identity(HERE, rank=1), "life", None)
 ENVELOPE = encode(Envelope(0, (RowsTaken("a->b", 1, (1, 2)), Down("verdict", 2, b"words"))))
-TICKET = encode(RowsTicket("a->b", 1, 2, 1 << 20))
 QUESTION = encode(WhatIsMissing("a->b", 1))
 REQUEST = encode(Post(status={"step": 1}))
 
@@ -62,15 +60,8 @@ class Here:
             raise self.fails
         return {"0": type(question).__name__}
 
-    def stream(self, ticket: Ticket) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        if self.fails is not None and isinstance(ticket, RowsTicket):
-            raise self.fails
-        return SCHEMA, self._batches()
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        yield BATCH
-        if self.fails is not None:
-            raise self.fails
+    def stream(self, ticket: Ticket) -> list[Held]:
+        raise AssertionError("nobody asks")
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +73,12 @@ def peers() -> Iterator[tuple[Here, str]]:
 
 @contextlib.contextmanager
 def calling(location: str) -> Iterator[Callable[..., Any]]:
-    """Calls by name: an action with its body, or do_get with a ticket."""
+    """Calls of an action by name, with its body."""
     with flight.FlightClient(location) as client:
 
         def call(name: str, body: bytes, headers: Headers = AS_PEER) -> Any:
             options = flight.FlightCallOptions(timeout=30.0, headers=headers)
             with errors_of("it"):
-                if name == "do_get":
-                    return client.do_get(flight.Ticket(body), options).read_all()
                 return b"".join(answer.body.to_pybytes() for answer in client.do_action((name, body), options))
 
         yield call
@@ -117,8 +106,7 @@ def test_peers_are_served(peers: tuple[Here, str]):
         assert (sender, life) == (PEER, "life") and encode(envelope) == ENVELOPE
         assert call("ask", QUESTION) == encode({"0": "WhatIsMissing"})
         assert call("ask", encode(WhatDoTheyDo())) == encode({"0": "WhatDoTheyDo"})
-        assert call("do_get", TICKET) == pa.Table.from_batches([BATCH])
-        assert call("do_get", encode(ChunkTicket("weights", 1, 0, 0))).num_rows == 3
+        assert 0 < int(call("bytes", b"")) < 65536
 
 
 @pytest.mark.parametrize(
@@ -132,13 +120,10 @@ def test_peers_are_served(peers: tuple[Here, str]):
         ("deliver", b"\x92\x00\xdd\xff\xff\xff\xff", "7 bytes are no envelope of messages: Input data was truncated"),
         ("deliver", b"\x92\x00\x91\x94\xa2Up\xa1a\x01\xc6\xff\xff\xff\xff", "15 bytes are no envelope of messages"),
         ("deliver", b"\x92\x00\x91\x91\xa1\xff", "6 bytes are no envelope of messages: 'utf-8'"),
-        ("ask", TICKET, "bytes are no question"),
+        ("ask", ENVELOPE, "bytes are no question"),
         ("ask", b"{}", "2 bytes are no question"),
-        ("do_get", b"", "0 bytes are no ticket"),
-        ("do_get", QUESTION, "bytes are no ticket"),
-        ("do_get", bytes(MAX_TICKET_BYTES + 1), "a ticket of 65,537 bytes, at most 65,536 are read"),
-        ("call", REQUEST, "there is no action 'call', only deliver, ask"),
-        ("x" * 1000, b"", f"there is no action '{'x' * 40}', only deliver, ask"),
+        ("call", REQUEST, "there is no action 'call', only deliver, ask, bytes"),
+        ("x" * 1000, b"", f"there is no action '{'x' * 40}', only deliver, ask, bytes"),
     ],
 )
 def test_what_no_peer_says_is_refused_by_name(peers: tuple[Here, str], name: str, body: bytes, words: str):
@@ -151,15 +136,10 @@ def test_what_no_peer_says_is_refused_by_name(peers: tuple[Here, str], name: str
         assert call("deliver", ENVELOPE) == LIFE.encode()
 
 
-def test_a_ticket_of_the_largest_size_is_read(peers: tuple[Here, str]):
-    with calling(peers[1]) as call:
-        assert "65,536 bytes are no ticket" in str(refused(call, "do_get", bytes(MAX_TICKET_BYTES)))
-
-
 @given(st.data())
 def test_whatever_the_bytes_the_next_call_is_served(peers: tuple[Here, str], data: Any):
-    name = data.draw(st.sampled_from(["deliver", "ask", "do_get"]))
-    whole = {"deliver": ENVELOPE, "ask": QUESTION, "do_get": TICKET}[name]
+    name = data.draw(st.sampled_from(["deliver", "ask"]))
+    whole = {"deliver": ENVELOPE, "ask": QUESTION}[name]
     body = data.draw(st.one_of(st.binary(max_size=200), damaged(whole)))
     with calling(peers[1]) as call:
         try:
@@ -193,7 +173,7 @@ def test_a_stranger_reaches_no_handler(peers: tuple[Here, str], lies: dict[str, 
     here, location = peers
     num_taken = len(here.taken)
     with calling(location) as call:
-        for name, body in (("deliver", ENVELOPE), ("ask", QUESTION), ("do_get", TICKET), ("nothing", b"")):
+        for name, body in (("deliver", ENVELOPE), ("ask", QUESTION), ("bytes", b""), ("nothing", b"")):
             error = refused(call, name, body, shown(AS_PEER, **lies))
             assert type(error) is Refused and str(error) == f"it refused the call: {words}"
         assert len(here.taken) == num_taken
@@ -229,12 +209,9 @@ def test_a_body_that_is_too_big_is_refused_before_it_is_read():
     def reads(caller: Any, body: pa.Buffer) -> bytes:
         return str(body.size).encode()
 
-    def no_streams(caller: Any, ticket: bytes) -> Any:
-        raise AssertionError("nobody asks")
-
     fence = Fence(identity(HERE), LIFE, Side.PEERS, groups())
     with (
-        FlightServer("grpc+tcp://127.0.0.1:0", fence, {"deliver": reads}, no_streams, max_bytes=1000) as server,
+        FlightServer("grpc+tcp://127.0.0.1:0", fence, {"deliver": reads}, max_bytes=1000) as server,
         calling(f"grpc+tcp://127.0.0.1:{server.port}") as call,
     ):
         error = refused(call, "deliver", bytes(1001))
@@ -266,24 +243,6 @@ def test_what_a_handler_raises_has_the_same_name_here(
         here.fails = None
 
 
-@pytest.mark.parametrize("ticket", [TICKET, encode(ChunkTicket("weights", 1, 0, 0))])
-@pytest.mark.parametrize(
-    "raised, kind, words",
-    [(BadData("damaged"), BadData, "damaged"), (KeyError("x"), Bug, "a stream: KeyError('x')")],
-)
-def test_what_a_stream_raises_at_its_start_or_later_has_the_same_name_here(
-    peers: tuple[Here, str], ticket: bytes, raised: Exception, kind: type, words: str
-):
-    here, location = peers
-    here.fails = raised
-    try:
-        with calling(location) as call, pytest.raises(kind) as caught:
-            call("do_get", ticket)
-        assert str(caught.value) == words
-    finally:
-        here.fails = None
-
-
 def test_other_methods_of_flight_are_not_served(peers: tuple[Here, str]):
     nothing = flight.FlightDescriptor.for_path("x")
     for headers, kind in ((shown(AS_PEER, token=[b"guessed"]), Refused), (AS_PEER, PeerLost)):
@@ -293,6 +252,7 @@ def test_other_methods_of_flight_are_not_served(peers: tuple[Here, str]):
                 lambda: list(client.list_flights(options=options)),  # noqa: B023
                 lambda: client.get_flight_info(nothing, options),  # noqa: B023
                 lambda: list(client.list_actions(options)),  # noqa: B023
+                lambda: client.do_get(flight.Ticket(b""), options).read_all(),  # noqa: B023
             ):
                 with pytest.raises(kind) as caught, errors_of("it"):
                     call()

@@ -16,12 +16,14 @@ from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import peer_side as peer
 from rljob_worker.databuffer.protocol import worker_side as say
+from rljob_worker.databuffer.protocol.codec import read_piece_head
 from rljob_worker.databuffer.protocol.errors import Bug, OutOfOrder
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Header
-from rljob_worker.databuffer.rows.schema import kind_of, to_arrow
+from rljob_worker.databuffer.rows.kind import kind_of
 from rljob_worker.databuffer.rows.segment import Contents
+from rljob_worker.databuffer.rows.stream import stream
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.worker_side import OPENING, REPORT, VERDICT, WorkerSide
@@ -165,7 +167,9 @@ def test_a_share_is_waited_for_and_read_and_given_back(train: One):
     batch = part(train.plan, 1, 0, 2).select(["ids", "score"])
     get = partial(waiting, say.GetRows, edge=EDGE, step=1)
     assert train.ask(0, get(seconds=0.01)) == say.NotYet()
-    train.buffer.links.stream = lambda host, ticket, seconds: iter([to_arrow(batch)])  # type: ignore[assignment]
+    rows = (segment.Views(batch.index, batch.columns), np.arange(len(batch)))
+    (portion,) = stream([rows], lambda seconds: None)
+    train.buffer.links.stream = lambda host, ticket, seconds, take: take(portion)  # type: ignore[method-assign]
     train.hear(ROLLOUT, offered(train.plan, 0))
     with ThreadPoolExecutor(1) as pool:
         rows = pool.submit(train.ask, 0, get(seconds=30.0)).result()
@@ -358,10 +362,10 @@ def test_rows_are_streamed_as_they_were_offered(rollout: One):
     batch = part(rollout.plan, 1, 1, 2)
     rollout.put(1, 1, batch)
     wait_for(lambda: rollout.kinds() == ["RowsOffered"])
-    schema, records = rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1 << 20))
-    found = list(records)
-    assert len(found) == 1 and found[0].num_rows == len(batch) and found[0].schema == schema
-    assert len(list(rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1))[1])) == len(batch)
+    (found,) = rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1 << 20))
+    assert read_piece_head(found.head).row_ids == batch.row_ids.tobytes()
+    assert found.num_bytes == batch["ids"].values.nbytes + batch["score"].values.nbytes
+    assert len(list(rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1)))) == len(batch)
 
 
 @pytest.mark.parametrize(

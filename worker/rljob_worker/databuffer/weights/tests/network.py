@@ -9,9 +9,9 @@ from functools import cache, partial
 from random import Random
 
 import numpy as np
-import pyarrow as pa
 
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
+from rljob_worker.databuffer.protocol.streams import Held, Take
 from rljob_worker.databuffer.protocol.worker_side import (
     Answer,
     Chunk,
@@ -30,7 +30,7 @@ from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.tests.test_weights_route import plan
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of, pieces_of
+from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of, portions_of
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import PeerLost
@@ -126,7 +126,7 @@ class Network:
         self.pauses.append(seconds)
         self.timers.append(call)
 
-    def stream(self, reader: Host, host: Host, ticket: ChunkTicket) -> Iterator[pa.RecordBatch]:
+    def portions(self, reader: Host, host: Host, ticket: ChunkTicket) -> Iterator[Held]:
         self.tickets.append((reader, host, ticket))
         if self.refuses is not None:
             raise self.refuses
@@ -135,13 +135,13 @@ class Network:
         if fault < self.break_streams:
             self.faults[reader, ticket] += 1
             self.breaks.append((ticket, self.slot(reader, ticket)))
-            yield from pieces_of(data[: len(data) // 2])
+            yield from portions_of(data[: len(data) // 2])
             raise PeerLost("the stream broke")
         if fault < self.break_streams + self.damage_streams:
             self.faults[reader, ticket] += 1
             data = data.copy()
             data[-1] ^= 1
-        yield from pieces_of(data)
+        yield from portions_of(data)
 
     def slot(self, host: Host, ticket: ChunkTicket) -> int:
         """Where a host keeps a chunk."""
@@ -188,9 +188,10 @@ class _Links:
     def send(self, host: Host, message: PeerMessage) -> None:
         self.network.messages[self.here, host].append(message)
 
-    def stream(self, host: Host, ticket: ChunkTicket, seconds: float) -> Iterator[pa.RecordBatch]:
+    def stream(self, host: Host, ticket: ChunkTicket, seconds: float, take: Take) -> None:
         self.network.seconds.append(seconds)
-        return self.network.stream(self.here, host, ticket)
+        for portion in self.network.portions(self.here, host, ticket):
+            take(portion)
 
 
 @dataclass

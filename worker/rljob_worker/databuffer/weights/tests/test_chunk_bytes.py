@@ -1,9 +1,11 @@
+from collections.abc import Iterable
+
 import numpy as np
-import pyarrow as pa
 import pytest
 import xxhash
 
-from rljob_worker.databuffer.weights.chunk_bytes import PIECE_BYTES, SCHEMA, checksum_of, copy_into, pieces_of
+from rljob_worker.databuffer.protocol.streams import Held
+from rljob_worker.databuffer.weights.chunk_bytes import Filling, checksum_of, portions_of
 from rljob_worker.errors import PeerLost
 
 
@@ -11,46 +13,44 @@ def numbers(count: int) -> np.ndarray:
     return np.arange(count, dtype=np.uint32).view(np.uint8)[:count].copy()
 
 
-@pytest.mark.parametrize(
-    ("num_bytes", "sizes"), [(0, []), (1, [1]), (PIECE_BYTES, [PIECE_BYTES]), (PIECE_BYTES + 1, [PIECE_BYTES, 1])]
-)
-def test_a_chunk_as_a_stream_and_back(num_bytes, sizes):
+def fill(room: np.ndarray, portions: Iterable[Held]) -> None:
+    filling = Filling(room)
+    for each in portions:
+        filling.take(each)
+    filling.end()
+
+
+def portion(data: np.ndarray) -> Held:
+    return Held(b"", [data.data])
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 1 << 20])
+def test_a_chunk_as_a_stream_and_back(num_bytes):
     data, room = numbers(num_bytes), np.zeros(num_bytes, np.uint8)
-    pieces = list(pieces_of(data))
-    assert [len(piece) for piece in pieces] == sizes and all(piece.schema == SCHEMA for piece in pieces)
-    copy_into(room, pieces)
+    fill(room, portions_of(data))
     assert np.array_equal(room, data)
-
-
-def test_what_travels():
-    assert PIECE_BYTES == 1_048_576 and pa.schema([pa.field("bytes", pa.uint8(), nullable=False)]) == SCHEMA
 
 
 def test_a_stream_shares_the_memory_of_its_chunk():
     data = numbers(10)
-    (piece,) = pieces_of(data)
-    assert piece.column(0).to_numpy().ctypes.data == data.ctypes.data
+    (found,) = portions_of(data)
+    (place,) = found.places
+    assert np.frombuffer(place, np.uint8).ctypes.data == data.ctypes.data and found.num_bytes == 10
 
 
-def test_a_batch_that_begins_in_the_middle_of_its_memory_is_read_from_there():
-    room = np.zeros(3, np.uint8)
-    copy_into(room, [next(pieces_of(numbers(12))).slice(4, 3)])
-    assert room.tolist() == numbers(12)[4:7].tolist()
+def test_portions_follow_each_other():
+    room = np.zeros(7, np.uint8)
+    fill(room, [portion(numbers(4)), portion(np.array([9, 8, 7], np.uint8))])
+    assert room.tolist() == [*numbers(4).tolist(), 9, 8, 7]
 
 
 def test_streams_of_the_wrong_length_are_a_lost_peer_and_nothing_is_written_outside():
     memory = np.zeros(8, np.uint8)
     with pytest.raises(PeerLost, match="more than the 4 bytes that were offered"):
-        copy_into(memory[:4], [*pieces_of(numbers(3)), *pieces_of(np.full(2, 9, np.uint8))])
+        fill(memory[:4], [portion(numbers(3)), portion(np.full(2, 9, np.uint8))])
     assert memory[3:].tolist() == [0] * 5
     with pytest.raises(PeerLost, match="ended after 3 of 4 bytes"):
-        copy_into(memory[:4], pieces_of(numbers(3)))
-
-
-def test_a_batch_of_something_else_is_a_lost_peer():
-    for other in (pa.record_batch({"a": pa.array([1, 2], pa.int64())}), pa.record_batch({"a": pa.array(["x"])})):
-        with pytest.raises(PeerLost, match=r"has no bytes of a chunk, but \['a'\] of "):
-            copy_into(np.zeros(2, np.uint8), [other])
+        fill(memory[:4], portions_of(numbers(3)))
 
 
 def test_the_checksum_covers_data_and_table():

@@ -1,4 +1,4 @@
-"""Batch <-> Arrow record batch: what travels between data buffers.
+"""Batch <-> Arrow record batch: what a checkpoint keeps of rows.
 
     row_id, group_id, num_tokens   int64, always first
     fixed column                   the Arrow type of its values; fixed-size list when a row has several
@@ -10,10 +10,8 @@ Both directions keep the buffers: no copy, no pickle.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,52 +19,10 @@ import pyarrow as pa
 
 from rljob_worker.arrow_table import array_over, numbers_of
 from rljob_worker.batch import Batch, Column
-from rljob_worker.errors import BadData
+from rljob_worker.databuffer.rows.kind import Kind, kind_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What a column is made of: logical type, shape of one value ("tail"), whether rows, or groups, are runs of it."""
-
-    dtype: str
-    storage: str
-    tail: tuple[int, ...]
-    ragged: bool
-    per_group: bool = False
-
-    @property
-    def item_bytes(self) -> int:
-        return _item_bytes(self.storage, self.tail)
-
-    def to_json(self) -> list[Any]:
-        return [self.dtype, self.storage, list(self.tail), self.ragged, self.per_group]
-
-    @staticmethod
-    def from_json(value: Sequence[Any]) -> Kind:
-        dtype, storage, tail, ragged, per_group = value
-        return Kind(dtype, storage, tuple(tail), ragged, per_group)
-
-
-def kind_of(column: Column) -> Kind:
-    """Raises BadData for values that are not plain numbers, which only a pickle could carry."""
-    if column.values.dtype.kind not in "biuf":
-        raise BadData(
-            f"a column of {column.values.dtype} values cannot cross a buffer edge; use numbers, bool or text (utf8)"
-        )
-    storage, tail = _name_of(column.values.dtype), column.values.shape[1:]
-    return Kind(column.dtype, storage, tail, column.is_ragged, column.per_group)
-
-
 _BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
-
-
-@functools.cache
-def _item_bytes(storage: str, tail: tuple[int, ...]) -> int:
-    return np.dtype(storage).itemsize * math.prod(tail)
-
-
-_name_of = functools.cache(lambda dtype: str(dtype.name))  # numpy works the name out anew every time
 
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
@@ -74,18 +30,9 @@ def to_arrow(batch: Batch) -> pa.RecordBatch:
     kinds = {name: kind_of(column) for name, column in batch.columns.items()}
     arrays = [array_over(values) for values in batch.index.columns().values()]
     arrays += [_array(column, kinds[name]) for name, column in batch.columns.items()]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(kinds))
-
-
-def schema_of(kinds: Mapping[str, Kind]) -> pa.Schema:
-    """Of record batches with these columns."""
-    return _schema(tuple(kinds.items()))
-
-
-@functools.lru_cache(256)  # the same few over and over, and slow to make
-def _schema(columns: tuple[tuple[str, Kind], ...]) -> pa.Schema:
     fields = [pa.field(name, pa.int64(), nullable=False) for name in INDEX_COLUMNS]
-    return pa.schema(fields + [_field(name, kind) for name, kind in columns])
+    fields += [_field(name, kind) for name, kind in kinds.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def from_arrow(record: pa.RecordBatch) -> Batch:
@@ -122,7 +69,6 @@ def _field(name: str, kind: Kind) -> pa.Field:
     return pa.field(name, _type(kind), nullable=False, metadata=metadata)
 
 
-@functools.cache  # Arrow works the type out anew every time, which takes longer than all else that a column does
 def _value_type(storage: str) -> pa.DataType:
     # Arrow packs booleans into bits: they travel as the bytes numpy keeps
     return pa.uint8() if storage == "bool" else pa.from_numpy_dtype(np.dtype(storage))

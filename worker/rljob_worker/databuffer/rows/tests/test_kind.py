@@ -1,0 +1,33 @@
+"""What columns are made of."""
+
+import numpy as np
+import pytest
+
+from rljob_worker.batch import Column
+from rljob_worker.databuffer.rows.kind import Kind, kind_of
+from rljob_worker.databuffer.rows.tests.batches import batch_of
+from rljob_worker.errors import BadData
+
+
+def test_the_kinds_of_a_batch():
+    kinds = {name: kind_of(column) for name, column in batch_of([1, 2]).columns.items()}
+    assert kinds["bf16"] == Kind("bfloat16", "uint16", (), True)
+    assert kinds["image"] == Kind("float16", "float16", (2, 3), False)
+    assert kinds["prompt"] == Kind("int64", "int64", (), True, per_group=True)
+    assert kinds["flags"] == Kind("bool", "bool", (), True)
+
+
+def test_a_kind_is_a_list_in_json():
+    for kind in map(kind_of, batch_of([1]).columns.values()):
+        assert Kind.from_json(kind.to_json()) == kind
+    assert Kind("int8", "int8", (3,), True, True).to_json() == ["int8", "int8", [3], True, True]
+
+
+def test_an_item_takes_what_all_numbers_of_its_shape_take():
+    assert Kind("float16", "float16", (2, 3), False).item_bytes == 12
+    assert Kind("int64", "int64", (), True).item_bytes == 8
+
+
+def test_objects_are_refused():
+    with pytest.raises(BadData, match="a column of object values cannot cross"):
+        kind_of(Column(np.array([{}], object), None, "object"))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from rljob.columns import in_columns, terminal_width
 from rljob.errors import ClusterError
 
 F = TypeVar("F", bound=Callable[..., Any])
 HEADS = ("NAME", "PHASE", "READY", "STEP", "REWARD", "RESTARTS", "AGE", "REASON")
+LEAST_NEEDED = ("RESTARTS", "READY", "REWARD")
 
 
 def of_a_cluster(command: F) -> F:
@@ -61,7 +63,9 @@ def get(name: str | None, as_json: bool, follow: bool, **cluster: Any) -> int:
         shown = [job.to_json() for job in found]
         click.echo(json.dumps(shown[0] if name else shown, indent=1))
     else:
-        click.echo(table(found, datetime.now(UTC)) if found else f"no jobs in namespace {client.namespace}")
+        click.echo(
+            table(found, datetime.now(UTC), terminal_width()) if found else f"no jobs in namespace {client.namespace}"
+        )
         for job in found if name else ():
             click.echo(f"\n{job.reason}: {job.message}" if job.reason else "", nl=bool(job.reason))
     return 0
@@ -130,17 +134,9 @@ def jobs_of(cluster: dict[str, Any]) -> list[Any]:
     return found
 
 
-def table(jobs: list[Any], now: datetime) -> str:
-    """A line a job, under HEADS."""
-    return in_columns([HEADS, *(cells(job, now) for job in jobs)])
-
-
-def in_columns(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of as many cells each, columns as wide as their longest cell."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+def table(jobs: list[Any], now: datetime, width: int | None = None) -> str:
+    """A line a job, under HEADS, within the width."""
+    return in_columns([HEADS, *(cells(job, now) for job in jobs)], width, LEAST_NEEDED)
 
 
 def cells(job: Any, now: datetime) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from rljob.commands import in_columns
+from rljob.columns import in_columns, terminal_width
+from rljob.commands import age_text
 from rljob.commands import table as job_table
 from rljob.job import Job
 from rljob_worker.cli.views.figures import duration, number
@@ -17,9 +18,8 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.rundir import RUNNING_PHASES, RunDirectory, RunNote, runs_in
 
-HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "AGE", "CAUSE")
-_CAUSE_CHARACTERS = 60
-"""Of a failure's cause in the list; `rljob status RUN` says all of it."""
+HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "DURATION", "AGE", "CAUSE")
+LEAST_NEEDED = ("PID", "RESTARTS", "DURATION", "VALIDATION", "REWARD")
 
 
 def show_status(run: str | None, runs_dir: Path, as_json: bool, jobs: list[Job] | None = None) -> int:
@@ -33,11 +33,11 @@ def show_status(run: str | None, runs_dir: Path, as_json: bool, jobs: list[Job] 
     elif run:
         click.echo(detail(rows[0]))
     elif rows:
-        click.echo(table(rows))
+        click.echo(table(rows, terminal_width()))
     else:
         click.echo(f"no runs in {runs_dir}")
     if jobs is not None and not as_json:
-        click.echo("\n" + (job_table(jobs, datetime.now(UTC)) if jobs else "no jobs on the cluster"))
+        click.echo("\n" + (job_table(jobs, datetime.now(UTC), terminal_width()) if jobs else "no jobs on the cluster"))
     return 0
 
 
@@ -63,19 +63,20 @@ def row_of(directory: RunDirectory) -> dict[str, Any] | None:
         "step": progress.step,
         "reward": progress.latest("reward/mean"),
         "validation": progress.latest("validation/accuracy"),
-        "age_seconds": _age_seconds(note),
+        "age_seconds": time.time() - note.started_seconds,
+        "duration_seconds": _duration_seconds(note),
     }
 
 
-def _age_seconds(note: RunNote) -> float:
+def _duration_seconds(note: RunNote) -> float:
     """How long it runs, or ran."""
     end = time.time() if note.phase in RUNNING_PHASES else note.updated_seconds
     return end - note.started_seconds
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """A line a run, under HEADS."""
-    return in_columns([HEADS, *map(_cells, rows)])
+def table(rows: list[dict[str, Any]], width: int | None = None) -> str:
+    """A line a run, under HEADS, within the width."""
+    return in_columns([HEADS, *map(_cells, rows)], width, LEAST_NEEDED)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -87,15 +88,10 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         number(row["validation"]),
         str(row["restarts"]),
         str(row["pid"]) if row["phase"] in RUNNING_PHASES else "–",
-        duration(row["age_seconds"]),
-        shortened(row["cause"] or "") if row["phase"] == "Failed" else "",
+        duration(row["duration_seconds"]),
+        age_text(row["age_seconds"]),
+        row["cause"] if row["phase"] == "Failed" else "",
     )
-
-
-def shortened(text: str) -> str:
-    """The beginning of a line of text, with a mark where there is more."""
-    line, _, more = text.partition("\n")
-    return line if len(line) <= _CAUSE_CHARACTERS and not more else f"{line[: _CAUSE_CHARACTERS - 1]}…"
 
 
 def detail(row: dict[str, Any]) -> str:

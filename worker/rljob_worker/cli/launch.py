@@ -25,14 +25,14 @@ from rljob_worker.hosts.meeting import Meeting, Stopped, meeting
 from rljob_worker.hosts.messages import Hello
 from rljob_worker.hosts.own import Orders, own_station
 from rljob_worker.hosts.roll import Expected, sections_of
-from rljob_worker.hosts.seat import Seat, hosts_in, seat_of
+from rljob_worker.hosts.seat import LINES, Seat, hosts_in, seat_of
 from rljob_worker.hosts.secret import launch_token
 from rljob_worker.hosts.station import MARK_FILE, Station, context_here, pod_at
 from rljob_worker.local.home import home_of
 from rljob_worker.local.pods import Commands
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.local.supervisor import heeded
-from rljob_worker.rehearsal.machine import machine_findings, this_machine
+from rljob_worker.rehearsal.machine import findings_here
 from rljob_worker.signal_pipe import SignalPipe
 
 
@@ -64,7 +64,7 @@ def unbuilt(job: RLJob) -> Iterator[Problem]:
 def launch_job(asked: Launching, rank_file: Path | None) -> int:
     """This host's part of the job, to its end; returns the exit code, which is that of all hosts."""
     require_extra("worker", "rljob launch")
-    hosts = hosts_in(read_text(rank_file), str(rank_file)) if rank_file else ()
+    hosts = hosts_in(read_text(rank_file, "a rank file", LINES), str(rank_file)) if rank_file else ()
     seat, token = seat_of(os.environ, hosts, is_here), launch_token(os.environ)
     return _supervise(asked, seat, token) if seat.host == 0 else _take_part(asked, seat, token)
 
@@ -72,7 +72,7 @@ def launch_job(asked: Launching, rank_file: Path | None) -> int:
 def _supervise(asked: Launching, seat: Seat, token: str) -> int:
     """Host 0. Whatever ends it, the others leave with its code and its words."""
     end = (int(ExitCode.BUG), "host 0 ended with a bug of ours; see its output")
-    with meeting(seat, token, lambda text: say(text, err=True)) as met, contextlib.ExitStack() as stack:
+    with meeting(seat, token, asked.seconds, lambda text: say(text, err=True)) as met, contextlib.ExitStack() as stack:
         try:
             end = _led(asked, met, stack)
         except KeyboardInterrupt:
@@ -114,7 +114,7 @@ def _gangs_of(
         expected = Expected(met.seat.num_hosts, hello.version, hello.job, hello.sections, hello.plan)
         with SignalPipe(heeded()) as signals:
             stack.enter_context(own_station(orders, directory.path / "logs" / "host-0.log"))
-            met.gather(expected, asked.seconds, signals)
+            met.gather(expected, signals)
         say(f"all {met.seat.num_hosts} hosts are here" if met.seat.num_hosts > 1 else "the only host is here")
         yield WideGangs(met, plan, "" if home else mark)
 
@@ -149,8 +149,7 @@ def _planned(file: JobFile) -> Plan:
 
 
 def _flaws(file: JobFile, runs_dir: Path, seat: Seat, plan: Plan) -> tuple[str, ...]:
-    machine = this_machine(os.environ, runs_dir / file.job.name)
-    found = machine_findings(plan, [pod_at(seat, plan)], os.environ, machine)
+    found = findings_here(plan, [pod_at(seat, plan)], os.environ, runs_dir / file.job.name)
     return tuple(str(each.problem) for each in found)
 
 

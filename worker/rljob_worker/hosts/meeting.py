@@ -21,7 +21,7 @@ SETTLE_SECONDS = 3.0
 TOLD_EVERY_SECONDS = 15.0
 TICK_SECONDS = 0.25
 LATECOMERS_SECONDS = 60.0
-"""Of a job that ends before the hosts have met: how long those who come are still told why."""
+"""Of a job that ends before the hosts have met: how long those who come are still told why, at most."""
 GOODBYE_SECONDS = 10.0
 
 
@@ -32,9 +32,11 @@ class Stopped(Exception):
 class Meeting:
     """The hosts of one launch. `gather` once; `dismiss` at the end, whatever became of it."""
 
-    def __init__(self, seat: Seat, hub: Hub, tell: Callable[[str], object]) -> None:
+    def __init__(self, seat: Seat, hub: Hub, seconds: float, tell: Callable[[str], object]) -> None:
+        """seconds: how long hosts wait for each other."""
         self.seat = seat
         self.hub = hub
+        self._seconds = seconds
         self.names: dict[int, str] = {}
         """What the machines call themselves, by host."""
         self._tell = tell
@@ -44,7 +46,7 @@ class Meeting:
         """`host 3 (gpu04)`."""
         return f"host {host} ({self.names[host]})" if host in self.names else self.seat.called(host)
 
-    def gather(self, expected: Expected, seconds: float, signals: SignalPipe) -> None:
+    def gather(self, expected: Expected, signals: SignalPipe) -> None:
         """Until all hosts are here and can run together. Raises InvalidJob with all flaws that were heard of,
         DeadlineExceeded with who is missing, Stopped by one of the signals or on a host."""
         self._has_begun = True
@@ -55,10 +57,10 @@ class Meeting:
             now = time.monotonic()
             if settled is not None and now >= settled:
                 break
-            if now - start > seconds:
+            if now - start > self._seconds:
                 raise DeadlineExceeded(
-                    f"{absent} did not come to {self.seat.address}:{self.seat.port} within {seconds:.0f} s; see the "
-                    "output of their launchers, whether they were started, and whether they reach this port"
+                    f"{absent} did not come to {self.seat.address}:{self.seat.port} within {self._seconds:.0f} s; see "
+                    "the output of their launchers, whether they were started, and whether they reach this port"
                 )
             if now - told > TOLD_EVERY_SECONDS:
                 told = now
@@ -88,9 +90,10 @@ class Meeting:
     def dismiss(self, code: int, words: str) -> None:
         """Have everybody leave with this code: who is here, and of a job that cannot run who still comes."""
         waits = not self._has_begun and code != ExitCode.INTERRUPTED and self.seat.num_hosts > 1
+        latecomers_seconds = min(LATECOMERS_SECONDS, self._seconds)
         if waits:
-            self._tell(f"{words}\nends when the other hosts have been told, in {LATECOMERS_SECONDS:.0f} s at most")
-        end = time.monotonic() + (LATECOMERS_SECONDS if waits else GOODBYE_SECONDS)
+            self._tell(f"{words}\nends when the other hosts have been told, in {latecomers_seconds:.0f} s at most")
+        end = time.monotonic() + (latecomers_seconds if waits else GOODBYE_SECONDS)
         others = set(range(1, self.seat.num_hosts))
         told: set[int] = set()
         while time.monotonic() < end:
@@ -104,10 +107,10 @@ class Meeting:
 
 
 @contextlib.contextmanager
-def meeting(seat: Seat, token: str, tell: Callable[[str], object]) -> Iterator[Meeting]:
-    """Raises InvalidJob where the port cannot be had."""
+def meeting(seat: Seat, token: str, seconds: float, tell: Callable[[str], object]) -> Iterator[Meeting]:
+    """seconds: how long hosts wait for each other. Raises InvalidJob where the port cannot be had."""
     with contextlib.closing(Hub(listening(seat), token, seat.num_hosts, tell)) as hub:
-        yield Meeting(seat, hub, tell)
+        yield Meeting(seat, hub, seconds, tell)
 
 
 def listening(seat: Seat) -> socket.socket:

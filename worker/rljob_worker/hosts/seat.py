@@ -16,6 +16,9 @@ _WAYS = (
     "start one launcher on each host: with `srun --ntasks-per-node=1 rljob launch ...` under Slurm; with RANK, "
     "WORLD_SIZE, MASTER_ADDR and MASTER_PORT set; or with --rank-file FILE, a host on each line"
 )
+LINES = "write one name or address on each line, that of host 0 first"
+_WITH_RANK = "it goes with RANK, which is: WORLD_SIZE says how many hosts there are, MASTER_ADDR where host 0 is"
+_WITH_SLURM = "it goes with SLURM_PROCID, which is: start one launcher on each node with `srun --ntasks-per-node=1`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def hosts_in(text: str, path: str) -> tuple[str, ...]:
             )
         found[words[0]] = number
     if not found:
-        raise InvalidJob(f"{path} names no host; write one name or address on each line, that of host 0 first")
+        raise InvalidJob(f"{path} names no host; {LINES}")
     return tuple(found)
 
 
@@ -135,7 +138,7 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
 
 def _required(environment: Mapping[str, str], name: str) -> str:
     if not environment.get(name):
-        raise InvalidJob(f"{name} is not set; {_WAYS}")
+        raise InvalidJob(f"{name} is not set; {_WITH_SLURM if name.startswith('SLURM') else _WITH_RANK}")
     return environment[name]
 
 

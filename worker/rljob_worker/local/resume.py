@@ -36,6 +36,8 @@ class Finished:
 
 def decide_start(wanted: str, spec: RLJobSpec, existing: Existing | None) -> Begin | Finished:
     """What follows from `wanted` (auto, never or a step's number); InvalidJob, with the fix, for what cannot be."""
+    if wanted not in ("auto", "never") and not wanted.isdecimal():
+        raise InvalidJob(f"--resume {wanted} is neither auto, never nor the number of a step; correct it")
     if existing is None:
         if wanted not in ("auto", "never"):
             raise InvalidJob(f"--resume {wanted}: there is no run to go on with; leave --resume out to begin one")
@@ -68,7 +70,7 @@ def _is_finished(existing: Existing, spec: RLJobSpec) -> bool:
 
 
 def _check_step(wanted: str, existing: Existing) -> None:
-    if not wanted.isdecimal() or int(wanted) not in existing.steps:
+    if int(wanted) not in existing.steps:
         there = ", ".join(map(str, existing.steps)) or "none"
         raise InvalidJob(f"--resume {wanted}: {existing.path} has no checkpoint of that step; there are: {there}")
 

@@ -141,7 +141,7 @@ def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
 
 def headline(record: Record) -> str:
     """`step 3  row 17  reward 0.5  (correct 0, format 0.5)`."""
-    words = [f"step {record['step']}", f"row {record.get('row_id', MISSING)}"]
+    words = [f"step {record['step']}", f"row {record.get('row', MISSING)}"]
     if "reward" in record:
         words.append(f"reward {number(record['reward'])}")
     parts = ", ".join(f"{name} {number(value)}" for name, value in record.get("rewards", {}).items())

@@ -24,6 +24,7 @@ from rljob_worker.databuffer.rows.stream import MESSAGE_BYTES, row_bytes
 from rljob_worker.databuffer.store.places import Place, mapped
 from rljob_worker.databuffer.weights.client import ReceivedChunk, SendingStream, WeightsClient
 from rljob_worker.errors import BadData
+from rljob_worker.row_number import row_number
 
 A = TypeVar("A", bound=say.Answer)
 
@@ -207,6 +208,6 @@ def _refuse_long_rows(batch: Batch, edge: str) -> None:
         row = int(np.argmax(sizes))
         largest = max(batch.columns, key=lambda name: batch.columns[name].nbytes)
         raise BadData(
-            f"edge {edge}: row {int(batch.row_ids[row])} has {int(sizes[row]):,} bytes, a message holds "
+            f"edge {edge}: row {row_number(batch.row_ids[row])} has {int(sizes[row]):,} bytes, a message holds "
             f"{MESSAGE_BYTES:,}; the largest column is {largest}: leave it out of the stage's writes or make it smaller"
         )

@@ -16,6 +16,7 @@ import numpy as np
 
 from rljob_worker.errors import BadData
 from rljob_worker.rewards.combine import Rewards
+from rljob_worker.row_number import row_number
 from rljob_worker.scalars import Scalar
 
 ASYNC_GRACE_SECONDS = 2.0
@@ -284,7 +285,7 @@ class Round:
     def _name(self, row: int) -> str:
         values = self.rows[row]
         source = f" (source {values['source']})" if "source" in values else ""
-        return f"row {values.get('row_id', row)}{source}"
+        return f"row {row_number(values.get('row_id', row))}{source}"
 
 
 def _cut(reward: int, first: int, num_rows: int, processes: int, call: RewardCall) -> list[Chunk]:

@@ -99,9 +99,9 @@ function sampleRows() {
 
 function drawSamples() {
   const rows = sampleRows();
-  const hidden = ["step", "row_id", "prompt", "response", "reward", "run"];
+  const hidden = ["step", "row", "prompt", "response", "reward", "run"];
   const others = [...new Set(rows.flatMap(Object.keys))].filter((name) => !hidden.includes(name));
-  const columns = [...(runs.length > 1 ? ["run"] : []), "step", "row_id", "reward", "prompt", "response", ...others];
+  const columns = [...(runs.length > 1 ? ["run"] : []), "step", "row", "reward", "prompt", "response", ...others];
   const head = $("#samples thead"), body = $("#samples tbody");
   head.textContent = body.textContent = "";
   const line = element("tr", undefined, head);

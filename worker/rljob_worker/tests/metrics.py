@@ -28,7 +28,7 @@ def without_times(metrics: list[dict[str, float]], *others: str) -> list[dict[st
 def samples(run: Run) -> dict[tuple[int, bool, int], tuple[str, float]]:
     """Response and reward of some rows, by step, whether it validates, and row; of which, depends on who has them."""
     said = map(json.loads, (run.directory / "samples.jsonl").read_text().splitlines())
-    return {(one["step"], "validation" in one, one["row_id"]): (one["response"], one["reward"]) for one in said}
+    return {(one["step"], "validation" in one, one["row"]): (one["response"], one["reward"]) for one in said}
 
 
 def assert_learnt_the_same(run: Run, one: Run, precision: float) -> None:

@@ -76,7 +76,7 @@ def test_an_example_runs(examples, name):
         path.name for path in run.directory.iterdir()
     }
     sample = json.loads((run.directory / "samples.jsonl").read_text().splitlines()[-1])
-    assert {"step", "row_id", "prompt", "response", "reward"} <= set(sample)
+    assert {"step", "row", "prompt", "response", "reward"} <= set(sample)
     check_what_it_shows[name](steps)
 
 

@@ -11,7 +11,7 @@ from rljob_worker.cli.where import Condition, parse_condition
 from rljob_worker.errors import InvalidJob
 
 RECORDS = [
-    {"step": step, "row_id": row, "prompt": f"{row}+{row}=", "response": f"it is {2 * row}",
+    {"step": step, "row": row, "prompt": f"{row}+{row}=", "response": f"it is {2 * row}",
      "reward": row / 4, "rewards": {"correct": float(row % 2)}}
     for step in (1, 2, 3)
     for row in (4 * step, 4 * step + 1)
@@ -23,7 +23,7 @@ def question(*where, step=None, sort=None, limit=50):
 
 
 def rows(asked):
-    return [record["row_id"] for record in asked.answer(RECORDS)]
+    return [record["row"] for record in asked.answer(RECORDS)]
 
 
 def test_newest_steps_come_first_and_rows_of_a_step_in_their_order():

@@ -17,6 +17,7 @@ from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
 from rljob_worker.gather import Runs, Stretches, offsets_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
+from rljob_worker.row_number import row_number
 
 Int64 = NDArray[np.int64]
 
@@ -119,7 +120,7 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     row_ids = ordered.index.row_ids
     twice = row_ids[1:][np.diff(row_ids) == 0]
     if len(twice):
-        raise BadData(f"edge {edge}: row {int(twice[0])} was put by two producers")
+        raise BadData(f"edge {edge}: row {row_number(twice[0])} was put by two producers")
     ordered = replace(ordered, lengths=ordered.lengths | _lengths_of_groups(ordered, edge))
     num_rows = len(order)
     sizes = {

@@ -135,7 +135,7 @@ def test_space_that_only_a_later_stage_could_free_is_an_error_at_once(tmp_path: 
 
 
 def test_a_row_longer_than_a_message_is_refused_by_name(tmp_path: Path):
-    named = pytest.raises(BadData, match="row 0 has 80,000,.* the largest column is ids")
+    named = pytest.raises(BadData, match="row 1 has 80,000,.* the largest column is ids")
     with in_process(two_stages(), tmp_path) as gang, named:
         gang.client("rollout", 0).put(1, "a->b", rows([0], 2, [10_000_000]))
 
@@ -237,7 +237,7 @@ def test_a_row_that_no_message_can_carry_is_refused_by_name(tmp_path: Path):
     plan = two_stages((1, 1), (1, 1), batch_size=1, group_size=2)
     with in_process(plan, tmp_path) as gang:
         # 8,500,000 of 8 bytes, index 24, offset 8, score 4; 64 MiB are 67,108,864
-        words = r"edge a->b: row 1 has 68,000,036 bytes, a message holds 67,108,864; the largest column is ids"
+        words = r"edge a->b: row 2 has 68,000,036 bytes, a message holds 67,108,864; the largest column is ids"
         with pytest.raises(BadData, match=words):
             gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 8_500_000]))
         gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 20]))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rljob_worker.errors import InvalidJob
+from rljob_worker.row_number import row_number
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -48,7 +49,7 @@ class CacheRoom:
             return
         raise InvalidJob(
             f"rollout.memoryFraction {self.fraction}: of {_gib(self.free_bytes)} that are free the cache gets "
-            f"{_gib(self.tokens * self.bytes_per_token)}, but row {row_id} of up to {longest} tokens needs "
+            f"{_gib(self.tokens * self.bytes_per_token)}, but row {row_number(row_id)} of up to {longest} tokens needs "
             f"{_gib(longest * self.bytes_per_token)}; raise it, give the workers more memory, or lower "
             "rollout.maxResponseTokens"
         )

@@ -20,7 +20,7 @@ def records(path):
 
 def write_steps(files, *steps):
     for step in steps:
-        files.write_step(step, {"reward/mean": step / 10}, [{"row_id": step, "response": "4"}])
+        files.write_step(step, {"reward/mean": step / 10}, [{"row": step, "response": "4"}])
 
 
 def points(run_dir, tag="reward/mean"):
@@ -34,7 +34,7 @@ def test_one_line_per_step_and_sample(tmp_path):
     write_steps(files, 1, 2)
     files.close()
     assert records(tmp_path / "metrics.jsonl") == [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}]
-    assert records(tmp_path / "samples.jsonl")[1] == {"step": 2, "row_id": 2, "response": "4"}
+    assert records(tmp_path / "samples.jsonl")[1] == {"step": 2, "row": 2, "response": "4"}
     assert points(tmp_path) == [(1, 0.1), (2, 0.2)]
 
 

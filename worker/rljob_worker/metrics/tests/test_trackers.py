@@ -79,7 +79,7 @@ def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_sa
     # step 3 once more, which W&B's own count of steps would have dropped
     assert [point["step"] for point in wandb_points(second)] == [3, 4]
     table = json.loads((folders[0] / "files" / points[0]["samples.path"]).read_text())
-    assert table["columns"] == ["row_id", "prompt", "response", "rewards"]
+    assert table["columns"] == ["row", "prompt", "response", "rewards"]
     assert table["data"] == [[1, "2+2=", "4", '{"correct": 1.0}']]
     names = {record.artifact.name for record in first if record.HasField("artifact")}
     assert {"sums-checkpoint", "sums-job", "sums-metrics", "sums-samples"} <= names
@@ -98,7 +98,7 @@ def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_s
     assert (run / "params" / "algorithm.loss.clipLow").read_text() == "0.2"
     assert json.loads((run / "artifacts" / "job.json").read_text())["seed"] == 7
     assert json.loads((run / "artifacts" / "samples" / "step-000004.json").read_text()) == {
-        "columns": ["row_id", "prompt", "response", "rewards"],
+        "columns": ["row", "prompt", "response", "rewards"],
         "data": [[4, "2+2=", "4", '{"correct": 1.0}']],
     }
     assert (run / "artifacts" / "checkpoint" / "weights").read_bytes() == b"12345678"

@@ -14,7 +14,7 @@ def main(run_dir: Path, tracker: str, first: int, last: int, end: str) -> None:
     files = RunFiles(run_dir, (tracker,), ("Samples", "Files", "Checkpoints"), name="sums", config=config)
     files.cut_back(first - 1)
     for step in range(first, last + 1):
-        samples = [{"row_id": step, "prompt": "2+2=", "response": "4", "rewards": {"correct": 1.0}}]
+        samples = [{"row": step, "prompt": "2+2=", "response": "4", "rewards": {"correct": 1.0}}]
         files.write_step(step, {"reward/mean": step / 10, "data/bytes_a->b": 5.0}, samples)
     checkpoint = run_dir / "checkpoints" / f"step-{last}"
     checkpoint.mkdir(parents=True)

@@ -78,7 +78,7 @@ def test_every_row_is_known_once(parts, processes, asynchronous, fates, chance):
     timed_out, rewards = work.missed(order), work.rewards(order)
     late = {(row.reward, row.row) for row in timed_out}
     assert len(late) == len(timed_out) and rewards.shape == (num_rows, 2)
-    assert all(each.message.endswith(f" on row {order[each.row]}") for each in timed_out)
+    assert all(each.message.endswith(f" on row {order[each.row] + 1}") for each in timed_out)
     assert [(each.row, each.reward) for each in timed_out] == sorted((each.row, each.reward) for each in timed_out)
     for index, call in enumerate(calls):
         for at, row in enumerate(order):
@@ -110,14 +110,14 @@ def test_a_row_that_ends_its_process_twice_is_the_users_mistake():
     work.died(work.next_chunk(0.0), "signal SIGKILL", 0.0)
     chunks = [work.next_chunk(1.0) for _ in range(5)]
     assert [chunk.rows for chunk in chunks] == [[2, 3], [4, 5], [6, 7], [1], [0]], "the suspect alone, and last"
-    with pytest.raises(BadData, match=r'^reward "a" on row 0 ended its process twice \(signal SIGKILL\)$'):
+    with pytest.raises(BadData, match=r'^reward "a" on row 1 ended its process twice \(signal SIGKILL\)$'):
         work.died(chunks[-1], "signal SIGKILL", 1.0)
 
 
 def test_a_row_is_named_by_its_id_and_source():
     work = round_of([RewardCall("style", 5.0, False)], [{"row_id": 123, "source": "gsm8k"}])
     chunk = work.next_chunk(0.0)
-    with pytest.raises(BadData, match=r'^reward "style" on row 123 \(source gsm8k\) returned None$'):
+    with pytest.raises(BadData, match=r'^reward "style" on row 124 \(source gsm8k\) returned None$'):
         work.finished(chunk, 0, {"problem": "returned None"}, 0.0)
 
 
@@ -164,7 +164,7 @@ def test_a_call_that_is_made_again_waits_twice_as_long_each_time_and_others_go_o
     work.finished(work.next_chunk(14.0), 0, PROBLEM, 15.0)
     assert work.due == 23.0  # 15 + 2 x 4
     last = work.next_chunk(23.0)
-    with pytest.raises(BadData, match="on row 0 raised ConnectionError; it was called 3 times"):
+    with pytest.raises(BadData, match="on row 1 raised ConnectionError; it was called 3 times"):
         work.finished(last, 0, PROBLEM, 24.0)
 
 
@@ -190,5 +190,5 @@ def test_a_failure_that_is_to_be_zero_is_counted():
     chunk = work.next_chunk(0.0)
     work.finished(chunk, 0, PROBLEM, 0.0)
     (missed,) = work.missed([0])
-    assert (missed.kind, missed.message) == ("errors", 'reward "judge" on row 7 raised ConnectionError')
+    assert (missed.kind, missed.message) == ("errors", 'reward "judge" on row 8 raised ConnectionError')
     assert work.done and work.rewards([0]).tolist() == [[0.0]]

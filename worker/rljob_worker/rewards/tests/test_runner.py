@@ -166,7 +166,7 @@ def test_a_hanging_row_costs_that_row_only(function, caplog):
     result = score(user(function, timeout_seconds=0.5), data, 2)
     assert result.total.tolist() == [1, 1, 0, 1, 1, 1, 1, 1]
     assert [late.row for late in result.missed] == [2]
-    assert result.missed[0].message == 'reward "style" timed out after 0.5 s on row 102 (source gsm8k)'
+    assert result.missed[0].message == 'reward "style" timed out after 0.5 s on row 103 (source gsm8k)'
     assert result.metrics["reward/timeouts_total"].value == 1
     assert result.missed[0].message in caplog.text
 
@@ -184,7 +184,7 @@ def test_a_hanging_row_costs_that_row_only(function, caplog):
 def test_a_mistake_names_reward_row_and_cause(function, words):
     with pytest.raises(BadData) as caught:
         score(user(function), rows("ok", "bad", "ok"))
-    assert str(caught.value).startswith('reward "style" on row 101 (source gsm8k) ')
+    assert str(caught.value).startswith('reward "style" on row 102 (source gsm8k) ')
     for word in words:
         assert word in str(caught.value)
 

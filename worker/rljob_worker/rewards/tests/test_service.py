@@ -205,14 +205,14 @@ def test_a_late_answer_ends_the_job_where_it_says_so():
         return lengths(body)
 
     with serving(answer) as server:
-        with pytest.raises(BadData, match=r"row 100 .*service good did not answer within 0.3 s"):
+        with pytest.raises(BadData, match=r"row 101 .*service good did not answer within 0.3 s"):
             score(rows("abc"), url=server.url, timeout_seconds=0.3)
         held.set()  # the server's threads end before it does
 
 
 def test_an_answer_that_is_no_number_is_named_with_its_row():
     nan = serving(lambda body: (200, '{"rewards": [NaN]}'))
-    with nan as server, pytest.raises(BadData, match="row 100 .*returned nan"):
+    with nan as server, pytest.raises(BadData, match="row 101 .*returned nan"):
         score(rows("abc"), url=server.url)
 
 

@@ -38,7 +38,7 @@ def write_steps(folder, steps):
                 "time/rollout_seconds": 0.2, "time/update_seconds": 0.4, "data/bytes_rollout->update": 5.0,
             }  # fmt: skip
             metrics.write(json.dumps(point) + "\n")
-            sample = {"step": step, "row_id": step, "prompt": f"{step} eggs?", "response": EVIL, "reward": 0.5}
+            sample = {"step": step, "row": step, "prompt": f"{step} eggs?", "response": EVIL, "reward": 0.5}
             samples.write(json.dumps(sample | {"tokens": {"text": ["a"]}}) + "\n")
 
 

@@ -55,9 +55,9 @@ def test_what_several_stages_tell_of_a_row_is_one_record():
         {"note": "of no row"},
     ]
     assert joined(told) == [
-        {"row_id": 1, "response": "4", "tokens": {"text": ["4"], "advantages": [0.5]}},
-        told[2],
-        told[3],
+        {"row": 2, "response": "4", "tokens": {"text": ["4"], "advantages": [0.5]}},
+        {"row": 2, "validation": True, "response": "5"},
+        {"row": 2, "dropped": True, "response": "6"},
         *told[5:],
     ]
 

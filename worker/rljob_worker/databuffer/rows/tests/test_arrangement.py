@@ -80,7 +80,7 @@ def test_a_source_whose_rows_are_in_no_order_is_placed_too():
 
 
 def test_a_row_from_two_producers_is_refused():
-    with pytest.raises(BadData, match="edge a->b: row 2 was put by two producers"):
+    with pytest.raises(BadData, match="edge a->b: row 3 was put by two producers"):
         arrange([header_of([1, 2]), header_of([2, 3])], "a->b")
 
 

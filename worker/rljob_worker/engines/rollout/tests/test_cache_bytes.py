@@ -42,7 +42,7 @@ def test_a_filled_cache_is_as_large_as_was_said(tmp_path: Path, kind: str) -> No
 def test_no_room_for_one_row_is_said_with_the_numbers() -> None:
     room = CacheRoom(2 * GIB, 0.5, 1 << 20)  # 1024 tokens of 1 MiB
     room.require_row(3, 1024)
-    with pytest.raises(InvalidJob, match="memoryFraction 0.5: of 2.00 GiB .* gets 1.00 .* row 3 .* 1536 .* 1.50"):
+    with pytest.raises(InvalidJob, match="memoryFraction 0.5: of 2.00 GiB .* gets 1.00 .* row 4 .* 1536 .* 1.50"):
         room.require_row(3, 1536)
 
 

@@ -311,13 +311,13 @@ def test_logits_that_are_no_numbers_are_named(engine: RolloutEngine, stock: PreT
     broken = [(name, each * float("nan") if name == "model.norm.weight" else each) for name, each in weights_of(stock)]
     engine.load_weights(broken, 6)
     engine.submit(requests([41]))
-    with pytest.raises(BadData, match=r"row 41.*version 6"):
+    with pytest.raises(BadData, match=r"row 42.*version 6"):
         engine.advance()
 
 
 @pytest.mark.parametrize("asked", [requests([4], POSITIONS), requests([4], 1, prompts=[np.full(POSITIONS, 3)])])
 def test_what_is_longer_than_the_models_positions_is_refused(engine: RolloutEngine, asked: Requests) -> None:
-    with pytest.raises(InvalidJob, match=rf"row 4.*{POSITIONS}"):
+    with pytest.raises(InvalidJob, match=rf"row 5.*{POSITIONS}"):
         engine.submit(asked)
 
 

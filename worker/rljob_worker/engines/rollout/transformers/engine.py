@@ -21,6 +21,7 @@ from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps, 
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.errors import InvalidJob
+from rljob_worker.row_number import row_number
 
 
 class TransformersRollout:
@@ -139,7 +140,7 @@ def require_positions(requests: Requests, num_positions: int | None) -> None:
     at = int(longest.argmax())
     if longest[at] > num_positions:
         raise InvalidJob(
-            f"row {requests.row_ids[at]}: a prompt of {longest[at] - requests.max_tokens[at]} tokens and a response of "
-            f"up to {requests.max_tokens[at]} are more than the {num_positions} positions of the model "
+            f"row {row_number(requests.row_ids[at])}: a prompt of {longest[at] - requests.max_tokens[at]} tokens and a "
+            f"response of up to {requests.max_tokens[at]} are more than the {num_positions} positions of the model "
             "(max_position_embeddings); lower rollout.maxResponseTokens or data.maxPromptTokens"
         )

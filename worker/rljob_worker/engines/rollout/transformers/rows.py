@@ -15,6 +15,7 @@ from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, Request
 from rljob_worker.engines.rollout.transformers.sampling import sample
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData
+from rljob_worker.row_number import row_number
 
 GOES_ON = -1
 """In the place of an `Ending`."""
@@ -168,7 +169,7 @@ class DecodingRows:
             return
         row = int(rows[np.flatnonzero(~np.isfinite(log_probs))[0]])
         raise BadData(
-            f"row {self._row_ids[row]}: the logits of policy version {version} are not finite after "
+            f"row {row_number(self._row_ids[row])}: the logits of policy version {version} are not finite after "
             f"{self._drawn.counts[row]} tokens of its response: the policy has diverged; go on from a checkpoint "
             "before that, with a lower training.learningRate or maxGradNorm"
         )

@@ -26,6 +26,7 @@ from rljob_worker.engines.rollout.vllm.sampling import sampling_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob
+from rljob_worker.row_number import row_number
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
@@ -208,14 +209,15 @@ class VLLMRollout:
         response.add(tokens, log_probs, self._version)
         if not all(map(isfinite, log_probs)):
             raise BadData(
-                f"row {response.row_id}: logits of its response are not finite under policy version {self._version}"
+                f"row {row_number(response.row_id)}: logits of its response are not finite under policy version "
+                f"{self._version}"
             )
 
     def _require_room(self, row_id: int, num_prompt: int, max_tokens: int) -> None:
         if num_prompt + max_tokens > self.longest_row:
             raise InvalidJob(
-                f"row {row_id}: a prompt of {num_prompt} and a response of at most {max_tokens} tokens; the engine "
-                f"was started for rows of {self.longest_row}"
+                f"row {row_number(row_id)}: a prompt of {num_prompt} and a response of at most {max_tokens} tokens; "
+                f"the engine was started for rows of {self.longest_row}"
             )
 
 
@@ -223,4 +225,4 @@ def _params(row_id: int, arguments: dict[str, Any], kind: RequestOutputKind) -> 
     try:
         return SamplingParams(**arguments, output_kind=kind)
     except VLLMValidationError as error:
-        raise InvalidJob(f"row {row_id}: vLLM does not sample so: {error}") from error
+        raise InvalidJob(f"row {row_number(row_id)}: vLLM does not sample so: {error}") from error

@@ -259,7 +259,7 @@ def test_token_0_may_end_a_response() -> None:
 def test_a_response_longer_than_the_models_positions_is_refused() -> None:
     engine = engine_of()  # 256 positions
     requests = replace(asked([0, 9]), max_tokens=np.array([253, 197]))
-    with pytest.raises(InvalidJob, match=r"row 9: a prompt of 60 tokens and a response of up to 197 .* 256 positions"):
+    with pytest.raises(InvalidJob, match=r"row 10: a prompt of 60 tokens and a response of up to 197 .* 256 positions"):
         engine.submit(requests)
     engine.submit(replace(requests, max_tokens=np.array([253, 196])))
 
@@ -269,13 +269,13 @@ def test_logits_that_are_not_finite_name_the_row_and_the_version() -> None:
     broken = [(name, torch.full_like(tensor, torch.nan)) for name, tensor in engine.model.named_parameters()]
     engine.submit(asked([5]))
     engine.load_weights(broken, version=3)
-    with pytest.raises(BadData, match="row 5: the logits of policy version 3 are not finite after 0 tokens"):
+    with pytest.raises(BadData, match="row 6: the logits of policy version 3 are not finite after 0 tokens"):
         engine.advance()
 
 
 def test_a_row_that_the_cache_has_no_room_for_is_refused_with_the_numbers() -> None:
     engine = engine_of(room=83)
-    with pytest.raises(InvalidJob, match="memoryFraction 1.0: of 0.00 GiB .* row 11 of up to 84 tokens needs"):
+    with pytest.raises(InvalidJob, match="memoryFraction 1.0: of 0.00 GiB .* row 12 of up to 84 tokens needs"):
         engine.submit(asked([0, 11]))
     engine.submit(asked([0, 10]))
 

@@ -118,7 +118,7 @@ def test_where_the_library_cannot_sleep_it_is_not_asked_to() -> None:
 
 def test_sampling_that_the_library_refuses_is_named() -> None:
     engine, _ = built()
-    with pytest.raises(InvalidJob, match=r"row 3: vLLM does not sample so: temperature must be in \[0, 2\]"):
+    with pytest.raises(InvalidJob, match=r"row 4: vLLM does not sample so: temperature must be in \[0, 2\]"):
         engine.submit(one(temperature=3.0))
 
 

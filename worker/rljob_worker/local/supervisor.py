@@ -143,11 +143,10 @@ class Supervisor:
             gang.start()
             while True:
                 self._obey(gang, signals)
-                if self._must_stop_now():
-                    return GangEnd(int(ExitCode.INTERRUPTED))
-                if (end := gang.poll()) is not None:
+                end = GangEnd(int(ExitCode.INTERRUPTED)) if self._must_stop_now() else gang.poll()
+                self._look(gang)  # what the attempt did to its end is told before the end is
+                if end is not None:
                     return end
-                self._look(gang)
                 self._look_after_services()
                 _wait(signals)
         finally:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from rljob_api.v1alpha1 import RLJobSpec, StopSpec
+from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.report import Report, report_to_bytes
 
 OPENING = "opening"
@@ -88,7 +89,8 @@ class Control(Protocol):
         """Seconds of running, earlier attempts included; 0 where nobody counts them."""
         ...
 
-    def report(self, step: int, report: Report) -> None: ...
+    def report(self, step: int, report: Report) -> None:
+        """Hand it in; the launcher of this worker is shown what is for it."""
 
     def verdict(self, step: int) -> Verdict:
         """The verdict on `step` or on one that came after it; waits for it."""
@@ -153,6 +155,8 @@ class Follower:
     board: Board
     ordinal: int
     """Number of the worker over all groups."""
+    reporter: Reporter
+    """Shows this worker's own figures, where the lead's shows those of all."""
     active_seconds: float = 0.0
 
     def open(self) -> Opening:
@@ -163,6 +167,7 @@ class Follower:
 
     def report(self, step: int, report: Report) -> None:
         self.board.report(step, report_to_bytes(report, self.ordinal))
+        self.reporter.send({name: scalar.value for name, scalar in report.metrics.items()})
 
     def verdict(self, step: int) -> Verdict:
         return Verdict(**json.loads(self.board.await_announcement(VERDICT, step)))

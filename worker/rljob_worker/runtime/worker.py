@@ -87,9 +87,9 @@ def failure_told() -> Iterator[list[Control]]:
 
 def build_control(environment: WorkerEnvironment, client: BufferClient, meeting: str) -> Control:
     """This worker's end of the control. meeting: the address of the store of the group's world."""
-    if not environment.is_lead:
-        return Follower(client, environment.ordinal)
     reporter = Reporter.from_environment()
+    if not environment.is_lead:
+        return Follower(client, environment.ordinal, reporter)
     return build_lead(environment, client, environment.ordinal, reporter, meeting)
 
 
@@ -112,7 +112,6 @@ class Worker:
     figures: StepFigures
     profiler: Profiler
     status: StatusPoster
-    reporter: Reporter
     first_reported: int = 0
     """The first step that this attempt reports: 0 where it validates before the first step."""
 
@@ -147,7 +146,6 @@ class Worker:
             figures=figures,
             profiler=build_profiler(environment, figures, device),
             status=StatusPoster(client.post),
-            reporter=Reporter.from_environment(),
         )
 
     def run(self) -> LastWords:
@@ -277,9 +275,6 @@ class Worker:
         report = self.figures.take(is_step=step > 0)
         with self.figures.timed("control"):
             self.control.report(step, report)
-        if not self.environment.is_lead:
-            # the lead's recorder shows the merged metrics of all workers; every other worker its own
-            self.reporter.send({name: scalar.value for name, scalar in report.metrics.items()})
 
     @property
     def plan(self) -> Plan:

@@ -20,6 +20,7 @@ from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.tests.gang import TOKEN, as_processes
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.control import Follower
 from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.status import StopSignal
@@ -85,5 +86,5 @@ def test_a_worker_stays_until_what_it_said_has_been_heard(tiny, tmp_path, monkey
         assert (lead.result().code, lead.result().cause) == (0, "already finished")
         gang.processes["train-0"].kill()
         gang.processes["train-0"].wait()
-        opening = Follower(reader, 0).open()
+        opening = Follower(reader, 0, Reporter(None)).open()
         assert (opening.step, opening.checkpoint) == (LAST, str(checkpoint))

@@ -167,7 +167,7 @@ class Gang:
         end = self.board.end(number)
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))
-        control = self._leads[-1] if environment.is_lead else Follower(end, number)
+        control = self._leads[-1] if environment.is_lead else Follower(end, number, Reporter(None))
         figures = StepFigures()
         profiler = Profiler(
             self.plan.spec.training.profile.steps, self.folder, f"train-{number}", figures,
@@ -188,7 +188,6 @@ class Gang:
             figures=figures,
             profiler=profiler,
             status=Silence(),
-            reporter=Reporter(None),
         )
 
     @property

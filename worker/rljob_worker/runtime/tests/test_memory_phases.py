@@ -100,7 +100,7 @@ def test_a_worker_makes_room_before_it_generates_and_after():
         return {}, []
 
     meshes = {stage.mesh: alone(torch.device("cpu")) for stage in plan.stages}
-    nothing: dict[str, Any] = dict.fromkeys(["client", "weights", "checkpoints", "control", "opening", "reporter"])
+    nothing: dict[str, Any] = dict.fromkeys(["client", "weights", "checkpoints", "control", "opening"])
     worker = Worker(
         environment=SimpleNamespace(plan=plan, rank=0),  # type: ignore[arg-type]
         resources=Resources(plan, {"actor": training}, {"actor": rollout}, None, None, None, meshes),  # type: ignore[dict-item]

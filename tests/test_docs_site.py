@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CHECKOUT = Path(__file__).parents[1]
 HOOKS = runpy.run_path(str(CHECKOUT / "docs" / "hooks.py"))
 
@@ -43,6 +45,13 @@ def test_the_readme_lists_the_pages_of_the_site_under_their_titles():
     pages = re.findall(r"- (?P<title>[^:\n]+): (?P<page>\S+\.md)", navigation)
     guides = (CHECKOUT / "README.md").read_text().partition("\n## Guides\n")[2].partition("\n## ")[0]
     assert re.findall(r"\[([^]]+)\]\(docs/([^)]+)\)", guides) == pages, "in the order of the site"
+
+
+@pytest.mark.parametrize("page", [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))], ids=str)
+def test_files_of_the_repository_that_a_page_names_are_there(page):
+    rooms = "benchmarks|charts|client|crds|dockerfiles|docs|e2e|examples|mutation|operator|worker"
+    named = re.findall(rf"`((?:{rooms})/[\w./-]+\.\w+)`", page.read_text())
+    assert [name for name in named if not (CHECKOUT / name).exists()] == []
 
 
 def test_messages_are_texts_with_marks_for_what_varies():

@@ -2,6 +2,8 @@
 
     RLJobError
     ├── InvalidJob          64  the job asks for something impossible; retrying cannot help
+    │   ├── WrongField          a field of it does, and whoever raises it knows which
+    │   └── NotHere             this machine does not get what it asks for; another one may
     ├── BadData             65  dataset, model file or reward is wrong; retrying cannot help
     ├── StorageError        74  disk full, unwritable, lost
     ├── PeerLost            75  a process this one talks to is gone; the gang restarts
@@ -25,6 +27,19 @@ class InvalidJob(RLJobError, ValueError):
     """The job cannot run as written."""
 
     exit_code = ExitCode.INVALID_JOB
+
+
+class WrongField(InvalidJob):
+    """A field of the job does not go with what was found elsewhere."""
+
+    def __init__(self, message: str, field: str) -> None:
+        """field: without `spec.` before it."""
+        super().__init__(message)
+        self.field = field
+
+
+class NotHere(InvalidJob):
+    """This machine does not get what the job asks for."""
 
 
 class BadData(RLJobError, ValueError):

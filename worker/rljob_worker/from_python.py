@@ -68,8 +68,8 @@ class RunFailed(RLJobError):
 
 
 def validate(job: AnyJob, *, folder: str | Path = ".", looks_at_data: bool = True) -> list[Problem]:
-    """Everything that would end the job; nothing for one that can run. folder: where relative paths begin, and the
-    user's modules are; for a file it is the file's."""
+    """Everything that would end the job wherever it runs. folder: where relative paths begin, and the user's modules
+    are; for a file it is the file's."""
     _, findings = examine(_file_of(job, folder), looks_at_data=looks_at_data)
     return list(findings.problems)
 

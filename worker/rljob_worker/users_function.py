@@ -36,19 +36,25 @@ def load_value(owner: str, run: str) -> Any:
 
 
 def check_call(
-    owner: str, run: str, function: Callable[..., Any], arguments: Sequence[str], options: Mapping[str, Any]
+    owner: str,
+    run: str,
+    function: Callable[..., Any],
+    arguments: Sequence[str],
+    options: Mapping[str, Any],
+    keywords: Sequence[str] = (),
 ) -> None:
-    """Raises InvalidJob unless the function can be called with these positional arguments and keywords."""
+    """Raises InvalidJob unless the function can be called with these positional arguments, and these keywords beside
+    the options. keywords: names of what each row brings."""
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):  # a builtin without a readable signature; the first call will tell
         return
+    given = [*arguments, *(f"{name}=…" for name in keywords), *(f"{name}={value!r}" for name, value in options.items())]
     try:
-        signature.bind(*arguments, **options)
+        signature.bind(*arguments, **{**dict.fromkeys(keywords), **options})
     except TypeError as error:
-        given = ", ".join([*arguments, *(f"{name}={value!r}" for name, value in options.items())])
         raise InvalidJob(
-            f"{owner}: {run} cannot be called as ({given}): {error}; it is declared as {signature}"
+            f"{owner}: {run} cannot be called as ({', '.join(given)}): {error}; it is declared as {signature}"
         ) from error
 
 

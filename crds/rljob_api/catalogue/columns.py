@@ -51,6 +51,17 @@ def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
     return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in ROLLOUT_COLUMNS + ROUTES)
 
 
+def named_at(spec: RLJobSpec, column: str) -> str:
+    """Where the job first names a column of the data that it reads: `spec.rewards[0].column`."""
+    if column == spec.data.prompt_column:
+        return "spec.data.promptColumn"
+    for i, reward in enumerate(spec.rewards):
+        if column == reward.column:
+            return f"spec.rewards[{i}].column"
+    stages = spec.dag.stages if spec.dag is not None else ()
+    return next(f"spec.dag.stages[{i}].writes" for i, stage in enumerate(stages) if column in stage.writes)
+
+
 def kl_in(spec: RLJobSpec, placement: Literal["Loss", "Reward"]) -> bool:
     """Whether the job has a KL penalty in this place."""
     return spec.algorithm.kl.coefficient > 0 and spec.algorithm.kl.placement == placement

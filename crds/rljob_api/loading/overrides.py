@@ -32,13 +32,18 @@ def apply_overrides(data: Any, overrides: Iterable[str]) -> tuple[Any, list[Prob
 
 
 def written_by(path: str, overrides: Iterable[str]) -> str | None:
-    """The last override that wrote what stands at `path`, as problems spell it; None where none did."""
+    """The last override that wrote what stands at `path`, as problems spell it, or a part of a field's options there;
+    None where none did."""
     found = None
     for override in overrides:
         place = "".join(f"[{each}]" if each.isdecimal() else f".{each}" for each in _segments(override)).lstrip(".")
-        if path == place or path.startswith((f"{place}.", f"{place}[")):
+        if _holds(place, path) or (path.endswith(".options") and _holds(path, place)):
             found = override
     return found
+
+
+def _holds(place: str, path: str) -> bool:
+    return path == place or path.startswith((f"{place}.", f"{place}["))
 
 
 class _CannotSetError(ValueError):

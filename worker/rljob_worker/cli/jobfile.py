@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -51,6 +51,10 @@ class JobFile:
         document = read_document(self.text)
         return [with_source(each, document, self.overrides) for each in problems]
 
+    def located_findings(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        problems = self.located(each.problem for each in findings)
+        return tuple(replace(each, problem=problem) for each, problem in zip(findings, problems, strict=True))
+
 
 def open_job(path: Path, overrides: Sequence[str]) -> JobFile:
     """InvalidJobError where nobody can guess what job is meant, InvalidJob for a file that cannot be read."""
@@ -74,16 +78,16 @@ def read_job(path: Path, overrides: Sequence[str]) -> RLJob:
 
 
 def examine(file: JobFile, *, looks_at_data: bool = True) -> tuple[Plan | None, Findings]:
-    """The plan of the job with absolute paths, and everything that would end it; no plan where it cannot be planned."""
+    """The plan of the job with absolute paths, and everything that would end it; no plan where it cannot be planned.
+    Of what this machine lacks it has models alone."""
     missing = missing_files(file.job, file.folder, with_data=looks_at_data)
     plan, problems = (None, file.problems) if file.problems else planned(file)
     told = [Finding(each) for each in (*problems, *file.located(missing))]
     rehearsal = _rehearsed(file, looks_at_data=looks_at_data)
     paths = {each.problem.path for each in told}
     found = [each for each in rehearsal.found if each.problem.path not in paths]
-    problems_found = file.located(each.problem for each in found)
-    told += [Finding(problem, each.code) for problem, each in zip(problems_found, found, strict=True)]
-    return plan, Findings(tuple(told), rehearsal.unseen)
+    lacking = file.located_findings(rehearsal.lacking)
+    return plan, Findings((*told, *file.located_findings(found)), rehearsal.unseen, lacking)
 
 
 def planned(file: JobFile) -> tuple[Plan | None, Sequence[Problem]]:
@@ -96,22 +100,30 @@ def planned(file: JobFile) -> tuple[Plan | None, Sequence[Problem]]:
 
 
 def _rehearsed(file: JobFile, *, looks_at_data: bool) -> Findings:
-    if missing_packages(requires("rljob") or (), "worker", is_installed):
-        return Findings((), ("data, tokenizer and functions of your own: pip install 'rljob[worker]' for that",))
+    if not has_worker():
+        unseen = "data, tokenizer, functions of your own and this machine: pip install 'rljob[worker]' for that"
+        return Findings((), (unseen,))
     from rljob_worker.rehearsal.rehearse import rehearse  # a plain install lacks what it reads with
 
     spec = file.job.spec
     return rehearse(spec, file.folder, users_environment(os.environ, spec, file.code), looks_at_data=looks_at_data)
 
 
-def read_text(path: Path) -> str:
-    """The file's text; InvalidJob, with the fix, when it cannot be read."""
+def has_worker() -> bool:
+    """Whether what a rehearsal reads with is installed."""
+    return not missing_packages(requires("rljob") or (), "worker", is_installed)
+
+
+def read_text(
+    path: Path, what: str = "the job's YAML file", hint: str = "`rljob new NAME` writes a job to start from"
+) -> str:
+    """The file's text; InvalidJob, with the fix, when it cannot be read. what: it is.   hint: to whoever has none."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InvalidJob(f"there is no file {path}; `rljob new NAME` writes a job to start from") from None
+        raise InvalidJob(f"there is no file {path}; {hint}") from None
     except IsADirectoryError:
-        raise InvalidJob(f"{path} is a directory; name the job's YAML file") from None
+        raise InvalidJob(f"{path} is a directory; name {what}") from None
     except UnicodeDecodeError as error:
         raise InvalidJob(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except OSError as error:

@@ -33,8 +33,7 @@ from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.local.supervisor import AnyGangs, Launch, Supervisor, View
-from rljob_worker.rehearsal.machine import machine_findings, this_machine
-from rljob_worker.rehearsal.tools import tool_findings
+from rljob_worker.rehearsal.machine import findings_here
 from rljob_worker.run_page.page import write_page
 
 
@@ -110,9 +109,8 @@ def _rehearsed(run: Running, directory: RunDirectory) -> Plan:
     """The plan of a job that nothing is known to keep from running here. Raises Unfit with everything that is."""
     plan, findings = examine(run.file)
     if plan is not None:
-        machine = this_machine(os.environ, directory.path)
-        here = (*tool_findings(plan, os.environ), *machine_findings(plan, run.pods_here(plan), os.environ, machine))
-        findings = replace(findings, found=(*findings.found, *here))
+        here = run.file.located_findings(findings_here(plan, run.pods_here(plan), os.environ, directory.path))
+        findings = replace(findings, found=(*findings.found, *findings.lacking, *here))
     findings.raise_found()
     assert plan is not None, "what keeps a job from being planned was found"
     return plan

@@ -1,16 +1,19 @@
 """`rljob validate`: every mistake of every file at once."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
+from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
-from rljob_worker.cli.jobfile import examine, open_job
+from rljob_worker.cli.jobfile import examine, has_worker, open_job
 from rljob_worker.errors import InvalidJob
+from rljob_worker.rehearsal.finding import Finding
 
 
 def validate_jobs(
@@ -36,11 +39,15 @@ class Verdict:
     problems: tuple[Problem, ...] = ()
     unseen: tuple[str, ...] = ()
     """What could not be looked at here."""
+    lacking: tuple[Problem, ...] = ()
+    """What keeps a valid job from running on this machine; on another it may run."""
 
     def text(self) -> str:
         if self.problems:
             return problem_list(self.file, self.problems)
-        return "\n".join([f"{self.file}: {self.job} is valid", *(f"  not looked at: {each}" for each in self.unseen)])
+        notes = [f"not looked at: {each}" for each in self.unseen]
+        notes += [f"not on this machine: {each}" for each in self.lacking]
+        return "\n  ".join([f"{self.file}: {self.job} is valid", *notes])
 
 
 def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = True) -> Verdict:
@@ -51,8 +58,27 @@ def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = Tr
         return Verdict(str(path), None, error.problems)
     except InvalidJob as error:
         return Verdict(str(path), None, (Problem("", "", str(error), "Name a readable YAML file."),))
-    _, findings = examine(file, looks_at_data=looks_at_data)
-    return Verdict(str(path), None if findings.found else file.job.name, findings.problems, findings.unseen)
+    plan, findings = examine(file, looks_at_data=looks_at_data)
+    if plan is None or findings.found:
+        return Verdict(str(path), None, findings.problems, findings.unseen)
+    here, uncounted = seen_here(plan) if has_worker() else ((), ())
+    lacking = (*findings.lacking, *file.located_findings(here))
+    unseen = (*findings.unseen, *uncounted)
+    return Verdict(str(path), file.job.name, (), unseen, tuple(each.problem for each in lacking))
+
+
+def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
+    """What `rljob run` would miss in this folder of this machine; what of it only workers can see."""
+    from rljob_worker.databuffer.routes.hosts import hosts_of  # a plain install lacks what it stands on
+    from rljob_worker.local.devices import uncounted_groups
+    from rljob_worker.rehearsal.machine import findings_here
+
+    found = findings_here(plan, hosts_of(plan), os.environ, Path("runs", plan.job))
+    uncounted = [
+        f"how many accelerators ({group.profile}) worker group {group.name} finds here: its workers count them"
+        for group in uncounted_groups(plan, os.environ)
+    ]
+    return found, uncounted
 
 
 def problem_list(path: Path | str, problems: Sequence[Problem]) -> str:

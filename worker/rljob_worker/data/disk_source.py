@@ -27,9 +27,9 @@ from rljob_worker.data.listing import Listing, to_json
 from rljob_worker.data.source import (
     BATCH_ROWS,
     DatasetSpec,
+    NoColumn,
     Places,
     Rows,
-    no_column,
     stem,
     top_of,
     value_of,
@@ -89,7 +89,7 @@ def open_on_disk(spec: DatasetSpec, columns: Sequence[str], cache_dir: Path) -> 
     tops = [top_of(name, table.column_names) for name in columns]
     for name, top in zip(columns, tops, strict=True):
         if top not in table.column_names:
-            raise BadData(no_column(spec.path, name, table.column_names))
+            raise NoColumn(spec.path, name, table.column_names)
     table = table.select_columns(list(dict.fromkeys(tops)))
     return DiskSource(spec.name or stem(spec.path), spec.path, data.listing, table, tuple(columns))
 

@@ -12,7 +12,7 @@ import jinja2.meta
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.errors import BadData, InvalidJob, WrongField
 
 TokenIds = NDArray[np.int64]
 Messages = list[dict[str, Any]]
@@ -81,7 +81,7 @@ class PromptEncoder:
     def _text(self, prompt: Any, where: Where, i: int) -> str:
         if self._is_bare(prompt):
             for field in ["data.systemPrompt"] * bool(self._system) + ["models.chatTemplate"] * bool(self._arguments):
-                raise InvalidJob(f"{field} needs chat messages or applyChatTemplate: true; {where(i)} is a text")
+                raise WrongField(f"{field} needs chat messages or applyChatTemplate: true; {where(i)} is a text", field)
             return str(prompt)
         if isinstance(prompt, str):
             return self._render([*self._system, {"role": "user", "content": prompt}], where, i)
@@ -98,8 +98,9 @@ class PromptEncoder:
                         f"{where(i)}: a chat message needs {key!r} as text, and has {_described(message.get(key))}"
                     )
         if self._system and messages[0]["role"] == "system":
-            raise InvalidJob(
-                f"data.systemPrompt is set and {where(i)} begins with a system message; remove one of them"
+            raise WrongField(
+                f"data.systemPrompt is set and {where(i)} begins with a system message; remove one of them",
+                "data.systemPrompt",
             )
         return [*self._system, *messages]
 
@@ -130,9 +131,10 @@ def require_arguments(template: str, arguments: Mapping[str, Any]) -> None:
     environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"])
     read = jinja2.meta.find_undeclared_variables(environment.parse(plain)) - _GIVEN - set(environment.globals)
     for name in sorted(set(arguments) - read):
-        raise InvalidJob(
-            f"models.chatTemplate.{name}: the model's chat template never reads it; it reads "
-            f"{', '.join(sorted(read)) or 'no argument'}"
+        raise WrongField(
+            f"models.chatTemplate.{name} is never read by the model's chat template; it reads "
+            f"{', '.join(sorted(read)) or 'no argument'}",
+            f"models.chatTemplate.{name}",
         )
 
 

@@ -112,9 +112,12 @@ def record_of(line: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def no_column(path: str, name: str, there: Sequence[str]) -> str:
-    """A data set lacks a column, and has others."""
-    return f"{path} has no column {name!r}; {nearest_of(top_of(name, there), there, 'it has')}"
+class NoColumn(BadData):
+    """A data set lacks a column that the job names, and has others."""
+
+    def __init__(self, path: str, name: str, there: Sequence[str]) -> None:
+        super().__init__(f"{path} has no column {name!r}; {nearest_of(top_of(name, there), there, 'it has')}")
+        self.name = name
 
 
 def nearest_of(wanted: str, there: Sequence[str], has: str) -> str:

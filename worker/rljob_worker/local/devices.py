@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api.catalogue.profiles import DEFAULT, AcceleratorProfile
-from rljob_api.planning.plan import Plan
+from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_worker.accelerators import require_devices
 from rljob_worker.databuffer.routes.hosts import Host
 
@@ -42,6 +42,20 @@ def check_devices(
             require_devices(group, 0)
         if visible_devices(profile, base) is not None and not _is_set_by_job(profile, plan):
             require_devices(group, len(share_of(plan, here, pod, profile, base)))
+
+
+def uncounted_groups(
+    plan: Plan, base: Mapping[str, str], has_library: Callable[[str], bool] = is_loadable
+) -> list[GroupPlan]:
+    """Worker groups of whose accelerators nothing is known here: their workers count them."""
+    found = []
+    for group in plan.groups:
+        profile = DEFAULT.get(group.profile)
+        driver = DRIVER_LIBRARIES.get(profile.resource or "") if profile is not None else None
+        is_known = profile is not None and (profile.resource is None or visible_devices(profile, base) is not None)
+        if not is_known and (driver is None or has_library(driver)):
+            found.append(group)
+    return found
 
 
 def share_of(

@@ -2,8 +2,8 @@
 
     rehearse(spec, folder, …)     what the job asks for: first rows, tokenizer, files of the model, the user's functions
     tool_findings(plan, …)    what its workers need beside torch: a compiler
-    machine_findings(plan, …) what a machine has for it: accelerators, memory, disk
+    findings_here(plan, …)    that, and what this machine has for it: accelerators, memory, disk
 
-`rljob validate` does the first, the launcher of a pod the first two, `rljob run` all. What cannot be looked at here is
-told.
+`rljob run` refuses what any of them finds, the launcher of a pod what the first two do. `rljob validate` refuses what
+the first finds, and tells of the rest: a job may be meant for another machine. What cannot be looked at is told.
 """

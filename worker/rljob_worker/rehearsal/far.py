@@ -33,6 +33,7 @@ def look_far(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], limi
             stdout=subprocess.PIPE,
             env=dict(environment),
             timeout=limit_seconds,
+            start_new_session=True,  # Ctrl-C is for whoever waits for it
             preexec_fn=dying_with_me(signal.SIGKILL),
         )
     except subprocess.TimeoutExpired:
@@ -43,11 +44,22 @@ def look_far(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], limi
 
 
 def to_json(findings: Findings) -> dict[str, Any]:
-    found = [{"problem": asdict(each.problem), "code": int(each.code)} for each in findings.found]
-    return {"found": found, "unseen": list(findings.unseen)}
+    return {
+        "found": [_to_json(each) for each in findings.found],
+        "unseen": list(findings.unseen),
+        "lacking": [_to_json(each) for each in findings.lacking],
+    }
 
 
 def findings_of(told: Mapping[str, Any]) -> Findings:
     """The inverse of `to_json`."""
-    found = (Finding(Problem(**each["problem"]), ExitCode(each["code"])) for each in told["found"])
-    return Findings(tuple(found), tuple(told["unseen"]))
+    found, lacking = (tuple(map(_finding_of, told[name])) for name in ("found", "lacking"))
+    return Findings(found, tuple(told["unseen"]), lacking)
+
+
+def _to_json(finding: Finding) -> dict[str, Any]:
+    return {"problem": asdict(finding.problem), "code": int(finding.code)}
+
+
+def _finding_of(told: Mapping[str, Any]) -> Finding:
+    return Finding(Problem(**told["problem"]), ExitCode(told["code"]))

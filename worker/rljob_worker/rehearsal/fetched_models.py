@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rljob_api.vocabulary.data_url import scheme_of
-from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.errors import InvalidJob, NotHere, StorageError
+from rljob_worker.rehearsal.bounded import within
 from rljob_worker.rehearsal.model_files import INDEX
 from rljob_worker.rehearsal.stored_rows import PATIENCE_SECONDS
 from rljob_worker.storage.failure import is_for_good
@@ -16,15 +17,18 @@ from rljob_worker.storage.place import place_of
 READ = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", INDEX)
 """Files that are looked into; of all others that they are there."""
 
+HUB_SECONDS = 5.0
+"""For the hub to say that it knows a model. Its library tries again for minutes, and looks for its name without end."""
+
 
 def fetched_model(path: str, into: Path) -> Path:
-    """A folder below `into`. Raises InvalidJob for what is not there, StorageError for what does not answer."""
+    """A folder below `into`, or of the hub's cache. Raises InvalidJob for what is not there, NotHere, StorageError for
+    a store that does not answer."""
     folder = into / path.replace("://", "/")
     folder.mkdir(parents=True, exist_ok=True)
     if scheme_of(path) is None:
-        _from_hub(path, folder)
-    else:
-        _from_store(path, folder)
+        return _from_hub(path, folder)
+    _from_store(path, folder)
     return folder
 
 
@@ -37,24 +41,46 @@ def _from_store(url: str, folder: Path) -> None:
         raise (InvalidJob if is_for_good(error) else StorageError)(f"{url}: {error.strerror}") from error
 
 
-def _from_hub(name: str, folder: Path) -> None:
+def _from_hub(name: str, folder: Path) -> Path:
     from httpx2 import HTTPError
-    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub import HfApi, get_token, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
+    def files_there() -> list[str]:
+        found = HfApi().model_info(name, timeout=HUB_SECONDS).siblings or ()
+        return [each.rfilename for each in found if "/" not in each.rfilename]
+
     try:
-        files = [each.rfilename for each in HfApi().model_info(name).siblings or () if "/" not in each.rfilename]
-        _fill(folder, files, lambda file: Path(hf_hub_download(name, file)).read_bytes())
+        files = within(HUB_SECONDS, files_there)
+        _fill(folder, files, lambda file: Path(hf_hub_download(name, file, etag_timeout=HUB_SECONDS)).read_bytes())
+        return folder
     except HFValidationError as error:
         raise InvalidJob(f"{name} is neither a directory here nor a name of the hub; correct it") from error
     except GatedRepoError as error:
-        raise StorageError(f"{name}, which the hub shows to those alone whom its owner admits") from error
+        return _from_cache(name, "the hub shows it to those alone whom its owner admits", error)
     except RepositoryNotFoundError as error:
-        raise InvalidJob(
-            f"the hub shows no model {name}; correct the name, or HF_TOKEN and HF_ENDPOINT of the environment"
-        ) from error
+        why = f"the hub shows no model {name}"
+        if get_token() is None:
+            return _from_cache(name, f"{why} to whoever has no HF_TOKEN", error)
+        raise InvalidJob(f"{why}; correct the name, or HF_TOKEN and HF_ENDPOINT of the environment") from error
+    except TimeoutError as error:
+        return _from_cache(name, f"the hub did not answer within {HUB_SECONDS:g} s", error)
     except (HTTPError, OSError) as error:
-        raise StorageError(f"{name}: the hub did not answer: {str(error).partition(chr(10))[0]}") from error
+        return _from_cache(name, f"the hub did not answer: {str(error).partition(chr(10))[0]}", error)
+
+
+def _from_cache(name: str, why: str, cause: Exception) -> Path:
+    """What is left where the hub gives nothing. Raises NotHere."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except LocalEntryNotFoundError:
+        raise NotHere(
+            f"{why}, and its cache here does not have {name}; correct the name, see to the network or HF_TOKEN, or "
+            "download the model elsewhere and name its directory"
+        ) from cause
 
 
 def _fill(folder: Path, names: Iterable[str], read: Callable[[str], bytes]) -> None:

@@ -26,6 +26,8 @@ class Findings:
     found: tuple[Finding, ...] = ()
     unseen: tuple[str, ...] = ()
     """What could not be looked at here: a sentence each."""
+    lacking: tuple[Finding, ...] = ()
+    """What would end the job on this machine; on another it may run."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rljob_worker.data.files import DataFiles, data_files, no_rows
-from rljob_worker.data.source import no_column, record_of, top_of, value_of
+from rljob_worker.data.source import NoColumn, record_of, top_of, value_of
 from rljob_worker.errors import BadData
 
 LOOK_ROWS = 512
@@ -56,7 +56,7 @@ def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
         raise BadData(no_rows(path))
     for name in columns:
         if top_of(name, there) not in there:
-            raise BadData(no_column(path, name, there))
+            raise NoColumn(path, name, there)
     return FirstRows(path, {name: [value_of(each, name) for each in records] for name in columns}, num_rows)
 
 

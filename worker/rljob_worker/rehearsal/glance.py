@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import ACTOR
-from rljob_worker.errors import RLJobError
+from rljob_worker.errors import NotHere, RLJobError
 from rljob_worker.rehearsal.fetched_models import fetched_model
-from rljob_worker.rehearsal.finding import Finding, Findings
+from rljob_worker.rehearsal.finding import Finding, Findings, finding_of
 from rljob_worker.rehearsal.model_files import model_findings, models_here
 from rljob_worker.rehearsal.prompts import Glance, glance_at_data
 from rljob_worker.rehearsal.reach import is_at_hand, whereabouts
@@ -31,7 +31,8 @@ def glance_at(
     _note_tokenizer(spec, models, glance)
     glance.found += model_findings(spec, models)
     glance_at_data(spec, folder, models, glance)
-    return Findings(tuple(_by_their_names(each, fetched) for each in glance.found), tuple(glance.unseen))
+    found = tuple(_by_their_names(each, fetched) for each in glance.found)
+    return Findings(found, tuple(glance.unseen), tuple(glance.lacking))
 
 
 def _fetched(spec: RLJobSpec, here: Mapping[str, Path], scratch: Path, glance: Glance) -> dict[str, Path]:
@@ -40,10 +41,13 @@ def _fetched(spec: RLJobSpec, here: Mapping[str, Path], scratch: Path, glance: G
     for i, model in enumerate(spec.models):
         if model.path in here or model.path in found or not is_at_hand(model.path, glance.environment):
             continue
+        path = f"spec.models[{i}].path"
         try:
             found[model.path] = fetched_model(model.path, scratch)
+        except NotHere as error:
+            glance.lacking.append(finding_of(path, error))
         except RLJobError as error:
-            glance.note(f"spec.models[{i}].path", error)
+            glance.note(path, error)
     return found
 
 

@@ -1,7 +1,7 @@
 """`python -m rljob_worker.rehearsal.importing`: imports the user's functions, in a process that may hang or die of it.
 
 Standard input holds a JSON list of references; a line of JSON answers each on the descriptor that was standard output:
-null, or why it cannot be called. What the user's modules print goes to standard error.
+null, or the field that is to blame and why it cannot be called. What the user's modules print goes to standard error.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import sys
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rehearsal.references import REWARD_ARGUMENTS, Reference
-from rljob_worker.rewards.forms import in_row_form
 from rljob_worker.rewards.loading import check_reward
 from rljob_worker.users_code import add_to_path
 from rljob_worker.users_function import check_call, load_function
 
 
-def why_not(reference: Reference) -> str | None:
-    """Why a reference cannot be called as it will be; None where it can."""
+def why_not(reference: Reference) -> tuple[str, str] | None:
+    """The field that is to blame, and why a reference cannot be called as it will be; None where it can."""
+    owner, run, options = reference.owner, reference.run, reference.options
+    to_blame = reference.path
     try:
-        function = load_function(reference.owner, reference.run)
+        function = load_function(owner, run)
+        to_blame = reference.options_path if options else reference.path
         if tuple(reference.arguments) == tuple(REWARD_ARGUMENTS):
-            function, asks = in_row_form(function), reference.asks_service
-            check_reward(reference.owner, reference.run, function, reference.options, asks_service=asks)
+            check_reward(owner, run, function, reference.columns, options, asks_service=reference.asks_service)
         else:
-            check_call(reference.owner, reference.run, function, reference.arguments, reference.options)
+            check_call(owner, run, function, reference.arguments, options)
     except InvalidJob as error:
-        return str(error)
+        return to_blame, str(error)
     return None
 
 

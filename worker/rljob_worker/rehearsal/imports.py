@@ -38,13 +38,14 @@ class Imports:
         found = []
         while self._process is not None:
             answers, ending = self._answers(self._process)
-            for reference, why in zip(self._waiting, answers, strict=False):
-                if why is not None:
-                    found.append(_finding(reference, why))
+            for reference, answer in zip(self._waiting, answers, strict=False):
+                if answer is not None:
+                    found.append(_finding(reference, *answer))
             self._waiting = self._waiting[len(answers) :]
             if self._waiting:
                 blamed = self._waiting.pop(0)
-                found.append(_finding(blamed, f"{blamed.owner}: {blamed.run} cannot be imported: {ending}"))
+                why = f"{blamed.owner}: {blamed.run} cannot be imported: {ending}"
+                found.append(_finding(blamed, blamed.path, why))
             self._process = self._start() if self._waiting else None
         return found
 
@@ -69,7 +70,7 @@ class Imports:
             process.stdin.close()
         return process
 
-    def _answers(self, process: subprocess.Popen[bytes]) -> tuple[list[str | None], str]:
+    def _answers(self, process: subprocess.Popen[bytes]) -> tuple[list[tuple[str, str] | None], str]:
         """What was said of the first of those that wait, and how the process ended."""
         lines = list(_lines(process, time.monotonic() + self._limit_seconds))
         is_late = process.poll() is None and len(lines) < len(self._waiting)
@@ -106,7 +107,9 @@ def _ending(returncode: int) -> str:
     return f"the import ended its process ({how})"
 
 
-def _finding(reference: Reference, why: str) -> Finding:
+def _finding(reference: Reference, path: str, why: str) -> Finding:
+    """path: of the field that is to blame."""
+    found = reference.run if path == reference.path else json.dumps(reference.options)
     message, _, fix = why.partition("; ")
     fix = f"{fix[:1].upper()}{fix[1:]}." if fix else "Correct it, or the path in the job."
-    return Finding(Problem(reference.path, reference.run, message, fix))
+    return Finding(Problem(path, found, message, fix))

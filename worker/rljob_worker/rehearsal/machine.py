@@ -19,6 +19,7 @@ from rljob_worker.local.devices import check_devices
 from rljob_worker.local.services import check_serve
 from rljob_worker.metrics.trackers import check_installed
 from rljob_worker.rehearsal.finding import Finding, finding_of
+from rljob_worker.rehearsal.tools import tool_findings
 
 SHARED_MEMORY = "/dev/shm"
 
@@ -39,6 +40,12 @@ def this_machine(environment: Mapping[str, str], run_dir: Path) -> Machine:
     """As it is now. run_dir: need not be there yet."""
     arena = environment.get(keys.ENV_ARENA_DIR, SHARED_MEMORY)
     return Machine(_memory_bytes(), _free_bytes(Path(arena)), _free_bytes(run_dir))
+
+
+def findings_here(plan: Plan, here: Sequence[Host], environment: Mapping[str, str], run_dir: Path) -> list[Finding]:
+    """What keeps the pods `here` from running on this machine, as it is now."""
+    machine = this_machine(environment, run_dir)
+    return [*tool_findings(plan, environment), *machine_findings(plan, here, environment, machine)]
 
 
 def machine_findings(

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_api.catalogue.columns import data_columns
+from rljob_api.catalogue.columns import data_columns, named_at
 from rljob_api.v1alpha1 import DatasetSpec, RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.data.prompts import PromptEncoder
+from rljob_worker.data.source import NoColumn
 from rljob_worker.data.survey import text_of
-from rljob_worker.errors import RLJobError
+from rljob_worker.errors import RLJobError, WrongField
 from rljob_worker.local.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.first_rows import LOOK_ROWS, FirstRows, first_rows
@@ -31,6 +32,7 @@ class Glance:
     """What opens stores and the hub."""
     found: list[Finding] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
+    lacking: list[Finding] = field(default_factory=list)
 
     def note(self, path: str, error: RLJobError) -> None:
         """An error about what stands at this place of the job."""
@@ -70,7 +72,6 @@ class Kept:
 
 def _encoder(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> PromptEncoder | None:
     model = spec.source_of(ACTOR)
-    at = next((i for i, each in enumerate(spec.models) if each.name == model.name), 0)
     place = models.get(model.path)
     if place is None or not (place / "config.json").is_file():
         return None  # no model at all, which is found elsewhere
@@ -86,8 +87,23 @@ def _encoder(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> Pro
             template_arguments=model.chat_template,
         )
     except RLJobError as error:
-        glance.found.append(finding_of(f"spec.models[{at}].path", error))
+        glance.found.append(finding_of(_to_blame(spec, f"{_actor_at(spec)}.path", error), error))
         return None
+
+
+def _actor_at(spec: RLJobSpec) -> str:
+    """Where the model stands whose tokenizer and chat template prompts go through."""
+    name = spec.source_of(ACTOR).name
+    return f"spec.models[{next((i for i, each in enumerate(spec.models) if each.name == name), 0)}]"
+
+
+def _to_blame(spec: RLJobSpec, path: str, error: RLJobError) -> str:
+    """The field that an error is about; `path` where the error does not say."""
+    if isinstance(error, NoColumn):
+        return named_at(spec, error.name)
+    if isinstance(error, WrongField):
+        return f"spec.{error.field}".replace("spec.models.", f"{_actor_at(spec)}.")
+    return path
 
 
 def _rows(
@@ -105,7 +121,7 @@ def _rows(
         rows = read(place, list(dict.fromkeys(columns)), spec.data.batch_size)
         lengths = _lengths(rows, columns, encoder)
     except RLJobError as error:
-        glance.note(path, error)
+        glance.note(_to_blame(spec, path, error), error)
         return None
     kept = sum(length <= spec.data.max_prompt_tokens for length in lengths)
     return Kept(rows.num_rows, rows.is_all, max(lengths, default=0), kept)

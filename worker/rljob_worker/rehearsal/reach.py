@@ -15,19 +15,19 @@ _CREDENTIALS = {
     "s3": ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"),
     "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
     "az": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_FEDERATED_TOKEN_FILE"),
-    None: ("HF_TOKEN", "HF_ENDPOINT"),
 }
-"""By scheme, None for the hub's names: variables one of which is set where the rest is. What a cloud hands out to its
-machines is not asked for: elsewhere that takes its time to fail."""
+"""By scheme: variables one of which is set where the rest is. What a cloud hands out to its machines is not asked for:
+elsewhere that takes its time to fail."""
 
 
 def is_at_hand(path: str, environment: Mapping[str, str]) -> bool:
-    """Whether what is not here can be looked at where it is: the web by everyone who has an environment at all."""
+    """Whether what is not here can be looked at where it is: the web and the hub by everyone who has an environment at
+    all."""
     scheme = scheme_of(path)
     if JobPath("", path, is_data=False).looks_local:
         return False
-    is_open = bool(environment) and scheme in WEB
-    return is_open or any(environment.get(name) for name in _CREDENTIALS.get(scheme, ()))
+    is_open = bool(environment) and (scheme is None or scheme in WEB)
+    return is_open or any(environment.get(name) for name in _CREDENTIALS.get(scheme or "", ()))
 
 
 def far_paths(spec: RLJobSpec, folder: Path) -> Iterator[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from rljob_api.catalogue.columns import data_columns
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.rewards.forms import row_columns
 
 STAGE_ARGUMENTS = ("batch", "context")
 REWARD_ARGUMENTS = ("row",)
@@ -19,7 +21,7 @@ class Reference(NamedTuple):
     """One function; a value of JSON, for it goes to a process of its own."""
 
     path: str
-    """Where the job names it."""
+    """Where the job names it; its options are beside that."""
     owner: str
     """What a message calls it."""
     run: str
@@ -27,6 +29,12 @@ class Reference(NamedTuple):
     options: dict[str, Any]
     asks_service: bool = False
     """Whether it is a reward that is given a service besides."""
+    columns: tuple[str, ...] = ()
+    """What the rows of a reward have of the data."""
+
+    @property
+    def options_path(self) -> str:
+        return f"{self.path.removesuffix('.run')}.options"
 
 
 def references_of(spec: RLJobSpec) -> list[Reference]:
@@ -47,9 +55,10 @@ def without_column(spec: RLJobSpec) -> list[str]:
 def _rewards(spec: RLJobSpec) -> Iterator[Reference]:
     for i, reward in enumerate(spec.rewards):
         owner = f'reward "{reward.name}"'
-        yield Reference(
-            f"spec.rewards[{i}]", owner, reward.run, REWARD_ARGUMENTS, dict(reward.options), reward.asks_service
-        )
+        columns = tuple(row_columns(reward.column, data_columns(spec)))
+        options = dict(reward.options)
+        path = f"spec.rewards[{i}].run"
+        yield Reference(path, owner, reward.run, REWARD_ARGUMENTS, options, reward.asks_service, columns)
 
 
 def _parts(spec: RLJobSpec) -> Iterator[Reference]:
@@ -69,4 +78,4 @@ def _stages(spec: RLJobSpec) -> Iterator[Reference]:
     for i, stage in enumerate(spec.dag.stages if spec.dag is not None else ()):
         if USER_STAGE.match(stage.run):
             owner = f"stage {stage.name}"
-            yield Reference(f"spec.dag.stages[{i}]", owner, stage.run, STAGE_ARGUMENTS, dict(stage.options))
+            yield Reference(f"spec.dag.stages[{i}].run", owner, stage.run, STAGE_ARGUMENTS, dict(stage.options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rljob_api.v1alpha1 import RLJobSpec
@@ -39,18 +40,18 @@ def rehearse(
         else:
             seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
         found = [*(_no_column(path) for path in without_column(spec)), *seen.found]
-        return Findings((*_once(found), *imports.findings()), seen.unseen)
+        return Findings((*_once(found), *imports.findings()), seen.unseen, seen.lacking)
 
 
 def _seen(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], look_seconds: float) -> Findings:
-    """Of models and data. Without credentials nobody is asked."""
+    """Of models and data. A store is asked by who has credentials alone."""
     if not any(is_at_hand(path, environment) for path in far_paths(spec, folder)):
         return glance_at(spec, folder)
     found = look_far(spec, folder, environment, look_seconds)
     if isinstance(found, Findings):
         return found
     here = glance_at(spec, folder)
-    return Findings(here.found, (*here.unseen, found))
+    return replace(here, unseen=(*here.unseen, found))
 
 
 def _no_column(path: str) -> Finding:

@@ -10,93 +10,93 @@ The form is known by the names of the parameters, which both trainers pass by na
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 Function = Callable[..., Any]
+Parameters = Mapping[str, inspect.Parameter]
+Row = Mapping[str, Any]
 
 _TRL = "completions"
 _VERL = frozenset({"solution_str", "ground_truth"})
-_GIVEN = frozenset({"prompts", _TRL, "data_source", "extra_info", *_VERL})
-_NOT_COLUMNS = frozenset({"prompt", "response", "row_id", "num_response_tokens"})
+_TEXTS = {"prompt": "", "response": "", "row_id": 0, "num_response_tokens": 0}
+"""What every row has besides columns."""
 
 
 def in_row_form(function: Function) -> Function:
     """The function itself where it is of no other form."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (ValueError, TypeError):  # a builtin without a readable signature
+    parameters = _parameters(function)
+    form = _form_of(parameters)
+    if form is None:
         return function
-    if _TRL in parameters:
-        return _of_row(function, parameters, _trl_arguments, _trl_result)
-    if parameters.keys() >= _VERL:
-        return _of_row(function, parameters, _verl_arguments, _verl_result)
-    return function
-
-
-def _of_row(
-    function: Function,
-    parameters: Mapping[str, inspect.Parameter],
-    arguments: Callable[[Mapping[str, Any]], dict[str, Any]],
-    result: Callable[[Any], Any],
-) -> Function:
-    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-
-    def taken(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in arguments(row).items() if takes_all or name in parameters}
-
     if inspect.iscoroutinefunction(function):
 
         @wraps(function)
-        async def reward(row: Mapping[str, Any], **options: Any) -> Any:
-            return result(await function(**taken(row), **options))
+        async def reward(row: Row, **options: Any) -> Any:
+            return form.result(await function(**_taken(parameters, form.arguments(row)), **options))
     else:
 
         @wraps(function)
-        def reward(row: Mapping[str, Any], **options: Any) -> Any:
-            return result(function(**taken(row), **options))
+        def reward(row: Row, **options: Any) -> Any:
+            return form.result(function(**_taken(parameters, form.arguments(row)), **options))
 
-    reward.__signature__ = _row_signature(parameters)  # type: ignore[attr-defined]
     return reward
 
 
-def _row_signature(parameters: Mapping[str, inspect.Parameter]) -> inspect.Signature:
-    """`(row, *, ...)` with what may come as an option: every parameter that neither trainer fills itself."""
-    row = inspect.Parameter("row", inspect.Parameter.POSITIONAL_ONLY)
-    rest = [
-        _as_keyword(each)
-        for name, each in parameters.items()
-        if name not in _GIVEN and each.kind is not inspect.Parameter.VAR_POSITIONAL
-    ]
-    return inspect.Signature([row, *rest])
+def row_columns(column: str | None, columns: Collection[str]) -> list[str]:
+    """What a row has of the data. column: the reward's own, if it names one.   columns: all that go with rows."""
+    return [*columns, "source", *(["reference"] if column is not None else [])]
 
 
-def _as_keyword(parameter: inspect.Parameter) -> inspect.Parameter:
-    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-        return parameter
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=None)
+def brought(function: Function, columns: Collection[str]) -> list[str] | None:
+    """Names of the keywords that a row with these columns brings to a function of another form; None for one of a
+    row."""
+    parameters = _parameters(function)
+    form = _form_of(parameters)
+    return None if form is None else list(_taken(parameters, form.arguments(dict.fromkeys(columns, "") | _TEXTS)))
 
 
-def _trl_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
-    columns = {name: [value] for name, value in row.items() if name not in _NOT_COLUMNS}
+class _Form(NamedTuple):
+    arguments: Callable[[Row], dict[str, Any]]
+    """Keywords of the function, of which it gets those that it takes."""
+    result: Callable[[Any], Any]
+
+
+def _form_of(parameters: Parameters) -> _Form | None:
+    if _TRL in parameters:
+        return _Form(_trl_arguments, _trl_result)
+    return _Form(_verl_arguments, _verl_result) if parameters.keys() >= _VERL else None
+
+
+def _parameters(function: Function) -> Parameters:
+    try:
+        return inspect.signature(function).parameters
+    except (ValueError, TypeError):  # a builtin without a readable signature
+        return {}
+
+
+def _taken(parameters: Parameters, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    return {name: value for name, value in arguments.items() if takes_all or name in parameters}
+
+
+def _trl_arguments(row: Row) -> dict[str, Any]:
+    columns = {name: [value] for name, value in row.items() if name not in _TEXTS}
     return {"prompts": [row["prompt"]], _TRL: [row["response"]], **columns}
 
 
-def _trl_result(rewards: Any) -> float:
-    """None says that the function has nothing to say of this row, which TRL leaves out of the sum."""
+def _trl_result(rewards: Any) -> dict[str, Any]:
+    """None says that the function has nothing to say of this row, which TRL leaves out of the sum; a mean over rows
+    makes a fraction of the figure beside it."""
     (reward,) = rewards
-    return 0.0 if reward is None else reward
+    return {"reward": 0.0 if reward is None else reward, "none_fraction": reward is None}
 
 
-def _verl_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
-    extra = {name: value for name, value in row.items() if name not in _NOT_COLUMNS | {"source", "reference"}}
-    return {
-        "data_source": row["source"],
-        "solution_str": row["response"],
-        "ground_truth": row["reference"],
-        "extra_info": extra,
-    }
+def _verl_arguments(row: Row) -> dict[str, Any]:
+    truth = {"ground_truth": row["reference"]} if "reference" in row else {}
+    extra = {name: value for name, value in row.items() if name not in {*_TEXTS, "source", "reference"}}
+    return {"data_source": row["source"], "solution_str": row["response"], **truth, "extra_info": extra}
 
 
 def _verl_result(score: Any) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypedDict
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.access import ServiceAccess
-from rljob_worker.rewards.forms import in_row_form
+from rljob_worker.rewards.forms import brought, in_row_form, row_columns
 from rljob_worker.rewards.service import Service
 from rljob_worker.users_function import check_call, load_function
 
@@ -22,6 +22,8 @@ class Description(TypedDict):
     name: str
     run: str
     column: str | None
+    columns: list[str]
+    """Of the data, in every row."""
     options: dict[str, Any]
     access: ServiceAccess | None
 
@@ -41,20 +43,45 @@ def load(reward: Description) -> Loaded:
     Raises InvalidJob: which reward, and why not.
     """
     owner, access = f'reward "{reward["name"]}"', reward["access"]
-    function = in_row_form(load_function(owner, reward["run"]))
+    found = load_function(owner, reward["run"])
     service = None if access is None else Service(access)
-    check_reward(owner, reward["run"], function, reward["options"], asks_service=service is not None)
+    columns = row_columns(reward["column"], reward["columns"])
+    check_reward(owner, reward["run"], found, columns, reward["options"], asks_service=service is not None)
+    function = in_row_form(found)
     return Loaded(function if service is None else partial(function, service=service), service)
 
 
 def check_reward(
-    owner: str, run: str, function: Callable[..., Any], options: Mapping[str, Any], *, asks_service: bool
+    owner: str,
+    run: str,
+    function: Callable[..., Any],
+    columns: Collection[str],
+    options: Mapping[str, Any],
+    *,
+    asks_service: bool,
 ) -> None:
-    """Raises InvalidJob unless the function can be called as a reward of the job."""
+    """Raises InvalidJob unless the function, as it was written, can be called as a reward of the job. columns: what a
+    row has of the data."""
     given = {"service": "the service"} if asks_service else {}
-    check_call(owner, run, function, ["row"], {**options, **given})
+    keywords = brought(function, columns)
+    if keywords is None:
+        check_call(owner, run, function, ["row"], {**options, **given})
+    else:
+        _check_keywords(owner, run, function, keywords, {**options, **given})
     if asks_service and not is_async(function):
         raise InvalidJob(f"{owner}: {run} asks a service and would wait for each row; declare it with `async def`")
+
+
+def _check_keywords(
+    owner: str, run: str, function: Callable[..., Any], keywords: Collection[str], options: Mapping[str, Any]
+) -> None:
+    """Of a function in another trainer's form. keywords: what rows bring."""
+    if twice := sorted(options.keys() & set(keywords)):
+        raise InvalidJob(f"{owner}: {run} gets {twice[0]!r} from every row; take it out of the options")
+    try:
+        check_call(owner, run, function, (), options, list(keywords))
+    except InvalidJob as error:
+        raise InvalidJob(f"{error}. Rows bring those columns that rewards of the job name under `column`") from error
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -61,12 +61,16 @@ class RewardPool:
     """Keeps processes warm and deals rows to them. Used by one thread at a time; `wake` is for any."""
 
     def __init__(
-        self, rewards: Sequence[RewardSpec], processes: int, pythonpath: Sequence[str | os.PathLike[str]] = ()
+        self,
+        rewards: Sequence[RewardSpec],
+        processes: int,
+        pythonpath: Sequence[str | os.PathLike[str]] = (),
+        columns: Sequence[str] = (),
     ) -> None:
         assert processes >= 1 and rewards, "at least one process and one reward"
         self._specs = list(rewards)
         self._environment = environment(pythonpath)
-        self._hello: Message = {"rewards": [_description(spec) for spec in rewards]}
+        self._hello: Message = {"rewards": [_description(spec, columns) for spec in rewards]}
         self._calls: list[RewardCall] | None = None
         self._selector = selectors.DefaultSelector()
         self._awakened, self._wake = os.pipe()
@@ -210,11 +214,12 @@ class RewardPool:
         seat.process.kill()
 
 
-def _description(spec: RewardSpec) -> Message:
+def _description(spec: RewardSpec, columns: Sequence[str]) -> Message:
     return {
         "name": spec.name,
         "run": spec.run,
         "column": spec.column,
+        "columns": list(columns),
         "options": dict(spec.options),
         "access": access_of(spec, os.environ),
     }

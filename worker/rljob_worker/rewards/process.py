@@ -3,10 +3,10 @@
 REQUESTS and RESULTS are file descriptors of pipes whose messages `framing` describes, WORKER the worker's process id.
 Standard input is the worker's lifeline, standard output and error belong to the user.
 
-    <- {"rewards": [{"name", "run", "column", "options", "access"}, ...]}    once; access null: no service
+    <- {"rewards": [{"name", "run", "column", "columns", "options", "access"}, ...]}  once; access null: no service
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
     <- {"reward": 0, "limit": 5.0, "rows": [[7, {"prompt": ...}], ...]}  one chunk
-    -> {"row": 7, "reward": 1.0, "metrics": {}, "answer": "42"}          as each row is done; an answer if it says one
+    -> {"row": 7, "reward": 1.0, "metrics": {}, "answer": "42"}          as each row is done; `evaluate` has all forms
     -> {"row": 7, "started": true}                                       async only, before its outcome
     -> {"row": 7, ..., "use": {"requests": 1, ...}}                      of a service: what it took since the last
 

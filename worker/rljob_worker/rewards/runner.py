@@ -37,10 +37,15 @@ class RewardRunner:
     processes."""
 
     def __init__(
-        self, rewards: Sequence[RewardSpec], processes: int, pythonpath: Sequence[str | os.PathLike[str]] = ()
+        self,
+        rewards: Sequence[RewardSpec],
+        processes: int,
+        pythonpath: Sequence[str | os.PathLike[str]] = (),
+        columns: Sequence[str] = (),
     ) -> None:
+        """columns: of the data, in every row."""
         self._specs = list(rewards)
-        self._pool = RewardPool(rewards, processes, pythonpath)
+        self._pool = RewardPool(rewards, processes, pythonpath, columns)
         self._flight: _Flight | None = None
 
     def check(self) -> None:

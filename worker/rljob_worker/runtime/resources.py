@@ -173,7 +173,8 @@ def train_dataset(plan: Plan, tokenizer: Any, access: DataAccess) -> PromptDatas
 def reward_runner(plan: Plan, group: GroupPlan) -> RewardRunner:
     """Reward processes of this worker: the host's cores shared by its workers, at most four each."""
     cores = os.cpu_count() or 1
-    return RewardRunner(plan.spec.rewards, processes=max(1, min(4, cores // group.workers_per_host)))
+    processes = max(1, min(4, cores // group.workers_per_host))
+    return RewardRunner(plan.spec.rewards, processes, columns=data_columns(plan.spec))
 
 
 def build_validation(

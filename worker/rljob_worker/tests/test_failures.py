@@ -1,6 +1,7 @@
 """Whatever breaks, a run names the cause, keeps its last checkpoint, and goes on from it."""
 
 import os
+import re
 import shutil
 import signal
 
@@ -27,20 +28,20 @@ def test_a_user_repairs_rewards_and_stages_and_goes_on_unless_the_data_changed(t
     train = tmp_path / "train.parquet"
     shutil.copy(tiny / "train.parquet", train)
     job["spec"]["data"]["train"][0]["path"] = str(train)
-    # 4 prompts x 4 responses: step 1 has rows 0..15, step 2 rows 16..31
+    # 4 prompts x 4 responses: step 1 has the ids 0 to 15, step 2 those of 16 to 31; people count from 1
     ask_for(tmp_path, rows={3: "hang", 17: "raise"})
     raised = run_job(job, tmp_path)
     assert raised.code == 65, raised.output + raised.logs
     assert steps_of(raised) == [1] and raised.metrics[0]["reward/timeouts_total"] >= 1
-    assert 'reward "varied" timed out after 1 s on row 3 (source tiny); its reward is 0' in raised.logs
-    assert 'reward "varied" on row 17 (source tiny)' in raised.output
+    assert 'reward "varied" timed out after 1 s on row 4 (source tiny); its reward is 0' in raised.logs
+    assert 'reward "varied" on row 18 (source tiny)' in raised.output
     assert "LookupError: no idea how good" in raised.output and "trouble.py" in raised.output
 
     ask_for(tmp_path, rows={17: "nan"})
     not_a_number = run_job(job, tmp_path)
     assert not_a_number.code == 65, not_a_number.output + not_a_number.logs
     assert "going on from the checkpoint of step 1" in not_a_number.output
-    assert 'reward "varied" on row 17' in not_a_number.output and "nan" in not_a_number.output
+    assert 'reward "varied" on row 18' in not_a_number.output and "nan" in not_a_number.output
 
     ask_for(tmp_path, steps={2: "misspell"})
     misspelt = run_job(job, tmp_path)
@@ -173,10 +174,11 @@ def test_without_the_accelerators_that_it_wants_a_job_is_refused_before_anything
     groups = [{"name": "train", "accelerator": {"profile": "nvidia", "count": 2}}]
     refused = run_job(make_job(tiny, workerGroups=groups), tmp_path, CUDA_VISIBLE_DEVICES="")
     assert refused.code == 64, refused.output
-    assert refused.output == (
-        "rljob: the job has 1 problem:\n"
-        "  spec.workerGroups: no CUDA device for a pod of worker group train, which wants 2 (profile nvidia). "
-        "Use profile cpu, or run where there are enough.\n"
+    assert re.fullmatch(
+        r"rljob: the job has 1 problem:\n"
+        r"  spec.workerGroups \(line \d+\): no CUDA device for a pod of worker group train, which wants 2 "
+        r"\(profile nvidia\). Use profile cpu, or run where there are enough.\n",
+        refused.output,
     )
     assert not refused.directory.exists()
 
@@ -201,6 +203,7 @@ def test_data_and_models_that_do_not_fit_end_a_run_with_the_place_and_the_fix(ti
     assert "has no column 'qestion'. Did you mean 'question'?" in missing_column.output
     unknown_model = run_job(job, tmp_path / "model", "--set", "models.0.path=qwen/typo", HF_HUB_OFFLINE="1")
     assert unknown_model.code == 64, unknown_model.output + unknown_model.logs
-    assert "'qwen/typo' is no directory beside the job's YAML" in unknown_model.output
+    assert "(--set models.0.path=qwen/typo): the hub did not answer: " in unknown_model.output
+    assert "its cache here does not have qwen/typo. Correct the name" in unknown_model.output
     for run in (missing_column, unknown_model):
         assert "Traceback" not in run.output and "restart" not in run.output

@@ -62,6 +62,8 @@ def test_overrides_are_checked_like_the_file():
         ("spec.data.train[0].weight", None),
         ("spec.stop.steps", "stop.steps=2"),
         ("spec.stop", None),
+        ("spec.rewards[0].options", "rewards[0].options.scale=2"),
+        ("spec.rewards[0].run", None),
         ("spec.stopping", None),
         ("spec.algorithm.kl.coefficient", "algorithm={name: GRPO}"),
         ("metadata.name", "metadata.name=a"),
@@ -75,6 +77,7 @@ def test_who_wrote_what_stands_at_a_path(path, override):
         "data.train[0].path=x",
         "stop.steps=2",
         "algorithm={name: GRPO}",
+        "rewards[0].options.scale=2",
     ]
     assert written_by(path, [*overrides, "metadata.name=a"]) == override
 

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from rljob_worker.cli.status import shortened
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.rehearsal.tests import good_job
 from rljob_worker.tests.documents import job_document
@@ -21,7 +20,7 @@ RLJOB = (sys.executable, "-m", "rljob_worker.cli")
 
 
 def rljob(*arguments, cwd):
-    wide = os.environ | {"COLUMNS": "160"}
+    wide = os.environ | {"COLUMNS": "160", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
         [*RLJOB, *arguments], cwd=cwd, env=wide, capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
@@ -32,6 +31,12 @@ def write_job(folder, file="job.yaml", **options):
     (folder / "some" / "data").mkdir(parents=True, exist_ok=True)
     (folder / "some" / "data" / "train.jsonl").write_text('{"prompt": "a"}\n' * 4)
     (folder / "rewards.py").write_text("def correct(row):\n    return 1.0\n")
+    (folder / "some" / "model").mkdir(exist_ok=True)
+    for name in ("tokenizer.json", "model.safetensors"):
+        content = good_job.files()[f"model/{name}"]
+        (folder / "some" / "model" / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    # of an architecture whose size nobody knows
+    (folder / "some" / "model" / "config.json").write_text('{"model_type": "unheard-of"}')
     (folder / file).write_text(yaml.safe_dump(job_document(**options)))
 
 
@@ -97,8 +102,7 @@ def test_every_mistake_of_every_file_is_listed_at_once(tmp_path):
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(document))
     done = rljob("validate", "good.yaml", "bad.yaml", "missing.yaml", cwd=tmp_path)
     assert done.returncode == 64
-    unseen = "the tokenizer of some/model, which is on the Hub"
-    assert done.stdout == f"good.yaml: tiny is valid\n  not looked at: {unseen}\n"
+    assert done.stdout == "good.yaml: tiny is valid\n"
     assert "bad.yaml has 2 problems:" in done.stderr
     assert "spec.seed (line " in done.stderr and "spec.algorithm.groupsize (line " in done.stderr
     assert "groupSize" in done.stderr
@@ -111,10 +115,24 @@ def test_programs_read_what_is_wrong_as_json(tmp_path):
     done = rljob("validate", "good.yaml", "bad.yaml", "--json", cwd=tmp_path)
     assert done.returncode == 64
     good, bad = json.loads(done.stdout)
-    unseen = ["the tokenizer of some/model, which is on the Hub"]
-    assert good == {"file": "good.yaml", "job": "tiny", "problems": [], "unseen": unseen}
+    assert good == {"file": "good.yaml", "job": "tiny", "problems": [], "unseen": [], "lacking": []}
     (problem,) = bad["problems"]
     assert (bad["job"], problem["path"], problem["found"]) == (None, "spec.seed", '"seven"') and problem["line"]
+
+
+def test_a_valid_job_is_told_what_this_machine_lacks_for_it(tmp_path):
+    """It may be meant for another."""
+    groups = [{"name": "train", "accelerator": {"profile": "nvidia-h100", "count": 2}}]
+    write_job(tmp_path, workerGroups=groups)
+    nowhere = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([*RLJOB, "validate", "job.yaml"], cwd=tmp_path, env=nowhere, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "job.yaml: tiny is valid"
+    (told,) = [line for line in lines if line.startswith("  not on this machine: ")]
+    assert "spec.workerGroups (line " in told and "no CUDA device for a pod of worker group train" in told
+    done = subprocess.run([*RLJOB, "run", "job.yaml"], cwd=tmp_path, env=nowhere, capture_output=True, text=True)
+    assert done.returncode == 64 and "no CUDA device for a pod of worker group train" in done.stderr
 
 
 def test_a_shell_completes_what_it_is_given(tmp_path):
@@ -272,6 +290,18 @@ def test_a_run_ends_with_a_summary_and_is_then_finished(tmp_path):
     assert never.returncode == 64 and "holds a run already" in never.stderr
 
 
+def test_a_pipe_is_told_in_the_order_in_which_it_happened(tmp_path):
+    write_job(tmp_path)
+    at = "2026-01-01 00:00:00,000 INFO rljob.start: "
+    begins = [["say", f"{at}data ..."], ["say", f"{at}data: 12 rows, in 0.3 s"], ["say", f"{at}models: in 0.1 s"]]
+    done = run_fake(tmp_path, {"*": [*begins, *TRAINS["*"]]})
+    told = [line.partition("  reward")[0] for line in done.stdout.splitlines()]
+    buffers = next(line for line in told if line.startswith("  data buffers: in "))
+    expected = ["tiny: starting, attempt 1", buffers, "  data: 12 rows, in 0.3 s", "  models: in 0.1 s"]
+    expected += ["tiny: running, attempt 1", "step 1/10", "tiny: succeeded, attempt 1"]
+    assert told[: len(expected)] == expected
+
+
 def test_a_failed_run_names_its_cause_on_standard_error(tmp_path):
     write_job(tmp_path)
     words = {"code": 65, "step": 2, "cause": "BadData: reward correct gave NaN for row 12"}
@@ -296,11 +326,27 @@ def test_runs_are_listed_newest_first(tmp_path):
     assert [line.split()[0] for line in listed[1:]] == ["zesty", "tiny", "aged"]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"), [("x" * 60, "x" * 60), ("x" * 61, "x" * 59 + "…"), ("a\nb", "a…"), ("", "")]
-)
-def test_a_cause_is_cut_where_a_list_has_no_room(text, shown):
-    assert shortened(text) == shown
+def test_the_list_of_runs_tells_how_long_they_took_and_since_when_they_are(tmp_path):
+    """Begun 7,200 s before it was ended, an hour ago."""
+    write_job(tmp_path)
+    run_fake(tmp_path, {"*": [["exit", 65]]})
+    path = tmp_path / "runs" / "tiny" / "run.json"
+    note = json.loads(path.read_text())
+    ended = note["updated_seconds"] - 3600
+    cause = "worker-train-0-0: " + "x" * 100
+    changed = note | {"started_seconds": ended - 7200, "updated_seconds": ended, "cause": cause}
+    path.write_text(json.dumps(changed))
+    heads, line = rljob("status", cwd=tmp_path).stdout.splitlines()
+    assert heads.split()[-3:] == ["DURATION", "AGE", "CAUSE"] and " 2h00m     3h   worker-train" in line
+    detail = rljob("status", "tiny", cwd=tmp_path).stdout
+    assert "duration   2h00m\nage        3h\n" in detail and cause in detail
+    narrow = subprocess.run(
+        [*RLJOB, "status"], cwd=tmp_path, env=os.environ | {"COLUMNS": "80"}, capture_output=True, text=True
+    )
+    assert [len(each) <= 80 for each in narrow.stdout.splitlines()] == [True, True] and "…" in narrow.stdout
+    alone = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    piped = subprocess.run([*RLJOB, "status"], cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert cause in piped.stdout
 
 
 def test_status_recognises_a_dead_supervisor(tmp_path):

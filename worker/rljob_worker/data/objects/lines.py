@@ -14,7 +14,7 @@ from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.kinds import rows_of
 from rljob_worker.data.objects.spans import joined
 from rljob_worker.data.objects.store import Span, Store
-from rljob_worker.data.source import BATCH_ROWS, Places, Rows, no_column, record_of, top_of, value_of
+from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, record_of, top_of, value_of
 from rljob_worker.errors import BadData
 
 SCAN_BYTES = 4 << 20
@@ -101,7 +101,7 @@ class LineSource:
     def _check_columns(self, there: Sequence[str]) -> None:
         for name in self.columns:
             if top_of(name, there) not in there:
-                raise BadData(no_column(self.path, name, there))
+                raise NoColumn(self.path, name, there)
 
     def _values(self, records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         return {name: [value_of(record, name) for record in records] for name in self.columns}

@@ -23,7 +23,7 @@ from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.byte_cache import ByteCache
 from rljob_worker.data.objects.kinds import rows_of
 from rljob_worker.data.objects.store import Span, Store
-from rljob_worker.data.source import BATCH_ROWS, Places, Rows, no_column, top_of, value_of
+from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, top_of, value_of
 from rljob_worker.errors import BadData
 
 CACHE_BYTES = 64 << 20
@@ -116,7 +116,7 @@ class RowGroupSource:
         tops = list(dict.fromkeys(top_of(name, there) for name in self.columns))
         for name in self.columns:
             if top_of(name, there) not in there:
-                raise BadData(no_column(self.files[index].path, name, there))
+                raise NoColumn(self.files[index].path, name, there)
         with _readable(self.files[index]):
             return file.read_row_group(group, columns=tops, use_threads=False)
 

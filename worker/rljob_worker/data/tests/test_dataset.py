@@ -310,7 +310,7 @@ def test_arguments_reach_the_chat_template(tmp_path):
 def test_an_argument_that_the_chat_template_never_reads_changes_nothing_and_is_refused(tmp_path, chat, plain):
     text = make_lines(tmp_path, numbered(1))
     message = refusal(tmp_path, chat, text, kind=InvalidJob, arguments={"thinking": False})
-    assert message == "models.chatTemplate.thinking: the model's chat template never reads it; it reads no argument"
+    assert message == "models.chatTemplate.thinking is never read by the model's chat template; it reads no argument"
     tokenizer = words_tokenizer(
         TEMPLATE + "{% generation %}{{ style }}{%- endgeneration -%}{% for i in range(2) %}.{% endfor %}"
     )

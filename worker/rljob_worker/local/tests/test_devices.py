@@ -5,7 +5,7 @@ import pytest
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.devices import check_devices, is_loadable, share_of
+from rljob_worker.local.devices import check_devices, is_loadable, share_of, uncounted_groups
 from rljob_worker.tests.documents import plan_of
 
 
@@ -49,6 +49,15 @@ def test_what_is_enough_or_unknown_is_not_refused():
     assert refusal(gpu_plan(), {}) == refusal(gpu_plan(), six) == ""
     assert refusal(plan_of(), {"CUDA_VISIBLE_DEVICES": ""}, libraries=()) == ""  # a job for CPUs
     assert refusal(gpu_plan("amd"), {}, libraries=()) == ""
+
+
+def test_where_only_workers_can_count_is_told():
+    driver = {"libcuda.so.1"}.__contains__
+    assert [group.name for group in uncounted_groups(gpu_plan(), {}, driver)] == ["train", "rollout"]
+    assert [group.name for group in uncounted_groups(gpu_plan("amd"), {}, set().__contains__)] == ["train", "rollout"]
+    assert uncounted_groups(gpu_plan(), {}, set().__contains__) == []  # there are none, which is told already
+    assert uncounted_groups(gpu_plan(), {"CUDA_VISIBLE_DEVICES": "0,1"}, driver) == []
+    assert uncounted_groups(plan_of(), {}, driver) == []
 
 
 def test_a_pod_on_a_machine_of_its_own_needs_its_own_accelerators_alone():

@@ -142,7 +142,7 @@ CASES = {
     "a template that refuses": (wants_template("{{ raise_exception('no users') }}"), CHAT,
         "refuses the messages: no users"),
     "a template that is no template": (wants_template("{% for %}"), CHAT, "refuses the messages"),
-    "an argument that no template reads": ({}, CHAT | {"models.0.chatTemplate": {"thinking": True}}, "never reads it"),
+    "an argument that no template reads": ({}, CHAT | {"models.0.chatTemplate": {"thinking": True}}, "is never read"),
     "no model": ({}, {"models.0.path": "./gone"}, "there is no such file"),
     "a directory without a model": ({"other/notes.txt": "a"}, {"models.0.path": "other"}, "has no config.json"),
     "a damaged config": ({MODEL + "config.json": "{"}, {}, "config.json cannot be read"),
@@ -178,6 +178,16 @@ CASES = {
         "cannot be called as (row)"),
     "a reward of two arguments": (module("def score(a, b): return 1\n"), {REWARD + "options": {}},
         "missing a required"),
+    "a reward without a colon": ({}, {REWARD + "run": "mine"}, "module:function"),
+    "a reward for TRL of a column that no reward names": (
+        module("def score(completions, hint): return [0.0]\n"), {REWARD + "options": {}},
+        "missing a required argument: 'hint'"),
+    "a reward for TRL that gets a column twice": (
+        module("def score(completions, answer): return [0.0]\n"), {REWARD + "options": {"answer": "x"}},
+        "gets 'answer' from every row"),
+    "a reward for verl without a column": (
+        module("def compute_score(data_source, solution_str, ground_truth): return 0.0\n"),
+        {"rewards": [{"name": "mine", "run": "mine:compute_score"}]}, "missing a required argument: 'ground_truth'"),
     "a shipped reward that is misspelt": ({}, {REWARD + "run": "rljob_worker.rewards:math_anwser"},
         "Did you mean math_answer"),
     "a shipped reward without its option": (
@@ -226,10 +236,41 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
     spoilt = {"data.promptColumn": "promt", "rewards.0.run": "mine:scor", "dataBuffer.memory": "1Ki"}
     found = verdict_on(write(tmp_path, {MODEL + "model.safetensors": None}, spoilt), ()).problems
     assert [each.path for each in found] == [
-        "spec.dataBuffer.memory", "spec.models[0].path", "spec.data.train[0].path", "spec.data.validation[0].path",
-        "spec.rewards[0]",
+        "spec.dataBuffer.memory", "spec.models[0].path", "spec.data.promptColumn", "spec.data.promptColumn",
+        "spec.rewards[0].run",
     ]  # fmt: skip
     assert all(each.line for each in found)
+
+
+@pytest.mark.parametrize(
+    ("override", "path"),
+    [
+        ("data.promptColumn=promt", "spec.data.promptColumn"),
+        ("data.systemPrompt=be brief", "spec.data.systemPrompt"),
+        ("models[0].chatTemplate={thinking: true}", "spec.models[0].chatTemplate.thinking"),
+        ("rewards[0].column=anwser", "spec.rewards[0].column"),
+        ("rewards[0].run=mine", "spec.rewards[0].run"),
+        ("rewards[0].run=mine:scor", "spec.rewards[0].run"),
+        ("rewards[0].options.scael=2", "spec.rewards[0].options"),
+        ("algorithm.loss.name=mine:gone", "spec.algorithm.loss.name"),
+    ],
+)
+def test_a_mistake_is_told_once_where_it_was_written(tmp_path, override, path):
+    changed = {"data/validation.jsonl": lines(rows(4))}
+    found = verdict_on(write(tmp_path, changed, {"data.validation": []}), [override]).problems
+    assert [(each.path, each.source) for each in found] == [(path, f"--set {override}")]
+
+
+def test_what_a_stage_of_the_users_own_is_given_wrong_is_told_at_its_options(tmp_path):
+    (found,) = verdict_on(write(tmp_path, {}, stage(options={"strenght": 2})), ()).problems
+    assert (found.path, found.found) == ("spec.dag.stages[2].options", '{"strenght": 2}')
+
+
+def test_a_column_of_a_rollout_that_the_data_lack_is_told_there(tmp_path):
+    dag = stage()
+    dag["dag"]["stages"][0]["writes"] = ["hint"]
+    found = verdict_on(write(tmp_path, {}, {**dag, "data.validation": []}), ()).problems
+    assert [each.path for each in found] == ["spec.dag.stages[0].writes"]
 
 
 def test_without_the_data_everything_else_is_looked_at(tmp_path):

@@ -1,6 +1,11 @@
 """Jobs whose data and models are elsewhere: on a real S3 server, and on a stand-in of the hub."""
 
 import os
+import signal
+import socket
+import subprocess
+import sys
+from threading import Event
 
 import pytest
 import yaml
@@ -8,10 +13,12 @@ import yaml
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.cli.tests.fake_hub import serving
 from rljob_worker.cli.validate import verdict_on
+from rljob_worker.rehearsal.bounded import within
 from rljob_worker.rehearsal.rehearse import rehearse
 from rljob_worker.rehearsal.tests.good_job import files, write
 from rljob_worker.rehearsal.tests.test_bad_inputs import parquet
 from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_bucket
+from rljob_worker.tests.waiting import PATIENCE_SECONDS
 
 TRAIN, VALIDATION, MODEL = "data.train.0.path", "data.validation.0.path", "models.0.path"
 IN_STORE = {
@@ -53,7 +60,7 @@ def test_a_job_in_a_store_is_looked_at_whole(tmp_path, s3):
 @pytest.mark.parametrize(
     ("spoilt", "path", "words"),
     [
-        ({"data.promptColumn": "promt"}, "data.train[0].path", "Did you mean 'prompt'"),
+        ({"data.promptColumn": "promt"}, "data.promptColumn", "Did you mean 'prompt'"),
         (MANY, "data.batchSize", "a batch has more prompts than data.train, which has 8"),
         ({TRAIN: "s3://jobs/data/gone.jsonl"}, "data.train[0].path", "nothing is at s3://jobs/data/gone.jsonl"),
         ({TRAIN: "s3://nobody/train.jsonl"}, "data.train[0].path", "no such bucket (404 Not Found (NoSuchBucket"),
@@ -147,12 +154,57 @@ def test_a_model_of_the_hub_is_looked_at_where_the_hub_is_known(tmp_path, hub):
         ("./gone", "there is no such file or directory"),
     ],
 )
-def test_a_model_that_the_hub_cannot_have_is_found(tmp_path, hub, name, words):
+def test_a_model_that_the_hub_cannot_have_is_found(tmp_path, hub, name, words, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_0")
     (problem,) = verdict_on(write(tmp_path, {}, {MODEL: name}), ()).problems
     assert words.partition("; ")[0] in problem.message and problem.path == "spec.models[0].path"
 
 
-def test_a_hub_that_does_not_answer_is_no_problem_of_the_job(tmp_path, hub, monkeypatch):
+def test_what_a_hub_does_not_give_is_missed_on_this_machine_alone(tmp_path, hub, monkeypatch):
+    job = write(tmp_path, {}, {MODEL: "team/tiny"})
+    shy = verdict_on(job, ())
+    assert shy.problems == ()
+    assert "the hub shows no model team/tiny to whoever has no HF_TOKEN, and its cache here" in shy.lacking[0].message
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-    found = verdict_on(write(tmp_path, {}, {MODEL: "team/tiny"}), ())
-    assert found.problems == () and "team/tiny: the hub did not answer" in found.unseen[0]
+    gone = verdict_on(job, ["models[0].path=team/tyni"])
+    assert gone.problems == () and gone.lacking[0].source == "--set models[0].path=team/tyni"
+    assert "the hub did not answer: " in gone.lacking[0].message and "correct the name" in gone.lacking[0].fix.lower()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "not on this machine: spec.models[0].path (line " in verdict_on(job, ()).text()
+
+
+def test_what_the_hubs_cache_has_is_looked_at_where_the_hub_does_not_answer(tmp_path, hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    cached = tmp_path / "home" / "hub" / "models--team--tiny"
+    snapshot = cached / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0" * 40)
+    for name, content in files().items():
+        if name.startswith("model/"):
+            data = content if isinstance(content, bytes) else content.encode()
+            (snapshot / name.removeprefix("model/")).write_bytes(data)
+    job = write(tmp_path, {}, {MODEL: "team/tiny"})
+    assert verdict_on(job, ()).text() == f"{job}: good is valid"
+    assert "data.train, which has 8" in verdict_on(job, ["data.maxPromptTokens=2", "data.batchSize=12"]).text()
+
+
+def test_ctrl_c_while_a_hub_is_asked_ends_it_without_a_word(tmp_path, hub):
+    job = write(tmp_path, {}, {MODEL: "team/tiny"})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        command = [sys.executable, "-m", "rljob_worker.cli", "validate", str(job)]
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True) as process:
+            asked, _ = silent.accept()
+            os.killpg(process.pid, signal.SIGINT)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+            asked.close()
+    assert (process.returncode, errors.strip()) == (130, b"")
+
+
+def test_a_question_that_nobody_answers_is_given_up():
+    with pytest.raises(TimeoutError):
+        within(0.01, Event().wait)
+    assert within(60.0, lambda: 7) == 7
+    with pytest.raises(KeyError, match="x"):
+        within(60.0, lambda: {}["x"])

@@ -31,6 +31,10 @@ def trl_silent(completions, **kwargs):
     return [None]
 
 
+def trl_default(completions, hint=None):
+    return [len(hint[0])]
+
+
 async def trl_judge(completions, **kwargs):
     await asyncio.sleep(0)
     return [1.0]
@@ -45,9 +49,13 @@ def verl_plain(data_source, solution_str, ground_truth, extra_info, penalty=0.0)
     return 1.0 - penalty
 
 
+def described(name, column="answer", columns=("answer",), **options):
+    run = f"{__name__}:{name}"
+    return {"name": "r", "run": run, "column": column, "columns": columns, "options": options, "access": None}
+
+
 def loaded(name, **options):
-    described = {"name": "r", "run": f"{__name__}:{name}", "column": "answer", "options": options, "access": None}
-    function = load(described).function
+    function = load(described(name, **options)).function
     return function, lambda: function(ROW, **options)
 
 
@@ -60,9 +68,9 @@ def test_a_function_of_a_row_is_left_as_it_is():
     ("name", "options", "reward"),
     [
         ("own", {}, True),
-        ("trl_exact", {}, 1.0),
-        ("trl_length", {"scale": 3}, 3),
-        ("trl_silent", {}, 0.0),
+        ("trl_exact", {}, {"reward": 1.0, "none_fraction": False}),
+        ("trl_length", {"scale": 3}, {"reward": 3, "none_fraction": False}),
+        ("trl_silent", {}, {"reward": 0.0, "none_fraction": True}),
         ("verl_score", {}, {"reward": 0.5, "right": True, "answer": "4"}),
         ("verl_plain", {"penalty": 0.25}, 0.75),
     ],
@@ -75,11 +83,30 @@ def test_what_a_row_gets(name, options, reward):
 def test_an_async_one_stays_async():
     function, call = loaded("trl_judge")
     assert is_async(function)
-    assert asyncio.run(call()) == 1.0
+    assert asyncio.run(call())["reward"] == 1.0
 
 
 def test_an_option_that_the_function_does_not_take_is_told_before_the_first_row():
     with pytest.raises(InvalidJob, match="cannot be called as .*limit"):
         loaded("verl_plain", limit=3)
-    with pytest.raises(InvalidJob, match="cannot be called as"):
+    with pytest.raises(InvalidJob, match="gets 'completions' from every row; take it out of the options"):
         loaded("trl_length", completions=["x"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "column", "words"),
+    [
+        ("trl_length", {}, "answer", "missing a required argument: 'scale'; it is declared as (completions, scale)"),
+        ("trl_exact", {}, None, "missing a required argument: 'answer'"),
+        ("verl_score", {}, None, "missing a required argument: 'ground_truth'"),
+    ],
+)
+def test_a_parameter_that_no_column_and_no_option_fills_is_told_before_the_first_row(name, options, column, words):
+    with pytest.raises(InvalidJob, match="Rows bring those columns that rewards of the job name") as caught:
+        load(described(name, column, () if column is None else (column,), **options))
+    assert words in str(caught.value)
+
+
+def test_what_has_a_default_may_lack():
+    assert load(described("trl_default", None, ())).function(ROW | {"hint": "x"})["reward"] == 1
+    assert load(described("verl_plain", "answer", ("answer",))).function(ROW) == 1.0

@@ -198,6 +198,9 @@ def test_what_rewards_missed_is_told_per_reward(directory, capsys):
     first = {"step": 1, "reward/judge/timeouts_total": 2.0, "reward/judge/errors_total": 1.0}
     second = {"step": 2, "reward/judge/retries_total": 4.0, "reward/style": 0.5, "reward/timeouts_total": 2.0}
     assert misses_of([first, second]) == ["reward judge: 2 timed out, 1 failed, and count 0; 4 called again"]
+    silent = {"step": 1, "reward/style/none_fraction": 1.0, "reward/brief/none_fraction": 0.5}
+    assert misses_of([silent]) == ["reward style: None for every row, which counts 0"]
+    assert misses_of([silent, silent | {"reward/style/none_fraction": 0.0}]) == []
     view = PlainView(directory, 2, ())
     write(directory, first)
     view.tick()

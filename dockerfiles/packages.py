@@ -48,6 +48,7 @@ def images() -> Mapping[str, Packages]:
         "worker": Packages(worker),
         # torch's own libraries are linked against this one; it has no part that runs on a device
         "worker-cpu": Packages(worker, ("nvidia-cuda-runtime",), "dockerfiles/cpu-overrides.txt"),
+        "serve": Packages((*worker, "serve"), ("nvidia-cuda-runtime",), "dockerfiles/cpu-overrides.txt"),
     }
 
 

@@ -67,7 +67,8 @@ def tiny_model() -> dict[str, Path]:
 
 
 def recipes(tag: str, checkout: Path = CHECKOUT) -> tuple[ImageRecipe, ...]:
-    """Of a checkout. The worker for NVIDIA devices is not among them: nodes of a test cluster have none."""
+    """Of a checkout, in every version. The worker for NVIDIA devices is not among them: nodes of a test cluster have
+    none."""
 
     def of(name: str, besides: tuple[str, ...] = (), contexts: Callable[[], Mapping[str, Path]] = dict) -> ImageRecipe:
         dockerfile = checkout / f"dockerfiles/{name}.Dockerfile"
@@ -77,4 +78,9 @@ def recipes(tag: str, checkout: Path = CHECKOUT) -> tuple[ImageRecipe, ...]:
     return of("operator"), of("databuffer"), of("worker-cpu", EXAMPLES, tiny_model)
 
 
-RECIPES = recipes("dev")
+SERVE = ImageRecipe(
+    "localhost/rljob-serve:dev",
+    CHECKOUT / "dockerfiles/serve.Dockerfile",
+    (*SOURCES, *(f"dockerfiles/requirements/{name}.txt" for name in ("worker-cpu", "serve")), EXAMPLES[0]),
+)
+RECIPES = (*recipes("dev"), SERVE)

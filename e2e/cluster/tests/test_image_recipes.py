@@ -82,7 +82,7 @@ def test_a_wheel_is_built_with_every_file_that_its_metadata_names() -> None:
 
 def test_every_dockerfile_takes_its_base_runs_as_a_number_and_pulls_no_frontend() -> None:
     dockerfiles = sorted(RECIPES[0].dockerfile.parent.glob("*.Dockerfile"))
-    assert len(dockerfiles) == 4
+    assert len(dockerfiles) == 5
     bases = set()
     for path in dockerfiles:
         lines = path.read_text().splitlines()

@@ -39,7 +39,7 @@ def decide(situation: Situation) -> Decision:
 
 def _gone_on(situation: Situation, decision: Decision) -> Decision:
     """An attempt that ends, or is given up, without a pod left has ended: what follows is decided at once. Models
-    beside the job stay for the next attempt, and go before the job is suspended."""
+    beside the job stay for the next attempt, and are gone before the job is suspended."""
     phase = decision.status.phase
     left = (*situation.pods, *(situation.service_pods if phase == "Suspending" else ()))
     if phase not in ("Restarting", "Suspending") or left:

@@ -110,7 +110,7 @@ def _ended(situation: Situation, known: ServiceStatus, pod: PodFacts | None) -> 
     """What follows the end of its pod; one that was taken from outside is not the service's failure."""
     disruption, ended = _disruption(pod), None if pod is None else pod.ended
     policy = situation.spec.failure_policy
-    code = int(ExitCode.RETRY) if disruption or ended is None else ended.exit_code or int(ExitCode.RETRY)
+    code = (None if ended is None else ended.exit_code) or int(ExitCode.RETRY)  # a service has no good end
     verdict = decide([code], known.failures, policy, [DISRUPTION_TARGET] if disruption else [])
     is_counted = not isinstance(verdict, Restart) or verdict.counted
     futile = 0 if known.ready_time is not None else known.futile_starts + 1

@@ -162,6 +162,14 @@ def test_a_model_ends_as_often_as_a_gang_may():
     assert "all 3 restarts of failurePolicy are used up" in said(decision, "Failed")[2]
 
 
+def test_a_model_that_no_start_would_help_is_not_started_while_the_gang_ends():
+    """The attempt was given up before: the next one ends the job."""
+    stopped = status(2, start_time=None, ready=False, ready_time=None, stopped=True, message="no")
+    seen = training(services=(stopped,), phase="Restarting")
+    assert decide(seen).starts_services == ()
+    assert decide(training(services=(stopped,))).status.phase == "Failed"
+
+
 def test_a_gang_that_restarts_finds_its_models_there():
     seen = training(model(), services=(status(),), phase="Restarting", next_attempt_time=ago(-20))
     decision = decide(replace(seen, pods=()))
@@ -191,7 +199,10 @@ def test_a_suspended_job_gives_its_models_back_after_the_gang():
     found = service_of(decision)
     assert (found.start, found.start_time, found.ready) == (2, None, False)
 
-    decision = decide(replace(after, service_pods=()).with_status(services=decision.status.services))
+    given_up = after.with_status(services=decision.status.services)
+    over = replace(given_up, service_pods=(broken(143, ends_at=NOW + 2, grace_seconds=2),))
+    assert decide(over).status.phase == "Suspending", "it is still there, though nothing of it runs"
+    decision = decide(replace(given_up, service_pods=()))
     assert (decision.status.phase, decision.queue) == ("Suspended", QueueAction.LEAVE)
     assert said(decision, "ServicesReady")[:2] == ("False", "ServicesStopped")
 

@@ -120,7 +120,7 @@ def test_an_example_comes_with_what_it_runs(rljob: Command, tmp_path: Path) -> N
     assert "did you mean arithmetic-grpo?" in rljob("new", "--example", "aritmetic-grpo", cwd=tmp_path).stderr
 
 
-@pytest.mark.parametrize("arguments", [("run", "mine.yaml"), ("export", "mine", "out")])
+@pytest.mark.parametrize("arguments", [("run", "mine.yaml"), ("launch", "mine.yaml"), ("export", "mine", "out")])
 def test_what_needs_torch_names_the_extra_in_one_line(
     rljob: Command, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:

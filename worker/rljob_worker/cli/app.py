@@ -87,6 +87,9 @@ def launch(
     where a machine is gone and the launch is to be begun again, 76 where it was stopped with a checkpoint, by Ctrl-C or
     SIGTERM on any host.
     """
+    from rljob_worker.cli.extras import require_extra
+
+    require_extra("worker", "rljob launch")  # before what it is made of is imported, which a plain install lacks
     from rljob_worker.cli.launch import Launching, launch_job
     from rljob_worker.local.pods import Commands
 

@@ -14,7 +14,6 @@ from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
-from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, missing_files, open_job, planned, read_text
 from rljob_worker.cli.output import say
 from rljob_worker.cli.run import Running, command_line, supervise, told, view_of
@@ -63,7 +62,6 @@ def unbuilt(job: RLJob) -> Iterator[Problem]:
 
 def launch_job(asked: Launching, rank_file: Path | None) -> int:
     """This host's part of the job, to its end; returns the exit code, which is that of all hosts."""
-    require_extra("worker", "rljob launch")
     hosts = hosts_in(read_text(rank_file, "a rank file", LINES), str(rank_file)) if rank_file else ()
     seat, token = seat_of(os.environ, hosts, is_here), launch_token(os.environ)
     return _supervise(asked, seat, token) if seat.host == 0 else _take_part(asked, seat, token)

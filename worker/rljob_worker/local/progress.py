@@ -34,10 +34,10 @@ class MetricsTail:
         except FileNotFoundError:
             return []
         with file:
-            known: list[Record] = []
+            known: dict[int, Record] = {}
             status = os.fstat(file.fileno())
             if status.st_ino != self._inode or status.st_size < self._offset:
-                known, self.records = self.records, []
+                known, self.records = {record["step"]: record for record in self.records}, []
                 self._inode, self._offset = status.st_ino, 0
             file.seek(self._offset)
             data = file.read()
@@ -45,7 +45,7 @@ class MetricsTail:
         self._offset += whole
         fresh = [record for _, record in parsed(data[:whole].splitlines(keepends=True))]
         self.records.extend(fresh)
-        return [record for record in fresh if record not in known]
+        return [record for record in fresh if record != known.get(record["step"])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.local.lead_warnings import lead_warnings
 from rljob_worker.local.pods import GangEnd
+from rljob_worker.local.progress import MetricsTail
 from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt, stop_seconds
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.local.services import Services
@@ -94,7 +95,9 @@ class Supervisor:
         self._num_requests = 0
         self._num_counted = 0
         self._stop_deadline: float | None = None
-        self._written_before: tuple[int, int] | None = None
+        self._steps = MetricsTail(launch.directory.metrics)
+        self._has_stepped = False
+        """Whether a step of this attempt is written."""
         self._start_lines = StartLines({})
         now = time.time()
         self._note = RunNote(
@@ -106,12 +109,16 @@ class Supervisor:
         """Run attempts until the job ends; the note says how it ended."""
         with SignalPipe((*heeded(), signal.SIGCHLD)) as signals:
             while True:
-                self._written_before = self._written()
+                self._begin_attempt()
                 self._change(phase="Starting", doing="")
                 end = self._wait_for_services(signals) or self._attempt(signals)
                 if not self._goes_on(end):
                     return self._note
                 self._change(attempt=self._note.attempt + 1, restarts=self._note.restarts + 1)
+
+    def _begin_attempt(self) -> None:
+        self._steps.poll()  # what stands there is of attempts before
+        self._has_stepped = False
 
     def _wait_for_services(self, signals: SignalPipe) -> GangEnd | None:
         """Until they are healthy; how the attempt ends where they do not get so."""
@@ -206,15 +213,9 @@ class Supervisor:
                 self._view.say(f"  {line}")
 
     def _has_written(self) -> bool:
-        return self._written() not in (None, self._written_before)
-
-    def _written(self) -> tuple[int, int] | None:
-        """Changes with every step that is written. Its time is the storage's, which no clock of ours agrees with."""
-        try:
-            found = self._launch.directory.metrics.stat()
-        except FileNotFoundError:
-            return None
-        return found.st_mtime_ns, found.st_size
+        """A step, and not only the file: the lead opens it, and cuts it back, long before."""
+        self._has_stepped = self._has_stepped or bool(self._steps.poll())
+        return self._has_stepped
 
     def _goes_on(self, end: GangEnd) -> bool:
         """Whether another attempt follows; otherwise the note holds the end."""

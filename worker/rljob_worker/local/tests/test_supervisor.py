@@ -236,7 +236,8 @@ def test_a_request_that_finds_nobody_listening_is_an_interruption(run_dir):
 def test_a_request_before_a_step_has_ended_stops_at_once_and_says_what_is_kept(run_dir, before, words):
     ready = run_dir.parent / "ready"
     # workers that heed no request: nobody waits for them
-    starts = {"attempt-1": [*before, ["exit", 75]], "*": [["block", 15], ["pid", str(ready)], ["hang"]]}
+    waits = [["block", 15], ["open_metrics"], ["pid", str(ready)], ["hang"]]
+    starts = {"attempt-1": [*before, ["exit", 75]], "*": waits}
     with supervisor(run_dir, script=starts, maxRestarts=3) as process:
         pid = pid_in(ready)
         process.send_signal(signal.SIGINT)

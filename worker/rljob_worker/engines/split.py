@@ -57,10 +57,6 @@ class Split:
     def over(matrices: dist.ProcessGroup | None, experts: dist.ProcessGroup | None = None) -> Split:
         return Split(_place(matrices), _place(experts))
 
-    @property
-    def is_any(self) -> bool:
-        return self.matrices[1] > 1 or self.experts[1] > 1
-
     def share(self, name: str) -> Share | None:
         """Of the parameter of this name; None for one that is not split."""
         module, _, kind = name.rpartition(".")

@@ -17,6 +17,7 @@ from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.export import export
+from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
@@ -169,15 +170,15 @@ class FSDPEngine:
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[tuple[str, torch.Tensor]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        merged = merged_tensors(self.model)
-        return checkpoint_tensors(self.parts.everywhere(merged, dtype, bucket_bytes), self._parts_of)
+        merged = merged_tensors(self.model, self.parts)
+        return checkpoint_tensors(full_tensors(merged, self.parts, dtype, bucket_bytes), self._parts_of)
 
     def weight_buckets(
         self, sources: Sequence[int], dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        merged = merged_tensors(self.model)
-        buckets = self.parts.buckets_at(merged, sources, dtype, bucket_bytes)
+        merged = merged_tensors(self.model, self.parts)
+        buckets = buckets_at(merged, self.parts, sources, dtype, bucket_bytes)
         return (checkpoint_tensors(bucket, self._parts_of) for bucket in buckets)
 
     def copy_shards(self) -> Shards:

@@ -6,7 +6,7 @@ Every file is a bucket of tensors that is gathered on one rank, which writes it:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -15,12 +15,12 @@ from safetensors.torch import save_file
 from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 
+from rljob_worker.engines.fsdp.buckets import Bucket, Named, buckets
 from rljob_worker.engines.fsdp.collectives import wait_for_all
-from rljob_worker.engines.fsdp.full_tensors import Bucket, Named, buckets
+from rljob_worker.engines.fsdp.full_tensors import tensors_at
 from rljob_worker.engines.fsdp.merged import merged_tensors, own_tensors
 from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.models import VALUE_HEAD, PartsOf, ValueModel, checkpoint_tensors, parts_of
-from rljob_worker.engines.split import UNSPLIT
 from rljob_worker.errors import StorageError
 
 FILE_BYTES = 1 << 30
@@ -43,7 +43,7 @@ def export(
     try:
         _write_weights(backbone, directory, parts, dtype, parts_of, file_bytes)
         head = model.value_head.named_parameters() if isinstance(model, ValueModel) else ()
-        tensors = {name: tensor.cpu() for name, tensor in parts.tensors_at(head, [0], dtype)}
+        tensors = {name: tensor.cpu() for name, tensor in tensors_at(head, parts, [0], dtype)}
         if parts.rank == 0:
             if tensors:
                 save_tensors(tensors, directory / VALUE_HEAD)
@@ -57,20 +57,19 @@ def _write_weights(
     model: PreTrainedModel, directory: Path, parts: Parts, dtype: torch.dtype, parts_of: PartsOf, file_bytes: int
 ) -> None:
     """This rank's files, and on the first rank the index of several."""
-    named = list(parts.whole_shapes(own_tensors(model)))
-    files = list(buckets(named, file_bytes, dtype))
+    scattered = list(parts.scattered(own_tensors(model)))
+    files = list(buckets(scattered, file_bytes, dtype))
     names = _file_names(len(files))
     rank, ranks = parts.rank, parts.num_ranks
-    merged = merged_tensors(model)
-    tensors = checkpoint_tensors(parts.tensors_at(merged, range(ranks), dtype, file_bytes), parts_of)
-    for bucket, name in list(zip(files, names, strict=True))[rank::ranks]:
-        save_tensors(_next_of(tensors, _tensors_of(bucket, parts_of)), directory / name)
+    merged = merged_tensors(model, parts)
+    tensors = checkpoint_tensors(tensors_at(merged, parts, range(ranks), dtype, file_bytes), parts_of)
+    held = [list(_tensors_of(file, parts, parts_of)) for file in files]
+    for tensors_held, name in list(zip(held, names, strict=True))[rank::ranks]:
+        save_tensors(_next_of(tensors, tensors_held), directory / name)
     assert next(tensors, None) is None, "tensors beyond those of the files"
     if rank == 0 and len(files) > 1:
-        places = {
-            tensor: name for bucket, name in zip(files, names, strict=True) for tensor in _tensors_of(bucket, parts_of)
-        }
-        size = sum(tensor.numel() for _, tensor in named) * dtype.itemsize
+        places = {tensor: name for tensors_held, name in zip(held, names, strict=True) for tensor in tensors_held}
+        size = sum(each.num_elements for each in scattered) * dtype.itemsize
         index = {"metadata": {"total_size": size}, "weight_map": places}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
 
@@ -87,12 +86,12 @@ def _file_names(count: int) -> list[str]:
     return [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
 
 
-def _tensors_of(bucket: Bucket, parts_of: PartsOf) -> Iterator[str]:
+def _tensors_of(bucket: Bucket, parts: Parts, parts_of: PartsOf) -> Iterator[str]:
     """What a file calls them."""
-    return (part.name for named in bucket.tensors for part in parts_of(*named, UNSPLIT))
+    return (part.name for each in bucket.tensors for part in parts_of(each.name, each.here, parts.split))
 
 
-def _next_of(tensors: Iterator[Named], names: Iterator[str]) -> dict[str, torch.Tensor]:
+def _next_of(tensors: Iterator[Named], names: Iterable[str]) -> dict[str, torch.Tensor]:
     """The tensors of one file. They are good until one of the next bucket is asked for."""
     found = {}
     for expected in names:

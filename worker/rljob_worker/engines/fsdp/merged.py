@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from rljob_worker.engines.fsdp.full_tensors import Named, full_tensors
+from rljob_worker.engines.fsdp.buckets import Named
+from rljob_worker.engines.fsdp.full_tensors import full_tensors
+from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.models import ADAPTER, adapted_layers, adapter_parameters, base_name, is_of_adapter
 from rljob_worker.engines.shards import laid_out_like, local_part, own_rows
 
@@ -16,13 +18,13 @@ def own_tensors(model: torch.nn.Module) -> Iterator[Named]:
     return ((base_name(name), p) for name, p in model.named_parameters() if not is_of_adapter(name))
 
 
-def merged_tensors(model: torch.nn.Module) -> Iterator[Named]:
+def merged_tensors(model: torch.nn.Module, parts: Parts) -> Iterator[Named]:
     """The same with the adapter's product added, one at a time: W + alpha / rank · B A.
 
     Each rank adds its own rows. Collective: A and B are gathered on the way, a bucket of them at a time, so that every
     rank exhausts it.
     """
-    matrices = full_tensors(adapter_parameters(model))
+    matrices = full_tensors(adapter_parameters(model), parts)
     adapted = {id(layer.get_base_layer().weight): layer for layer in adapted_layers(model)}
     for name, parameter in own_tensors(model):
         layer = adapted.get(id(parameter))

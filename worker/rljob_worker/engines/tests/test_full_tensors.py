@@ -1,4 +1,4 @@
-"""Shards of four real ranks become full tensors on everybody, or on some sources a share each."""
+"""Shards and parts of four real ranks become full tensors on everybody, or on some sources a share each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
+from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.full_tensors import Named, buckets, buckets_at, full_tensors, tensors_at
+from rljob_worker.engines.fsdp.buckets import Named, Scattered, buckets
+from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors, tensors_at
+from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import mesh_of_all, run_ranks, write_config
 
@@ -23,6 +27,17 @@ SHAPES = [(3, 4), (1,), (9, 2), (5,), (2, 2, 2), (7,), (40,), (4, 4)]
 """48, 4, 72 (alone), 20 + 32, 28, 160 (alone), 64 bytes: buckets 01 2 34 5 6 7."""
 BUCKETS = [["t0", "t1"], ["t2"], ["t3", "t4"], ["t5"], ["t6"], ["t7"]]
 SOURCES = [[0], [3], [2, 0], [1, 3, 2], [0, 1, 2, 3], [3, 1, 0, 2]]
+ALONE = Parts(0, None, None, None, None, None)
+MESHES = [Mesh(dp=2, tp=2), Mesh(tp=4), Mesh(dp=4, ep=2), Mesh(dp=2, cp=2, ep=4), Mesh(dp=2, tp=2, ep=4)]
+LAYER = {
+    "embed_tokens.weight": (9, 4),
+    "q_proj.weight": (12, 5),  # by rows: of two parts one rank has 3 of 6, of four all 3
+    "q_proj.bias": (12,),
+    "o_proj.weight": (5, 12),  # by columns, and its 5 rows over ranks
+    "norm.weight": (7,),
+    "experts.down_proj": (8, 3, 2),
+}
+"""Names tell what ranks split: matrices, experts, neither."""
 
 
 def whole(dtype: torch.dtype = torch.float32) -> list[Named]:
@@ -44,16 +59,40 @@ def sharded(mesh: DeviceMesh, tensors: list[Named] | None = None) -> list[Named]
     return named
 
 
+def over(group: Any) -> Parts:
+    """Of ranks that split nothing."""
+    return Parts(group.rank(), group, group, None, None, None)
+
+
+def layer(shapes: dict[str, tuple[int, ...]]) -> list[Named]:
+    """Counted from 0 on, so that every number is where it is."""
+    return [(name, torch.arange(torch.Size(shape).numel()).float().view(shape)) for name, shape in shapes.items()]
+
+
+def split(parts: Parts, tensors: list[Named]) -> list[Named]:
+    """What this rank has of whole tensors: its rows of its part."""
+    named = []
+    for name, tensor in tensors:
+        share = parts.split.share(name)
+        group = parts.expert_shards if share is not None and share.axis == "ep" else parts.shards
+        part = tensor if share is None else share.of(tensor)
+        named += [(name, part)] if group is None else sharded(DeviceMesh.from_group(group, "cpu"), [(name, part)])
+    return named
+
+
 class Traffic:
     """Stands in front of torch.distributed and counts what is gathered where."""
 
     def __init__(self) -> None:
         self.gathers: list[tuple[int, int]] = []
         """(rank that gets, bytes that it has room for here), one of every bucket."""
+        self.given: list[int] = []
+        """Bytes that other ranks get from this one, one of every gather."""
         self._gather, self._all_gather = dist.gather, dist.all_gather_single
 
     def gather(self, tensor: torch.Tensor, parts: list[torch.Tensor] | None, *, group_dst: int, **more: Any) -> Any:
         self.gathers.append((group_dst, sum(part.nbytes for part in parts or [])))
+        self.given.append(tensor.nbytes if parts is None else 0)
         return self._gather(tensor, parts, group_dst=group_dst, **more)
 
     def all_gather_single(self, *arguments: Any, **more: Any) -> Any:
@@ -65,33 +104,55 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
     traffic = Traffic()
     dist.gather, dist.all_gather_single = traffic.gather, traffic.all_gather_single  # type: ignore[assignment]
     group = dist.group.WORLD
-    mesh = DeviceMesh.from_group(group, "cpu")
-    found: dict[str, Any] = {"everybody": copied(full_tensors(sharded(mesh), bucket_bytes=LIMIT))}
+    mesh, parts = DeviceMesh.from_group(group, "cpu"), over(group)
+    found: dict[str, Any] = {"everybody": copied(full_tensors(sharded(mesh), parts, bucket_bytes=LIMIT))}
     found["all gathers"] = len(traffic.gathers)
     for sources in SOURCES:
         for dtype in (None, torch.bfloat16):
             traffic.gathers.clear()
             named = copied(
-                tensors_at(sharded(mesh), group, sources, dtype, bucket_bytes=LIMIT if dtype is None else 32)
+                tensors_at(sharded(mesh), parts, sources, dtype, bucket_bytes=LIMIT if dtype is None else 32)
             )
             found[f"{sources} {dtype}"] = named, list(traffic.gathers)
     traffic.gathers.clear()
-    found["replicated"] = copied(tensors_at(whole(), group, [2, 1], bucket_bytes=LIMIT)), list(traffic.gathers)
+    found["replicated"] = copied(tensors_at(whole(), parts, [2, 1], bucket_bytes=LIMIT)), list(traffic.gathers)
     layers = [(f"layer{i}", torch.zeros(8, 16)) for i in range(64)]
     found["bytes"] = [
-        sum(tensor.nbytes for _, tensor in tensors_at(sharded(mesh, layers), group, sources, bucket_bytes=1024))
+        sum(tensor.nbytes for _, tensor in tensors_at(sharded(mesh, layers), parts, sources, bucket_bytes=1024))
         for sources in SOURCES
     ]
-    found["places"] = [tensor.data_ptr() for _, tensor in tensors_at(sharded(mesh), group, [0], bucket_bytes=1)]
-    pair = dist.new_group([1, 3], use_local_synchronization=True) if rank in (1, 3) else None
-    if pair is not None:
+    found["places"] = [tensor.data_ptr() for _, tensor in tensors_at(sharded(mesh), parts, [0], bucket_bytes=1)]
+    meshes = build_meshes(MESHES, rank, CPU, deadline_seconds=60)
+    pair = meshes[MESHES[0]].group("dp")
+    if rank in (1, 3):
         two = DeviceMesh.from_group(pair, "cpu")
-        found["pair"] = copied(full_tensors(sharded(two))), copied(tensors_at(sharded(two), pair, [1]))
+        found["pair"] = (
+            copied(full_tensors(sharded(two), over(pair))),
+            copied(tensors_at(sharded(two), over(pair), [1])),
+        )
     engine = FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU, mesh_of_all())
     found["engine"] = copied(chain.from_iterable(engine.weight_buckets([1, 2], bucket_bytes=4096)))
-    found["rounds"] = [sum(1 for _ in bucket) for bucket in buckets_at(sharded(mesh), group, [3, 0], None, LIMIT)]
+    found["rounds"] = [sum(1 for _ in bucket) for bucket in buckets_at(sharded(mesh), parts, [3, 0], None, LIMIT)]
     found["default"] = copied(engine.weights())
     found["masters"] = copied(chain.from_iterable(engine.weight_buckets([0], torch.float32)))
+    found["split"] = [gather_parts(Parts.of(meshes[mesh]), traffic) for mesh in MESHES]
+    return found
+
+
+def gather_parts(parts: Parts, traffic: Traffic) -> dict[str, Any]:
+    """Of a layer that ranks of a mesh split."""
+    mine = split(parts, layer(LAYER))
+    found: dict[str, Any] = {"everybody": copied(full_tensors(mine, parts, bucket_bytes=500))}
+    found["sources"] = [
+        copied(tensors_at(split(parts, layer(LAYER)), parts, sources, dtype, bucket_bytes=500))
+        for sources in SOURCES
+        for dtype in (None, torch.bfloat16)
+    ]
+    traffic.given.clear()
+    even = {"norm.weight": (8,), "q_proj.weight": (8, 4), "o_proj.weight": (4, 8), "embed_tokens.weight": (8, 8)}
+    buckets_of_two = buckets_at(split(parts, layer(even)), parts, [3, 0], bucket_bytes=288)
+    found["names"] = [name for bucket in buckets_of_two for name, _ in bucket]
+    found["given"] = list(traffic.given)
     return found
 
 
@@ -188,12 +249,47 @@ def test_an_engine_sends_in_the_precision_of_the_job_what_it_keeps_in_another(ra
     assert "model.embed_tokens.weight" in together and "lm_head.weight" not in together, "tied weights come once"
 
 
+@pytest.mark.parametrize("number", range(len(MESHES)), ids=[repr(mesh) for mesh in MESHES])
+def test_what_ranks_split_gets_whole_for_everybody(ranks: list[dict[str, Any]], number: int) -> None:
+    for rank in ranks:
+        assert_same(rank["split"][number]["everybody"], layer(LAYER))
+
+
+@pytest.mark.parametrize("number", range(len(MESHES)), ids=[repr(mesh) for mesh in MESHES])
+def test_what_ranks_split_gets_whole_at_its_source_alone(ranks: list[dict[str, Any]], number: int) -> None:
+    """144 + 240 + 48, 240 + 28 + 192 bytes: two buckets in float32, one of half as many in bfloat16."""
+    names = list(LAYER)
+    for case, (sources, dtype) in enumerate((s, d) for s in SOURCES for d in (torch.float32, torch.bfloat16)):
+        tensors = {name: tensor.to(dtype) for name, tensor in layer(LAYER)}
+        expected = {rank: list[Named]() for rank in range(4)}
+        for at, bucket in enumerate([names[:3], names[3:]] if dtype == torch.float32 else [names]):
+            expected[sources[at % len(sources)]] += [(name, tensors[name]) for name in bucket]
+        for rank, found in enumerate(ranks):
+            assert_same(found["split"][number]["sources"][case], expected[rank])
+
+
+def test_of_what_ranks_split_every_byte_travels_once(ranks: list[dict[str, Any]]) -> None:
+    """Two copies of two parts. Rank 3 gets 32 + 128 + 128 bytes, rank 0 the other 256.
+
+    To rank 3: of the norm, which it has half of, rank 1 gives the other 16 bytes, of the two matrices every rank 64.
+    To rank 0: of the embedding rank 2 gives 128. Nobody else takes part.
+    """
+    found = [rank["split"][0] for rank in ranks]
+    assert [each["given"] for each in found] == [[64, 0], [16, 64], [64, 128], [0, 0]]
+    assert [each["names"] for each in found] == [
+        ["embed_tokens.weight"],
+        [],
+        [],
+        ["norm.weight", "q_proj.weight", "o_proj.weight"],
+    ]
+
+
 def test_buckets_are_full_but_not_fuller() -> None:
-    found = list(buckets(whole(), LIMIT))
-    assert [[name for name, _ in bucket.tensors] for bucket in found] == BUCKETS
+    found = list(buckets(scattered(whole()), LIMIT))
+    assert [[each.name for each in bucket.tensors] for bucket in found] == BUCKETS
     # half the bytes as bfloat16: 24 + 2 + 36, 10 + 16 + 14, 80 alone, 32
-    halved = buckets(whole(), LIMIT, torch.bfloat16)
-    assert [[name for name, _ in bucket.tensors] for bucket in halved] == [
+    halved = buckets(scattered(whole()), LIMIT, torch.bfloat16)
+    assert [[each.name for each in bucket.tensors] for bucket in halved] == [
         ["t0", "t1", "t2"],
         ["t3", "t4", "t5"],
         ["t6"],
@@ -201,10 +297,15 @@ def test_buckets_are_full_but_not_fuller() -> None:
     ]
 
 
+def scattered(named: list[Named]) -> list[Scattered]:
+    """As they are on a rank that has them whole."""
+    return list(ALONE.scattered(named))
+
+
 def test_tensors_of_two_dtypes_share_no_bucket() -> None:
     mixed = [("a", torch.zeros(2)), ("b", torch.zeros(2)), ("c", torch.zeros(2, dtype=torch.float64))]
-    found = list(buckets(mixed, 1 << 20))
-    assert [([name for name, _ in bucket.tensors], bucket.dtype) for bucket in found] == [
+    found = list(buckets(scattered(mixed), 1 << 20))
+    assert [([each.name for each in bucket.tensors], bucket.dtype) for bucket in found] == [
         (["a", "b"], torch.float32),
         (["c"], torch.float64),
     ]
@@ -218,14 +319,14 @@ def test_every_rank_gets_one_item_of_every_round(ranks: list[dict[str, Any]]) ->
 
 def test_a_rank_alone_lends_its_own_tensors() -> None:
     tensors = whole()
-    for found in (list(full_tensors(tensors)), list(tensors_at(tensors, None, [0], bucket_bytes=8))):
+    for found in (list(full_tensors(tensors, ALONE)), list(tensors_at(tensors, ALONE, [0], bucket_bytes=8))):
         assert_same(found, tensors)
         assert [tensor.data_ptr() for _, tensor in found] == [tensor.data_ptr() for _, tensor in tensors]
-    (cast,) = full_tensors(tensors[:1], torch.float64)
+    (cast,) = full_tensors(tensors[:1], ALONE, torch.float64)
     assert cast[1].dtype == torch.float64
 
 
 @pytest.mark.parametrize("sources", [[], [0, 0], [1], [-1]])
 def test_sources_are_different_ranks_of_the_group(sources: list[int]) -> None:
     with pytest.raises(AssertionError):
-        list(tensors_at(whole(), None, sources))
+        list(tensors_at(whole(), ALONE, sources))

@@ -59,7 +59,8 @@ class _Worker:
             yield self._while_written(self._train(kept))
         if any(self.group.name in self._ends(edge.source, edge.target) for edge in self.plan.weights):
             on_their_way = 2 * max(self._bucket(engine) for engine in self._here)
-            yield self._while_written(kept.model_copy(update={"phase": "sync", "peak": kept.peak + on_their_way}))
+            during = self._training_asleep(kept) if self._generating else kept
+            yield self._while_written(during.model_copy(update={"phase": "sync", "peak": during.peak + on_their_way}))
         if self._checkpoint:
             yield _beside(kept.model_copy(update={"phase": "checkpoint"}), "checkpoint", self._checkpoint)
 

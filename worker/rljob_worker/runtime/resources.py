@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.protocols import ScoringEngine
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
+from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.model_shapes import shape_at
 from rljob_worker.rewards.runner import RewardRunner
+from rljob_worker.runtime.memory_phases import begin_generation
 from rljob_worker.runtime.phases import phase
 from rljob_worker.runtime.precision import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
@@ -61,21 +63,9 @@ def build_resources(
     uses_text = bool(runs & {*GENERATING, "Reward"}) or any(":" in run for run in runs)
     tokenizer = load_tokenizer(plan) if uses_text else None
     rewards = reward_runner(plan, group) if needs_rewards(plan, led) else None
-    synced = {edge.target for edge in plan.weights}
     with phase("models") as told:
         train = train_engines(plan, [each for each in engines if each.kind == "Train"], device, meshes, loaded_next)
-        rollout = {
-            each.model: build_rollout_engine(
-                plan,
-                each,
-                device,
-                train.get(each.model),
-                meshes[each.mesh],
-                is_loaded_next=each.name in synced,
-            )
-            for each in engines
-            if each.kind == "Rollout"
-        }
+        rollout = rollout_engines(plan, [each for each in engines if each.kind == "Rollout"], device, meshes, train)
         told.found = described_models(plan, {each.model for each in engines})
     dataset = train_dataset(plan, tokenizer, access) if runs & GENERATING else None
     if rewards is not None:
@@ -118,6 +108,26 @@ def train_engines(
             is_loaded_next = each.name in loaded_next
             built[each.model] = build_train_engine(plan, each, device, meshes[each.mesh], is_loaded_next=is_loaded_next)
     return built | {model: built[plan.engine(adapted).model].base for model, adapted in bases.items()}
+
+
+def rollout_engines(
+    plan: Plan,
+    engines: Sequence[EnginePlan],
+    device: torch.device,
+    meshes: Mapping[Mesh, ProcessMesh],
+    trained: Mapping[str, ScoringEngine],
+) -> dict[str, RolloutEngine]:
+    """What generates in a group, by model, beside what is `trained` there: an engine that measures while it is built
+    what is free of its device finds it as it is when it generates. Collective."""
+    if engines:
+        begin_generation(trained.values())
+    synced = {edge.target for edge in plan.weights}
+    return {
+        each.model: build_rollout_engine(
+            plan, each, device, trained.get(each.model), meshes[each.mesh], is_loaded_next=each.name in synced
+        )
+        for each in engines
+    }
 
 
 def needs_rewards(plan: Plan, runs: Iterable[str]) -> bool:

@@ -266,6 +266,15 @@ def test_optimizers_sleep_while_the_same_accelerators_generate():
         assert stays["generate"].optimizer == stays["load"].optimizer > 0 and stays["generate"].host == 0
 
 
+def test_weights_come_while_optimizers_of_the_same_accelerators_sleep():
+    found = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8")
+    assert (found["sync"].optimizer, found["sync"].host) == (0, NUMBERS)
+    # two buckets as large as the largest tensor, 151,936 x 4096 of 2 bytes
+    assert found["sync"].peak == found["load"].weights + 2 * 151_936 * 4096 * 2
+    apart = phases(QWEN3_8B, *on_two_hosts("algorithm.kl.coefficient=0"))
+    assert apart["sync"].optimizer == apart["load"].optimizer > 0
+
+
 def test_states_of_fewer_bytes_are_counted():
     whole, half, eighth = (
         phases(QWEN3_8B, *ONE, f"training.optimizer.states={states}", "training.betas=[0.9, 0.95]")["load"].optimizer

@@ -11,6 +11,7 @@ from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.mesh import alone
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
+from rljob_worker.runtime import resources
 from rljob_worker.runtime.figures import StepFigures
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation, is_worth_sleeping
 from rljob_worker.runtime.worker import Worker
@@ -53,6 +54,23 @@ class Training:
         self.num_bytes, self.slept = 0, self.slept + 1
 
 
+def a_worker(train: Any, rollout: Any, **parts: Any) -> Worker:
+    """With these engines and parts, and nobody to hand anything to."""
+    plan = make_plan()
+    meshes = {stage.mesh: alone(torch.device("cpu")) for stage in plan.stages}
+    nothing: dict[str, Any] = dict.fromkeys(["client", "checkpoints", "control", "opening"])
+    return Worker(
+        environment=SimpleNamespace(plan=plan, rank=0),  # type: ignore[arg-type]
+        resources=Resources(plan, train, rollout, None, None, None, meshes),
+        schedule=(),
+        handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None),  # type: ignore[arg-type]
+        figures=StepFigures(),
+        profiler=SimpleNamespace(profiled_stage=lambda *_: nullcontext()),  # type: ignore[arg-type]
+        status=lambda _: None,  # type: ignore[arg-type]
+        **{"weights": None, "validation": None, **nothing, **parts},
+    )
+
+
 class Scoring:
     """One without anything to sleep."""
 
@@ -81,8 +99,28 @@ def test_optimizers_sleep_while_others_generate():
         assert (large.slept, small.slept) == (1, 0)
 
 
+def test_what_measures_its_device_while_it_is_built_finds_optimizers_asleep(monkeypatch):
+    plan, cpu = make_plan(), torch.device("cpu")
+    training, slept = Training(64 * MIB), list[int]()
+    monkeypatch.setattr(resources, "build_rollout_engine", lambda *_, **__: slept.append(training.slept))
+    generating = [engine for engine in plan.engines if engine.kind == "Rollout"]
+    meshes = {engine.mesh: alone(cpu) for engine in generating}
+    trained: Any = {"actor": training}
+    assert resources.rollout_engines(plan, [], cpu, meshes, trained) == {} and training.slept == 0
+    resources.rollout_engines(plan, generating, cpu, meshes, trained)
+    assert slept == [1]
+
+
+def test_weights_come_where_optimizers_sleep():
+    training = Training(64 * MIB)
+    synced: list[int] = []
+    weights = SimpleNamespace(sync=lambda version: synced.append(training.slept) or {})
+    for rollout in ({}, {"actor": Holding(cache=0, weights=0)}):
+        a_worker({"actor": training}, rollout, weights=weights).sync_weights(1)
+    assert synced == [0, 1]  # who only trains goes on to do so
+
+
 def test_a_worker_makes_room_before_it_generates_and_after():
-    plan = make_plan()
     training, rollout = Training(100 * MIB), Holding(cache=100 * MIB, weights=0)
     seen: dict[str, tuple[int, int]] = {}
     rows = Batch.build(np.arange(2), np.zeros(2, np.int64), {"rewards": Column.fixed(np.ones(2))})
@@ -99,21 +137,9 @@ def test_a_worker_makes_room_before_it_generates_and_after():
         seen["validation"] = (training.slept, len(rollout.slept))
         return {}, []
 
-    meshes = {stage.mesh: alone(torch.device("cpu")) for stage in plan.stages}
-    nothing: dict[str, Any] = dict.fromkeys(["client", "weights", "checkpoints", "control", "opening"])
-    worker = Worker(
-        environment=SimpleNamespace(plan=plan, rank=0),  # type: ignore[arg-type]
-        resources=Resources(plan, {"actor": training}, {"actor": rollout}, None, None, None, meshes),  # type: ignore[dict-item]
-        schedule=(),
-        handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None),  # type: ignore[arg-type]
-        validation=SimpleNamespace(run=validated),  # type: ignore[arg-type]
-        figures=StepFigures(),
-        profiler=SimpleNamespace(profiled_stage=lambda *_: nullcontext()),  # type: ignore[arg-type]
-        status=lambda _: None,  # type: ignore[arg-type]
-        **nothing,
-    )
+    worker = a_worker({"actor": training}, {"actor": rollout}, validation=SimpleNamespace(run=validated))
     for name in ("reference", "rollout", "update"):
-        stage = next(each for each in plan.stages if each.name == name)
+        stage = next(each for each in worker.plan.stages if each.name == name)
         worker.run_stage(stage, Watched(name), step=1)
     assert seen == {"reference": (0, 0), "rollout": (1, 0), "update": (1, 1)}
     training.num_bytes = 100 * MIB  # awake since the update

@@ -247,6 +247,22 @@ def test_new_weights_are_generated_with_at_once(engine: RolloutEngine, stock: Pr
     np.testing.assert_allclose(again[1], old[1], atol=1e-5)
 
 
+def test_a_tensor_is_good_until_the_next_one_is_asked_for(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    """In any order: matrices that a library keeps as one come from different places and far apart."""
+    new = other_weights(stock)
+    engine.load_weights(lent(new[::3] + new[1::3] + new[2::3]), 2)
+    tokens, log_probs, _, _ = run(engine, requests([1]))[1]
+    np.testing.assert_allclose(log_probs, log_probs_by(stock, new, PROMPT, tokens), atol=1e-5)
+
+
+def lent(weights: Weights) -> Iterator[tuple[str, torch.Tensor]]:
+    """As they come from other processes, in memory that is used again."""
+    for name, tensor in weights:
+        chunk = tensor.clone()
+        yield name, chunk
+        chunk.fill_(torch.nan)
+
+
 def test_what_runs_goes_on_with_new_weights(engine: RolloutEngine, stock: PreTrainedModel) -> None:
     whole = run(engine, requests([1, 2], [5, 40]))
     engine.submit(requests([1, 2], [5, 40]))

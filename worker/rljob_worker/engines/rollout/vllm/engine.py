@@ -38,6 +38,8 @@ tiny model; else once."""
 
 _SLEEP_LEVELS: dict[Depth, int] = {"Cache": 1, "Weights": 2}
 """Of vLLM: 1 keeps the weights in host memory, 2 drops them too."""
+_WEIGHTS, _CACHE = "weights", "kv_cache"
+"""What vLLM calls the parts that wake apart from each other."""
 
 
 class VLLMRollout:
@@ -67,7 +69,7 @@ class VLLMRollout:
         self._running: dict[str, Response] = {}
         self._version = 0
         self._fault: str | None = "it has no weights yet"
-        self._is_asleep = False
+        self._asleep: set[str] = set()
 
     @property
     def version(self) -> int:
@@ -119,46 +121,54 @@ class VLLMRollout:
         return table_of([(self._running.pop(name), Ending.ABORTED) for name in names])
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """What runs is preempted: its tokens stay, and the cache is filled anew from them."""
-        self.wake()
+        """What runs is preempted: its tokens stay, and the cache is filled anew from them. A cache that sleeps does so
+        until something is generated."""
+        self._wake(_WEIGHTS)
         for response in self._running.values():
             self._catch_up(response)
         self._fault = f"the policy after version {self._version} has not come whole"
-        whole = whole_policy(self._parameters, weights, version)
+        # vLLM fills a layer once all of its tensors have come; by then those that came first are others' memory
+        kept = ((name, each.clone()) for name, each in whole_policy(self._parameters, weights, version))
         self._engine.apply_model(forget_expert_kernels)
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": whole})
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": kept})
         self._engine.apply_model(refresh_tied)
         self._engine.reset_prefix_cache(reset_running_requests=True)
         self._version, self._fault = version, None
 
     def held_bytes(self, depth: Depth) -> int:
         """Cache and weights: at either depth both leave the device."""
-        if not self._can_sleep or self._is_asleep:
+        if not self._can_sleep:
             return 0
         config = self._engine.vllm_config
         num_tokens = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
         tensor, itemsize = config.parallel_config.tensor_parallel_size, config.model_config.dtype.itemsize
         per_token = cache_bytes_per_token(config.model_config.hf_config, itemsize, tensor)
-        return num_tokens * per_token + sum(each.nbytes for each in self._parameters.values()) // tensor
+        weights = sum(each.nbytes for each in self._parameters.values()) // tensor
+        held = {_CACHE: num_tokens * per_token, _WEIGHTS: weights}
+        return sum(num_bytes for part, num_bytes in held.items() if part not in self._asleep)
 
     def sleep(self, depth: Depth) -> None:
         assert not self._running, "nothing may be running"
         if not self._can_sleep:
             return
         self._engine.sleep(_SLEEP_LEVELS[depth])
-        self._is_asleep = True
+        self._asleep = {_WEIGHTS, _CACHE}
         if depth == "Weights":
             self._fault = "its weights were dropped by sleep"
 
     def wake(self) -> None:
-        if self._is_asleep:
-            self._engine.wake_up()
-            self._is_asleep = False
+        self._wake(_WEIGHTS, _CACHE)
 
     def close(self) -> None:
         if self._fault != _CLOSED:
             self._engine.model_executor.shutdown()
             self._fault = _CLOSED
+
+    def _wake(self, *parts: str) -> None:
+        asleep = [part for part in parts if part in self._asleep]
+        if asleep:
+            self._engine.wake_up(asleep)
+            self._asleep.difference_update(asleep)
 
     def _step(self) -> list[RequestOutput]:
         """One more token for what runs. The library's own draws, which no request uses, are not the trainer's."""

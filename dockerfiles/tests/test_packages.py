@@ -12,10 +12,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dockerfiles.packages import CHECKOUT, REQUIREMENTS, images, requirements, sbom
+from dockerfiles.packages import CHECKOUT, REQUIREMENTS, images, requirements, sbom, vllm_version
 
 DOCKERFILES = sorted((CHECKOUT / "dockerfiles").glob("*.Dockerfile"))
 HASH = re.compile(r" --hash=sha256:[0-9a-f]{64}( \\)?")
+WITH_VLLM = {"worker-vllm": "worker", "worker-vllm-cpu": "worker-cpu"}
+"""And which image has the rest."""
 PINNED = re.compile(r"[a-z0-9-]+==\S+( ; .*)? \\")
 
 
@@ -40,21 +42,45 @@ def asked_for(wanted: Requirement, is_overridden: frozenset[str], seen: set[tupl
                 yield from asked_for(each, is_overridden, seen)
 
 
-@pytest.mark.parametrize("name", sorted(images()))
+def overridden(name: str) -> list[Requirement]:
+    """What packages of an image ask for and do not get."""
+    lines = (line for file in images()[name].overrides for line in (CHECKOUT / file).read_text().splitlines())
+    return [Requirement(line) for line in lines if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", sorted(set(images()) - set(WITH_VLLM)))
 def test_an_image_names_all_that_its_extras_ask_for_and_nothing_else(name: str) -> None:
     packages = images()[name]
-    overrides = () if packages.overrides is None else (CHECKOUT / packages.overrides).read_text().splitlines()
-    left_out = frozenset(Requirement(line).name for line in overrides if ";" in line)
+    left_out = frozenset(each.name for each in overridden(name) if each.marker is not None)
     seen: set[tuple[str, str]] = set()
     extras = ",".join(packages.extras)
     expected = set(asked_for(Requirement(f"rljob[{extras}]"), left_out, seen)) - {"rljob"} | {*packages.besides}
     assert named(name) == expected, "make image-packages"
 
 
-@pytest.mark.parametrize("name", sorted(images()))
+@pytest.mark.parametrize("name", sorted(set(images()) - {"worker-vllm"}))
 def test_versions_are_those_of_the_constraints(name: str) -> None:
-    pins = (CHECKOUT / "constraints.txt").read_text().splitlines()
+    constraints = images()[name].constraints
+    assert constraints is not None
+    pins = (CHECKOUT / constraints).read_text().splitlines()
     assert {line.partition(" ")[0] for line in requirements(text_of(name))} <= set(pins), "make image-packages"
+
+
+@pytest.mark.parametrize("name", WITH_VLLM)
+def test_an_image_with_vllm_has_all_that_one_without_has_and_the_vllm_that_is_tested(name: str) -> None:
+    """What vLLM asks for is not installed here: that nothing of it is missing is told by its bill of materials."""
+    found, without = (dict(pin(line) for line in requirements(text_of(each))) for each in (name, WITH_VLLM[name]))
+    others = {each.name: each.specifier for each in overridden(name) if each.marker is None}
+    assert set(without) <= set(found)
+    # vllm-cpu asks for one setuptools
+    assert {each for each, version in without.items() if found[each] != version} <= {*others, "setuptools"}
+    assert all(version.contains(found[each]) for each, version in others.items())
+    assert found["vllm-cpu" if name.endswith("-cpu") else "vllm"] == vllm_version()
+
+
+def pin(line: str) -> tuple[str, str]:
+    name, _, version = line.partition(" ")[0].partition("==")
+    return name, version
 
 
 @pytest.mark.parametrize("path", sorted(REQUIREMENTS.iterdir()), ids=lambda path: path.stem)
@@ -68,9 +94,8 @@ def test_every_line_is_a_version_or_a_hash(path: Path) -> None:
     assert path.stat().st_size < 1_000_000
 
 
-def test_there_is_a_file_for_each_dockerfile_and_one_for_the_tools() -> None:
+def test_there_is_a_file_for_each_image_and_one_for_the_tools() -> None:
     assert {path.stem for path in REQUIREMENTS.iterdir()} == {*images(), "tools"}
-    assert {path.name.removesuffix(".Dockerfile") for path in DOCKERFILES} == set(images())
     build_system = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["build-system"]
     assert set(build_system["requires"]) <= {line.partition(" ")[0] for line in requirements(text_of("tools"))}
 
@@ -84,8 +109,22 @@ def test_nothing_is_installed_whose_hash_is_not_known(path: Path) -> None:
     assert len(installing) == 2 + len(lists), "tools, packages, wheel"
     for line in installing:
         assert "--require-hashes --requirement" in line or "--no-deps --no-index /wheel/*.whl" in line, line
-    for each in lists:
-        assert f"COPY dockerfiles/requirements/{each}.txt /tools/requirements.txt" in text
+    copied = sum(line.startswith("COPY dockerfiles/requirements/") for line in text.splitlines())
+    assert copied == 1 + len(lists), "tools, packages"
+
+
+def test_a_dockerfile_takes_the_packages_of_its_own_image_or_of_those_it_is_told_to() -> None:
+    made: set[str] = set()
+    for path in DOCKERFILES:
+        name, lines = path.name.removesuffix(".Dockerfile"), path.read_text().splitlines()
+        stages = {line.rpartition(" ")[2] for line in lines if line.startswith("FROM ${BASE_IMAGE} AS ")}
+        ways = stages & set(images()) or {name}
+        assert name in ways
+        chosen = "${PACKAGES}" if len(ways) > 1 else name
+        assert f"COPY dockerfiles/requirements/{chosen}.txt /tools/requirements.txt" in lines, path.name
+        assert (f"ARG PACKAGES={name}" in lines) == (len(ways) > 1)
+        made |= ways
+    assert made == set(images())
 
 
 @pytest.mark.parametrize("name", sorted(images()))

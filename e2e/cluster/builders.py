@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,7 @@ class BuildKit:
             *("--local", f"context={recipe.checkout}", "--local", f"dockerfile={recipe.dockerfile.parent}"),
             *("--opt", f"filename={recipe.dockerfile.name}"),
             *("--opt", f"build-arg:BASE_IMAGE={PYTHON_IMAGE}", "--opt", "image-resolve-mode=local"),
+            *(word for argument in recipe.arguments for word in ("--opt", f"build-arg:{argument}")),
             *("--secret", f"id=ca,src={CERTIFICATES}"),
             *buildctl_contexts(recipe.contexts()),
             *("--output", f"type=image,name={recipe.image},compression=uncompressed,unpack=false"),
@@ -92,6 +93,11 @@ def buildctl_contexts(contexts: Mapping[str, Path]) -> list[str]:
 def build_contexts(contexts: Mapping[str, Path]) -> list[str]:
     """The same for docker and buildah."""
     return [word for name, folder in contexts.items() for word in ("--build-context", f"{name}={folder}")]
+
+
+def build_arguments(arguments: Sequence[str]) -> list[str]:
+    """Of docker and buildah."""
+    return [word for argument in arguments for word in ("--build-arg", argument)]
 
 
 def buildkit_socket(store: ImageStore) -> Path:
@@ -144,6 +150,7 @@ class Docker:
             "--tag",
             recipe.image,
             *secret,
+            *build_arguments(recipe.arguments),
             *contexts,
             recipe.checkout,
         )
@@ -177,7 +184,8 @@ class Buildah:
     def build(self, recipe: ImageRecipe) -> None:
         self.buildah(
             *("build", "--isolation", "chroot", "--network", "host", "--layers"),
-            *("--secret", f"id=ca,src={CERTIFICATES}", "--build-arg", f"BASE_IMAGE={PYTHON_IMAGE}"),
+            *("--secret", f"id=ca,src={CERTIFICATES}"),
+            *build_arguments((f"BASE_IMAGE={PYTHON_IMAGE}", *recipe.arguments)),
             *build_contexts(recipe.contexts()),
             *("--file", recipe.dockerfile, "--tag", recipe.image, recipe.checkout),
         )

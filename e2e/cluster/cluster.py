@@ -11,6 +11,7 @@ from typing import Any
 
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import program
+from e2e.cluster.image_recipes import ImageRecipe
 from e2e.cluster.spec import ClusterSpec, RunDir
 
 BACKENDS = {"local": "e2e.cluster.local_cluster:LocalCluster", "kind": "e2e.cluster.kind_cluster:KindCluster"}
@@ -77,6 +78,11 @@ class Cluster(ABC):
     @abstractmethod
     def load_images(self) -> Mapping[str, int]:
         """Rebuilds what changed and brings it to the running nodes; image to bytes sent. Pods need a restart."""
+
+    @abstractmethod
+    def load_image(self, recipe: ImageRecipe) -> None:
+        """Brings an image that not every cluster has to the running nodes; built where it is absent or its sources
+        changed."""
 
     @abstractmethod
     def load_archive(self, archive: Path) -> None:

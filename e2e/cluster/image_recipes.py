@@ -35,12 +35,14 @@ class ImageRecipe:
     contexts: Callable[[], Mapping[str, Path]] = dict
     """Folders that the Dockerfile takes from by name; what they hold follows from the sources."""
     checkout: Path = CHECKOUT
+    arguments: tuple[str, ...] = ()
+    """Of the build, `NAME=VALUE`."""
 
     def key(self, base: str) -> str:
         """`base` says what the base image is."""
         files = [self.checkout / ".dockerignore", *self.files()]
         contents = [part for path in files for part in (str(path.relative_to(self.checkout)), path.read_bytes())]
-        return digest(base, self.dockerfile.read_bytes(), *contents)
+        return digest(base, self.dockerfile.read_bytes(), *self.arguments, *contents)
 
     def files(self) -> list[Path]:
         """What the image can hold, in a fixed order: not what .dockerignore leaves out."""
@@ -84,3 +86,11 @@ SERVE = ImageRecipe(
     (*SOURCES, *(f"dockerfiles/requirements/{name}.txt" for name in ("worker-cpu", "serve")), EXAMPLES[0]),
 )
 RECIPES = (*recipes("dev"), SERVE)
+WITH_VLLM = ImageRecipe(
+    "localhost/rljob-worker-vllm-cpu:dev",
+    CHECKOUT / "dockerfiles/worker-cpu.Dockerfile",
+    (*SOURCES, "dockerfiles/requirements/worker-vllm-cpu.txt", *EXAMPLES),
+    tiny_model,
+    arguments=("PACKAGES=worker-vllm-cpu",),
+)
+"""Another 2 GB, and minutes to build: for clusters that ask for it."""

@@ -1,7 +1,7 @@
 """The images of a cluster's nodes: built where they are absent or their sources have changed, kept in one store."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,10 +23,14 @@ def node_images() -> ImageStore:
 
 def ensure_images() -> ImageStore:
     """The store that nodes are cloned from, up to date."""
-    store = node_images()
-    import_archives(store, {PAUSE_IMAGE: pause_archive(), BUSYBOX_IMAGE: busybox_archive()})
-    base = python_archive().parent.name
-    keys = {recipe: recipe.key(base) for recipe in (*RECIPES, *version_before.image_recipes())}
+    import_archives(node_images(), {PAUSE_IMAGE: pause_archive(), BUSYBOX_IMAGE: busybox_archive()})
+    return ensure((*RECIPES, *version_before.image_recipes()))
+
+
+def ensure(recipes: Sequence[ImageRecipe]) -> ImageStore:
+    """The same store, with these images in it as they are now."""
+    store, base = node_images(), python_archive().parent.name
+    keys = {recipe: recipe.key(base) for recipe in recipes}
     stale = [recipe for recipe, key in keys.items() if store.keys().get(recipe.image) != key]
     if stale:
         failures = build(stale, store)

@@ -14,7 +14,7 @@ from e2e.cluster.builders import Docker, has_docker_engine
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import run
 from e2e.cluster.go_programs import KUBERNETES_VERSION, program
-from e2e.cluster.image_recipes import RECIPES
+from e2e.cluster.image_recipes import RECIPES, ImageRecipe
 from e2e.cluster.spec import ClusterSpec, RunDir, claim
 from e2e.cluster.waiting import wait_until
 
@@ -91,6 +91,10 @@ class KindCluster(Cluster):
         for image in (*(recipe.image for recipe in RECIPES), *version_before.IMAGES):
             run(program("kind"), "load", "docker-image", "--name", self.name, image)
         return {}
+
+    def load_image(self, recipe: ImageRecipe) -> None:
+        Docker().build(recipe)
+        run(program("kind"), "load", "docker-image", "--name", self.name, recipe.image)
 
     def load_archive(self, archive: Path) -> None:
         run(program("kind"), "load", "image-archive", "--name", self.name, archive)

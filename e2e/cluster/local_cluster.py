@@ -13,6 +13,7 @@ from e2e.cluster import access, cgroups, control_plane, device_processes, images
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
+from e2e.cluster.image_recipes import ImageRecipe
 from e2e.cluster.image_store import ImageStore
 from e2e.cluster.image_transfer import copy_image
 from e2e.cluster.node import LocalNode
@@ -128,6 +129,13 @@ class LocalCluster(Cluster):
             for image in wanted:
                 sent[image.name] = sent.get(image.name, 0) + copy_image(store, image, destination)
         return sent
+
+    def load_image(self, recipe: ImageRecipe) -> None:
+        store = images.ensure([recipe])
+        with store.running() as source:
+            image = source.images()[recipe.image]
+        for node in self.nodes():
+            copy_image(store, image, node.containerd())
 
     def load_archive(self, archive: Path) -> None:
         for node in self.nodes():

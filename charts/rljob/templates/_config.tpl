@@ -17,6 +17,8 @@
 {{- define "rljob.config.images" -}}
 worker: {{ include "rljob.image" (dict "root" . "image" .Values.images.worker) }}
 workerCpu: {{ include "rljob.image" (dict "root" . "image" .Values.images.workerCpu) }}
+workerVllm: {{ include "rljob.image" (dict "root" . "image" .Values.images.workerVllm) }}
+workerVllmCpu: {{ include "rljob.image" (dict "root" . "image" .Values.images.workerVllmCpu) }}
 dataBuffer: {{ include "rljob.image" (dict "root" . "image" .Values.images.dataBuffer) }}
 serve: {{ include "rljob.image" (dict "root" . "image" .Values.images.serve) }}
 pullPolicy: {{ .Values.images.pullPolicy }}

@@ -2,12 +2,15 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from e2e.cluster.builders import build_contexts, buildctl_contexts
-from e2e.cluster.image_recipes import CHECKOUT, RECIPES, ImageRecipe
+from e2e.cluster.builders import build_arguments, build_contexts, buildctl_contexts
+from e2e.cluster.image_recipes import CHECKOUT, RECIPES, WITH_VLLM, ImageRecipe
+
+ALL = (*RECIPES, WITH_VLLM)
 
 
 @pytest.fixture
@@ -48,23 +51,31 @@ def test_tests_and_compiled_files_do_not(checkout: Path, path: str) -> None:
     assert key(checkout) == before
 
 
+def test_another_argument_changes_the_key(checkout: Path) -> None:
+    recipe = ImageRecipe("image", checkout / "Dockerfile", (), checkout=checkout, arguments=("PACKAGES=a",))
+    assert recipe.key("python-1") != replace(recipe, arguments=("PACKAGES=b",)).key("python-1")
+
+
 def test_every_recipe_has_its_dockerfile_and_its_sources() -> None:
-    for recipe in RECIPES:
+    for recipe in ALL:
         assert recipe.dockerfile.is_file()
         assert recipe.files(), recipe.image
 
 
 def test_what_a_dockerfile_copies_is_let_in_and_changes_the_key() -> None:
     let_in = [line[1:] for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    for recipe in RECIPES:
-        for path in copied(recipe.dockerfile):
+    for recipe in ALL:
+        for path in copied(recipe):
             assert any(overlap(path, each) for each in let_in), f"{recipe.image}: .dockerignore leaves out {path}"
             assert any(overlap(path, each) for each in recipe.sources), f"{recipe.image}: its key does not see {path}"
 
 
-def copied(dockerfile: Path) -> list[str]:
+def copied(recipe: ImageRecipe) -> list[str]:
     """What it takes from the checkout, not from another stage."""
-    lines = [line.split()[1:] for line in dockerfile.read_text().splitlines() if line.startswith("COPY ")]
+    text = recipe.dockerfile.read_text()
+    (*_, chosen) = re.findall(r"^ARG (PACKAGES=.+)$", text, re.M) + list(recipe.arguments) or ["PACKAGES="]
+    text = text.replace("${PACKAGES}", chosen.removeprefix("PACKAGES="))
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("COPY ")]
     return [path for words in lines if not words[0].startswith("--from") for path in words[:-1]]
 
 
@@ -76,8 +87,8 @@ def overlap(path: str, other: str) -> bool:
 
 def test_a_wheel_is_built_with_every_file_that_its_metadata_names() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    for recipe in RECIPES:
-        assert {project["readme"], *project["license-files"]} <= set(copied(recipe.dockerfile)), recipe.image
+    for recipe in ALL:
+        assert {project["readme"], *project["license-files"]} <= set(copied(recipe)), recipe.image
 
 
 def test_every_dockerfile_takes_its_base_runs_as_a_number_and_pulls_no_frontend() -> None:
@@ -95,10 +106,14 @@ def test_every_dockerfile_takes_its_base_runs_as_a_number_and_pulls_no_frontend(
 
 
 def test_a_context_that_a_builder_does_not_give_is_an_empty_stage() -> None:
-    (worker,) = [recipe for recipe in RECIPES if "worker-cpu" in recipe.image]
-    lines = worker.dockerfile.read_text().splitlines()
+    lines = WITH_VLLM.dockerfile.read_text().splitlines()
     assert "FROM scratch AS tiny" in lines
     assert any(line.startswith("COPY --from=tiny ") for line in lines)
+
+
+def test_builders_are_told_which_of_several_images_a_dockerfile_is_to_make() -> None:
+    assert build_arguments(WITH_VLLM.arguments) == ["--build-arg", "PACKAGES=worker-vllm-cpu"]
+    assert WITH_VLLM.dockerfile in {recipe.dockerfile for recipe in RECIPES}
 
 
 def test_builders_are_told_where_a_dockerfile_takes_from() -> None:

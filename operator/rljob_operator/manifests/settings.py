@@ -22,6 +22,12 @@ class ImageSettings(ApiModel):
     worker_cpu: str = Field(default="rljob-worker-cpu:dev", pattern=IMAGE)
     """Workers of the profile cpu."""
 
+    worker_vllm: str = Field(default="rljob-worker-vllm:dev", pattern=IMAGE)
+    """Workers on accelerators that generate with vLLM."""
+
+    worker_vllm_cpu: str = Field(default="rljob-worker-vllm-cpu:dev", pattern=IMAGE)
+    """Workers of the profile cpu that generate with vLLM."""
+
     data_buffer: str = Field(default="rljob-databuffer:dev", pattern=IMAGE)
     """The sidecar."""
 

@@ -62,9 +62,13 @@ def worker(context: JobContext, group: GroupPlan, host: int, attempt: int, volum
 
 
 def worker_image(context: JobContext, group: GroupPlan) -> str:
-    """The profile's image, or the operator's own."""
-    images = context.pods.images
-    return context.profile(group).image or (images.worker_cpu if group.device == "cpu" else images.worker)
+    """The profile's image, or the operator's own: with vLLM for those who generate with it."""
+    images, is_cpu = context.pods.images, group.device == "cpu"
+    if any(engine.group == group.name and engine.library == "VLLM" for engine in context.plan.engines):
+        own = images.worker_vllm_cpu if is_cpu else images.worker_vllm
+    else:
+        own = images.worker_cpu if is_cpu else images.worker
+    return context.profile(group).image or own
 
 
 def capabilities(context: JobContext, group: GroupPlan) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import pytest
 
 from rljob_api.vocabulary import keys
 from rljob_operator.manifests import Placement, child_problems, pods, rank_tables, static_children, token_secret
+from rljob_operator.manifests.pod.containers import worker_image
 from rljob_operator.manifests.tests.builders import (
     TWO_GROUPS,
     UID,
@@ -227,6 +228,23 @@ def test_a_plan_that_no_config_map_can_hold_is_refused_with_sizes():
     variables = ", ".join(f"{{name: V{number}, value: {'x' * 32_000}}}" for number in range(40))
     (problem,) = child_problems(make_context(f"env=[{variables}]"))
     assert "the plan has 1.2 MiB" in problem and "most of it is spec.env" in problem
+
+
+@pytest.mark.parametrize(
+    "profile, engine, expected",
+    [
+        ("cpu", "Transformers", ("rljob-worker-cpu:dev", "rljob-worker-cpu:dev")),
+        ("cpu", "VLLM", ("rljob-worker-cpu:dev", "rljob-worker-vllm-cpu:dev")),
+        ("nvidia-h100", "VLLM", ("rljob-worker:dev", "rljob-worker-vllm:dev")),
+    ],
+)
+def test_who_generates_with_vllm_has_the_image_that_holds_it(profile, engine, expected):
+    groups = ", ".join(f"{{name: {name}, accelerator: {{profile: {profile}}}}}" for name in ("train", "rollout"))
+    overrides = (f"workerGroups=[{groups}]", f"rollout.engine={engine}")
+    context = make_context(*overrides)
+    assert tuple(worker_image(context, group) for group in context.plan.groups) == expected
+    named = make_context(*overrides, profiles={profile: {"image": "site:1"}})
+    assert {worker_image(named, group) for group in named.plan.groups} == {"site:1"}
 
 
 def test_a_device_for_which_we_have_no_image_needs_one():

@@ -1,0 +1,30 @@
+"""vLLM on a cluster. Its image takes minutes to build, so that `make vllm-e2e` runs this and `make e2e` does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from e2e.cluster import Cluster
+from e2e.cluster.image_recipes import WITH_VLLM
+from e2e.jobs import ON_STORAGE, Jobs, metrics, small_spec
+
+
+def test_who_generates_with_vllm_gets_its_image_and_weights_from_who_has_none(
+    cluster: Cluster, jobs: Jobs, storage: Path
+) -> None:
+    cluster.load_image(WITH_VLLM)
+    groups = [{"name": name, "accelerator": {"profile": "cpu", "count": 1}} for name in ("train", "rollout")]
+    rollout = {"engine": "VLLM", "maxResponseTokens": 20}
+    job = jobs.apply("vllm", small_spec(rollout=rollout, workerGroups=groups, **ON_STORAGE))
+    job.until("two pods", lambda: len(job.pods()) == 2)
+    images = {pod.body["metadata"]["labels"]["rljob.dev/group"]: image_of(pod.body) for pod in job.pods()}
+    assert images == {"train": "localhost/rljob-worker-cpu:dev", "rollout": WITH_VLLM.image}
+    job.until_phase("Succeeded", 300)
+    steps = [row for row in metrics(storage, "vllm") if row["step"] > 0]
+    assert len(steps) == 4
+    # what vLLM says of a token and what training says: one policy in two libraries, in Float32
+    assert all(abs(row["mismatch/k3"]) < 1e-4 for row in steps)
+
+
+def image_of(pod: dict) -> str:  # type: ignore[type-arg]
+    return str(next(each["image"] for each in pod["spec"]["containers"] if each["name"] == "worker"))

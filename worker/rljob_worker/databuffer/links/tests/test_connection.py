@@ -232,10 +232,10 @@ def test_several_streams_of_one_peer_are_read_at_once(peer: tuple[Side, str]):
 
 
 @contextlib.contextmanager
-def giving(*said: bytes, ports: Sequence[bytes] = (b"",), hangs_up: bool = True) -> Iterator[Connection]:
+def giving(*said: bytes, ports: Sequence[bytes] = (b"",), then: str = "hangs up") -> Iterator[Connection]:
     """To a peer that tells these ports, one after the other, when it is asked where bytes are (b"": the right one), and
-    says there what it likes."""
-    left = list(ports)
+    says there what it likes. Then it hangs up, or hangs, or drips: says one byte after the other."""
+    left, over = list(ports), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         class Tells(flight.FlightServerBase):  # type: ignore[misc]
@@ -243,24 +243,29 @@ def giving(*said: bytes, ports: Sequence[bytes] = (b"",), hangs_up: bool = True)
                 return [left.pop(0) or str(listener.getsockname()[1]).encode()]
 
         def speak() -> None:
-            with contextlib.suppress(OSError):  # the listener's end
+            with contextlib.suppress(OSError):  # the listener's end, or the caller's
                 called, _ = listener.accept()
                 with called:
                     called.sendall(b"".join(said))
                     called.recv(1 << 16)
-                    if hangs_up:
+                    if then == "hangs up":
                         called.shutdown(socket.SHUT_WR)
+                    while then == "drips" and not over.wait(0.1):
+                        called.sendall(b"x")
                     while called.recv(1 << 16):
                         pass
 
         speaks = threading.Thread(target=speak)
         speaks.start()
-        with Tells("grpc+tcp://127.0.0.1:0") as server:
-            connection = to(f"127.0.0.1:{server.port}")
-            yield connection
-            connection.close()
-        listener.shutdown(socket.SHUT_RDWR)
-        speaks.join()
+        try:
+            with Tells("grpc+tcp://127.0.0.1:0") as server:
+                connection = to(f"127.0.0.1:{server.port}")
+                yield connection
+                connection.close()
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            speaks.join()
 
 
 def frame(said: object) -> bytes:
@@ -305,8 +310,9 @@ def test_who_gives_bytes_no_more_where_it_did_is_asked_again():
             assert streamed(connection, TICKET) == []
 
 
-def test_a_stream_ends_with_its_time():
-    with giving(IN, frame(Coming(head=b"x", num_bytes=9)), hangs_up=False) as connection:
-        with pytest.raises(Away, match=r"host b-0 did not answer in time: 1 s") as caught:
+@pytest.mark.parametrize("then", ["hangs", "drips"])
+def test_a_stream_ends_with_its_time(then: str):
+    with giving(IN, frame(Coming(head=b"x", num_bytes=1 << 20)), then=then) as connection:
+        with pytest.raises(Away, match="host b-0 did not answer in time: 1 s") as caught:
             streamed(connection, TICKET, 1.0)
         assert caught.value.timed_out

@@ -4,7 +4,8 @@ import io
 import json
 import subprocess
 import tarfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -49,8 +50,24 @@ def copy_image(store: ImageStore, image: StoredImage, destination: Containerd) -
         manifest = file.read()
     here = destination.blobs()
     wanted = [blob for blob in blobs_of(image, manifest) if blob.digest not in here]
-    send(store, destination, index_of(image, len(manifest)), wanted)
+    with kept(destination, present):
+        send(store, destination, index_of(image, len(manifest)), wanted)
     return sum(blob.num_bytes for blob in wanted)
+
+
+@contextmanager
+def kept(destination: Containerd, image: StoredImage | None) -> Iterator[None]:
+    """Nothing of the image of before is collected meanwhile: an import takes its name first, and only then unpacks what
+    both share, which nobody's is in between."""
+    if image is None:
+        yield
+        return
+    former = f"{image.name}-former"
+    destination.ctr("images", "tag", "--force", image.name, former)
+    try:
+        yield
+    finally:
+        destination.ctr("images", "rm", former)
 
 
 def send(store: ImageStore, destination: Containerd, index: bytes, blobs: list[Blob]) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from e2e.cluster.containerd import StoredImage
 from e2e.cluster.image_store import ImageStore
-from e2e.cluster.image_transfer import blobs_of, index_of, write_layout
+from e2e.cluster.image_transfer import blobs_of, index_of, kept, write_layout
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 
@@ -53,3 +54,37 @@ def test_an_image_for_several_platforms_is_refused() -> None:
     stored = StoredImage("localhost/worker:dev", "application/vnd.oci.image.index.v1+json", "sha256:0")
     with pytest.raises(ValueError, match="index of several platforms"):
         blobs_of(stored, b'{"manifests": []}')
+
+
+class Destination:
+    """Notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def ctr(self, *words: str) -> str:
+        self.asked.append(" ".join(words))
+        return ""
+
+
+def test_the_image_of_before_is_kept_until_the_next_is_there_or_has_failed() -> None:
+    """Else what both share is collected while it is unpacked."""
+    before = StoredImage("localhost/worker:dev", MANIFEST_TYPE, "sha256:0")
+    for error in (None, RuntimeError("receiver gave up")):
+        destination = Destination()
+        with suppress(RuntimeError), kept(destination, before):  # type: ignore[arg-type]
+            destination.asked.append("import")
+            if error:
+                raise error
+        assert destination.asked == [
+            "images tag --force localhost/worker:dev localhost/worker:dev-former",
+            "import",
+            "images rm localhost/worker:dev-former",
+        ]
+
+
+def test_where_there_was_no_image_before_nothing_is_kept() -> None:
+    destination = Destination()
+    with kept(destination, None):  # type: ignore[arg-type]
+        pass
+    assert destination.asked == []

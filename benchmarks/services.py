@@ -5,7 +5,8 @@
 A tiny classifier that knows nothing, one copy. Rows of 16 a request, 8 requests under way, in three kinds that
 alternate: `ours` is `Service.reward` of each row against the shipped application behind the token; `direct` sends the
 same requests without our client to an application of Ray Serve that holds the model and nothing else, without a token;
-`in process` calls the model in this process, 16 rows at a time. Rows a second; milliseconds of a request (p50, p99).
+`in the job` is a RewardModel stage in this process, which gets all rows at once. Rows a second; milliseconds of a
+request, or of the stage (p50, p99).
 
 Start is from the first process until every service is healthy. Memory is what all processes of the services have
 (Pss) while nothing is asked. A step with a service that takes `--seconds` a batch is set beside one whose reward
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +36,17 @@ import torch
 from slow_rewards import job, step_seconds
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from rljob_api.catalogue.services import RewardModelOptions
 from rljob_api.loading.load import parse_job
 from rljob_api.planning.planner import plan
+from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.local.orphans import end_family, family_members
 from rljob_worker.local.process import LocalProcess
 from rljob_worker.local.services import ServicesPlace, services_environment
 from rljob_worker.rewards.access import ServiceAccess
 from rljob_worker.rewards.service import Service
-from rljob_worker.services.models.reward_model import RewardModel
+from rljob_worker.stages.reward_model import RewardModel
+from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.tiny.make import make
 from rljob_worker.tiny.recipe import quick
 
@@ -188,19 +192,39 @@ def direct(url: str, rows: Sequence[dict[str, Any]]) -> Round:
     return asyncio.run(all_rows())
 
 
-def in_process(model: RewardModel, rows: Sequence[dict[str, Any]]) -> Round:
-    times, began = list[float](), time.perf_counter()
-    for at in range(0, len(rows), BATCH_ROWS):
-        before = time.perf_counter()
-        model.rewards(rows[at : at + BATCH_ROWS])
-        times.append((time.perf_counter() - before) * 1e3)
-    return time.perf_counter() - began, times
+class InTheJob:
+    """The stage of a job whose reward the classifier is, on this process alone."""
+
+    def __init__(self, folder: Path, classifier: Path, rows: Sequence[dict[str, Any]]) -> None:
+        document = job(folder / "tiny", argparse.Namespace(rows=8, tokens=8, steps=1), 0.0)
+        document["spec"]["models"].append({"name": "taste", "path": str(classifier)})
+        reward = {"name": "good", "run": "RewardModel", "model": "taste", "options": {"maxTokens": 128}}
+        document["spec"]["rewards"] = [reward]
+        made = plan(parse_job(json.dumps(document), []))
+        engine = build_train_engine(made, made.engine("taste"), torch.device("cpu"))
+        tokenizer = AutoTokenizer.from_pretrained(folder / "tiny" / "model")
+        resources = Resources(made, {"taste": engine}, {}, tokenizer, None, None)
+        self._stage = RewardModel(made.stage("reward_model_1"), resources)
+        decode = partial(tokenizer.decode, skip_special_tokens=True)
+        self._context = StageContext(1, 0, made.spec, decode, lambda tensor: tensor, 0, 1)
+        names = {"prompt_ids": "prompt", "response_ids": "response"}
+        columns = {
+            name: Column.ragged([tokenizer(row[key])["input_ids"] for row in rows]) for name, key in names.items()
+        }
+        lengths = columns["prompt_ids"].lengths + columns["response_ids"].lengths
+        self._batch = Batch.build(range(len(rows)), range(len(rows)), columns, lengths)
+
+    def round(self) -> Round:
+        began = time.perf_counter()
+        self._stage.run(self._batch, self._context)
+        seconds = time.perf_counter() - began
+        return seconds, [seconds * 1e3]
 
 
 def throughput(folder: Path, classifier: Path, options: argparse.Namespace) -> None:
     rows, found = rows_of(options.rows), dict[str, list[Round]]()
     torch.set_num_threads(1)  # as in a copy
-    model = RewardModel(RewardModelOptions(path=str(classifier), max_tokens=128))
+    stage = InTheJob(folder, classifier, rows)
     shipped = {"path": str(classifier), "maxTokens": 128}
     ours_of = [{"name": "model", "run": "rljob_worker.services:reward_model", "options": shipped}]
     plain_of = [{"name": "model", "run": "applications:plain", "options": {"path": str(classifier)}}]
@@ -213,7 +237,7 @@ def throughput(folder: Path, classifier: Path, options: argparse.Namespace) -> N
             rounds = {
                 "ours": ours(f"{url}/model", token, rows),
                 "direct": direct(f"{plain_url}/model", rows),
-                "in process": in_process(model, rows),
+                "in the job": stage.round(),
             }
             for kind, each in rounds.items() if number else ():  # the first warms up
                 found.setdefault(kind, []).append(each)
@@ -248,8 +272,8 @@ import os, sys
 from rljob_worker.services import __main__, host
 
 told = host.ray_environment
-__main__.ray_environment = lambda token: {
-    name: value for name, value in told(token).items() if "CALLBACK" not in name
+__main__.ray_environment = lambda token, scratch: {
+    name: value for name, value in told(token, scratch).items() if "CALLBACK" not in name
 }
 sys.exit(__main__.main(*sys.argv[1:]))
 """

@@ -23,6 +23,8 @@ class Estimator:
     """Columns besides rewards and mask."""
     min_group_size: int = 1
     """Fewer responses to a prompt tell it nothing."""
+    looks_at_tokens: bool = False
+    """Whether it tells rewards in the middle of a row from those at its end."""
 
     @property
     def compares_groups(self) -> bool:
@@ -57,12 +59,20 @@ ALGORITHMS: Mapping[str, Preset] = PRESETS
 ESTIMATORS: Mapping[str, Estimator] = {
     estimator.name: estimator
     for estimator in (
-        Estimator("GAE", "rewards compared with a critic", ("gamma", "lambda_"), reads=("values",)),
+        Estimator(
+            "GAE", "rewards compared with a critic", ("gamma", "lambda_"), reads=("values",), looks_at_tokens=True
+        ),
         Estimator("GRPO", "rewards compared within the group", ("normalize_std",), min_group_size=2),
         Estimator("RLOO", "rewards compared with the mean of the others in the group", (), min_group_size=2),
-        Estimator("ReinforcePlusPlus", "discounted returns", ("gamma",)),
+        Estimator("ReinforcePlusPlus", "discounted returns", ("gamma",), looks_at_tokens=True),
         Estimator("ReinforcePlusPlusBaseline", "rewards minus the mean of the group", (), min_group_size=2),
-        Estimator("ReMax", "rewards minus that of the greedy response", (), reads=(BASELINE_REWARDS,)),
+        Estimator(
+            "ReMax",
+            "rewards minus that of the greedy response",
+            (),
+            reads=(BASELINE_REWARDS,),
+            looks_at_tokens=True,
+        ),
         Estimator("OPO", "rewards minus the mean of the group weighted by length", (), min_group_size=2),
         Estimator("GRPOPassK", "the best of a group minus the second best", ("normalize_std",), min_group_size=2),
         Estimator("CPGD", "rewards compared within the group, weighted per prompt", ("weighting",), min_group_size=2),
@@ -71,6 +81,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
             "GAE along the tokens, agents and turns of a row",
             ("gamma", "lambda_"),
             reads=("values", "agent_ids", "turn_ids"),
+            looks_at_tokens=True,
         ),
     )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,10 @@ token of a prompt, once for its group, and for the position that every response 
 
 ROW_WEIGHTS = "row_weights"
 """How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
+
+STEP_REWARDS = "step_rewards"
+"""What of a row's reward is at each of its tokens: 0 but where a step of the answer ends. What is left of it is at the
+last."""
 
 KEPT = "kept"
 """Whether a row takes part in what is learnt, which a filter of the user's own writes and every stage after it that
@@ -60,6 +65,16 @@ def named_at(spec: RLJobSpec, column: str) -> str:
             return f"spec.rewards[{i}].column"
     stages = spec.dag.stages if spec.dag is not None else ()
     return next(f"spec.dag.stages[{i}].writes" for i, stage in enumerate(stages) if column in stage.writes)
+
+
+def model_rewards(model: str) -> str:
+    """The column with what a model says of each row."""
+    return f"{model}_rewards"
+
+
+def spreads_rewards(spec: RLJobSpec) -> bool:
+    """Whether some reward is at the steps of an answer."""
+    return any(reward.spread == "Steps" for reward in spec.rewards)
 
 
 def kl_in(spec: RLJobSpec, placement: Literal["Loss", "Reward"]) -> bool:
@@ -117,41 +132,47 @@ def replayed_routes(spec: RLJobSpec) -> tuple[str, ...]:
     return ROUTES if spec.training.router_replay == "Rollout" else ()
 
 
-def rollout_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+def rollout_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     return Columns(writes=ROLLOUT_COLUMNS + replayed_routes(spec) + data_columns(spec))
 
 
-def reward_columns(spec: RLJobSpec, _trained: bool) -> Columns:
-    return Columns(reads=("prompt_ids", "response_ids", "source", *data_columns(spec)), writes=("rewards",))
+def reward_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
+    of_models = (model_rewards(reward.model) for reward in spec.rewards if reward.model is not None)
+    reads = ("prompt_ids", "response_ids", "source", *data_columns(spec), *of_models)
+    return Columns(reads=reads, writes=("rewards",) + (STEP_REWARDS,) * spreads_rewards(spec))
 
 
-def sample_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+def reward_model_columns(spec: RLJobSpec, models: Sequence[str], _trained: bool) -> Columns:
+    return Columns(reads=(*_TOKENS, *data_columns(spec)), writes=tuple(map(model_rewards, models)))
+
+
+def sample_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     writes = [*ROLLOUT_COLUMNS, *replayed_routes(spec), *data_columns(spec), "rewards"]
     writes += [BASELINE_REWARDS] * needs_baseline(spec) + [ROW_WEIGHTS] * resamples(spec)
     return Columns(writes=tuple(writes))
 
 
-def log_probs_columns(spec: RLJobSpec, trained: bool) -> Columns:
+def log_probs_columns(spec: RLJobSpec, _models: Sequence[str], trained: bool) -> Columns:
     if trained:
         return Columns(reads=_TOKENS + replayed_routes(spec), writes=("old_log_probs",))
     return Columns(reads=_TOKENS, writes=("ref_log_probs",))
 
 
-def values_columns(_spec: RLJobSpec, _trained: bool) -> Columns:
+def values_columns(_spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     return Columns(reads=_TOKENS, writes=("values",))
 
 
-def advantage_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+def advantage_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     reads = ["rewards", "response_mask", *estimator_reads(spec)]
     reads += ["old_log_probs", "ref_log_probs"] * kl_in(spec, "Reward")
-    reads += ["truncated"] * spec.algorithm.mask_truncated
+    reads += [STEP_REWARDS] * spreads_rewards(spec) + ["truncated"] * spec.algorithm.mask_truncated
     reads += ["values"] * (spec.algorithm.critic is not None)
     writes = ["advantages"] + ["returns"] * (spec.algorithm.critic is not None)
     writes += ["loss_mask"] * spec.algorithm.mask_truncated
     return Columns(reads=tuple(dict.fromkeys(reads)), writes=tuple(writes), optional=(KEPT,))
 
 
-def update_policy_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     reads = [*_TOKENS, *replayed_routes(spec), "response_mask", "advantages", *loss_reads(spec)]
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
@@ -160,7 +181,7 @@ def update_policy_columns(spec: RLJobSpec, _trained: bool) -> Columns:
     return Columns(reads=tuple(dict.fromkeys(reads)), optional=optional)
 
 
-def update_critic_columns(spec: RLJobSpec, _trained: bool) -> Columns:
+def update_critic_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     reads = [*_TOKENS, "response_mask", "values", "returns"]
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     return Columns(reads=tuple(reads), optional=(KEPT,))

@@ -12,11 +12,8 @@ from rljob_api.vocabulary.model import ApiModel
 PREFIX = "rljob_worker.services:"
 
 
-class ServedModel(ApiModel):
-    """What every shipped application says of its model."""
-
-    path: str = Field(min_length=1)
-    """A directory with the model and its tokenizer, or a Hugging Face name. A relative directory begins at the YAML."""
+class Reader(ApiModel):
+    """How a model that reads texts gets their tokens."""
 
     tokenizer: str | None = Field(default=None, min_length=1)
     """Where the tokenizer is. Unset: with the model."""
@@ -25,6 +22,25 @@ class ServedModel(ApiModel):
     """Tokens of a text, at most; a longer one loses its beginning, which the metric `truncated` counts. Default
     2048."""
 
+
+class Classifier(Reader):
+    """A sequence classifier with one output (Bradley-Terry), wherever it runs: what it reads, and what its number
+    becomes."""
+
+    template: str | None = Field(default=None, min_length=1, max_length=65536)
+    """The text that the model reads: `{prompt}`, `{response}` and the data's columns in braces stand for what a row
+    has. Unset: the tokenizer's chat template over prompt and response, or where it has none, one after the other."""
+
+    activation: Literal["None", "Sigmoid"] = "None"
+    """What becomes of the model's number. Default None."""
+
+
+class ServedModel(Reader):
+    """What every shipped application says of its model."""
+
+    path: str = Field(min_length=1)
+    """A directory with the model and its tokenizer, or a Hugging Face name. A relative directory begins at the YAML."""
+
     batch_tokens: int = Field(default=16384, ge=1)
     """Tokens, padding included, that the model reads at once. Default 16384."""
 
@@ -32,19 +48,8 @@ class ServedModel(ApiModel):
     """Number format. Default Float32."""
 
 
-class TextModel(ServedModel):
-    """A model that reads prompt and response."""
-
-    template: str | None = Field(default=None, min_length=1, max_length=65536)
-    """The text that the model reads: `{prompt}`, `{response}` and the data's columns in braces stand for what a row
-    has. Unset: the tokenizer's chat template over prompt and response, or where it has none, one after the other."""
-
-
-class RewardModelOptions(TextModel):
-    """A sequence classifier with one output (Bradley-Terry): `AutoModelForSequenceClassification`."""
-
-    activation: Literal["None", "Sigmoid"] = "None"
-    """What becomes of the model's number. Default None."""
+class RewardModelOptions(ServedModel, Classifier):
+    """`AutoModelForSequenceClassification`, on Ray Serve."""
 
 
 class ProcessRewardModelOptions(ServedModel):
@@ -57,8 +62,9 @@ class ProcessRewardModelOptions(ServedModel):
     separator: str = Field(default="\n", min_length=1)
     """What ends a step of the answer, and what the model reads after each. Default: the end of a line."""
 
-    aggregate: Literal["Minimum", "Mean", "Product", "Last"] = "Minimum"
-    """How the reward follows from the scores of steps, each between 0 and 1. Default Minimum."""
+    aggregate: Literal["Minimum", "Mean", "Product", "Last", "Sum"] = "Minimum"
+    """How the reward of the row follows from those of its steps, each between 0 and 1. A reward that is spread over
+    steps does not look at it. Default Minimum."""
 
 
 class JudgeOptions(ServedModel):

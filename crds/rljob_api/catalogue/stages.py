@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ from rljob_api.catalogue.columns import (
     advantage_columns,
     log_probs_columns,
     reward_columns,
+    reward_model_columns,
     rollout_columns,
     sample_columns,
     update_critic_columns,
@@ -22,6 +23,9 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import ACTOR, CRITIC
 
 Use = Literal["Generates", "Trains", "Scores", "None"]
+
+REWARD_MODEL = "RewardModel"
+"""The stage in which a model of the job's own computes a reward, and what such a reward has in `run`."""
 
 USER_STAGE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
 """How a user's own function is written: `module:function`."""
@@ -35,9 +39,11 @@ class BuiltInStage:
     purpose: str
     use: Use
     """What it does with its model: generates from it, trains it, only scores with it, or has none."""
-    columns: Callable[[RLJobSpec, bool], Columns]
-    """(spec, whether the job trains the stage's model) -> columns."""
+    columns: Callable[[RLJobSpec, Sequence[str], bool], Columns]
+    """(spec, the stage's models, whether the job trains them) -> columns."""
     default_model: str | None = None
+    has_value_head: bool = False
+    """Whether its model has a head of one number in place of the last layer."""
     needs_groups: bool = False
     can_balance: bool = True
     scatters_rows: bool = False
@@ -77,7 +83,21 @@ STAGES: Mapping[str, BuiltInStage] = {
             "Scores",
             log_probs_columns,
         ),
-        BuiltInStage("Values", "the critic's value of every token", "Scores", values_columns, default_model=CRITIC),
+        BuiltInStage(
+            REWARD_MODEL,
+            "how good each row is, as a model says that `rewards` name",
+            "Scores",
+            reward_model_columns,
+            has_value_head=True,
+        ),
+        BuiltInStage(
+            "Values",
+            "the critic's value of every token",
+            "Scores",
+            values_columns,
+            default_model=CRITIC,
+            has_value_head=True,
+        ),
         BuiltInStage(
             "Advantage",
             "turns rewards into advantages, and into returns for a critic",
@@ -89,7 +109,12 @@ STAGES: Mapping[str, BuiltInStage] = {
             "UpdatePolicy", "optimizer steps on the policy", "Trains", update_policy_columns, default_model=ACTOR
         ),
         BuiltInStage(
-            "UpdateCritic", "optimizer steps on the critic", "Trains", update_critic_columns, default_model=CRITIC
+            "UpdateCritic",
+            "optimizer steps on the critic",
+            "Trains",
+            update_critic_columns,
+            default_model=CRITIC,
+            has_value_head=True,
         ),
     )
 }

@@ -21,7 +21,7 @@ _RESPONSE_WIDTHS = {
     "old_log_probs": 4,
     "ref_log_probs": 4,
     "values": 4,
-    "token_level_rewards": 4,
+    "step_rewards": 8,
     "advantages": 4,
     "returns": 4,
     "agent_ids": 8,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rljob_api.catalogue.columns import model_rewards
+from rljob_api.catalogue.stages import REWARD_MODEL
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.vocabulary.problem import Problem, nearest
 
@@ -46,6 +48,8 @@ def _nobody(subject: Subject, stage: str, column: str) -> Problem:
         fix = "Leave it out: it comes with every row."
     elif column in _MAKERS:
         fix = f"Add a stage with {_MAKERS[column]}."
+    elif column in (graded := {model_rewards(model): model for model in subject.model_names}):
+        fix = f"Add a stage with run: {REWARD_MODEL} and models: [{graded[column]}], and put it into after."
     elif (match := nearest(column, list(subject.resolution.producers))) is not None:
         fix = f"Did you mean {match}?"
     else:
@@ -56,6 +60,7 @@ def _nobody(subject: Subject, stage: str, column: str) -> Problem:
 
 _MAKERS = {
     "rewards": "run: Reward",
+    "step_rewards": "run: Reward",
     "advantages": "run: Advantage",
     "values": "run: Values",
     "returns": "run: Advantage and an estimator with a critic",

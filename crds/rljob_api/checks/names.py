@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rljob_api.catalogue.columns import ROLLOUT_COLUMNS, ROUTES
-from rljob_api.catalogue.stages import STAGES, USER_STAGE
+from rljob_api.catalogue.stages import REWARD_MODEL, STAGES, USER_STAGE
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import Metadata, StageSpec
 from rljob_api.vocabulary.problem import Problem, suggestion
@@ -58,11 +58,11 @@ def check_references(subject: Subject) -> Iterator[Problem]:
             fix = suggestion(name, subject.profiles)
             yield problem(f"spec.workerGroups[{i}].accelerator.profile", name, "there is no such profile", fix)
     for i, reward in enumerate(subject.spec.rewards):
-        if USER_STAGE.match(reward.run) is None:
+        if USER_STAGE.match(reward.run) is None and reward.run != REWARD_MODEL:
             yield problem(
                 f"spec.rewards[{i}].run",
                 reward.run,
-                "a reward is a Python function written as module:function",
+                f"a reward is a Python function written as module:function, or {REWARD_MODEL}",
                 "Write for example rljob_worker.rewards:math_answer.",
             )
         if reward.column in (*ROLLOUT_COLUMNS, *ROUTES, "rewards", "advantages"):

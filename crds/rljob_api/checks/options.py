@@ -119,10 +119,11 @@ def check_rewards(subject: Subject) -> Iterator[Problem]:
 
 
 def check_chat_template(subject: Subject) -> Iterator[Problem]:
-    """Arguments of a chat template go to the one that renders prompts, and are not what rljob itself passes to it."""
+    """Arguments of a chat template go to those that render texts, and are not what rljob itself passes to them."""
+    rendering = {ACTOR, *(reward.model for reward in subject.spec.rewards)}
     for i, model in enumerate(subject.spec.models):
         path = f"spec.models[{i}].chatTemplate"
-        if model.chat_template and model.name != ACTOR:
+        if model.chat_template and model.name not in rendering:
             message = f"prompts are rendered by the chat template of {ACTOR}, so nobody looks at this one's"
             yield problem(path, model.chat_template, message, f"Write it under {ACTOR}.")
             continue

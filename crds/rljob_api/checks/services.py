@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from rljob_api.catalogue.services import PREFIX, SHIPPED
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import RewardSpec, ServiceSpec
+from rljob_api.vocabulary.model import ApiModel
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 SERVED = "rljob_worker.rewards:served"
@@ -60,17 +61,18 @@ def _application(path: str, service: ServiceSpec) -> Iterator[Problem]:
             SHIPPED[name].model_validate(service.options, by_alias=True, by_name=False)
         except ValidationError as error:
             for each in error.errors(include_url=False):
-                yield _option(f"{path}.options", name, each["loc"], each["type"], each["msg"], each["input"])
+                yield option_problem(f"{path}.options", name, SHIPPED[name], each)
 
 
-def _option(path: str, name: str, place: tuple[int | str, ...], kind: str, words: str, found: Any) -> Problem:
+def option_problem(path: str, owner: str, options: type[ApiModel], error: ErrorDetails) -> Problem:
+    """An option that pydantic refuses, of whoever has these options."""
+    place, found, words = error["loc"], error["input"], error["msg"].removeprefix("Value error, ")
     where = ".".join([path, *map(str, place)])
-    if kind == "extra_forbidden":
-        known = [field.alias or "" for field in SHIPPED[name].model_fields.values()]
-        return problem(where, found, f"{name} has no such option", suggestion(str(place[-1]), known))
-    if kind == "missing":
-        return problem(where, None, f"{name} needs this option", f"Add {place[-1]}.")
-    words = words.removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        known = [field.alias or "" for field in options.model_fields.values()]
+        return problem(where, found, f"{owner} has no such option", suggestion(str(place[-1]), known))
+    if error["type"] == "missing":
+        return problem(where, None, f"{owner} needs this option", f"Add {place[-1]}.")
     return problem(where, found if place else None, f"{words[:1].lower()}{words[1:]}", "Change the value.")
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.catalogue.columns import full_kl
-from rljob_api.catalogue.stages import STAGES
+from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.resolution import ResolvedStage
 from rljob_api.vocabulary.keys import ACTOR, REFERENCE, ROLLOUT_GROUP
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 _SOURCES = ("Rollout", "Sample")
+_EXAMPLES = {"LogProbs": REFERENCE, REWARD_MODEL: "helpfulness"}
+"""Models of stages that have none unless they name it."""
 
 
 def check_cycle(subject: Subject) -> Iterator[Problem]:
@@ -55,6 +57,7 @@ def check_models(subject: Subject) -> Iterator[Problem]:
                 yield problem(subject.stage_path(stage.name, "models"), model, message, "Keep one of the two stages.")
     used = {model for stage in subject.resolution.stages.values() for model in stage.models}
     used |= {REFERENCE} if full_kl(subject.spec) else set()
+    used |= {reward.model for reward in subject.spec.rewards if reward.model is not None}
     for i, spec in enumerate(subject.spec.models):
         if spec.name not in used:
             fix = suggestion(spec.name, used)
@@ -76,7 +79,7 @@ def _model_count(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
             yield problem(path, found, message, "Leave models out and load what the stage needs in its module.")
     elif len(found) != stage.built_in.num_models:
         message = f"{stage.spec.run} takes {stage.built_in.num_models or 'no'} model"
-        example = REFERENCE if stage.spec.run == "LogProbs" else stage.built_in.default_model
+        example = stage.built_in.default_model or _EXAMPLES.get(stage.spec.run)
         yield problem(
             path, found, message, f"Write models: [{example}]." if stage.built_in.num_models else "Leave models out."
         )
@@ -113,7 +116,7 @@ def _built_in_fields(subject: Subject, stage: ResolvedStage) -> Iterator[Problem
         message = f"{entry.name} makes its rows, so there is nothing to balance"
         yield problem(subject.stage_path(stage.name, "balance"), spec.balance, message, "Leave balance out.")
     trained = bool(subject.resolution.trained_models.intersection(stage.models))
-    columns = entry.columns(subject.spec, trained)
+    columns = entry.columns(subject.spec, stage.models, trained)
     for name in spec.rename:
         if name not in (*columns.reads, *columns.optional):
             path = subject.stage_path(stage.name, f"rename.{name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rljob_api.catalogue.columns import compares_with_old, needs_sample
-from rljob_api.catalogue.stages import STAGES
+from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
 from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE
 
@@ -16,8 +16,8 @@ def stages_of(spec: RLJobSpec) -> tuple[StageSpec, ...]:
 def default_stages(spec: RLJobSpec) -> tuple[StageSpec, ...]:
     """The algorithm's pipeline, with only the stages that this job's options need."""
     sources = _source_stages(spec)
-    for_advantage = set(STAGES["Advantage"].columns(spec, False).reads)
-    for_update = set(STAGES["UpdatePolicy"].columns(spec, True).reads)
+    for_advantage = set(STAGES["Advantage"].columns(spec, (), False).reads)
+    for_update = set(STAGES["UpdatePolicy"].columns(spec, (ACTOR,), True).reads)
     # With one optimizer step per step the update's own log-probabilities are the old ones.
     if spec.num_optimizer_steps > 1 and compares_with_old(spec):
         for_update.add("old_log_probs")
@@ -59,7 +59,13 @@ def _source_stages(spec: RLJobSpec) -> list[StageSpec]:
     """What makes the rows and their rewards; the last one writes the rewards."""
     if needs_sample(spec):
         return [StageSpec(name="sample", run="Sample", models=(ACTOR,))]
+    models = dict.fromkeys(reward.model for reward in spec.rewards if reward.model is not None)
+    grading = [
+        StageSpec(name=f"reward_model_{number}", run=REWARD_MODEL, models=(model,), after=("rollout",))
+        for number, model in enumerate(models, start=1)
+    ]
     return [
         StageSpec(name="rollout", run="Rollout", models=(ACTOR,)),
-        StageSpec(name="reward", run="Reward", after=("rollout",)),
+        *grading,
+        StageSpec(name="reward", run="Reward", after=("rollout", *(stage.name for stage in grading))),
     ]

@@ -93,7 +93,7 @@ class Resolution:
         if entry is None:
             return ResolvedStage(stage, None, stage.models, Columns(stage.reads, stage.writes))
         models = _models_of(stage, entry)
-        columns = entry.columns(self.spec, bool(self.trained_models.intersection(models)))
+        columns = entry.columns(self.spec, models, bool(self.trained_models.intersection(models)))
         renamed = Columns(
             reads=tuple(stage.rename.get(column, column) for column in columns.reads),
             writes=columns.writes,

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.v1alpha1 import AdapterSpec, Balance, OffloadSpec, Precision, RLJobSpec
@@ -192,17 +193,23 @@ class Plan(ApiModel):
         return tuple(edge for edge in self.edges if edge.producer == stage)
 
     def has_value_head(self, engine: EnginePlan) -> bool:
-        """Whether a stage asks this engine for values."""
-        return any(stage.run in ("Values", "UpdateCritic") and engine.name in stage.engines for stage in self.stages)
+        """Whether a stage asks this engine for a number in place of a token."""
+        heads = {name for name, stage in STAGES.items() if stage.has_value_head}
+        return any(stage.run in heads and engine.name in stage.engines for stage in self.stages)
+
+    def is_reward_model(self, engine: EnginePlan) -> bool:
+        """Whether that number is a reward."""
+        return any(stage.run == REWARD_MODEL and engine.name in stage.engines for stage in self.stages)
 
     def begun_in(self, reward: str) -> str | None:
         """The Rollout stage whose rows a Reward stage may begin with one by one, while others are generated; None
         where it has to wait for its turn.
 
-        It may where all it reads and waits for is that stage on the same worker: nobody has a chance to write responses
-        anew, or to prepare what its functions look for.
+        It may where all it reads and waits for is that stage on the same worker, and models of rewards, of which its
+        functions know nothing: nobody has a chance to write responses anew, or to prepare what its functions look for.
         """
-        stage, inputs = self.stage(reward), self.inputs(reward)
+        stage = self.stage(reward)
+        inputs = [edge for edge in self.inputs(reward) if self.stage(edge.producer).run != REWARD_MODEL]
         if len(inputs) != 1 or inputs[0].transport != "Local" or stage.rename:
             return None
         return inputs[0].producer if self.stage(inputs[0].producer).run == "Rollout" else None

@@ -157,8 +157,9 @@ class _Planner:
     def _adapted_engine(self, base: str, group: str) -> str | None:
         """The engine in this group that trains an adapter on the policy `base`."""
         stages = [stage for stage in self.resolution.stages.values() if self.group_of[stage.name] == group]
-        if any(stage.spec.run == "Values" and base in stage.models for stage in stages):
-            return None  # a critic has a head of its own
+        heads = (each for each in stages if each.built_in is not None and each.built_in.has_value_head)
+        if any(base in stage.models for stage in heads):
+            return None  # it has a head of its own
         for stage in stages:
             if stage.spec.run == "UpdatePolicy":
                 (model,) = stage.models

@@ -23,7 +23,7 @@ class StageSpec(ApiModel):
 
     models: Items[str] = Field(default=(), max_length=16)
     """The models it uses. Unset: `actor` for Rollout and UpdatePolicy, `critic` for Values and
-    UpdateCritic, none for others."""
+    UpdateCritic; RewardModel and LogProbs name theirs, and others have none."""
 
     group: str | None = None
     """The worker group it runs in. Unset: the group of its models."""

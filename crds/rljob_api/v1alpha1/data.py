@@ -49,8 +49,8 @@ class ModelSpec(ApiModel):
     is trained from nothing. With `Weights` a tensor that no file has ends the job."""
 
     chat_template: dict[str, Any] = Field(default_factory=dict)
-    """Arguments for the chat template of `actor`, such as `{enable_thinking: false}`; names that the template reads.
-    Default: none."""
+    """Arguments for the chat template of `actor`, such as `{enable_thinking: false}`, or for that of a model of
+    rewards; names that the template reads. Default: none."""
 
     adapter: AdapterSpec | None = None
     """Train a LoRA adapter in place of the model. Another model of the same path that nobody trains, such as the
@@ -113,7 +113,12 @@ class RewardSpec(ApiModel):
     """What metrics call it."""
 
     run: str = Field(min_length=1)
-    """The function, as `module:function`."""
+    """The function, as `module:function`; or `RewardModel`, a model of the job's own that `model` names."""
+
+    model: Name | None = None
+    """With run `RewardModel`: the model of `models` that says how good a row is, a sequence classifier with one output.
+    A RewardModel stage computes it on the workers, spread over them as a reference is. `options`: `template`,
+    `activation`, `maxTokens` and `tokenizer`, as the shipped service `reward_model` has them. Unset: none."""
 
     column: str | None = None
     """The data column handed to the function beside prompt and response, such as the right answer. Unset:
@@ -121,6 +126,11 @@ class RewardSpec(ApiModel):
 
     weight: float = 1.0
     """Factor in the sum. Default 1.0."""
+
+    spread: Literal["Row", "Steps"] = "Row"
+    """Where in the response the reward is. `Row`: at its end. `Steps`: at the end of each step of the answer, as
+    `step_rewards` of what the function returns say; the reward of the row is then their sum. For estimators that look
+    at rewards of tokens. Default Row."""
 
     timeout_seconds: Annotated[float, Field(gt=0)] = 5.0
     """How long one call may take, in seconds. A call that takes longer gives reward 0, and is counted; with service or

@@ -41,9 +41,9 @@ def estimate_advantages(
 ) -> tuple[Advantages, dict[str, Scalar]]:
     """Float32 advantages (and returns) of every response token of this rank's rows, and metrics.
 
-    batch: `rewards` [rows], `response_mask` ragged, what the estimator reads (`values` for GAE), and with the
-    KL in the reward `old_log_probs` and `ref_log_probs`. kl_coefficient: the controller's; None means the
-    job's. Collective through `reduce`.
+    batch: `rewards` [rows], `response_mask` ragged, `step_rewards` where some are spread, what the estimator reads
+    (`values` for GAE), and with the KL in the reward `old_log_probs` and `ref_log_probs`. kl_coefficient: the
+    controller's; None means the job's. Collective through `reduce`.
     """
     tally = Tally()
     samples = _samples(batch, algorithm, max_response_tokens, kl_coefficient, tally)
@@ -70,12 +70,17 @@ def _samples(
     penalty = _kl_penalty(batch, algorithm, kl_coefficient, row, mask, tally)
     return Samples(
         rewards=rewards if penalty is None else rewards - segment_sum(penalty, row, len(batch)),
-        token_level_rewards=token_level_rewards(rewards, penalty, 1.0, row, mask),
+        token_level_rewards=token_level_rewards(rewards, penalty, 1.0, row, mask, _steps(batch)),
         group_ids=group_ids,
         row=row,
         mask=mask,
         columns={name: tensor_of(batch[name]) for name in _reads(algorithm.advantage)},
     )
+
+
+def _steps(batch: Batch) -> Tensor | None:
+    """What of the rewards is at steps, float64 [tokens]; None where the job spreads none."""
+    return tensor_of(batch["step_rewards"]).double() if "step_rewards" in batch else None
 
 
 def _reads(advantage: AdvantageSpec) -> tuple[str, ...]:

@@ -120,18 +120,20 @@ def _trained(
 
     _require_shareable(engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
-    settings, is_critic = train_settings(plan, engine), plan.has_value_head(engine)
-    if not (engine.trainable or is_critic) and (trained := trained_model(engine.path)) is not None:
+    settings, has_head = train_settings(plan, engine), plan.has_value_head(engine)
+    if not (engine.trainable or has_head) and (trained := trained_model(engine.path)) is not None:
         scorer = FSDPEngine(models.empty_policy(trained.path, settings.dtype), settings, device, mesh, layers=layers)
         scorer.load(trained.state, weights_only=True)
         return scorer
     adapter = models.Adapter.of(engine)
     dtype = settings.master_dtype if adapter is None else settings.dtype
     if engine.initialise == "Random" and not is_loaded_next:
-        draw = models.random_value_model if is_critic else models.random_policy
+        draw = models.random_value_model if has_head else models.random_policy
         drawn = draw(engine.path, dtype, plan.spec.seed)
         return FSDPEngine(drawn, settings, device, mesh, adapter=adapter, layers=layers)
-    build = models.empty_value_model if is_critic else models.empty_policy
+    build = models.empty_policy
+    if has_head:
+        build = models.empty_classifier if plan.is_reward_model(engine) else models.empty_value_model
     files = None if is_loaded_next else models.WeightFiles.find(engine.path)
     return FSDPEngine(build(engine.path, dtype), settings, device, mesh, files, adapter, layers)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from rljob_api.catalogue.services import PREFIX
-from rljob_api.v1alpha1 import DatasetSpec, ModelSpec, RLJob, ServiceSpec
+from rljob_api.catalogue.stages import REWARD_MODEL
+from rljob_api.v1alpha1 import DatasetSpec, ModelSpec, RewardSpec, RLJob, ServiceSpec
 from rljob_api.vocabulary.data_url import scheme_of
 
 Located = TypeVar("Located", ModelSpec, DatasetSpec)
+Asked = TypeVar("Asked", ServiceSpec, RewardSpec)
 
 _DATA_ENDINGS = {".parquet", ".json", ".jsonl", ".csv", ".arrow", ".gz", ".zst"}
 
@@ -54,10 +56,10 @@ def paths_of(job: RLJob) -> Iterator[JobPath]:
     for kind, datasets in (("train", job.spec.data.train), ("validation", job.spec.data.validation)):
         for index, dataset in enumerate(datasets):
             yield JobPath(f"spec.data.{kind}[{index}].path", dataset.path, is_data=True)
-    for index, service in enumerate(job.spec.services):
-        for option in _path_options(service):
-            text = service.options[option]
-            yield JobPath(f"spec.services[{index}].options.{option}", text, is_data=False)
+    for kind, owners in (("services", job.spec.services), ("rewards", job.spec.rewards)):
+        for index, owner in enumerate(owners):
+            for option in _path_options(owner):
+                yield JobPath(f"spec.{kind}[{index}].options.{option}", owner.options[option], is_data=False)
     if job.spec.checkpoint.init_from:
         yield JobPath("spec.checkpoint.initFrom", job.spec.checkpoint.init_from, is_data=False)
 
@@ -94,17 +96,18 @@ def replace_paths(job: RLJob, replacement: Callable[[str], str]) -> RLJob:
     init_from = spec.checkpoint.init_from
     checkpoint = spec.checkpoint.model_copy(update={"init_from": replacement(init_from) if init_from else None})
 
-    def moved_service(service: ServiceSpec) -> ServiceSpec:
-        options = {option: replacement(service.options[option]) for option in _path_options(service)}
-        return service.model_copy(update={"options": {**service.options, **options}})
+    def with_options(owners: tuple[Asked, ...]) -> tuple[Asked, ...]:
+        options = ({each: replacement(owner.options[each]) for each in _path_options(owner)} for owner in owners)
+        both = zip(owners, options, strict=True)
+        return tuple(owner.model_copy(update={"options": {**owner.options, **own}}) for owner, own in both)
 
-    services = tuple(moved_service(service) for service in spec.services)
-    changed = {"models": moved(spec.models), "data": data, "checkpoint": checkpoint, "services": services}
+    changed = {"models": moved(spec.models), "data": data, "checkpoint": checkpoint}
+    changed |= {"services": with_options(spec.services), "rewards": with_options(spec.rewards)}
     return job.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 
-def _path_options(service: ServiceSpec) -> list[str]:
-    """Options of a shipped application that are paths; what those of the user's own mean is not known here."""
-    if not service.run.startswith(PREFIX):
+def _path_options(owner: ServiceSpec | RewardSpec) -> list[str]:
+    """Options of what is shipped that are paths; what those of the user's own mean is not known here."""
+    if not owner.run.startswith(PREFIX) and owner.run != REWARD_MODEL:
         return []
-    return [name for name in ("path", "tokenizer") if isinstance(service.options.get(name), str)]
+    return [name for name in ("path", "tokenizer") if isinstance(owner.options.get(name), str)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.errors import InvalidJob
@@ -13,6 +13,8 @@ from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.tokenizer import json_object
 
 INDEX = "model.safetensors.index.json"
+UNSAID_LABELS = ("0", "1")
+"""Outputs of a classifier whose config names none, in transformers."""
 _RUNS = ("run.json", "manifest.json", "checkpoints")
 """A directory with one of these is a run's, or a checkpoint's, whose model another room looks for."""
 
@@ -27,11 +29,14 @@ def models_here(spec: RLJobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
 
 def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Finding]:
     """Of every model that has a directory. places: by path in the job."""
+    graders = {reward.model: reward for reward in spec.rewards if reward.model is not None}
     for i, model in enumerate(spec.models):
         place, path = places.get(model.path), f"spec.models[{i}].path"
         if place is not None and not any((place / name).exists() for name in _RUNS):
             try:
                 yield from _of_directory(place, path, model.path, reads_weights=model.initialise == "Weights")
+                if model.name in graders:
+                    yield from _of_classifier(place, path, model.path, graders[model.name])
             except InvalidJob as error:
                 yield finding_of(path, error)
 
@@ -54,3 +59,16 @@ def _of_directory(place: Path, path: str, found: str, *, reads_weights: bool) ->
     if missing := sorted(part for part in parts if not (place / part).is_file()):
         message = f"{INDEX} lists {len(parts)} files, and {', '.join(missing[:5])} of them cannot be found"
         yield Finding(Problem(path, found, message, "Fetch the model again."), ExitCode.BAD_DATA)
+
+
+def _of_classifier(place: Path, path: str, found: str, reward: RewardSpec) -> Iterator[Finding]:
+    """A model of a reward has one output, and a tokenizer of its own."""
+    if not (place / "config.json").is_file():
+        return
+    num_outputs = len(json_object(place / "config.json").get("id2label") or UNSAID_LABELS)
+    if num_outputs != 1:
+        message = f"it has {num_outputs} outputs, and the model of reward {reward.name} has 1"
+        yield Finding(Problem(path, found, message, "Name a sequence classifier that was trained with one."))
+    if "tokenizer" not in reward.options and not (place / "tokenizer_config.json").is_file():
+        message = f"{place} has no tokenizer, with which reward {reward.name} writes its texts"
+        yield Finding(Problem(path, found, message, "Put it there, or name one in the reward's options.tokenizer."))

@@ -54,6 +54,8 @@ def without_column(spec: RLJobSpec) -> list[str]:
 
 def _rewards(spec: RLJobSpec) -> Iterator[Reference]:
     for i, reward in enumerate(spec.rewards):
+        if reward.model is not None:
+            continue
         owner = f'reward "{reward.name}"'
         columns = tuple(row_columns(reward.column, data_columns(spec)))
         options = dict(reward.options)

@@ -26,6 +26,12 @@ def combine(rewards: Rewards, weights: Sequence[float]) -> Rewards:
     return combined
 
 
+def joined(parts: Mapping[int, Rewards], num_rows: int) -> Rewards:
+    """Rewards of rows as the job lists them: the place of each reward and its [rows] -> [rows, num_rewards]."""
+    columns = [parts[place] for place in sorted(parts)]
+    return np.stack(columns, axis=1) if columns else np.zeros((num_rows, 0))
+
+
 def metrics(
     names: Sequence[str], rewards: Rewards, extra: Sequence[Sequence[Mapping[str, float]]]
 ) -> dict[str, Scalar]:

@@ -3,6 +3,7 @@
 An outcome is a JSON value:
     {"reward": 1.0, "metrics": {"length": 12.0}}
     {"reward": 1.0, "metrics": {}, "answer": "42"}             null where it found none in the response
+    {"reward": 1.0, "metrics": {}, "step_rewards": [[7, 0.5]]}  characters up to the end of each step, and its reward
     {"problem": "raised ZeroDivisionError: division by zero at my.py:3 in style: x = 1 / 0"}
     {"timeout": true}
 """
@@ -41,7 +42,7 @@ def evaluate(function: Callable[..., Any], row: Row, options: dict[str, Any]) ->
         if inspect.iscoroutine(answer):
             answer.close()
             raise BadAnswer("returned a coroutine; declare the function with `async def`")
-        return _outcome(answer)
+        return _outcome(answer, row)
     except BadAnswer as error:
         return {"problem": str(error)}
     except (
@@ -70,12 +71,12 @@ async def evaluate_async(
     if error is not None:
         return _raised(error, function)
     try:
-        return _outcome(task.result())
+        return _outcome(task.result(), row)
     except BadAnswer as error:
         return {"problem": str(error)}
 
 
-def _outcome(answer: Any) -> Outcome:
+def _outcome(answer: Any, row: Row) -> Outcome:
     if not isinstance(answer, dict):
         return {"reward": _number(answer, "a number or a dict with `reward`"), "metrics": {}}
     if "reward" not in answer:
@@ -85,11 +86,31 @@ def _outcome(answer: Any) -> Outcome:
         "reward": _number(answer["reward"], "a number as `reward`"),
         "metrics": {name: _number(value, f"a number as `{name}`") for name, value in figures.items()},
     }
+    if "step_rewards" in answer:
+        outcome["step_rewards"] = _step_rewards(answer["step_rewards"], row)
     return outcome | ({"answer": _answer(answer["answer"])} if "answer" in answer else {})
 
 
-_SAID = ("reward", "answer")
+_SAID = ("reward", "answer", "step_rewards")
 """What a dict says of a row beside figures for the metrics."""
+
+
+def _step_rewards(value: Any, row: Row) -> list[tuple[int, float]]:
+    """Steps in the order of the response, each of which ends within it."""
+    wanted, longest = "[end, reward] of each step as `step_rewards`", len(row["response"])
+    listed = isinstance(value, list | tuple)
+    if not listed or not all(isinstance(each, list | tuple) and len(each) == 2 for each in value):
+        raise BadAnswer(f"returned {_short(value)}, not {wanted}")
+    steps, last = list[tuple[int, float]](), 0
+    for end, reward in value:
+        if isinstance(end, bool) or not hasattr(end, "__index__") or not last <= int(end) <= longest:
+            raise BadAnswer(
+                f"returned a step that ends at {_short(end)}, not at a character from {last} to {longest}, where the "
+                "response ends"
+            )
+        last = int(end)
+        steps.append((last, _number(reward, f"a number as the reward of the step that ends at {last}")))
+    return steps
 
 
 def _answer(value: Any) -> str | None:

@@ -36,6 +36,8 @@ class RewardSpec(Asks, Protocol):
     @property
     def weight(self) -> float: ...
     @property
+    def spread(self) -> Literal["Row", "Steps"]: ...
+    @property
     def timeout_seconds(self) -> float: ...
     @property
     def on_error(self) -> Literal["Fail", "Zero", "Retry"]: ...
@@ -228,7 +230,14 @@ def _description(spec: RewardSpec, columns: Sequence[str]) -> Message:
 def _call(spec: RewardSpec, asynchronous: bool) -> RewardCall:
     service = spec.service if spec.url is None else spec.name
     return RewardCall(
-        spec.name, spec.timeout_seconds, asynchronous, spec.on_error, spec.retries, spec.backoff_seconds, service
+        spec.name,
+        spec.timeout_seconds,
+        asynchronous,
+        spec.on_error,
+        spec.retries,
+        spec.backoff_seconds,
+        service,
+        has_steps=spec.spread == "Steps",
     )
 
 

@@ -7,6 +7,7 @@ when the one before it ends; an async reward says itself which rows it has start
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,10 +45,16 @@ class RewardCall:
     backoff_seconds: float = 1.0
     service: str | None = None
     """The service that it asks, which has failed when it is late: another call may find it well."""
+    has_steps: bool = False
+    """Whether its reward of a row is the sum of those of its steps, which it has to say."""
 
     def wait_seconds(self, num_failed: int) -> float:
         """Before the call that follows so many failed ones."""
         return min(self.backoff_seconds * 2.0 ** (num_failed - 1), max(LONGEST_WAIT_SECONDS, self.backoff_seconds))
+
+
+Steps = Sequence[tuple[int, float]]
+"""Rewards of a row's steps: characters of the response up to the end of each, and its reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,8 @@ class RewardResult:
     answers: Mapping[int, str | None] = field(default_factory=dict)
     """What the first reward took for the answer of a row, by position; None where it found none or was missed. Rows of
     which it says nothing are not there."""
+    steps: Mapping[int, Sequence[Steps]] = field(default_factory=dict)
+    """Of each reward that is spread over steps, by its place: [rows]."""
 
 
 @dataclass(slots=True)
@@ -104,6 +113,8 @@ class Round:
         self._rewards: list[list[float]] = [[] for _ in calls]
         self._extra: list[list[dict[str, float]]] = [[] for _ in calls]
         self._answers: dict[int, str | None] = {}
+        self._steps: dict[tuple[int, int], Steps] = {}
+        """By reward and row."""
         self._missed: list[Missed] = []
         self._num_failed: dict[tuple[int, int], int] = {}
         """Calls of a reward on a row that failed."""
@@ -139,6 +150,11 @@ class Round:
     def answers(self, order: Sequence[int]) -> dict[int, str | None]:
         """What the first reward took for answers, of those rows of which it says so."""
         return {at: self._answers[row] for at, row in enumerate(order) if row in self._answers}
+
+    def steps(self, order: Sequence[int]) -> dict[int, list[Steps]]:
+        """Of each reward that is spread over steps: [rows]; none of rows that it missed."""
+        spread = (reward for reward, call in enumerate(self._calls) if call.has_steps)
+        return {reward: [self._steps.get((reward, row), ()) for row in order] for reward in spread}
 
     def missed(self, order: Sequence[int]) -> tuple[Missed, ...]:
         """In the order of rows, and in that of rewards where a row has several."""
@@ -196,17 +212,29 @@ class Round:
         chunk.running.pop(row)
         if (service := self._calls[chunk.reward].service) is not None:
             self._use[service].update(outcome.get("use", {}))
-        if "problem" in outcome:
-            self._failed(chunk.reward, row, f"{self._where(chunk.reward, row)} {outcome['problem']}", now)
-        elif "timeout" in outcome:
+        if "timeout" in outcome:
             self._time_out(chunk.reward, row, now)
+        elif (problem := self._problem(chunk.reward, outcome)) is not None:
+            self._failed(chunk.reward, row, f"{self._where(chunk.reward, row)} {problem}", now)
         else:
-            self._rewards[chunk.reward][row] = outcome["reward"]
-            self._extra[chunk.reward][row] = outcome["metrics"]
-            if chunk.reward == 0 and "answer" in outcome:
-                self._answers[row] = outcome["answer"]
-            self._num_open -= 1
+            self._keep(chunk.reward, row, outcome)
         self._start_next(chunk, now)
+
+    def _problem(self, reward: int, outcome: Mapping[str, Any]) -> str | None:
+        if self._calls[reward].has_steps and "problem" not in outcome and "step_rewards" not in outcome:
+            return "returned no `step_rewards`, which `spread: Steps` places"
+        return outcome.get("problem")
+
+    def _keep(self, reward: int, row: int, outcome: Mapping[str, Any]) -> None:
+        if self._calls[reward].has_steps:
+            self._steps[reward, row] = steps = [(int(end), float(value)) for end, value in outcome["step_rewards"]]
+            self._rewards[reward][row] = math.fsum(value for _, value in steps)
+        else:
+            self._rewards[reward][row] = outcome["reward"]
+        self._extra[reward][row] = outcome["metrics"]
+        if reward == 0 and "answer" in outcome:
+            self._answers[row] = outcome["answer"]
+        self._num_open -= 1
 
     def deadline(self, chunk: Chunk) -> float:
         """When the process of this chunk has to be killed, seconds."""

@@ -107,6 +107,7 @@ class RewardRunner:
             metrics(names, rewards, work.extra(order)) | misses(missed, work.num_retries()) | services(work.use()),
             missed,
             work.answers(order),
+            work.steps(order),
         )
 
 

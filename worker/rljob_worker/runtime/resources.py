@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from rljob_api.catalogue.columns import data_columns
-from rljob_api.catalogue.stages import STAGES
+from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
+from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.data.dataset import PromptDataset
@@ -60,7 +61,7 @@ def build_resources(
     )
     runs = {stage.run for stage in stages}
     led = {stage.run for stage in stages if stage.mesh.is_row_leader(rank)}
-    uses_text = bool(runs & {*GENERATING, "Reward"}) or any(":" in run for run in runs)
+    uses_text = bool(runs & {*GENERATING, "Reward", REWARD_MODEL}) or any(":" in run for run in runs)
     tokenizer = load_tokenizer(plan) if uses_text else None
     rewards = reward_runner(plan, group) if needs_rewards(plan, led) else None
     with phase("models") as told:
@@ -134,7 +135,12 @@ def needs_rewards(plan: Plan, runs: Iterable[str]) -> bool:
     """Reward functions run where responses are rewarded, and where validation generates: on leaders of these stages."""
     runs = set(runs)
     here = bool(runs & {"Reward", "Sample"}) or (bool(runs & GENERATING) and bool(plan.spec.data.validation))
-    return bool(plan.spec.rewards) and here
+    return bool(reward_functions(plan.spec)) and here
+
+
+def reward_functions(spec: RLJobSpec) -> list[RewardSpec]:
+    """Rewards that are no models of the job's own."""
+    return [reward for reward in spec.rewards if reward.model is None]
 
 
 def load_tokenizer(plan: Plan) -> Any:
@@ -184,7 +190,7 @@ def reward_runner(plan: Plan, group: GroupPlan) -> RewardRunner:
     """Reward processes of this worker: the host's cores shared by its workers, at most four each."""
     cores = os.cpu_count() or 1
     processes = max(1, min(4, cores // group.workers_per_host))
-    return RewardRunner(plan.spec.rewards, processes, columns=data_columns(plan.spec))
+    return RewardRunner(reward_functions(plan.spec), processes, columns=data_columns(plan.spec))
 
 
 def build_validation(

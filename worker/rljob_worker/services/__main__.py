@@ -62,7 +62,7 @@ def serve_job(port: int, names: Collection[str]) -> None:
     services = [service for service in known if not names or service.name in names]
     scratch = Path(os.environ[keys.ENV_SERVICES_SCRATCH])
     healthy_file(scratch).unlink(missing_ok=True)
-    os.environ |= ray_environment(Path(os.environ[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip())
+    os.environ |= ray_environment(Path(os.environ[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip(), scratch)
     with phase("applications"):
         applications = {service.name: application_of(service) for service in services}  # what is wrong is known soon
     port = start_serve(services, scratch, os.environ.get(keys.ENV_LISTEN, LOOPBACK), port)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ray import serve
@@ -13,11 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from rljob_api.catalogue.services import SHIPPED
+from rljob_worker.services.joining import Joined
 from rljob_worker.services.models import MODELS
-from rljob_worker.services.requests import BadRequest, Row, rows_of
-
-JOINED_REQUESTS = 8
-"""Requests whose rows a model reads together when they wait for it at the same time."""
+from rljob_worker.services.requests import BadRequest, rows_of
 
 
 @serve.deployment(max_ongoing_requests=64)
@@ -29,6 +27,7 @@ class Answering:
         found = importlib.import_module(f"rljob_worker.services.models.{module}")
         self._model = getattr(found, model)(SHIPPED[name].model_validate(options))
         self._one_at_a_time = asyncio.Lock()
+        self._rewards = Joined(lambda rows: self._computed(self._model.rewards, rows))
 
     async def __call__(self, request: Request) -> JSONResponse:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).rstrip("/")
@@ -39,16 +38,9 @@ class Answering:
                 raise BadRequest(f"the request is no JSON: {error}") from error
             if path:
                 return JSONResponse(await self._computed(self._model.answer, path, body))
-            return JSONResponse({"rewards": await self._rewards(rows_of(body))})
+            return JSONResponse({"rewards": await self._rewards.of(rows_of(body))})
         except BadRequest as error:
             return JSONResponse({"error": str(error)}, status_code=400)
-
-    @serve.batch(max_batch_size=JOINED_REQUESTS, batch_wait_timeout_s=0.002)
-    async def _rewards(self, asked: list[Sequence[Row]]) -> list[Any]:
-        """Rewards of the rows of several requests. What is wrong with the rows of one is told to all of them."""
-        found = await self._computed(self._model.rewards, [row for rows in asked for row in rows])
-        answers = iter(found)
-        return [[next(answers) for _ in rows] for rows in asked]
 
     async def _computed(self, function: Any, *arguments: Any) -> Any:
         """In a thread, so that the copy answers probes meanwhile."""

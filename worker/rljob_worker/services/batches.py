@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Read = TypeVar("Read")
+Found = TypeVar("Found")
 
 
 def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -18,3 +22,16 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]
         else:
             batches.append([index])
     return batches
+
+
+def in_batches(
+    read: Sequence[Read],
+    lengths: Sequence[int],
+    max_tokens: int,
+    find: Callable[[list[Read]], Sequence[Found]],
+) -> list[Found]:
+    """What `find` makes of some at a time, in the order of `read`. lengths: of each, in tokens."""
+    found: dict[int, Found] = {}
+    for batch in batches_by_length(lengths, max_tokens):
+        found |= zip(batch, find([read[i] for i in batch]), strict=True)
+    return [found[i] for i in range(len(read))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import socket
 import sys
 import time
@@ -17,6 +18,7 @@ from rljob_worker.errors import DeadlineExceeded, InvalidJob, PeerLost
 from rljob_worker.local.orphans import FAMILY, end_family
 from rljob_worker.runtime.phases import phase
 from rljob_worker.services.gate import CALLBACK
+from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
 from rljob_worker.users_function import load_value
 
 LOOPBACK = "127.0.0.1"
@@ -35,7 +37,7 @@ OBJECT_STORE_BYTES = 100 << 20
 _log = logging.getLogger(__name__)
 
 
-def ray_environment(token: str) -> dict[str, str]:
+def ray_environment(token: str, scratch: Path) -> dict[str, str]:
     """What Ray reads before it is imported: nobody is told of its use, strangers are refused, and its processes import
     what this one can."""
     return {
@@ -44,6 +46,9 @@ def ray_environment(token: str) -> dict[str, str]:
         "RAY_AUTH_TOKEN": token,
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",
+        "RAY_TMPDIR": str(scratch),  # else Ray notes in /tmp where this cluster is, for others to find
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else the loopback means this machine's address to others
+        "RAY_raylet_start_wait_time_s": "300",  # else 10, which a machine that is very busy exceeds
         "RAY_prestart_worker_first_driver": "0",  # else an idle process for every core
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": CALLBACK,
         # Ray starts processes of its own, which find the job's modules last, as all of ours do
@@ -55,37 +60,73 @@ def start_serve(services: Sequence[ServiceSpec], scratch: Path, address: str, po
     """Ray on this machine alone, Ray Serve at `address`; the port that answers. port: 0 takes a free one. Raises
     PeerLost: the port is taken."""
     port = free_port(port, address)
-    import ray
     from ray import serve
 
-    def init() -> None:
-        ray.init(
-            include_dashboard=False,
-            num_cpus=logical_cpus(services, os.cpu_count() or 1),
-            object_store_memory=OBJECT_STORE_BYTES,
-            log_to_driver=True,
-            logging_level=logging.WARNING,
-            _node_ip_address=LOOPBACK,
-            _temp_dir=str(scratch / "ray"),
+    with phase("ray") as told:
+        ports = start_ray(
+            lambda ports: _init_ray(ports, scratch / "ray", logical_cpus(services, os.cpu_count() or 1)),
+            lambda: end_family(os.environ[FAMILY], grace_seconds=0.0),
+            lambda: free_ports(num_copies(services)),
         )
-
-    with phase("ray"):
-        start_ray(init, lambda: end_family(os.environ[FAMILY], grace_seconds=0.0))
+        told.found = f"ports {ports.first} to {ports.arguments['max_worker_port']}"
     serve.start(proxy_location="HeadOnly", http_options={"host": address, "port": port}, logging_config=LOGGING)
     return port
 
 
-def start_ray(init: Callable[[], object], end_children: Callable[[], object]) -> None:
-    """Ray's raylet ends unless its agents are up within 15 s, and Ray gives it 30 s to register: constants of theirs,
-    which a machine that is very busy exceeds. Raises what `init` does in the end."""
-    for _ in range(NUM_STARTS - 1):
+def start_ray(
+    init: Callable[[RayPorts], object],
+    end_children: Callable[[], object],
+    choose: Callable[[], RayPorts],
+    is_free: Callable[[int], bool] = is_free,
+) -> RayPorts:
+    """The ports at which it answers. Raises PeerLost: what was wrong in the end, a port that somebody has taken by its
+    name."""
+    for number in range(1, NUM_STARTS + 1):
+        ports = choose()
         try:
-            init()
-            return
+            init(ports)
+            return ports
         except Exception as error:  # Ray raises no other
-            _log.warning("Ray did not start (%s); trying again", error)
             end_children()
-    init()
+            why = "; ".join(ports.taken(is_free)) or str(error)
+            if number == NUM_STARTS:
+                raise PeerLost(f"Ray did not start in {NUM_STARTS} attempts: {why}") from error
+            _log.warning("Ray did not start (%s); trying again at other ports", why)
+    raise AssertionError("at least one start")
+
+
+def _init_ray(ports: RayPorts, scratch: Path, num_cpus: int) -> None:
+    """A head on this machine's own address, and this process as its driver; `ray.init` alone takes no ports."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    tell_raylet(scratch, ports.arguments["dashboard_agent_listen_port"])
+    head = Cluster(
+        initialize_head=True,
+        head_node_args={
+            **ports.arguments,
+            "include_dashboard": False,
+            "no_monitor": True,  # of an autoscaler, which a cluster of one node has no use for
+            "node_ip_address": LOOPBACK,
+            "num_cpus": num_cpus,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "temp_dir": str(scratch),
+        },
+    )
+    ray.init(head.address, log_to_driver=True, logging_level=logging.WARNING, _node_ip_address=LOOPBACK)
+
+
+def tell_raylet(folder: Path, agent_port: int) -> None:
+    """Ray's raylet ends unless the agents whose ports it is not told have told theirs within 15 s, and the command that
+    Ray's Python starts it with leaves one of them out."""
+    from ray._private import services
+
+    raylet = Path(services.RAY_PATH) / "core" / "src" / "ray" / "raylet" / "raylet"
+    script = folder / "raylet"
+    folder.mkdir(parents=True, exist_ok=True)
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(str(raylet))} "$@" --dashboard_agent_listen_port={agent_port}\n')
+    script.chmod(0o700)
+    services.RAYLET_EXECUTABLE = str(script)
 
 
 def deploy(applications: Mapping[str, Any]) -> None:
@@ -180,10 +221,14 @@ def shortened(message: str, num_lines: int = 5) -> str:
 
 def logical_cpus(services: Sequence[ServiceSpec], cores: int) -> int:
     """What Ray shares out to copies, one for each: they take turns on the cores rather than wait for ever."""
-    copies = (
+    return max(cores, num_copies(services))
+
+
+def num_copies(services: Sequence[ServiceSpec]) -> int:
+    """Of all models, at most."""
+    return sum(
         each.worker_group.replicas if each.autoscaling is None else each.autoscaling.max_replicas for each in services
     )
-    return max(cores, sum(copies))
 
 
 def free_port(port: int, address: str = LOOPBACK) -> int:

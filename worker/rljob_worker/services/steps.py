@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 
-def steps_of(response: str, separator: str) -> list[str]:
+class Step(NamedTuple):
+    """A piece of a response."""
+
+    text: str
+    end: int
+    """Characters of the response up to its end, the separator after it included."""
+
+
+def steps_of(response: str, separator: str) -> list[Step]:
     """Pieces between separators, without those of white space alone; an answer of nothing is one empty step.
 
-    "3*4=12\\n\\n12-5=7" with "\\n" -> ["3*4=12", "12-5=7"]
+    "3*4=12\\n\\n12-5=7" with "\\n" -> [Step("3*4=12", 7), Step("12-5=7", 14)]
     """
-    return [step for step in response.split(separator) if step.strip()] or [""]
+    steps, start = list[Step](), 0
+    for text in response.split(separator):
+        end = start + len(text) + len(separator)
+        if text.strip():
+            steps.append(Step(text, min(end, len(response))))
+        start = end
+    return steps or [Step("", 0)]
 
 
 def _product(scores: Sequence[float]) -> float:
@@ -27,8 +42,9 @@ AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "Mean": _mean,
     "Product": _product,
     "Last": lambda scores: scores[-1],
+    "Sum": math.fsum,
 }
-"""From the scores of an answer's steps, one or more between 0 and 1, to one."""
+"""From the scores of an answer's steps, one or more between 0 and 1, to one; a sum may be above 1."""
 
 
 def kept_pieces(head: Sequence[int], pieces: Sequence[Sequence[int]], max_tokens: int) -> tuple[list[int], list[int]]:

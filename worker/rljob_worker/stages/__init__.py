@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rljob_worker.stages.advantage import Advantage
 from rljob_worker.stages.reward import Reward
+from rljob_worker.stages.reward_model import RewardModel
 from rljob_worker.stages.rollout import Rollout
 from rljob_worker.stages.sample import Sample
 from rljob_worker.stages.scoring import LogProbs, Values
@@ -20,6 +21,7 @@ STAGES: dict[str, BuildStage] = {
     "Rollout": Rollout,
     "Sample": Sample,
     "Reward": Reward,
+    "RewardModel": RewardModel,
     "LogProbs": LogProbs,
     "Values": Values,
     "Advantage": Advantage,

@@ -1,23 +1,25 @@
-"""Reward: runs the job's reward functions on every response and adds them up."""
+"""Reward: runs the job's reward functions on every response, and adds them and what models say up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from rljob_api.catalogue.columns import STEP_REWARDS, model_rewards
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.rollout.requests import Ended
 from rljob_worker.metrics.by_source import means_by_source
-from rljob_worker.rewards.combine import Rewards
+from rljob_worker.rewards.combine import Rewards, combine, joined
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.scalars import Scalars, maximum, mean
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
+from rljob_worker.stages.step_rewards import step_rewards
 
 NUM_SAMPLED_GROUPS = 2
 """Groups of each step whose rows go to samples.jsonl."""
@@ -38,30 +40,33 @@ class Scored:
 
 
 class Reward:
-    """Weighted sum of the job's rewards, one number per row."""
+    """Weighted sum of the job's rewards, one number per row; and what of it is at the steps of an answer."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._runner: RewardRunner | None = resources.rewards
         self._is_begun = stage.run == "Sample" or resources.plan.begun_in(stage.name) is not None
         self._spec = resources.plan.spec
+        self._functions = [i for i, reward in enumerate(self._spec.rewards) if reward.model is None]
+        self._columns = {i: model_rewards(reward.model) for i, reward in enumerate(self._spec.rewards) if reward.model}
+        self._writes = stage.writes
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         result, samples = self.score(batch, context.decode, first_group=(context.step - 1) * self._spec.data.batch_size)
-        out = batch.select([]).with_columns({"rewards": Column.fixed(result.total)})
+        columns = {"rewards": Column.fixed(result.total)}
+        if STEP_REWARDS in self._writes:
+            columns[STEP_REWARDS] = step_rewards(batch["response_ids"], self._weighted_steps(result), context.decode)
         metrics = reward_metrics(result.total, result.rewards[:, 0], batch.values_of("source"))
-        return StageResult(out, metrics | result.metrics, samples)
+        return StageResult(batch.select([]).with_columns(columns), metrics | result.metrics, samples)
 
     def score(
         self, batch: Batch, decode: Callable[[np.ndarray], str], *, first_group: int
     ) -> tuple[RewardResult, list[dict[str, Any]]]:
         """Rewards of a batch with the columns that the Reward stage reads, and its rows of the step's first groups."""
-        assert self._runner is not None, "rewards run on the leader of a copy only"
-        if not self._is_begun:
-            self._runner.begin(reward_rows(batch, decode))
-        result = self._runner.collect(batch.row_ids.tolist())
+        texts = batch.select(name for name in batch.columns if name not in self._columns.values())
+        result = self._with_models(self._of_functions(texts, decode), batch)
         shown = np.flatnonzero(batch.group_ids - first_group < NUM_SAMPLED_GROUPS)
-        rows = reward_rows(batch.take(shown), decode)
+        rows = reward_rows(texts.take(shown), decode)
         return result, [self._sample(row, result, i) for row, i in zip(rows, shown, strict=True)]
 
     def score_for_copy(self, batch: Batch, context: StageContext, *, first_group: int) -> Scored:
@@ -74,6 +79,36 @@ class Reward:
         (total, correct), on_leader = context.copy.from_leader((2, len(batch)), work)
         metrics, samples = on_leader or ({}, [])
         return Scored(total, correct, metrics, samples)
+
+    def _of_functions(self, batch: Batch, decode: Callable[[np.ndarray], str]) -> RewardResult:
+        """[rows, functions], of those alone."""
+        if not self._functions:
+            return RewardResult(np.zeros((len(batch), 0)), np.zeros(len(batch)), {}, ())
+        assert self._runner is not None, "rewards run on the leader of a copy only"
+        if not self._is_begun:
+            self._runner.begin(reward_rows(batch, decode))
+        return self._runner.collect(batch.row_ids.tolist())
+
+    def _with_models(self, found: RewardResult, batch: Batch) -> RewardResult:
+        """[rows, num_rewards], with what models of the job say."""
+        if not self._columns:
+            return found
+        specs = self._spec.rewards
+        of_models = {place: np.asarray(batch[column].values, np.float64) for place, column in self._columns.items()}
+        rewards = joined(dict(zip(self._functions, found.rewards.T, strict=True)) | of_models, len(batch))
+        total = combine(rewards, [reward.weight for reward in specs])
+        metrics = {f"reward/{specs[i].name}": mean(values.sum(), len(batch)) for i, values in of_models.items()}
+        steps = {self._functions[place]: of_rows for place, of_rows in found.steps.items()}
+        return replace(found, rewards=rewards, total=total, metrics=found.metrics | metrics, steps=steps)
+
+    def _weighted_steps(self, result: RewardResult) -> list[list[tuple[int, float]]]:
+        """Of each row, the steps of all rewards that are spread, times their weights."""
+        rows: list[list[tuple[int, float]]] = [[] for _ in range(len(result.total))]
+        for place, of_rows in result.steps.items():
+            weight = self._spec.rewards[place].weight
+            for row, steps in zip(rows, of_rows, strict=True):
+                row += [(end, weight * reward) for end, reward in steps]
+        return rows
 
     def _sample(self, row: dict[str, Any], result: RewardResult, index: int) -> dict[str, Any]:
         """One row for a person to read."""

@@ -52,7 +52,7 @@ class Sample:
         self._rollout, self._reward = Rollout(stage, resources), Reward(stage, resources)
         self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._rows_per_group = self._group_size * self._rows_per_trajectory
-        self._reward_reads = STAGES["Reward"].columns(self._spec, False).reads
+        self._reward_reads = STAGES["Reward"].columns(self._spec, (), False).reads
         self._writes = frozenset(stage.writes)
         self._oversampling = self._sampling.oversampling if self._sampling.dynamic else 1.0
         self._next_ordinal: int | None = None

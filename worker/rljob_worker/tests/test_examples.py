@@ -153,6 +153,27 @@ check_what_it_shows = {
 }
 
 
+IN_THE_JOBS_PODS = (
+    "models=[{name: actor, path: arithmetic/model}, {name: taste, path: arithmetic/reward-model}]",
+    "services=[]",
+    "rewards=[{name: correct, run: 'rljob_worker.rewards:final_number', column: answer, weight: 0.0}, "
+    "{name: convincing, run: RewardModel, model: taste, options: {activation: Sigmoid, maxTokens: 128}}]",
+)
+
+
+def test_the_model_of_a_reward_may_share_the_workers(examples):
+    served = run_example(examples, "arithmetic-reward-model", runs="served")
+    shared = [run_example(examples, "arithmetic-reward-model", *IN_THE_JOBS_PODS, runs=f"own-{n}") for n in (1, 2)]
+    assert [run.code for run in (served, *shared)] == [0, 0, 0], shared[0].output + shared[0].logs
+    first, again = (learnt(run.metrics) for run in shared)
+    assert first == again  # unlike one that is served, whose last digits depend on who asks when
+    for step, same in zip(first[1:], learnt(served.metrics)[1:], strict=True):
+        assert step["reward/convincing"] == pytest.approx(same["reward/convincing"], abs=1e-3)
+        assert step["reward/mean"] == pytest.approx(step["reward/convincing"])  # the rule only watches
+        assert step["reward/convincing/truncated"] == 0 and "service/grader/seconds" not in step
+    assert "time/reward_model_1_seconds" in shared[0].metrics[1]
+
+
 def test_a_job_learns_the_same_when_its_data_buffers_speak_tls(examples):
     plain = run_example(examples, "arithmetic-disaggregated", runs="plain")
     secret = run_example(examples, "arithmetic-disaggregated", "dataBuffer.tls=true", runs="secret")

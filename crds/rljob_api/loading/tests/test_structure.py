@@ -104,7 +104,7 @@ def test_everything_is_reported_at_once_whatever_the_kind():
         "spec.training.precision",
         "spec.training.miniBatchRows",  # 256 does not divide 800
         "spec.data.batchSize",
-        "spec.dag.stages[5].run",
+        "spec.dag.stages[6].run",
         "spec.algorithm.loss.clipHigh",
     }
 

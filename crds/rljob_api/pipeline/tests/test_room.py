@@ -33,7 +33,7 @@ def test_bytes_of_a_row_of_known_columns():
     assert known_bytes(columns, 32) == 24 + 8 + 264 + 40 + 4
     assert prompt_bytes(columns, 16) == PROMPT and prompt_bytes(columns[1:], 16) == 0
     assert known_bytes((), 32) == known_bytes(("answer", "style"), 32) == INDEX_BYTES == 24
-    # every column alone, 32 tokens: ids 8 a token, masks 1, float32 4; then the fixed ones
+    # every column alone, 32 tokens: ids and float64 8 a token, masks 1, float32 4; then the fixed ones
     sizes = {name: known_bytes((name,), 32) - 24 for name in COLUMNS}
     assert sizes == COLUMNS
     assert all(map(is_known, COLUMNS)) and not is_known("answer") and not is_known("source")
@@ -50,7 +50,7 @@ COLUMNS = {
     "old_log_probs": 8 + 32 * 4,
     "ref_log_probs": 8 + 32 * 4,
     "values": 8 + 32 * 4,
-    "token_level_rewards": 8 + 32 * 4,
+    "step_rewards": 8 + 32 * 8,
     "advantages": 8 + 32 * 4,
     "returns": 8 + 32 * 4,
     "rewards": 4,

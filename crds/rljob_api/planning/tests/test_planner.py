@@ -241,7 +241,7 @@ def test_the_full_example():
     assert plan.stage("advantage").rename == {"rewards": "total_rewards"}
     assert plan.stage("advantage").needs_groups
     assert plan.stage("style").mesh == Mesh(dp=32)
-    schedule = ("rollout", "reference", "style", "reward", "total", "advantage", "update")
+    schedule = ("rollout", "grade", "reference", "style", "reward", "total", "advantage", "update")
     assert plan.group("train").schedule == schedule
 
 

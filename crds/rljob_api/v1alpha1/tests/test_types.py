@@ -23,7 +23,7 @@ def test_the_full_example_of_the_design_parses():
     assert spec.training.learning_rate == 1e-6
     # 128 prompts x 8 responses in mini-batches of 256 rows
     assert (spec.num_rows, spec.num_mini_batches, spec.num_optimizer_steps) == (1024, 4, 4)
-    assert spec.dag.stages[5].rename == {"rewards": "total_rewards"}
+    assert spec.dag.stages[6].rename == {"rewards": "total_rewards"}
 
 
 @pytest.mark.parametrize(

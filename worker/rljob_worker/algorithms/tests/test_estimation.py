@@ -109,3 +109,24 @@ def test_an_empty_row_keeps_its_place_in_the_baseline_of_its_group():
     batch = batch_of([0, 2], [0, 0], [0, 1])
     found, _ = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=4)
     assert found.advantages.tolist() == [1]
+
+
+def test_rewards_of_steps_count_from_where_they_are_backwards():
+    # row 0: steps 0.5 and 0.25 of 1 in all, so 0.25 is left for the end; γ = 1: what is still to come
+    # 0.5 + 0.25 + 0.25 = 1, then 0.5 twice, then 0.25; row 1 has none: its 2 are at the end
+    steps = {"step_rewards": [0.5, 0.0, 0.25, 0.0, 0.0, 0.0]}
+    batch = batch_of([1, 2], [0, 1], [4, 2], **steps)
+    options = algorithm("ReinforcePlusPlus", advantage={"whiten": False}, kl={"coefficient": 0.0})
+    found, _ = estimate_advantages(batch, options, max_response_tokens=10)
+    assert found.advantages.tolist() == [1.0, 0.5, 0.5, 0.25, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["GAE", "MARFT"])
+def test_a_critic_is_fitted_to_rewards_of_steps(name):
+    # γ = λ = 1, V = 0: returns are what is still to come of 1 at the first step and 1 at the end
+    ids = {"agent_ids": [0, 0, 0], "turn_ids": [0, 0, 0]}
+    batch = batch_of([2], [0], [3], values=[0.0, 0.0, 0.0], step_rewards=[1.0, 0.0, 0.0], **ids)
+    options = {"estimator": name, "gamma": 1.0, "lambda": 1.0, "whiten": False}
+    found, _ = estimate_advantages(batch, algorithm("PPO", advantage=options), max_response_tokens=10)
+    assert found.returns is not None
+    assert found.returns.tolist() == [2.0, 1.0, 1.0]

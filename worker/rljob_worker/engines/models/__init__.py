@@ -22,6 +22,7 @@ from rljob_worker.engines.models.adapter import (
     trained_parameters,
 )
 from rljob_worker.engines.models.building import (
+    empty_classifier,
     empty_policy,
     empty_value_model,
     load_policy,
@@ -50,6 +51,7 @@ __all__ = [
     "checkpoint_tensors",
     "decoder_layers",
     "draw_adapter",
+    "empty_classifier",
     "empty_policy",
     "empty_value_model",
     "end_token_ids",

@@ -13,6 +13,7 @@ from rljob_worker.engines.models.weight_files import WeightFiles
 from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.router import replace_routers
 from rljob_worker.engines.varlen_attention import ATTENTION
+from rljob_worker.errors import InvalidJob
 
 
 def empty_policy(path: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -28,6 +29,17 @@ def empty_value_model(path: str, dtype: torch.dtype) -> ValueModel:
     """A critic on the backbone of a causal LM, likewise."""
     with parameters_without_memory():
         model = ValueModel(_build(AutoModel, path, dtype))
+    _replace_modules(model)
+    return model.eval()
+
+
+def empty_classifier(path: str, dtype: torch.dtype) -> ValueModel:
+    """A sequence classifier of one output, likewise. Raises InvalidJob for another number of them."""
+    found = model_config(path).num_labels
+    if found != 1:
+        raise InvalidJob(f"model path {path!r} has {found} outputs, and a model of rewards has 1; name another")
+    with parameters_without_memory():
+        model = ValueModel(_build(AutoModel, path, dtype), is_classifier=True)
     _replace_modules(model)
     return model.eval()
 

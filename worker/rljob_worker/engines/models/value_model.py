@@ -1,4 +1,4 @@
-"""A critic: a backbone with one number per token."""
+"""A backbone with one number per token: a critic, or a sequence classifier."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import torch
 from transformers import PreTrainedModel
 
 VALUE_HEAD = "value_head.safetensors"
-"""The head's file, beside those of the backbone."""
+"""The file of a critic's head, beside those of the backbone."""
+
+CLASSIFIER_HEAD = "score"
+"""What files of `AutoModelForSequenceClassification` call the head, which is among their tensors."""
 
 
 class ValueModel(torch.nn.Module):
-    """A backbone with one number per token. A new head is zero: the first values are 0, and the backbone stays the
-    policy's."""
+    """A backbone with one number per token. A new head is zero: the first values of a critic are 0, and the backbone
+    stays the policy's. The number of a classifier is that at the last token of a text."""
 
-    def __init__(self, backbone: PreTrainedModel) -> None:
+    def __init__(self, backbone: PreTrainedModel, *, is_classifier: bool = False) -> None:
         super().__init__()
         self.backbone = backbone
+        self.is_classifier = is_classifier
         hidden = backbone.config.get_text_config().hidden_size
-        self.value_head = torch.nn.Linear(hidden, 1, bias=True, dtype=backbone.dtype, device=backbone.device)
-        torch.nn.init.zeros_(self.value_head.weight)
-        torch.nn.init.zeros_(self.value_head.bias)
+        bias = not is_classifier
+        self.value_head = torch.nn.Linear(hidden, 1, bias=bias, dtype=backbone.dtype, device=backbone.device)
+        for parameter in self.value_head.parameters():
+            torch.nn.init.zeros_(parameter)
 
     def forward(self, positions_to_keep: torch.Tensor, **inputs: object) -> torch.Tensor:
         """Values [tokens] at the given positions of one pack."""

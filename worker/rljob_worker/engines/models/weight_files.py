@@ -21,7 +21,7 @@ from rljob_worker.engines.models.adapter import base_name, is_of_adapter
 from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, parts_of
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
-from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
+from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel
 from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.split import UNSPLIT, Split
 from rljob_worker.errors import BadData, InvalidJob, StorageError
@@ -69,7 +69,7 @@ class WeightFiles:
             here = {name: targets for name, targets in found.items() if self.places[name] == file}
             self._read(file, here)
         if isinstance(model, ValueModel):
-            self._fill_head(model.value_head)
+            self._fill_head(model)
 
     def _matched(
         self, model: PreTrainedModel, parts_of: Callable[[str, torch.Tensor], Iterator[Part]], *, is_policy: bool
@@ -106,14 +106,23 @@ class WeightFiles:
                     )
                 target.read(there)
 
-    def _fill_head(self, head: torch.nn.Module) -> None:
-        """From its file, else zero."""
-        if self.head is not None:
-            parts = (part for named in head.named_parameters() for part in parts_of(*named))
+    def _fill_head(self, model: ValueModel) -> None:
+        """A classifier's from among the tensors, a critic's from its file, else zero."""
+        parts = [part for named in model.value_head.named_parameters() for part in parts_of(*named)]
+        if model.is_classifier:
+            named = {f"{CLASSIFIER_HEAD}.{part.name}": part for part in parts}
+            if missing := [name for name in named if name not in self.places]:
+                raise InvalidJob(
+                    f"model path {self.path!r}: its files have no {_listed(missing)}, the head of a sequence "
+                    "classifier; name a model that was trained as one"
+                )
+            for name, part in named.items():
+                self._read(self.places[name], {name: part})
+        elif self.head is not None:
             self._read(self.head, {part.name: part for part in parts})
-            return
-        for parameter in head.parameters():
-            torch.nn.init.zeros_(local_part(parameter.detach()))
+        else:
+            for parameter in model.value_head.parameters():
+                torch.nn.init.zeros_(local_part(parameter.detach()))
 
 
 def _fetched(name: str) -> Path:

@@ -119,6 +119,15 @@ def test_models_of_shipped_services_are_paths_and_options_of_others_are_not(tmp_
     ]
 
 
+def test_tokenizers_of_models_of_rewards_are_paths_and_options_of_functions_are_not(tmp_path):
+    (tmp_path / "words").mkdir()
+    graded = {"name": "good", "run": "RewardModel", "model": "taste", "options": {"tokenizer": "words"}}
+    own = {"name": "mine", "run": "mine:score", "options": {"tokenizer": "words"}}
+    models = [{"name": "actor", "path": "m"}, {"name": "taste", "path": "t"}]
+    found = with_absolute_paths(job(models=models, rewards=[own, graded]), tmp_path).spec.rewards
+    assert [reward.options["tokenizer"] for reward in found] == ["words", str(tmp_path / "words")]
+
+
 @pytest.mark.parametrize(
     ("path", "is_missing"),
     [

@@ -55,6 +55,22 @@ def wants_template(template):
     return {"model/tokenizer_config.json": config(chat_template=template)}
 
 
+def graded(path, **options):
+    """A second reward that is a model of the job's own."""
+    mine = {"name": "mine", "run": "mine:score", "column": "answer", "options": {"scale": 2.0}}
+    taste = {"name": "good", "run": "RewardModel", "model": "taste", "options": options}
+    return {"models": [{"name": "actor", "path": "model"}, {"name": "taste", "path": path}], "rewards": [mine, taste]}
+
+
+def classifier(**changes):
+    """Its files."""
+    return {
+        "taste/config.json": json.dumps(CONFIG | {"id2label": {"0": "good"}} | changes),
+        "taste/model.safetensors": b"\x02" + bytes(7) + b"{}",
+        "taste/tokenizer_config.json": "{}",
+    }
+
+
 CHAT = {"data.applyChatTemplate": True}
 GLIMPSE = {"prompt": "a", "answer": "1"}
 
@@ -154,6 +170,14 @@ CASES = {
         {}, "model-2.safetensors of them cannot be found"),
     "a damaged index": ({MODEL + "model.safetensors.index.json": "{"}, {}, "index.json cannot be read"),
     "responses beyond the positions": ({}, {"rollout.maxResponseTokens": 5000}, "positions"),
+    "a model of a reward with two outputs": (classifier(id2label={"0": "bad", "1": "good"}), graded("taste"),
+        "it has 2 outputs, and the model of reward good has 1"),
+    "a model of a reward that was a policy": ({}, graded("model"), "it has 2 outputs"),
+    "a model of a reward without a tokenizer": (classifier() | {"taste/tokenizer_config.json": None}, graded("taste"),
+        "taste has no tokenizer, with which reward good writes its texts"),
+    "no model of a reward": ({}, graded("./gone"), "there is no such file"),
+    "a tokenizer of a reward that is not there": (classifier(), graded("taste", tokenizer="./gone"),
+        "there is no such file"),
     # rewards
     "no reward module": ({"mine.py": None}, {}, "no module 'mine'"),
     "a reward module that is misspelt": ({}, {REWARD + "run": "mien:score"}, "no module 'mien'"),
@@ -229,7 +253,15 @@ def test_a_job_that_cannot_run_is_refused_with_what_is_wrong(name, tmp_path):
 def test_the_job_that_they_spoil_is_accepted(tmp_path):
     verdict = verdict_on(write(tmp_path), ())
     assert verdict.text() == f"{tmp_path}/job.yaml: good is valid"
-    assert len(CASES) >= 94
+    assert len(CASES) >= 99
+
+
+def test_a_job_with_a_model_of_a_reward_is_accepted(tmp_path):
+    named = classifier() | {"taste/tokenizer_config.json": None}
+    for changed, spoilt in ((classifier(), graded("taste")), (named, graded("taste", tokenizer="./model"))):
+        verdict = verdict_on(write(tmp_path, changed, spoilt), ())
+        assert verdict.problems == (), verdict.text()
+        (tmp_path / "taste" / "tokenizer_config.json").unlink(missing_ok=True)
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path):

@@ -50,6 +50,14 @@ def test_the_async_reward_of_the_guide(folder):
         assert runner.score(rows("Please!", "No.")).total.tolist() == [1.0, 0.0]
 
 
+def test_the_rewards_of_steps_of_the_guide(folder):
+    with RewardRunner([Spec("my_steps:sums", spread="Steps")], 1, [folder]) as runner:
+        result = runner.score(rows("1+2=3\nso\n3+4=8", "none"))
+    # lines of six, three and five characters, of which the first is true and the last is not
+    assert result.total.tolist() == [0.0, 0.0]
+    assert result.steps == {0: [[(6, 1.0), (14, -1.0)], []]}
+
+
 def test_the_guides_way_to_try_a_reward(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     exec(blocks("python")[-1], {})

@@ -39,6 +39,7 @@ class Spec:
     batch_rows: int = 16
     concurrency: int = 8
     options: dict[str, Any] = field(default_factory=dict)
+    spread: str = "Row"
 
 
 def rows(*responses):
@@ -478,3 +479,37 @@ def test_a_dropped_connection_costs_a_call_or_a_reward_or_the_job(tmp_path):
     assert zero.total.tolist() == [0.0, 0.0] and zero.metrics["reward/style/errors_total"].value == 2
     with pytest.raises(BadData, match="ConnectionResetError: by peer"):
         score(judge("Fail"), rows("a"))
+
+
+def test_rewards_of_steps_are_told_apart_and_add_up_to_the_rows():
+    specs = [user("length", name="a", weight=10.0), user("steps_of_lines", name="b", spread="Steps", weight=0.5)]
+    with RewardRunner(specs, 2, [HERE]) as runner:
+        result = runner.score(rows("ab\ncd", "x"))
+    # a step of each line, worth its number: 1 + 2 and 1; what it returns as `reward` is for rewards of whole rows
+    assert result.rewards.tolist() == [[5.0, 3.0], [1.0, 1.0]]
+    assert result.total.tolist() == [51.5, 10.5]
+    assert result.steps == {1: [[(3, 1.0), (5, 2.0)], [(1, 1.0)]]}
+    assert result.metrics["reward/b"].value == 2.0
+    whole = score(user("steps_of_lines"), rows("ab\ncd"))
+    assert whole.total.tolist() == [-7.0] and whole.steps == {}
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("length", "returned no `step_rewards`, which `spread: Steps` places"),
+        ("steps_of_nothing", "not \\[end, reward\\] of each step as `step_rewards`"),
+        ("steps_beyond_the_end", "a step that ends at int 9, not at a character from 0 to 3"),
+        ("steps_backwards", "a step that ends at int 1, not at a character from 2 to 3"),
+        ("steps_of_nan", "returned nan, not a number as the reward of the step that ends at 3"),
+    ],
+)
+def test_steps_that_are_none_are_named_with_their_row(function, words):
+    with pytest.raises(BadData, match=f'reward "style" on row 101 .*{words}'):
+        score(user(function, spread="Steps"), rows("abc"))
+
+
+def test_a_row_that_is_missed_has_no_steps():
+    spec = user("steps_beyond_the_end", spread="Steps", on_error="Zero")
+    result = score(spec, rows("abc"))
+    assert result.total.tolist() == [0.0] and result.steps == {0: [()]}

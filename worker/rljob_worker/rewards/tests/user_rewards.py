@@ -210,3 +210,28 @@ async def asks_twice(row, *, service, scale):
 
 def plain_with_service(row, *, service):
     return 1.0
+
+
+def steps_of_lines(row):
+    """A step of each line, worth its number."""
+    ends, at = [], 0
+    for line in row["response"].splitlines(keepends=True):
+        at += len(line)
+        ends.append(at)
+    return {"reward": -7.0, "step_rewards": [[end, number] for number, end in enumerate(ends, start=1)]}
+
+
+def steps_of_nothing(row):
+    return {"reward": 0.0, "step_rewards": 3}
+
+
+def steps_beyond_the_end(row):
+    return {"reward": 0.0, "step_rewards": [(9, 1.0)]}
+
+
+def steps_backwards(row):
+    return {"reward": 0.0, "step_rewards": [(2, 1.0), (1, 1.0)]}
+
+
+def steps_of_nan(row):
+    return {"reward": 0.0, "step_rewards": [(len(row["response"]), float("nan"))]}

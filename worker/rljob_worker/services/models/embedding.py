@@ -10,9 +10,10 @@ from torch import Tensor
 from transformers import AutoModel
 
 from rljob_api.catalogue.services import EmbeddingOptions
-from rljob_worker.services.batches import batches_by_length
-from rljob_worker.services.models.loading import Answer, load_model, load_tokenizer, padded
+from rljob_worker.services.batches import in_batches
+from rljob_worker.services.models.loading import Answer, load_model, padded
 from rljob_worker.services.requests import BadRequest, Row, texts_of
+from rljob_worker.services.texts import load_tokenizer
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -22,7 +23,7 @@ class Embedding:
 
     def __init__(self, options: EmbeddingOptions) -> None:
         self._options = options
-        self._tokenizer = load_tokenizer(options)
+        self._tokenizer = load_tokenizer(options.tokenizer or options.path)
         self._model = load_model(AutoModel, options)
 
     def rewards(self, rows: Sequence[Row]) -> list[Answer]:
@@ -50,10 +51,9 @@ class Embedding:
         pad = self._tokenizer.pad_token_id
         tokens = [list(each) for each in self._tokenizer(list(texts))["input_ids"]]
         kept = [each[-options.max_tokens :] or [pad] for each in tokens]
-        found: dict[int, Tensor] = {}
-        for batch in batches_by_length([len(each) for each in kept], options.batch_tokens):
-            found |= zip(batch, self._batch(padded([kept[i] for i in batch], pad)), strict=True)
-        return torch.stack([found[i] for i in range(len(texts))]), [len(each) > options.max_tokens for each in tokens]
+        lengths = [len(each) for each in kept]
+        found = in_batches(kept, lengths, options.batch_tokens, lambda some: self._batch(padded(some, pad)).unbind())
+        return torch.stack(found), [len(each) > options.max_tokens for each in tokens]
 
     @torch.inference_mode()
     def _batch(self, inputs: dict[str, Tensor]) -> Tensor:

@@ -11,10 +11,11 @@ from transformers import AutoModelForCausalLM
 
 from rljob_api.catalogue.services import JudgeOptions
 from rljob_worker.errors import InvalidJob
-from rljob_worker.services.batches import batches_by_length
-from rljob_worker.services.models.loading import Answer, load_model, load_tokenizer
+from rljob_worker.services.batches import in_batches
+from rljob_worker.services.models.loading import Answer, load_model
 from rljob_worker.services.requests import BadRequest, Row, filled, messages_of
 from rljob_worker.services.rubric import of_votes, verdict
+from rljob_worker.services.texts import load_tokenizer
 
 CHAT = "/v1/chat/completions"
 
@@ -24,7 +25,7 @@ class Judge:
 
     def __init__(self, options: JudgeOptions) -> None:
         self._options = options
-        self._tokenizer = load_tokenizer(options)
+        self._tokenizer = load_tokenizer(options.tokenizer or options.path)
         if self._tokenizer.chat_template is None:
             raise InvalidJob(f"the tokenizer of {options.path!r} has no chat template, which a judge is asked by")
         self._model = load_model(AutoModelForCausalLM, options)
@@ -73,13 +74,14 @@ class Judge:
 
     def _generated(self, prompts: Sequence[list[int]], temperature: float, limit: int, count: int) -> list[list[str]]:
         """[prompts][count] texts."""
-        found: dict[int, list[str]] = {}
         # what is generated takes room too, in every one of `count` rows
         lengths = [(len(prompt) + limit) * count for prompt in prompts]
-        for batch in batches_by_length(lengths, self._options.batch_tokens):
-            texts = self._batch([prompts[i] for i in batch], temperature, limit, count)
-            found |= {i: texts[at * count : (at + 1) * count] for at, i in enumerate(batch)}
-        return [found[i] for i in range(len(prompts))]
+
+        def find(some: list[list[int]]) -> list[list[str]]:
+            texts = self._batch(some, temperature, limit, count)
+            return [texts[at : at + count] for at in range(0, len(texts), count)]
+
+        return in_batches(prompts, lengths, self._options.batch_tokens, find)
 
     @torch.inference_mode()
     def _batch(self, prompts: Sequence[list[int]], temperature: float, limit: int, count: int) -> list[str]:

@@ -1,5 +1,7 @@
 """Applications of a user, for tests."""
 
+import threading
+
 from ray import serve
 
 
@@ -19,7 +21,14 @@ class Broken:
         raise ValueError("no such head")
 
 
+@serve.deployment
+class Never:
+    def __init__(self):
+        threading.Event().wait()
+
+
 app = Lengths.bind()
+never = Never.bind()
 broken = Broken.bind()
 nothing = 3
 

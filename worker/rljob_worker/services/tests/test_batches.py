@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.services.batches import batches_by_length
+from rljob_worker.services.batches import batches_by_length, in_batches
 
 
 def test_texts_of_like_length_are_read_together():
@@ -17,3 +17,14 @@ def test_every_text_is_read_once_and_within_the_bound(lengths, max_tokens):
     for batch in batches:
         longest = max(lengths[index] for index in batch)
         assert len(batch) == 1 or len(batch) * longest <= max_tokens
+
+
+def test_what_is_found_comes_in_the_order_of_what_is_read():
+    read, together = ["ccccc", "a", "bbbb", "d"], []
+
+    def find(some):
+        together.append(some)
+        return [each.upper() for each in some]
+
+    assert in_batches(read, [len(each) for each in read], 8, find) == ["CCCCC", "A", "BBBB", "D"]
+    assert together == [["a", "d"], ["bbbb"], ["ccccc"]]

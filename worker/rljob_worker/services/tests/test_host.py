@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from rljob_worker.services.host import (
     start_ray,
     wait_until_healthy,
 )
+from rljob_worker.services.ray_ports import RayPorts
 
 
 def service(name="judge", **fields):
@@ -95,27 +97,51 @@ def test_a_port_that_is_taken_is_named():
     assert free_port(0) > 0
 
 
-def test_ray_that_does_not_start_is_tried_again_within_bounds():
-    happened, failures = [], iter([True, False])
+class Starting:
+    """Ray that fails so many times."""
 
-    def init():
-        happened.append("init")
-        if next(failures, True):
+    def __init__(self, num_failures):
+        self.num_failures, self.happened = num_failures, []
+
+    def init(self, ports):
+        self.happened.append(ports.first)
+        if self.num_failures:
+            self.num_failures -= 1
             raise RuntimeError("timed out during startup")
 
-    start_ray(init, lambda: happened.append("end"))
-    assert happened == ["init", "end", "init"]
-    with pytest.raises(RuntimeError, match="timed out"):
-        start_ray(init, lambda: None)
-    assert happened.count("init") == 2 + NUM_STARTS
+    def start(self, firsts, is_free=lambda port: True):
+        first = iter(firsts)
+        return start_ray(self.init, lambda: self.happened.append("end"), lambda: RayPorts(next(first), 4), is_free)
+
+
+def test_ray_that_does_not_start_is_tried_again_at_other_ports_within_bounds():
+    ray = Starting(num_failures=1)
+    assert ray.start([100, 200]) == RayPorts(200, 4)
+    assert ray.happened == [100, "end", 200]
+    ray = Starting(num_failures=99)
+    with pytest.raises(PeerLost, match=f"Ray did not start in {NUM_STARTS} attempts: timed out during startup"):
+        ray.start(range(100, 200, 10))
+    assert ray.happened.count("end") == NUM_STARTS
+
+
+def test_a_port_of_rays_that_somebody_took_is_named(caplog):
+    ray = Starting(num_failures=1)
+    # the fourth of seven from 100 on is that of metrics
+    assert ray.start([100, 200], lambda port: port != 103).first == 200
+    assert "port 103 of Ray's metrics is taken" in caplog.text
+    both = "port 100 of Ray's store of the cluster's state is taken; port 101 of Ray's node manager is taken"
+    with pytest.raises(PeerLost, match=both):
+        Starting(num_failures=99).start([100] * NUM_STARTS, lambda port: port > 101)
 
 
 def test_ray_is_told_to_keep_to_itself():
-    found = ray_environment("s3cret")
+    found = ray_environment("s3cret", Path("/tmp/mine"))
+    assert found["RAY_TMPDIR"] == "/tmp/mine"
+    assert found["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"  # on Linux, too, it keeps to the loopback then
     assert found["RAY_USAGE_STATS_ENABLED"] == "0"
     assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN"]) == ("token", "s3cret")
 
 
 def test_rays_processes_find_the_jobs_modules_last(monkeypatch):
     monkeypatch.setattr(sys, "path", ["", "/lib/python", "/project"])
-    assert ray_environment("s3cret")["PYTHONPATH"] == os.pathsep.join(["/lib/python", "/project"])
+    assert ray_environment("s3cret", Path("/tmp"))["PYTHONPATH"] == os.pathsep.join(["/lib/python", "/project"])

@@ -98,13 +98,15 @@ def test_what_is_too_long_loses_its_beginning_and_says_so(classifier):
     assert other[0]["reward"] == pytest.approx(long["reward"])  # its beginning is not read
 
 
-def test_a_model_that_was_not_trained_as_a_classifier_is_refused(language_model, step_classifier):
+def test_a_model_that_was_not_trained_as_a_classifier_is_refused(language_model, classifier):
     with pytest.raises(InvalidJob, match="lacks weights that AutoModelForSequenceClassification needs"):
         reward_model(language_model)
     with pytest.raises(InvalidJob, match="has 2 outputs, and this application reads 1"):
         reward_model(two_outputs(language_model))
     with pytest.raises(InvalidJob, match="no tokenizer at"):
         reward_model("/nowhere")
+    with pytest.raises(BadRequest, match="a classifier has no route /v1/x"):
+        reward_model(classifier).answer("/v1/x", {})
 
 
 def two_outputs(language_model):
@@ -125,7 +127,22 @@ def test_steps_are_scored_where_they_end(step_classifier):
     ends = [sum(map(len, pieces[: i + 1])) - 1 for i in (1, 2, 3)]
     with torch.inference_mode():
         right = model(torch.tensor([sum(pieces, [])])).logits.softmax(-1)[0, ends, 1]
-    assert found == {"reward": pytest.approx(right.mean().item(), abs=1e-4), "steps": 3.0, "truncated": 0.0}
+    # where each ends in the response, which has 20 characters
+    at_ends = [[end, pytest.approx(score, abs=1e-4)] for end, score in zip([7, 14, 20], right.tolist(), strict=True)]
+    mean = pytest.approx(right.mean().item(), abs=1e-4)
+    assert found == {"reward": mean, "step_rewards": at_ends, "steps": 3.0, "truncated": 0.0}
+
+
+def test_steps_that_were_cut_off_have_no_score(step_classifier):
+    def steps(max_tokens):
+        options = ProcessRewardModelOptions(path=str(step_classifier), max_tokens=max_tokens)
+        (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
+        return found["truncated"], [end for end, _ in found["step_rewards"]]
+
+    last = len(AutoTokenizer.from_pretrained(step_classifier)("#### 7\n", add_special_tokens=False)["input_ids"])
+    assert steps(1000) == (0.0, [7, 14, 20])
+    assert steps(last) == (1.0, [20])
+    assert steps(last + 1) == (1.0, [14, 20])  # the end of the step before is there
 
 
 def test_the_worst_step_is_the_reward_unless_the_job_says_otherwise(step_classifier):

@@ -94,10 +94,12 @@ def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp
     [
         ("served_here:broken", 64, "does not start: .*ValueError: no such head"),
         ("served_here:absent", 64, "served_here has no 'absent'"),
+        ("served_here:never", 75, "not healthy after healthSeconds 1: "),
     ],
 )
 def test_an_application_that_cannot_be_served_is_named(tmp_path, run, code, words):
-    with services(tmp_path, {"name": "mine", "run": run}) as (process, _):
+    seconds = 1 if code == 75 else 600
+    with services(tmp_path, {"name": "mine", "run": run, "healthSeconds": seconds}) as (process, _):
         wait_for(lambda: process.code() is not None, START_SECONDS)
         found = read_last_words(tmp_path / "words.json")
         assert process.code() == code, process.log.read_text()

@@ -1,0 +1,43 @@
+"""What classifiers share that grade rows: a head of so many outputs over texts of their own tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rljob_api.catalogue.services import ServedModel
+from rljob_worker.errors import InvalidJob
+from rljob_worker.services.batches import in_batches
+from rljob_worker.services.models.loading import load_model, padded
+from rljob_worker.services.requests import BadRequest
+from rljob_worker.services.texts import load_tokenizer
+
+
+class ServedClassifier:
+    """A model of an Auto class of transformers, and its tokenizer."""
+
+    def __init__(self, family: Any, options: ServedModel, num_labels: int) -> None:
+        """Raises InvalidJob: no such model, or one of another number of outputs."""
+        self.tokenizer = load_tokenizer(options.tokenizer or options.path)
+        self._model = load_model(family, options)
+        if (found := self._model.config.num_labels) != num_labels:
+            raise InvalidJob(
+                f"options.path {options.path!r} has {found} outputs, and this application reads {num_labels}"
+            )
+        self._model.config.pad_token_id = self.tokenizer.pad_token_id
+        self._batch_tokens = options.batch_tokens
+
+    def logits(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Of each text what the head says, in float32: [labels] of the whole text, or [its tokens or more, labels]."""
+        return in_batches(texts, [len(text) for text in texts], self._batch_tokens, self._batch)
+
+    def answer(self, path: str, body: Any) -> Any:
+        """Nothing but rewards is asked of it. Raises BadRequest."""
+        raise BadRequest(f"a classifier has no route {path}")
+
+    @torch.inference_mode()
+    def _batch(self, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+        return self._model(**padded(texts, self.tokenizer.pad_token_id)).logits.float().unbind()

@@ -1,0 +1,126 @@
+"""Requests that wait together, and those that do not."""
+
+import asyncio
+
+import pytest
+
+from rljob_worker.services.joining import MOST_REQUESTS, Joined
+
+
+class Model:
+    """Doubles numbers, each time that it is let go; a 13 it cannot read."""
+
+    def __init__(self):
+        self.asked, self.go = [], asyncio.Semaphore(0)
+
+    async def __call__(self, rows):
+        self.asked.append(list(rows))
+        await self.go.acquire()
+        if 13 in rows:
+            raise ValueError("13 is no number")
+        return [2 * row for row in rows]
+
+
+async def begun(*requests):
+    """The requests as tasks that have got as far as they can."""
+    tasks = [asyncio.ensure_future(each) for each in requests]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_requests_that_wait_are_asked_about_together():
+    async def play():
+        model = Model()
+        joined = Joined(model)
+        first = await begun(joined.of([1, 2]))
+        later = await begun(joined.of([3]), joined.of([4, 5]))
+        assert model.asked == [[1, 2]]  # nobody waits for more to come
+        model.go.release()
+        model.go.release()
+        assert await asyncio.gather(*first, *later) == [[2, 4], [6], [8, 10]]
+        assert model.asked == [[1, 2], [3, 4, 5]]
+
+    asyncio.run(play())
+
+
+def test_no_more_of_them_than_are_said():
+    async def play():
+        model = Model()
+        joined = Joined(model)
+        tasks = await begun(*(joined.of([n]) for n in range(MOST_REQUESTS + 3)))
+        for _ in range(3):
+            model.go.release()
+        assert await asyncio.gather(*tasks) == [[2 * n] for n in range(MOST_REQUESTS + 3)]
+        # the first begins before the others are there
+        assert [len(rows) for rows in model.asked] == [1, MOST_REQUESTS, 2]
+
+    asyncio.run(play())
+
+
+def test_what_is_wrong_with_one_is_told_to_those_that_were_asked_about_with_it():
+    async def play():
+        model = Model()
+        joined = Joined(model)
+        tasks = await begun(joined.of([1]), joined.of([2]), joined.of([13]))
+        model.go.release()
+        model.go.release()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert found[0] == [2] and [str(each) for each in found[1:]] == ["13 is no number"] * 2
+        (after,) = await begun(joined.of([3]))
+        model.go.release()
+        assert await after == [6]
+
+    asyncio.run(play())
+
+
+def test_a_request_that_is_given_up_is_not_asked_about():
+    async def play():
+        model = Model()
+        joined = Joined(model)
+        first, given_up, last = await begun(joined.of([1]), joined.of([2]), joined.of([3]))
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        model.go.release()
+        model.go.release()
+        assert await asyncio.gather(first, last) == [[2], [6]]
+        assert model.asked == [[1], [3]]
+
+    asyncio.run(play())
+
+
+def test_one_that_is_given_up_while_it_asks_for_others_leaves_them_to_the_next():
+    async def play():
+        model = Model()
+        joined = Joined(model)
+        (first,) = await begun(joined.of([1]))
+        asks, waits = await begun(joined.of([2]), joined.of([3]))
+        model.go.release()
+        assert await first == [2]
+        await begun()
+        assert model.asked == [[1], [2, 3]]
+        asks.cancel()
+        await begun()
+        model.go.release()
+        assert await waits == [6] and asks.cancelled()
+        assert model.asked == [[1], [2, 3], [3]]
+
+    asyncio.run(play())
+
+
+def test_one_that_is_given_up_while_others_ask_for_it_costs_them_nothing():
+    async def play():
+        model = Model()
+        joined = Joined(model)
+        (first,) = await begun(joined.of([1]))
+        asks, waits = await begun(joined.of([2]), joined.of([3]))
+        model.go.release()
+        await first
+        await begun()
+        waits.cancel()
+        await begun()
+        model.go.release()
+        assert await asks == [4] and waits.cancelled()
+
+    asyncio.run(play())

@@ -290,18 +290,6 @@ def test_a_run_ends_with_a_summary_and_is_then_finished(tmp_path):
     assert never.returncode == 64 and "holds a run already" in never.stderr
 
 
-def test_a_pipe_is_told_in_the_order_in_which_it_happened(tmp_path):
-    write_job(tmp_path)
-    at = "2026-01-01 00:00:00,000 INFO rljob.start: "
-    begins = [["say", f"{at}data ..."], ["say", f"{at}data: 12 rows, in 0.3 s"], ["say", f"{at}models: in 0.1 s"]]
-    done = run_fake(tmp_path, {"*": [*begins, *TRAINS["*"]]})
-    told = [line.partition("  reward")[0] for line in done.stdout.splitlines()]
-    buffers = next(line for line in told if line.startswith("  data buffers: in "))
-    expected = ["tiny: starting, attempt 1", buffers, "  data: 12 rows, in 0.3 s", "  models: in 0.1 s"]
-    expected += ["tiny: running, attempt 1", "step 1/10", "tiny: succeeded, attempt 1"]
-    assert told[: len(expected)] == expected
-
-
 def test_a_failed_run_names_its_cause_on_standard_error(tmp_path):
     write_job(tmp_path)
     words = {"code": 65, "step": 2, "cause": "BadData: reward correct gave NaN for row 12"}

@@ -59,6 +59,7 @@ class Data:
 class DataFile:
     path: str
     name: str | None = "data"
+    weight: float | None = None
 
 
 class Memory:

@@ -80,6 +80,16 @@ def test_deleted_job_gives_its_quota_back(queued: Jobs) -> None:
     queued.apply("next", small_spec(**QUEUED)).until_phase("Succeeded")
 
 
+def test_model_beside_a_job_is_counted(queued: Jobs) -> None:
+    """Its pod asks for 50m, and with the gang's 70m that is more than there is."""
+    services = [{"name": "grader", "run": "rljob_worker.services:reward_model", "options": {"path": "none"}}]
+    job = queued.apply("judged", small_spec(**QUEUED, services=services))
+    job.until("quota said to be short", lambda: "quota" in job.condition("QuotaReserved").get("message", ""))
+    (workload,) = workloads(queued)
+    assert [each["name"] for each in workload["spec"]["podSets"]] == ["train", "service-grader"]
+    assert job.condition("QuotaReserved")["reason"] == "QuotaPending" and not job.pods()
+
+
 def workloads(jobs: Jobs) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(jobs.kubectl("get", "workloads.kueue.x-k8s.io", "-o", "json"))["items"]
     return found

@@ -161,13 +161,13 @@ def test_arguments_of_its_chat_template_are_its_own() -> None:
 
 def test_a_text_longer_than_the_model_reads_is_refused_where_its_config_is_at_hand() -> None:
     config = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config |= {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100, "max_position_embeddings": 64}
+    config |= {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100, "max_position_embeddings": 32}
     shape = parse_shape({"model_type": "qwen3", **config})
     assert shape is not None
-    # rows of 48 tokens are not what it reads: its texts are cut at maxTokens
-    short = make_job(MODELS, f"rewards=[{RULE}, {TASTE.removesuffix('}')}, options: {{maxTokens: 64}}}}]")
+    # it does not read rows, which have up to 48 tokens: its texts are cut at maxTokens
+    short = make_job(MODELS, f"rewards=[{RULE}, {TASTE.removesuffix('}')}, options: {{maxTokens: 32}}}}]")
     assert plan(short, shapes={"models/taste": shape}).stage("reward_model_1")
-    with pytest.raises(InvalidJobError, match="reads 64 positions.*found 2048. Write 64 or less."):
+    with pytest.raises(InvalidJobError, match="reads 32 positions.*found 2048. Write 32 or less."):
         plan(make_job(*GRADED), shapes={"models/taste": shape})
 
 

@@ -11,7 +11,6 @@ from rljob_api.vocabulary.problem import Problem
 
 UNBUILT = {
     "training.engine": "Megatron with training.compile or an adapter",
-    "training.parallelism.tensor": "with an adapter, any but 1",
     "training.parallelism.expert": "with an adapter, any but 1",
     "training.compile": "true with a training.parallelism.tensor or expert above 1",
     "training.optimizer.states": "Int8 with a training.parallelism.tensor or expert above 1",
@@ -38,10 +37,9 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     fix = "Write FSDP, or leave out models[].adapter and training.compile."
     built = training.engine == "FSDP" or not (has_adapter or training.compile)
     yield "training.engine", training.engine, built, fix
-    fix = "Write 1, or train the whole model: adapters are not split."
-    for name in ("tensor", "expert"):
-        split = getattr(training.parallelism, name) if has_adapter else 1
-        yield f"training.parallelism.{name}", split, split == 1, fix
+    experts = training.parallelism.expert if has_adapter else 1
+    fix = "Write 1, or train the whole model: experts have no adapters."
+    yield "training.parallelism.expert", experts, experts == 1, fix
     yield from _of_whole_models(training)
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout

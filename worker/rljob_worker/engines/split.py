@@ -1,8 +1,8 @@
 """Which parameters of a decoder ranks split among them, and which part of each is a rank's: by name.
 
 Matrices of a layer where ranks share them (see `tensor_parallel`; those of Megatron-core begin with `linear_`), its
-experts where those are spread (see `expert_parallel`). All other parameters each rank has whole, as far as FSDP leaves
-them so.
+experts where those are spread (see `expert_parallel`). Of an adapter B A beside a matrix, B where that is split by
+outputs and A where by inputs. All other parameters each rank has whole, as far as FSDP leaves them so.
 """
 
 from __future__ import annotations
@@ -59,23 +59,26 @@ class Split:
 
     def share(self, name: str) -> Share | None:
         """Of the parameter of this name; None for one that is not split."""
-        module, _, kind = name.rpartition(".")
+        module, _, kind = name.replace(".base_layer.", ".").rpartition(".")
+        module, _, side = module.partition(".lora_")  # "A" or "B", and the adapter's name, or nothing
         leaf = module.rpartition(".")[2]
         if leaf == EXPERTS:
             return _share("ep", 0, self.experts)
-        if leaf in BY_OUTPUTS:
+        if leaf in BY_OUTPUTS and not side.startswith("A"):
             return _share("tp", 0, self.matrices)
-        return _share("tp", 1, self.matrices) if leaf in BY_INPUTS and kind == "weight" else None
+        if leaf in BY_INPUTS and kind == "weight" and not side.startswith("B"):
+            return _share("tp", 1, self.matrices)
+        return None
 
 
 UNSPLIT = Split()
 """Of a rank that has all parameters whole."""
 
 
-def keep_parts(module: torch.nn.Module, leaf: str, split: Split) -> None:
+def keep_parts(module: torch.nn.Module, name: str, split: Split) -> None:
     """Leave a module of this name its part of every parameter, with memory or without."""
     for kind, whole in list(module.named_parameters(recurse=False)):
-        share = split.share(f"{leaf}.{kind}")
+        share = split.share(f"{name}.{kind}")
         if share is not None:
             own = share.of(whole.detach()).clone()
             setattr(module, kind, torch.nn.Parameter(own, requires_grad=whole.requires_grad))

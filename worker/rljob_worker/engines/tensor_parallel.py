@@ -7,12 +7,13 @@ A layer on two ranks, W = [W0; W1] by outputs for queries, keys, values and the 
     rank 0   own tokens - norm - gather - W0 - heads or activation - V0 - add up and share out - own tokens
     rank 1   own tokens - norm - gather - W1 - heads or activation - V1 - add up and share out - own tokens
 
-Matrices are split; everything else each rank has whole, computes for its own tokens alone, and has a part of the
-gradient of, which the ranks add up once in an optimizer step.
+Matrices are split, and of an adapter beside one what has its split outputs or inputs; everything else each rank has
+whole, and a part of the gradient of, which the ranks add up once in an optimizer step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,11 +31,9 @@ def split_layers(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
     split = Split.over(group)
     for layer in decoder_layers(model):
         for name, module in list(layer.named_modules()):
-            leaf = name.rpartition(".")[2]
-            if leaf in BY_OUTPUTS | BY_INPUTS:
-                keep_parts(module, leaf, split)
-            if leaf in BY_INPUTS:
-                module.forward = partial(_added_up, module, group)
+            keep_parts(module, name, split)
+            if name.rpartition(".")[2] in BY_INPUTS:
+                _add_up_outputs(module, group)
             if any(child in BY_OUTPUTS for child, _ in module.named_children()):
                 module.register_forward_pre_hook(partial(_gathered, group), with_kwargs=True)
 
@@ -48,10 +47,27 @@ def _gathered(
     return arguments, {**options, "hidden_states": _Gather.apply(options["hidden_states"], group)}
 
 
-def _added_up(module: torch.nn.Module, group: dist.ProcessGroup, hidden: torch.Tensor) -> torch.Tensor:
+def _add_up_outputs(module: torch.nn.Module, group: dist.ProcessGroup) -> None:
+    """Of a linear layer that is split by inputs: what ranks have of its outputs, with what an adapter beside it makes
+    of the same inputs."""
+    linear = getattr(module, "base_layer", module)
+    linear.forward = partial(_without_bias, linear)
+    module.forward = partial(_added_up, module.forward, linear, group)
+
+
+def _without_bias(linear: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    return F.linear(hidden, linear.weight)
+
+
+def _added_up(
+    compute: Callable[[torch.Tensor], torch.Tensor],
+    linear: torch.nn.Module,
+    group: dist.ProcessGroup,
+    hidden: torch.Tensor,
+) -> torch.Tensor:
     """[1, tokens, a rank's inputs] -> [1, own tokens, outputs]; the bias once."""
-    summed: torch.Tensor = _ShareOut.apply(F.linear(hidden, module.weight), group)
-    return summed if module.bias is None else summed + module.bias
+    summed: torch.Tensor = _ShareOut.apply(compute(hidden), group)
+    return summed if linear.bias is None else summed + linear.bias
 
 
 class _Gather(torch.autograd.Function):

@@ -21,6 +21,7 @@ from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
 from rljob_worker.engines.router import routers
 from rljob_worker.engines.shards import local_part, own_rows
+from rljob_worker.engines.split import UNSPLIT, Split
 from rljob_worker.errors import InvalidJob
 
 ADAPTER = "default"
@@ -117,18 +118,21 @@ class Adapter:
         )
 
 
-def draw_adapter(model: torch.nn.Module, seed: int) -> None:
+def draw_adapter(model: torch.nn.Module, seed: int, split: Split = UNSPLIT) -> None:
     """A uniform within 1 / sqrt(inputs), as peft draws it, and B zero: the model begins as it is without its adapter.
-    A function of the seed and the layer's name; each rank fills its own rows."""
+    A function of the seed and the layer's name; each rank fills its own rows, of its part where A is split."""
     for name, parameter in adapter_parameters(model):
         local = local_part(parameter.detach())
         if ".lora_B." in name:
             local.zero_()
             continue
+        share = split.share(name)
+        shape = parameter.shape if share is None else share.shape(parameter.shape)
         generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-        bound = 1.0 / math.sqrt(parameter.shape[1])
-        whole = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
-        local.copy_(whole[own_rows(parameter)])
+        bound = 1.0 / math.sqrt(shape[1])
+        whole = torch.empty(shape).uniform_(-bound, bound, generator=generator)
+        part = whole if share is None else share.of(whole)
+        local.copy_(part[own_rows(parameter)])
 
 
 def adapter_parameters(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:

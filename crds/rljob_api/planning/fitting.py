@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
-from math import ceil
+from math import ceil, gcd
 
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
@@ -14,12 +13,14 @@ from rljob_api.planning.limits import Limits, memory_problems
 from rljob_api.planning.memory import Shapes
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import draft
-from rljob_api.planning.spreading import context_sizes
-from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingMemorySpec, TrainingSpec
+from rljob_api.planning.spreading import divisors, split_sizes
+from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingParallelism, TrainingSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
 MOST_HOSTS = 1024
 """Of a group, that a refusal looks at."""
+BETWEEN_HOSTS = 8
+"""How much longer a byte takes there than within a host: an accelerator's part of the network against its links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Fit:
 
 def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT) -> Fit:
     """The first change that fits of those that cost least time: smaller micro-batches, then activations computed again,
-    then sequences shared by workers, then an optimizer that waits in the memory of the host, then parameters that do,
-    too. No change is made to what is learned.
+    then a model that is spread over workers, then an optimizer that waits in the memory of the host, then parameters
+    that do, too. No change is made to what is learned.
 
     Raises InvalidJobError for a job that is wrong, for one whose memory is not known, and for one that no change makes
     fit, with what it takes at least and the number of hosts on which it would fit.
@@ -47,15 +48,43 @@ def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] =
     made, limits = draft(job, profiles, shapes)
     if unknown := list(_unknown(made, limits)):
         raise InvalidJobError(unknown)
-    least = list(memory_problems(made, limits))
-    for candidate in _candidates(job, shapes, made):
-        found = _tried(candidate, shapes, profiles)
-        if found == []:
-            return Fit(candidate, _changes(job.spec.training, candidate.spec.training))
-        least = found or least
-        smallest = candidate if found else job
-    hosts = _hosts(smallest, shapes, profiles)
-    raise InvalidJobError([_refused(each, hosts) for each in least])
+    tried = [_Tried(job, made, limits)]
+    for meant in _spread(job, shapes, profiles, made):
+        candidates = list(_candidates(meant))
+        least = _tried(candidates[-1], shapes, profiles)
+        if least is None or least.problems:
+            tried += [] if least is None else [least]
+            continue
+        fits = (found for each in candidates if (found := _tried(each, shapes, profiles)) and not found.problems)
+        found = next(fits)
+        return Fit(found.job, _changes(job.spec.training, found.job.spec.training))
+    smallest = min(tried, key=lambda each: each.peak)
+    hosts = _hosts(smallest.job, shapes, profiles)
+    raise InvalidJobError([_refused(each, hosts) for each in smallest.problems])
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A job, and what its workers would have in memory."""
+
+    job: RLJob
+    plan: Plan
+    limits: Limits
+
+    @property
+    def problems(self) -> list[Problem]:
+        return list(memory_problems(self.plan, self.limits))
+
+    @property
+    def peak(self) -> int:
+        """Bytes of one worker of each group."""
+        return sum(max(phase.peak for phase in group.phases) for group in self.plan.memory)
+
+    @property
+    def sent(self) -> int:
+        """What a worker sends in a step to those it shares models with, as bytes within a host."""
+        axes = (axis for mesh in self.plan.meshes for axis in mesh.axes)
+        return sum(axis.sent * (BETWEEN_HOSTS if axis.crosses_hosts else 1) for axis in axes)
 
 
 def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
@@ -71,21 +100,51 @@ def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
             yield problem(f"spec.workerGroups[{index}]", group.profile, message, fix)
 
 
-def _candidates(job: RLJob, shapes: Shapes, plan: Plan) -> Iterator[RLJob]:
+def _spread(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile], plan: Plan) -> Iterator[RLJob]:
+    """The job on the mesh that it asks for, then on others that it can have, those first over which workers send least;
+    and then on all of them with more that waits on the host."""
+    yield job
+    asked = job.spec.training
+    others = (_with(job, parallelism=each) for each in _parallelisms(job, plan, shapes) if each != asked.parallelism)
+    found = [tried for each in others if (tried := _tried(each, shapes, profiles)) is not None]
+    spread = [each.job for each in sorted(found, key=lambda each: each.sent)]
+    yield from spread
+    for offload in _offloads(asked.memory.offload, plan):
+        if offload != asked.memory.offload:
+            memory = asked.memory.model_copy(update={"offload": offload})
+            yield from (_with(each, memory=memory) for each in (job, *spread))
+
+
+def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingParallelism]:
+    """Whatever divides workers and models, and is not less than the job asks for. Matrices are split within a pod."""
+    asked, engines = job.spec.training.parallelism, [each for each in plan.engines if each.kind == "Train"]
+    models = [shapes[each.path] for each in engines]
+    groups = [plan.group(each.group) for each in engines]
+    workers, pods = (gcd(*(getattr(each, name) for each in groups)) for name in ("num_workers", "workers_per_host"))
+    experts = gcd(*(1 if each.experts is None else each.experts.count for each in models))
+    for tensor in (size for size in divisors(pods) if all(size in split_sizes(each) for each in models)):
+        for context in divisors(workers // tensor):
+            for expert in divisors(gcd(workers, experts)):
+                found = asked.model_copy(update={"tensor": tensor, "context": context, "expert": expert})
+                if all(getattr(found, axis) >= getattr(asked, axis) for axis in ("tensor", "context", "expert")):
+                    yield found
+
+
+def _candidates(job: RLJob) -> Iterator[RLJob]:
     """The job itself first, the least that can be asked for last."""
-    spec = job.spec
-    training, own = spec.training, spec.training.tokens_per_micro_batch
-    longest = spec.data.max_prompt_tokens + spec.rollout.max_response_tokens
-    trained = [shapes[engine.path] for engine in plan.engines if engine.trainable]
-    contexts = [size for size in context_sizes(trained[0]) if size >= training.parallelism.context] if trained else [1]
-    for offload, context in product(_offloads(training.memory.offload, plan), contexts):
-        parallelism = training.parallelism.model_copy(update={"context": context})
-        for checkpointing in _checkpointing(training.memory.activation_checkpointing):
-            memory = TrainingMemorySpec(activation_checkpointing=checkpointing, offload=offload)
-            for tokens in _halves(own, ceil(longest / context)):
-                update = {"tokens_per_micro_batch": tokens, "memory": memory, "parallelism": parallelism}
-                changed = training.model_copy(update=update)
-                yield job.model_copy(update={"spec": spec.model_copy(update={"training": changed})})
+    training = job.spec.training
+    longest = job.spec.data.max_prompt_tokens + job.spec.rollout.max_response_tokens
+    least = ceil(longest / training.parallelism.context)
+    for checkpointing in _checkpointing(training.memory.activation_checkpointing):
+        memory = training.memory.model_copy(update={"activation_checkpointing": checkpointing})
+        for tokens in _halves(training.tokens_per_micro_batch, least):
+            yield _with(job, tokens_per_micro_batch=tokens, memory=memory)
+
+
+def _with(job: RLJob, **changes: object) -> RLJob:
+    """The job with other fields of its training."""
+    training = job.spec.training.model_copy(update=changes)
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"training": training})})
 
 
 def _checkpointing(asked: Checkpointing) -> tuple[Checkpointing, ...]:
@@ -108,13 +167,12 @@ def _halves(most: int, least: int) -> Iterator[int]:
     yield most
 
 
-def _tried(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile]) -> list[Problem] | None:
-    """What does not fit; None where the job is wrong in another way, such as ranks that a group does not have."""
+def _tried(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile]) -> _Tried | None:
+    """None where the job is wrong in another way, such as prompts that copies cannot share."""
     try:
-        made, limits = draft(job, profiles, shapes)
+        return _Tried(job, *draft(job, profiles, shapes))
     except InvalidJobError:
         return None
-    return list(memory_problems(made, limits))
 
 
 def _changes(before: TrainingSpec, after: TrainingSpec) -> dict[str, str]:
@@ -128,7 +186,7 @@ def _written(training: TrainingSpec) -> dict[str, str]:
     return {
         "training.tokensPerMicroBatch": str(training.tokens_per_micro_batch),
         "training.memory.activationCheckpointing": memory.activation_checkpointing,
-        "training.parallelism.context": str(training.parallelism.context),
+        **{f"training.parallelism.{axis}": str(size) for axis, size in training.parallelism},
         "training.memory.offload.optimizer": str(memory.offload.optimizer).lower(),
         "training.memory.offload.parameters": str(memory.offload.parameters).lower(),
     }

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.memory.phases import GroupMemory
-from rljob_api.pipeline.meshes import Mesh
+from rljob_api.pipeline.meshes import Mesh, MeshCost
 from rljob_api.v1alpha1 import AdapterSpec, Balance, OffloadSpec, Precision, RLJobSpec
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.model import ApiModel, Items
@@ -137,6 +137,8 @@ class Plan(ApiModel):
     spec: RLJobSpec
     memory: Items[GroupMemory] = ()
     """What a worker of each group has in memory, phase by phase."""
+    meshes: Items[MeshCost] = ()
+    """What the axes of meshes cost over which models are trained and scored, where their shapes are at hand."""
     rows_per_trajectory: int = Field(1, ge=1)
     """Row numbers of a trajectory: row_id = trajectory_id * rows_per_trajectory + index of the row in it. A trajectory
     may have fewer rows."""

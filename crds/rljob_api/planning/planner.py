@@ -14,6 +14,7 @@ from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_pl
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.pipeline.settled import settled
+from rljob_api.planning.costs import mesh_costs
 from rljob_api.planning.limits import Limits, limit_of, memory_problems
 from rljob_api.planning.memory import Shapes, memory_of
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
@@ -55,7 +56,8 @@ def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Li
     drawn = _Planner(job, profiles).build()
     limits = _limits(drawn, profiles)
     made = with_recomputing(drawn, shapes, limits)
-    return made.model_copy(update={"memory": memory_of(made, shapes, limits)}), limits
+    costs = {"memory": memory_of(made, shapes, limits), "meshes": mesh_costs(made, shapes, limits)}
+    return made.model_copy(update=costs), limits
 
 
 def _shape_problems(made: Plan, profiles: Profiles, shapes: Shapes) -> list[Problem]:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rljob_api.pipeline.meshes import Mesh
+from rljob_api.pipeline.meshes import AxisCost, Mesh
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_worker.cli.plan.sheet import Sheet
+from rljob_api.vocabulary.quantity import format_bytes
+from rljob_worker.cli.plan.sheet import NOTHING, Sheet
 from rljob_worker.engines.mesh_ranks import Axis, ranks_over
 
 DIVIDES: dict[Axis, str] = {"dp": "rows", "pp": "depth", "cp": "sequences", "tp": "every layer", "ep": "experts"}
 """By axis, the slowest first."""
+
+WAYS = {"Heads": "sequences, heads in attention", "Ring": "sequences, keys in a ring"}
+"""What `cp` divides, where that is known."""
 
 MAX_NAMED = 4
 """Ranks, and hosts at either end, that are written out."""
@@ -33,11 +37,25 @@ def mesh_sheets(plan: Plan) -> Iterator[Sheet]:
         engines.setdefault((engine.group, engine.mesh), []).append(engine.name)
     for (group, mesh), names in engines.items():
         if axes := tuple(_axes(mesh)):
-            rows = tuple((axis, str(getattr(mesh, axis)), DIVIDES[axis], _meeting(mesh, axis)) for axis in axes)
+            known = next((each.axes for each in plan.meshes if (each.group, each.mesh) == (group, mesh)), ())
+            costs = {each.axis: each for each in known}
+            rows = tuple(_axis_cells(mesh, axis, costs.get(axis)) for axis in axes)
             title = f"Mesh of {', '.join(names)}: {mesh_text(mesh)}"
-            yield Sheet(title, ("axis", "ranks", "divides", "rank 0 meets"), rows)
+            yield Sheet(title, _HEADERS if costs else _HEADERS[:4], tuple(row if costs else row[:4] for row in rows))
             hosts = tuple(_hosts(mesh, plan.group(group), plan.job))
             yield Sheet(f"Its ranks on hosts, {_legend(mesh)}", (), hosts)
+
+
+_HEADERS = ("axis", "ranks", "divides", "rank 0 meets", "a worker sends per step", "memory without it")
+
+
+def _axis_cells(mesh: Mesh, axis: Axis, cost: AxisCost | None) -> tuple[str, ...]:
+    divides = DIVIDES[axis] if cost is None or cost.way is None else WAYS[cost.way]
+    cells = (axis, str(getattr(mesh, axis)), divides, _meeting(mesh, axis))
+    if cost is None:
+        return *cells, NOTHING, NOTHING
+    over = ", between hosts" if cost.crosses_hosts else ""
+    return *cells, format_bytes(cost.sent) + over, NOTHING if cost.without is None else format_bytes(cost.without)
 
 
 def _axes(mesh: Mesh) -> dict[Axis, int]:

@@ -1,0 +1,131 @@
+"""What every axis of a mesh costs: what a worker sends over it in a step, and what it would have in memory without it.
+
+With T tokens of a copy in a step, of hidden size h, queries q and keys k wide, L layers of P parameters, c bytes of a
+number, and n ranks of the axis, a forward pass sends of each worker
+
+    cp, by heads    L (2 q + 2 k) c (T / cp) (n - 1) / n         what attention reads, and what it writes
+    cp, in a ring   L 2 k c (T / cp) (n - 1)                     keys and values; on the way back gradients, too
+    tp              L 4 h c (T / cp) (n - 1) / n                 tokens gathered and shared out, twice in a layer
+    ep              L 2 chosen h c (T / cp / tp) (n - 1) / n     to the experts, and back
+    dp              P c (n - 1) / n                              per micro-batch; gradients once more, reduced
+
+q, k and P are what matrices that are split leave a worker. A backward pass sends as much again; where ranks split
+matrices they add up gradients of what each has whole once in an optimizer step. FSDP shards over dp and cp together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from rljob_api.memory.training import Layout
+from rljob_api.pipeline.meshes import AxisCost, AxisWithCost, Mesh, MeshCost, context_way
+from rljob_api.planning.limits import Limits
+from rljob_api.planning.memory import Shapes, layout_of, memory_of, packs_of
+from rljob_api.planning.plan import EnginePlan, Plan
+
+AXES: tuple[AxisWithCost, ...] = ("dp", "cp", "tp", "ep")
+"""The slowest first."""
+
+
+def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ...]:
+    """Of every mesh over which FSDP trains or scores models whose shapes are at hand."""
+    found: dict[tuple[str, Mesh], list[EnginePlan]] = {}
+    for engine in plan.engines:
+        if engine.kind == "Train" and engine.library == "FSDP":
+            found.setdefault((engine.group, engine.mesh), []).append(engine)
+    return tuple(
+        MeshCost(group=group, mesh=mesh, axes=tuple(_axes(plan, engines, shapes, limits)))
+        for (group, mesh), engines in found.items()
+        if all(engine.path in shapes for engine in engines)
+    )
+
+
+def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits) -> Iterator[AxisCost]:
+    mesh, per_host = engines[0].mesh, plan.group(engines[0].group).workers_per_host
+    sent = [_sent(plan, engine, shapes) for engine in engines]
+    spans = {"dp": mesh.size, "cp": mesh.tp * mesh.cp, "tp": mesh.tp, "ep": mesh.ep}
+    for axis in AXES:
+        if getattr(mesh, axis) > 1:
+            ways = [context_way(shapes[engine.path].key_heads, mesh) for engine in engines]
+            yield AxisCost(
+                axis=axis,
+                way=None if axis != "cp" else "Ring" if "Ring" in ways else "Heads",
+                crosses_hosts=per_host % spans[axis] > 0,
+                sent=sum(each[axis] for each in sent),
+                without=None if axis == "dp" else _without(axis, plan, engines, shapes, limits),
+            )
+
+
+def _without(axis: str, plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits) -> int:
+    """The peak of a worker that trains, with one rank on this axis and more copies."""
+    mesh = engines[0].mesh
+    more = 1 if axis == "ep" else getattr(mesh, axis)
+    other = mesh.model_copy(update={axis: 1, "dp": mesh.dp * more} if axis != "ep" else {"ep": 1})
+    changed = [each.model_copy(update={"mesh": other}) if each in engines else each for each in plan.engines]
+    memory = memory_of(plan.model_copy(update={"engines": tuple(changed)}), shapes, limits)
+    (group,) = (each for each in memory if each.group == engines[0].group)
+    return max(phase.peak for phase in group.phases if phase.phase == "train")
+
+
+def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes) -> dict[str, int]:
+    """Bytes that a worker sends in a step, by axis."""
+    mesh, layout = engine.mesh, layout_of(plan, engine, shapes[engine.path])
+    asked, backwards = _passes(plan, engine)
+    forwards = asked + backwards * engine.recomputes
+    tokens = ceil(plan.spec.num_rows / mesh.dp) * plan.spec.longest_row / mesh.cp
+    sent = {
+        "dp": _over_shards(plan, engine, layout, asked, backwards),
+        "cp": _over_context(
+            mesh, layout, tokens, forwards, backwards, context_way(shapes[engine.path].key_heads, mesh)
+        ),
+        "tp": _over_matrices(plan, engine, layout, tokens * (forwards + backwards), backwards > 0),
+        "ep": _over_experts(mesh, layout, tokens / mesh.tp * (forwards + backwards)),
+    }
+    return {axis: ceil(size) for axis, size in sent.items()}
+
+
+def _passes(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
+    """Forward passes over all tokens of a step, but for those that are computed again, and backward passes."""
+    runs = [stage.run for stage in plan.stages if engine.name in stage.engines]
+    updates = sum(run in ("UpdatePolicy", "UpdateCritic") for run in runs)
+    learnt = updates * plan.spec.algorithm.update_epochs
+    return len(runs) - updates + learnt, learnt
+
+
+def _over_context(mesh: Mesh, layout: Layout, tokens: float, forwards: int, backwards: int, way: str) -> float:
+    shape, ranks = layout.shape, mesh.cp
+    if way == "Heads":
+        width = 2 * (shape.query_width + shape.key_width) * (ranks - 1) / ranks
+        return (forwards + backwards) * shape.layers * tokens * width * layout.computed
+    block = shape.layers * tokens * 2 * shape.key_width
+    gradients = backwards * ranks * block * max(layout.computed, 4)
+    return (forwards + backwards) * (ranks - 1) * block * layout.computed + gradients
+
+
+def _over_matrices(plan: Plan, engine: EnginePlan, layout: Layout, tokens: float, is_trained: bool) -> float:
+    """tokens: over all passes."""
+    shape, ranks = layout.shape, engine.mesh.tp
+    part = (ranks - 1) / ranks
+    gradients = plan.spec.num_optimizer_steps * 2 * shape.rest / layout.ranks * layout.stored if is_trained else 0
+    return part * (shape.layers * tokens * 4 * shape.hidden * layout.computed + gradients)
+
+
+def _over_experts(mesh: Mesh, layout: Layout, tokens: float) -> float:
+    """tokens: over all passes."""
+    shape, experts = layout.shape, layout.shape.experts
+    if experts is None:
+        return 0
+    visits = (shape.layers - experts.dense_layers) * tokens * experts.chosen * 2
+    return visits * shape.hidden * layout.computed * (mesh.ep - 1) / mesh.ep
+
+
+def _over_shards(plan: Plan, engine: EnginePlan, layout: Layout, asked: int, backwards: int) -> float:
+    """Weights on a CPU stay whole for a mini-batch where they are small, and so do gradients anywhere."""
+    mini_batches, (all_tokens, pack) = plan.spec.num_mini_batches, packs_of(plan, engine)
+    packs = mini_batches * ceil(all_tokens / pack)
+    gathered = mini_batches * asked if layout.on_cpu and layout.is_held else packs * (asked + backwards)
+    reduced = backwards * (mini_batches if layout.is_held else packs)
+    numbers = layout.parameters_here * (layout.ranks - 1) / layout.ranks
+    trained = numbers * layout.trained / layout.whole
+    return gathered * numbers * layout.computed + reduced * trained * layout.stored

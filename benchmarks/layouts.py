@@ -5,8 +5,9 @@
 
 A tiny model (qwen3, 2 layers, 8 heads, 4 key heads; with --experts qwen3_moe, 4 experts) with the same rows everywhere.
 Log-probabilities in Float32, and the weights after an update in Float32 and in Float64: the largest distance to one
-rank. Seconds are the median of the updates on this machine, whose ranks share its cores: overheads, and not what a
-layout gains. The one rank is FSDP's, whichever engine the layouts are of.
+rank. With cp=3, which does not divide the key heads, keys and values go round in a ring. Seconds are the median of the
+updates on this machine, whose ranks share its cores: overheads, and not what a layout gains. The one rank is FSDP's,
+whichever engine the layouts are of.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
 
 CPU = torch.device("cpu")
-LAYOUTS = ("", "dp=2", "dp=4", "cp=2", "cp=4", "tp=2", "tp=4", "dp=2,cp=2", "dp=2,tp=2", "cp=2,tp=2")
+LAYOUTS = ("", "dp=2", "dp=4", "cp=2", "cp=4", "cp=3", "tp=2", "tp=4", "dp=2,cp=2", "dp=2,tp=2", "cp=2,tp=2")
 WITH_EXPERTS = (
     "",
     "dp=2",

@@ -1,9 +1,10 @@
 """Memory of a worker by the length of one row, where 1, 2 or 4 of them share it.
 
-    python benchmarks/long_context.py [--tokens 2048 4096 8192] [--context 1 2 4] [--plan]
+    python benchmarks/long_context.py [--tokens 2048 4096 8192] [--context 1 2 4] [--key-heads 4 1] [--plan]
 
 Measured: the peak of an update of one row of so many tokens beyond what there was before it, private memory in MiB of
-the rank that has most (`private_memory`); a qwen3 of 4 layers, hidden 512, 8 heads, 4 key heads, vocabulary 8,192.
+the rank that has most (`private_memory`); a qwen3 of 4 layers, hidden 512, 8 heads, vocabulary 8,192. With 4 key heads
+ranks share heads in attention; with 1 keys and values go round them in a ring.
 --plan: the Plan's formula for Qwen3-8B in BFloat16 with recomputation on 64 devices, up to a row of 2^20 tokens: GiB.
 """
 
@@ -21,7 +22,7 @@ from private_memory import MIB, give_back_what_is_freed, watched
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.memory.training import Layout, update_of
-from rljob_api.pipeline.meshes import Mesh
+from rljob_api.pipeline.meshes import Mesh, context_way
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import WeightFiles, empty_policy
@@ -53,10 +54,11 @@ def a_row(tokens: int) -> Batch:
     return Batch.build(np.arange(1), np.arange(1), columns, np.array([tokens]))
 
 
-def measured(tokens: list[int], contexts: list[int]) -> None:
+def measured(tokens: list[int], contexts: list[int], key_heads: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run_ranks(1, write_model, folder / "writing", 512, 4, 8192, folder / "model")
+        run_ranks(1, write_model, folder / "writing", 512, 4, 8192, folder / "model", key_heads)
+        print(f"{key_heads} key heads")
         print("   tokens " + "".join(f"{f'context {context}':>12}" for context in contexts))
         for length in tokens:
             cells = []
@@ -71,12 +73,16 @@ def measured(tokens: list[int], contexts: list[int]) -> None:
 def planned(devices: int = 64) -> None:
     shape = parse_shape(QWEN3_8B)
     assert shape is not None
-    layout = Layout(shape, devices, 4, 2, on_cpu=False)
-    kept = 3 * layout.shard + layout.gathered
     contexts = (1, 2, 4, 8, 16, 32)
+    layouts = {
+        c: Layout(shape, devices, 4, 2, on_cpu=False, ring=context_way(shape.key_heads, Mesh(cp=c)) == "Ring")
+        for c in contexts
+    }
+    kept = 3 * layouts[1].shard + layouts[1].gathered
     print("   tokens " + "".join(f"{f'context {context}':>12}" for context in contexts))
     for power in range(15, 21):
-        cells = (update_of(layout, 2**power // c, 2**power // c, 2, recompute=True).peak + kept for c in contexts)
+        tokens = {c: 2**power // c for c in contexts}
+        cells = (update_of(layouts[c], tokens[c], tokens[c], 2, recompute=True).peak + kept for c in contexts)
         print(f"{2**power:9} " + "".join(f"{cell / GIB:12.1f}" for cell in cells))
 
 
@@ -84,12 +90,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 4096, 8192])
     parser.add_argument("--context", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--key-heads", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--plan", action="store_true")
     options = parser.parse_args()
     if options.plan:
         planned()
     else:
-        measured(options.tokens, options.context)
+        for key_heads in options.key_heads:
+            measured(options.tokens, options.context, key_heads)
 
 
 if __name__ == "__main__":

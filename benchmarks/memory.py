@@ -104,14 +104,14 @@ def estimate(config: dict[str, object], case: Case) -> tuple[float, float]:
     return kept / MIB, (kept + layout.gathered + update.peak) / MIB
 
 
-def write_model(_rank: int, hidden: int, layers: int, vocabulary: int, path: Path) -> int:
-    """Random weights, from a process that ends; the number of parameters."""
+def write_model(_rank: int, hidden: int, layers: int, vocabulary: int, path: Path, key_heads: int | None = None) -> int:
+    """Random weights, from a process that ends; the number of parameters. key_heads: else half of the heads."""
     config = Qwen3Config(
         hidden_size=hidden,
         intermediate_size=3 * hidden,
         num_hidden_layers=layers,
         num_attention_heads=hidden // 64,
-        num_key_value_heads=hidden // 128,
+        num_key_value_heads=key_heads or hidden // 128,
         head_dim=64,
         vocab_size=vocabulary,
         tie_word_embeddings=True,

@@ -20,7 +20,9 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                                       gated MLP, and where ranks share experts once more its output, as it came
                                       back; and of the router 3 x the number of experts
                  (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
-                 attention matrix); computed again in the backward pass: T (L hidden + a) c
+                 attention matrix); computed again in the backward pass: T (L hidden + a) c. Where keys and values go
+                 round a ring, once for all layers T 2 k (2 c + 3 max(c, 4)), k wide: those of two other ranks, and
+                 gradients of three, computed, sent and arriving
     checkpoint   3 P b / R: a copy of weights and optimizer, until it is written
     host         what is offloaded leaves the accelerator. The optimizer: 2 P b / R, which come back a bucket at a time.
                  Parameters: weights and gradients as well, P b / R each; gradients on their way, and what adds up
@@ -72,6 +74,8 @@ class Layout:
     """What waits in the memory of the host."""
     states: str = "Float32"
     """Number format of the optimizer, as the job has it."""
+    ring: bool = False
+    """Whether keys and values go round the ranks that share sequences."""
 
     @property
     def shard(self) -> int:
@@ -212,7 +216,8 @@ def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int =
     layer = _layer_elements(layout) * tokens + 2 * (layout.shape.query_width + layout.shape.key_width) * again
     elements = tokens * shape.layers * shape.hidden + layer if recompute else shape.layers * layer
     outside = 4 * shape.hidden + 2 * shape.head_dim
-    return (elements + outside * tokens) * layout.computed
+    visiting = 2 * shape.key_width * (2 * layout.computed + 3 * max(layout.computed, 4)) if layout.ring else 0
+    return (elements + outside * tokens) * layout.computed + visiting * tokens
 
 
 def _layer_elements(layout: Layout) -> int:

@@ -7,9 +7,12 @@ from typing import Literal
 from pydantic import Field
 
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_api.vocabulary.model import ApiModel
+from rljob_api.vocabulary.model import ApiModel, Items
 
 Kind = Literal["Train", "Rollout"]
+ContextWay = Literal["Heads", "Ring"]
+"""What ranks that share sequences do in attention: each has some of the heads of whole rows, or keys and values go
+round."""
 
 
 class Mesh(ApiModel):
@@ -47,6 +50,37 @@ class Mesh(ApiModel):
     def is_row_leader(self, rank: int) -> bool:
         """Whether `rank` is the one of its data-parallel coordinate that puts rows."""
         return rank % self.ranks_per_copy == 0
+
+
+AxisWithCost = Literal["dp", "cp", "tp", "ep"]
+
+
+class AxisCost(ApiModel):
+    """What one axis of a mesh costs a worker, and what it gives, with rows that are all at their longest."""
+
+    axis: AxisWithCost
+    way: ContextWay | None = None
+    """Of `cp`."""
+    crosses_hosts: bool
+    """Whether some of its ranks meet over the network."""
+    sent: int
+    """Bytes that a worker sends over it in a step."""
+    without: int | None = None
+    """Bytes of memory that a worker would take at most to train, if its ranks had rows of their own; None of `dp`."""
+
+
+class MeshCost(ApiModel):
+    """Of the mesh that engines of one group have in common."""
+
+    group: str
+    mesh: Mesh
+    axes: Items[AxisCost]
+
+
+def context_way(key_heads: int, mesh: Mesh) -> ContextWay:
+    """Of a model with so many key heads: a ring where the ranks of a copy cannot share in whole heads those that split
+    matrices leave each of them."""
+    return "Ring" if key_heads // mesh.tp % mesh.cp else "Heads"
 
 
 def num_workers_of(spec: RLJobSpec, group: str) -> int:

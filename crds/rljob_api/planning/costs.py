@@ -29,10 +29,10 @@ AXES: tuple[AxisWithCost, ...] = ("dp", "cp", "tp", "ep")
 
 
 def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ...]:
-    """Of every mesh over which FSDP trains or scores models whose shapes are at hand."""
+    """Of every mesh over which models are trained or scored whose shapes are at hand."""
     found: dict[tuple[str, Mesh], list[EnginePlan]] = {}
     for engine in plan.engines:
-        if engine.kind == "Train" and engine.library == "FSDP":
+        if engine.kind == "Train":
             found.setdefault((engine.group, engine.mesh), []).append(engine)
     return tuple(
         MeshCost(group=group, mesh=mesh, axes=tuple(_axes(plan, engines, shapes, limits)))

@@ -12,6 +12,7 @@ from rljob_api.memory.generating import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
 from rljob_api.memory.training import ATTENDED, BUCKET_BYTES, Layout, Update, logits_bytes, update_of
+from rljob_api.pipeline.meshes import context_way
 from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
 from rljob_api.planning.weights import WeightFlow, weight_flows
@@ -19,7 +20,7 @@ from rljob_api.planning.weights import WeightFlow, weight_flows
 Shapes = Mapping[str, ModelShape]
 """By the path of the model."""
 
-_NUMBER_BYTES = {"Float32": 4, "BFloat16": 2, "Float64": 8}
+NUMBER_BYTES = {"Float32": 4, "BFloat16": 2, "Float64": 8}
 
 
 def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, ...]:
@@ -91,26 +92,14 @@ class _Worker:
         return whole if any(target.name == self.group.name for target in flow.targets) else 0
 
     def layout(self, engine: EnginePlan) -> Layout:
-        """How an engine that trains or scores keeps its model."""
-        computed = _NUMBER_BYTES[self.plan.precision]
-        shape = self.shapes[engine.path]
-        if self.plan.has_value_head(engine):
-            shape = replace(shape, tied=True)  # without a last layer
-        shape = shape.split(engine.mesh.tp)
-        on_cpu, ranks = self.group.device == "cpu", engine.mesh.dp * engine.mesh.cp
-        layout = partial(Layout, offload=engine.offload, states=self.plan.spec.training.optimizer.states)
-        if engine.adapter is not None:  # of every linear layer, though the job may name fewer
-            adapter = shape.adapter(engine.adapter.rank)
-            return layout(shape, ranks, computed, computed, on_cpu, adapter=adapter)
-        stored = max(computed, 4) if engine.trainable else computed
-        return layout(shape, ranks, stored, computed, on_cpu, expert_ranks=engine.mesh.ep, tensor=engine.mesh.tp)
+        return layout_of(self.plan, engine, self.shapes[engine.path])
 
     def _whole(self, engine: EnginePlan) -> int:
-        return self.shapes[engine.path].parameters * _NUMBER_BYTES[self.plan.precision]
+        return self.shapes[engine.path].parameters * NUMBER_BYTES[self.plan.precision]
 
     def _bucket(self, engine: EnginePlan) -> int:
         """The largest that its weights go in: a tensor that is larger than a bucket is one."""
-        tensor = self.shapes[engine.path].largest_tensor * _NUMBER_BYTES[self.plan.precision]
+        tensor = self.shapes[engine.path].largest_tensor * NUMBER_BYTES[self.plan.precision]
         return max(min(BUCKET_BYTES, self._whole(engine)), tensor)
 
     @property
@@ -158,7 +147,7 @@ class _Worker:
 
     def _cache(self, engine: EnginePlan, kept: int) -> tuple[int, int]:
         """Keys and values of all rows, or of as many as have room; logits of one token of each."""
-        spec, computed, shape = self.plan.spec, _NUMBER_BYTES[self.plan.precision], self.shapes[engine.path]
+        spec, computed, shape = self.plan.spec, NUMBER_BYTES[self.plan.precision], self.shapes[engine.path]
         one = row_cache_bytes(shape, spec.longest_row, computed, engine.mesh.tp)
         rows = ceil(spec.num_rows / engine.mesh.dp)
         if self.limit is not None:
@@ -182,10 +171,8 @@ class _Worker:
     def _update(self, engine: EnginePlan) -> Update:
         """Of the tokens that this worker computes of a pack. What a model that is only asked takes: logits."""
         layout, spec = self.layout(engine), self.plan.spec
-        all_tokens = ceil(spec.mini_batch_rows / engine.mesh.dp) * spec.longest_row
-        sharing = engine.mesh.cp
-        pack = min(max(spec.training.tokens_per_micro_batch * sharing, spec.longest_row), all_tokens)
-        tokens = ceil(pack / sharing)
+        all_tokens, pack = packs_of(self.plan, engine)
+        tokens = ceil(pack / engine.mesh.cp)
         predicted = 0 if self.plan.has_value_head(engine) else tokens
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
@@ -205,6 +192,29 @@ class _Worker:
             recompute=engine.recomputes,
             attended=int(again * tokens),
         )
+
+
+def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape) -> Layout:
+    """How an engine that trains or scores keeps its model. shape: of the whole of it."""
+    computed, mesh = NUMBER_BYTES[plan.precision], engine.mesh
+    ring = context_way(shape.key_heads, mesh) == "Ring"
+    if plan.has_value_head(engine):
+        shape = replace(shape, tied=True)  # without a last layer
+    shape = shape.split(mesh.tp)
+    on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.dp * mesh.cp
+    layout = partial(Layout, offload=engine.offload, states=plan.spec.training.optimizer.states, ring=ring)
+    if engine.adapter is not None:  # of every linear layer, though the job may name fewer
+        adapter = shape.adapter(engine.adapter.rank)
+        return layout(shape, ranks, computed, computed, on_cpu, adapter=adapter)
+    stored = max(computed, 4) if engine.trainable else computed
+    return layout(shape, ranks, stored, computed, on_cpu, expert_ranks=mesh.ep, tensor=mesh.tp)
+
+
+def packs_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
+    """Most tokens of a copy in one optimizer step, and of them in one pack."""
+    spec, mesh = plan.spec, engine.mesh
+    all_tokens = ceil(spec.mini_batch_rows / mesh.dp) * spec.longest_row
+    return all_tokens, min(max(spec.training.tokens_per_micro_batch * mesh.cp, spec.longest_row), all_tokens)
 
 
 def _beside(phase: PhaseMemory, part: Literal["checkpoint", "delta"], size: int) -> PhaseMemory:

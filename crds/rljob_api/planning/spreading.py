@@ -17,22 +17,18 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Proble
         known = ", ".join(name for name, family in FAMILIES.items() if family.megatron)
         message = f"Megatron does not know the family of {engine.path}; it knows {known}"
         yield problem("spec.training.engine", "Megatron", message, "Write FSDP.")
-    tensor, context = engine.mesh.tp, engine.mesh.cp
+    tensor = engine.mesh.tp
     heads = f"the {shape.heads} attention heads and {shape.key_heads} key heads"
     columns = f"{heads}, and the MLP's {shape.intermediate} columns,"
     if engine.kind == "Rollout":
         yield from _size_problems("rollout.parallelism.tensor", engine, tensor, tensor_sizes(shape), columns)
     elif tensor > 1 and shape.family.fused:
+        can = ", ".join(name for name, family in sorted(FAMILIES.items()) if not family.fused)
         message = f"{engine.path} keeps queries, keys and values in one matrix, which FSDP does not split"
-        fix = "Write 1; training.parallelism.context can share its sequences."
+        fix = f"Write 1, with training.parallelism.context to share its sequences, or train one of {can}."
         yield problem("spec.training.parallelism.tensor", tensor, message, fix)
-    elif tensor not in (sizes := split_sizes(shape)):
-        yield from _size_problems("training.parallelism.tensor", engine, tensor, sizes, columns)
     else:
-        of = f"1 of {tensor} parts of " if tensor > 1 else ""
-        yield from _size_problems(
-            "training.parallelism.context", engine, context, context_sizes(shape, tensor), of + heads
-        )
+        yield from _size_problems("training.parallelism.tensor", engine, tensor, split_sizes(shape), columns)
     if engine.mesh.ep > 1:
         yield from _expert_problems(engine, shape)
 
@@ -44,7 +40,7 @@ def _expert_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]
     else:
         shared = f"the {shape.experts.count} experts of a layer"
         yield from _size_problems(
-            "training.parallelism.expert", engine, engine.mesh.ep, _divisors(shape.experts.count), shared
+            "training.parallelism.expert", engine, engine.mesh.ep, divisors(shape.experts.count), shared
         )
 
 
@@ -54,23 +50,18 @@ def _size_problems(field: str, engine: EnginePlan, size: int, sizes: tuple[int, 
         yield problem(f"spec.{field}", size, message, f"Write one of {', '.join(map(str, sizes))}.")
 
 
-def context_sizes(shape: ModelShape, tensor: int = 1) -> tuple[int, ...]:
-    """How many workers may share the sequences of a model whose matrices are split over `tensor` of them: each gets
-    whole attention heads, and the key heads that they ask, which are its own or one that it shares with others."""
-    heads, key_heads = shape.heads // tensor, shape.key_heads // tensor
-    return tuple(size for size in _divisors(heads) if key_heads % size == 0 or size % key_heads == 0)
-
-
 def tensor_sizes(shape: ModelShape) -> tuple[int, ...]:
-    """How many workers may share the layers of a model that generates: heads, as above, and the columns of its MLP."""
-    return tuple(size for size in context_sizes(shape) if shape.intermediate % size == 0)
+    """How many workers may share the layers of a model that generates: each gets whole attention heads, the key heads
+    that they ask, which are its own or one that it shares with others, and columns of the MLP."""
+    sizes = divisors(gcd(shape.heads, shape.intermediate))
+    return tuple(size for size in sizes if shape.key_heads % size == 0 or size % shape.key_heads == 0)
 
 
 def split_sizes(shape: ModelShape) -> tuple[int, ...]:
     """How many workers may split the matrices of a model that is trained: each gets whole heads, and key heads of its
     own."""
-    return (1,) if shape.family.fused else _divisors(gcd(shape.heads, shape.key_heads, shape.intermediate))
+    return (1,) if shape.family.fused else divisors(gcd(shape.heads, shape.key_heads, shape.intermediate))
 
 
-def _divisors(number: int) -> tuple[int, ...]:
+def divisors(number: int) -> tuple[int, ...]:
     return tuple(size for size in range(1, number + 1) if number % size == 0)

@@ -24,8 +24,9 @@ class TrainingParallelism(ApiModel):
     into one pod. Default 1."""
 
     context: int = Field(default=1, ge=1)
-    """Workers that share every sequence: each computes a part of its tokens, and in attention a part of its heads. It
-    divides the model's attention heads, and divides its key heads or is a multiple of them. Default 1."""
+    """Workers that share every sequence: each computes a part of its tokens. In attention each computes a part of the
+    heads where this divides the model's key heads (those that `tensor` leaves a worker); else keys and values go round
+    the workers in a ring. Default 1."""
 
     expert: int = Field(default=1, ge=1)
     """Workers that share the experts of every layer, of a model that has some: tokens travel to the experts that they

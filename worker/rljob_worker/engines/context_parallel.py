@@ -5,8 +5,12 @@ Jacobs et al., DeepSpeed-Ulysses, https://arxiv.org/abs/2309.14509. Two ranks, f
     linear layers, norms, the last layer     rank 0: a b c, all heads        rank 1: d e f, all heads
     attention                                rank 0: a to f, heads 0 1       rank 1: a to f, heads 2 3
 
-In attention every rank has whole rows, so that one formula serves all of its forms. What comes out of the last layer is
-given to all ranks of the copy: each computes the loss of whole rows, and counts the gradient of its own tokens.
+In attention every rank has whole rows, so that one formula serves all of its forms. Where ranks cannot share the key
+heads in whole ones, heads stay and keys go round (see `ring.attention`). Tokens are then dealt out in turn: a c e and
+b d f.
+
+What comes out of the last layer is given to all ranks of the copy: each computes the loss of whole rows, and counts the
+gradient of its own tokens.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from rljob_api.pipeline.meshes import context_way
 from rljob_worker.batch import Indices
 from rljob_worker.engines.exchange import exchange
 from rljob_worker.engines.mesh_ranks import TOKENS
@@ -35,20 +40,27 @@ class Sharing:
     """All of them: outside of attention and of matrices that are split each has tokens of its own."""
     heads: dist.ProcessGroup | None = None
     """Those over which heads are spread in attention, of what the matrices of each make."""
+    ring: dist.ProcessGroup | None = None
+    """Those whose keys and values go round, in place of that."""
     matrices: dist.ProcessGroup | None = None
     """Those that split matrices (see `tensor_parallel`): neighbours, each with heads of its own, and with the tokens of
     all of them where it computes with its part."""
 
     @staticmethod
-    def of(mesh: ProcessMesh) -> Sharing | None:
-        """None where a rank has a copy for itself."""
-        tokens = mesh.group(*TOKENS)
-        return None if tokens is None else Sharing(tokens, mesh.group("cp"), mesh.group("tp"))
+    def of(mesh: ProcessMesh, key_heads: int) -> Sharing | None:
+        """Of a model with so many. None where a rank has a copy for itself."""
+        tokens, context = mesh.group(*TOKENS), mesh.group("cp")
+        if tokens is None:
+            return None
+        by_heads = context_way(key_heads, mesh.mesh) == "Heads"
+        heads, ring = (context, None) if by_heads else (None, context)
+        return Sharing(tokens, heads, ring, mesh.group("tp"))
 
 
 @dataclass(frozen=True, slots=True)
 class SplitTokens:
-    """Which tokens of one pack are this rank's: an equal run of consecutive ones, the last with pads at its end."""
+    """Which tokens of one pack are this rank's: an equal run of consecutive ones, pads behind the last; in a ring the
+    pack is first dealt out to its ranks in turn."""
 
     sharing: Sharing
     num_tokens: int
@@ -61,7 +73,7 @@ class SplitTokens:
 
     @property
     def num_pads(self) -> int:
-        """At the end of the last rank's tokens, or of the last ranks'."""
+        """Behind the tokens of the pack."""
         return self.num_own * self.sharing.tokens.size() - self.num_tokens
 
     def own(self, tokens: Indices) -> Indices:
@@ -76,14 +88,21 @@ class SplitTokens:
     def _run(self, tokens: Indices, length: int) -> Indices:
         """Of consecutive runs of this length the one with this rank's tokens."""
         start = self.sharing.tokens.rank() * self.num_own // length * length
-        return np.concatenate([tokens, np.zeros((self.num_pads, *tokens.shape[1:]), tokens.dtype)])[
-            start : start + length
-        ]
+        padded = np.concatenate([tokens, np.zeros((self.num_pads, *tokens.shape[1:]), tokens.dtype)])
+        dealt = padded.reshape(-1, self._turns, *tokens.shape[1:]).swapaxes(0, 1).reshape(padded.shape)
+        return dealt[start : start + length]
 
     def own_places(self, places: Indices) -> tuple[Indices, Places]:
         """Of positions in the pack, those that are this rank's, counted from its first; and where all of them are."""
-        found = Places.build(places // self.num_own, self.sharing.tokens)
-        return found.own(places) - self.sharing.tokens.rank() * self.num_own, found
+        per_turn = (self.num_tokens + self.num_pads) // self._turns
+        dealt = places % self._turns * per_turn + places // self._turns
+        found = Places.build(dealt // self.num_own, self.sharing.tokens)
+        return found.own(dealt) - self.sharing.tokens.rank() * self.num_own, found
+
+    @property
+    def _turns(self) -> int:
+        """Ranks that tokens are dealt out to in turn; 1: they stay in order."""
+        return 1 if self.sharing.ring is None else self.sharing.ring.size()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +165,8 @@ class SplitHeads:
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
         size = self.group.size()
-        key, value = (_as_many_heads(size, heads) for heads in (key, value))
         parts = [heads[0].unflatten(0, (size, -1)) for heads in (query, key, value)]  # [ranks, heads, own, head_dim]
         met = exchange(torch.cat(parts, dim=1), self.group).transpose(0, 1).flatten(1, 2)  # [heads, tokens, head_dim]
         out = self.whole.attend(*(heads[None] for heads in met.split([part.shape[1] for part in parts])), formula)
         returned = exchange(out[0].unflatten(0, (size, -1)), self.group)  # [ranks, own, heads, head_dim]
         return returned.transpose(0, 1).flatten(1, 2)[None]
-
-
-def _as_many_heads(size: int, heads: torch.Tensor) -> torch.Tensor:
-    """Keys or values [1, heads, tokens, head_dim] as at least one head a rank; a head goes to all whose queries ask
-    it."""
-    repeats = -(-size // heads.shape[1])
-    return heads if repeats == 1 else heads.repeat_interleave(repeats, dim=1)

@@ -13,6 +13,7 @@ from rljob_worker.engines.context_parallel import Places, Sharing, SplitHeads, S
 from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer, LinearLogProbs
 from rljob_worker.engines.models.last_layer import Wanted
 from rljob_worker.engines.packing import PackedRows, pack
+from rljob_worker.engines.ring.attention import RingLayout
 from rljob_worker.engines.varlen_attention import AttentionLayout, PackedLayout
 from rljob_worker.errors import BadData
 
@@ -47,18 +48,6 @@ class MicroBatch:
         num_tokens = len(rows.token_ids)
         split = SplitTokens(sharing, num_tokens)
         predicts, places = split.own_places(rows.predicts)
-        # pads are a row of their own, which no other attends to
-        pads = np.arange(num_tokens, num_tokens + split.num_pads)
-        whole = replace(
-            rows,
-            sequences=np.concatenate([rows.sequences, pads]),
-            sequence_lengths=np.concatenate([rows.sequence_lengths, [len(pads)]])
-            if len(pads)
-            else rows.sequence_lengths,
-        )
-        layout: AttentionLayout = _layout(whole, num_tokens + split.num_pads, device)
-        if sharing.heads is not None:
-            layout = SplitHeads(layout, sharing.heads)
         own = replace(
             rows,
             token_ids=split.own(rows.token_ids),
@@ -67,7 +56,7 @@ class MicroBatch:
             targets=places.own(rows.targets),
             routes=None if rows.routes is None else split.own(rows.routes),
         )
-        return replace(_on_device(own, device, layout), places=places)
+        return replace(_on_device(own, device, _shared_layout(rows, split, device)), places=places)
 
     @staticmethod
     def of(
@@ -93,6 +82,18 @@ def _routes(batch: Batch, rows: Indices, prompts: Column, responses: Column) -> 
                 "takes routes from it; a stage that changes prompts or responses must change their routes, too"
             )
     return of_prompts, of_responses
+
+
+def _shared_layout(rows: PackedRows, split: SplitTokens, device: torch.device) -> AttentionLayout:
+    num_tokens, sharing = len(rows.token_ids), split.sharing
+    if sharing.ring is not None:
+        return RingLayout.build(rows, num_tokens + split.num_pads, sharing.ring, device)
+    # pads are a row of their own, which no other attends to
+    pads = np.arange(num_tokens, num_tokens + split.num_pads)
+    lengths = np.concatenate([rows.sequence_lengths, [len(pads)]]) if len(pads) else rows.sequence_lengths
+    padded = replace(rows, sequences=np.concatenate([rows.sequences, pads]), sequence_lengths=lengths)
+    whole = _layout(padded, num_tokens + split.num_pads, device)
+    return whole if sharing.heads is None else SplitHeads(whole, sharing.heads)
 
 
 def _layout(rows: PackedRows, num_tokens: int, device: torch.device) -> PackedLayout:

@@ -51,8 +51,16 @@ class Formula:
 
     def scores(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         """[..., queries, keys], before the mask and the softmax."""
-        found = torch.matmul(query * (query.shape[-1] ** -0.5 if self.scale is None else self.scale), key.mT)
+        found = torch.matmul(query * self.factor(query.shape[-1]), key.mT)
         return found if self.cap is None else torch.tanh(found / self.cap) * self.cap
+
+    def factor(self, head_dim: int) -> float:
+        """What products of queries and keys are multiplied by."""
+        return head_dim**-0.5 if self.scale is None else self.scale
+
+    def slope(self, scores: torch.Tensor) -> torch.Tensor | float:
+        """How much each of these scores grows with the one that is not bounded."""
+        return 1.0 if self.cap is None else 1.0 - (scores / self.cap) ** 2
 
 
 class AttentionLayout(Protocol):

@@ -38,6 +38,12 @@ def test_a_prompt_that_rows_share_is_attended_over_by_each():
     assert more == 2 * 5 * 2 * (4 + 2) * 4
 
 
+def test_keys_and_values_of_two_others_visit_a_rank_of_a_ring():
+    # 10 tokens of keys and values of 2 in 4 bytes, those of two ranks, and gradients of three
+    more = activations(layout(ring=True), 10, recompute=True) - activations(layout(), 10, recompute=True)
+    assert more == 10 * (2 + 2) * (2 + 3) * 4
+
+
 def test_logits_are_never_more_than_a_chunk(monkeypatch):
     # four times 3 tokens of 10 words, and the gradient of the last layer
     assert logits_bytes(layout(), 3, trained=True) == 4 * 3 * 10 * 4 + 40 * 4

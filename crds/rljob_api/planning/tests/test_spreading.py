@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_api.memory.model_shape import parse_shape
-from rljob_api.pipeline.meshes import Mesh
+from rljob_api.memory.model_shape import FAMILIES, parse_shape
+from rljob_api.pipeline.meshes import Mesh, context_way
 from rljob_api.planning import planner
-from rljob_api.planning.spreading import context_sizes, split_sizes, spreading_problems, tensor_sizes
+from rljob_api.planning.spreading import split_sizes, spreading_problems, tensor_sizes
 from rljob_api.tests.builders import make_job, make_plan
 from rljob_api.vocabulary.problem import InvalidJobError
 
@@ -33,17 +33,18 @@ def engine(kind, mesh):
 
 
 @pytest.mark.parametrize(
-    ("heads", "key_heads", "sizes"),
+    ("key_heads", "mesh", "way"),
     [
-        (12, 4, (1, 2, 4, 12)),  # 3 and 6 divide the heads, and would cut a key head: 4 / 3, 6 / 4
-        (6, 3, (1, 3, 6)),
-        (8, 8, (1, 2, 4, 8)),
-        (8, 1, (1, 2, 4, 8)),
-        (7, 1, (1, 7)),
+        (4, Mesh(cp=4), "Heads"),
+        (4, Mesh(cp=8), "Ring"),  # half a key head for each
+        (4, Mesh(cp=3), "Ring"),
+        (4, Mesh(tp=2, cp=2), "Heads"),
+        (4, Mesh(tp=2, cp=4), "Ring"),  # two key heads for four ranks that split matrices alike
+        (1, Mesh(tp=4), "Heads"),  # nobody shares sequences
     ],
 )
-def test_workers_share_whole_heads(heads, key_heads, sizes):
-    assert context_sizes(replace(SHAPE, heads=heads, key_heads=key_heads)) == sizes
+def test_keys_go_round_where_workers_cannot_share_whole_heads(key_heads, mesh, way):
+    assert context_way(key_heads, mesh) == way
 
 
 @pytest.mark.parametrize(
@@ -59,39 +60,39 @@ def test_workers_split_matrices_between_heads(heads, key_heads, intermediate, si
     assert split_sizes(replace(SHAPE, heads=heads, key_heads=key_heads, intermediate=intermediate)) == sizes
 
 
-def test_workers_share_the_heads_that_split_matrices_leave_each():
-    # 12 heads and 4 key heads on 2 ranks are 6 and 2: by 2 as they are, by 6 with each key head for three
-    assert context_sizes(SHAPE, 2) == (1, 2, 6)
-    assert context_sizes(SHAPE, 4) == (1, 3)
-    assert list(spreading_problems(engine("Train", Mesh(tp=2, cp=2)), SHAPE)) == []
-    (found,) = spreading_problems(engine("Train", Mesh(tp=2, cp=4)), SHAPE)
-    assert found.path == "spec.training.parallelism.context"
-    assert "share 1 of 2 parts of the 12 attention heads" in found.message and found.fix == "Write one of 1, 2, 6."
-
-
 def test_matrices_that_do_not_split_are_refused():
     (found,) = spreading_problems(engine("Train", Mesh(tp=3)), SHAPE)
     assert found.path == "spec.training.parallelism.tensor" and found.fix == "Write one of 1, 2, 4."
-    fused = replace(SHAPE, family=replace(SHAPE.family, fused=True))
-    (found,) = spreading_problems(engine("Train", Mesh(tp=2)), fused)
+
+
+GPT_2 = {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}
+
+
+@pytest.mark.parametrize("config", [{**CONFIG, "model_type": "phi3"}, GPT_2], ids=["phi3", "gpt2"])
+def test_families_with_fused_matrices_are_refused_with_those_that_split(config):
+    shape = parse_shape(config)
+    (found,) = spreading_problems(engine("Train", Mesh(tp=2)), shape)
+    assert found.path == "spec.training.parallelism.tensor"
     assert "queries, keys and values in one matrix" in found.message
-    assert list(spreading_problems(engine("Train", Mesh(cp=2)), fused)) == []
+    can = found.fix.partition("train one of ")[2].rstrip(".").split(", ")
+    assert sorted(can) == sorted(
+        name for name, family in FAMILIES.items() if split_sizes(replace(SHAPE, family=family)) != (1,)
+    )
+    assert "qwen3" in can and config["model_type"] not in can
+    assert list(spreading_problems(engine("Train", Mesh(cp=2)), shape)) == []
 
 
-def test_a_size_that_cuts_heads_is_refused_with_those_that_do_not():
-    (found,) = spreading_problems(engine("Train", Mesh(dp=2, cp=3)), SHAPE)
-    assert found.path == "spec.training.parallelism.context"
-    assert "12 attention heads and 4 key heads of models/tiny" in found.message
-    assert found.fix == "Write one of 1, 2, 4, 12."
-    assert list(spreading_problems(engine("Train", Mesh(dp=2, cp=4)), SHAPE)) == []
+@pytest.mark.parametrize("size", [2, 3, 5, 24])
+def test_any_number_of_workers_share_sequences(size):
+    assert list(spreading_problems(engine("Train", Mesh(dp=2, cp=size)), SHAPE)) == []
 
 
 def test_the_plan_refuses_each_model_once_where_its_config_is_at_hand():
-    job = make_job("workerGroups=[{name: train, replicas: 3}]", "training.parallelism.context=3", "data.batchSize=6")
+    job = make_job("workerGroups=[{name: train, replicas: 3}]", "training.parallelism.tensor=3", "data.batchSize=6")
     paths = {model.path for model in job.spec.models}
     with pytest.raises(InvalidJobError) as refused:
         planner.plan(job, shapes=dict.fromkeys(paths, SHAPE))
-    assert [each.path for each in refused.value.problems] == ["spec.training.parallelism.context"] * len(paths)
+    assert [each.path for each in refused.value.problems] == ["spec.training.parallelism.tensor"] * len(paths)
     assert planner.plan(job).engines
 
 

@@ -60,8 +60,7 @@ class Balance:
                 f"{type(model).__name__} has none; leave it out"
             )
         if coefficient is None and found:
-            config = (model.backbone if isinstance(model, ValueModel) else model).config
-            coefficient = config.router_aux_loss_coef if config.output_router_logits else 0.0
+            coefficient = model.config.router_aux_loss_coef if model.config.output_router_logits else 0.0
         return Balance(found, coefficient or 0.0, device)
 
     def begin(self) -> None:

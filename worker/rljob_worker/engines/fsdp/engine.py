@@ -38,6 +38,7 @@ from rljob_worker.engines.models import (
 )
 from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
+from rljob_worker.engines.rollout.cache_bytes import key_heads
 from rljob_worker.engines.rollout.free_memory import give_back
 from rljob_worker.engines.router import routing_of
 from rljob_worker.scalars import Scalar, mean, merge_all, total
@@ -67,7 +68,7 @@ class FSDPEngine:
         self.device = device
         self.mesh = mesh or alone(device)
         self.parts = Parts.of(self.mesh)
-        self._sharing = Sharing.of(self.mesh)
+        self._sharing = Sharing.of(self.mesh, key_heads(model.config))
         self.adapter = adapter
         if adapter is not None:
             adapter.put_beside(model, settings.adapter_dtype)
@@ -80,7 +81,7 @@ class FSDPEngine:
         if files is not None:
             files.fill(self.model, self.parts.split, self._parts_of)
         if adapter is not None:
-            draw_adapter(self.model, settings.seed)
+            draw_adapter(self.model, settings.seed, self.parts.split)
         self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))
         self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)

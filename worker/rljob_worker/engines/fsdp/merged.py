@@ -31,9 +31,15 @@ def merged_tensors(model: torch.nn.Module, parts: Parts) -> Iterator[Named]:
         if layer is None:
             yield name, parameter
             continue
-        (_, a), (_, b) = next(matrices), next(matrices)
+        a, b = (_own_part(*next(matrices), parts) for _ in range(2))
         yield name, _plus_product(parameter.detach(), a, b, layer)
     assert next(matrices, None) is None, "an adapter beside no layer"
+
+
+def _own_part(name: str, whole: torch.Tensor, parts: Parts) -> torch.Tensor:
+    """Of a matrix of the adapter what goes with this rank's part of the weight beside it."""
+    share = parts.split.share(name)
+    return whole if share is None else share.of(whole)
 
 
 def _plus_product(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:

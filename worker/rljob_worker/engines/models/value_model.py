@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 VALUE_HEAD = "value_head.safetensors"
 """The file of a critic's head, beside those of the backbone."""
@@ -25,6 +25,11 @@ class ValueModel(torch.nn.Module):
         self.value_head = torch.nn.Linear(hidden, 1, bias=bias, dtype=backbone.dtype, device=backbone.device)
         for parameter in self.value_head.parameters():
             torch.nn.init.zeros_(parameter)
+
+    @property
+    def config(self) -> PretrainedConfig:
+        """Of the backbone."""
+        return self.backbone.config
 
     def forward(self, positions_to_keep: torch.Tensor, **inputs: object) -> torch.Tensor:
         """Values [tokens] at the given positions of one pack."""

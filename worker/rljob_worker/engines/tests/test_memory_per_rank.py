@@ -1,54 +1,18 @@
 """What a rank has in memory at once, of every byte that torch hands out: parts of a model, never the whole."""
 
-from collections.abc import Iterator
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import WeightFiles, empty_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_of_all, run_ranks, write_model
+from rljob_worker.engines.tests.peak import Peak
 
 RANKS = 4
 LAYERS = 24
 CPU = torch.device("cpu")
-
-
-class Peak:
-    """The most bytes of tensors that came up beyond what there was."""
-
-    def __init__(self) -> None:
-        self.profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-
-    def __enter__(self) -> "Peak":
-        self.profile.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.profile.__exit__(*error)
-
-    def bytes(self, whole: int) -> int:
-        """Once the block is over. Only a file of weights, which is mapped and not read, is as large as the whole."""
-        sizes = [size for size in self._sizes() if abs(size) < whole]
-        return max(accumulate(sizes))
-
-    def _sizes(self) -> Iterator[int]:
-        """Bytes handed out (positive) and given back, in order."""
-        for event in sorted(events(self.profile), key=lambda each: each.start_time_ns):
-            if event.name == "[memory]":
-                yield event.extra_fields.alloc_size
-
-
-def events(found: profile) -> Iterator[Any]:
-    pending = list(found.profiler.kineto_results.experimental_event_tree())
-    while pending:
-        event = pending.pop()
-        pending += event.children
-        yield event
 
 
 def work(rank: int, path: str) -> dict[str, int]:
@@ -62,6 +26,7 @@ def work(rank: int, path: str) -> dict[str, int]:
     assert first["update/micro_batches"].value > 1
     with Peak() as updating:
         engine.update(batch, PolicyGradient())
+    # only a file of weights, which is mapped and not read, is as large as the whole
     return {"whole": whole, "loading": loading.bytes(whole), "updating": updating.bytes(whole)}
 
 

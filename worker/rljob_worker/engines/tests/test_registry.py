@@ -149,8 +149,8 @@ def test_what_a_library_does_not_do_is_refused(tmp_path: Path) -> None:
 def test_heads_that_cannot_be_shared_are_refused_by_the_engine_too(tmp_path: Path) -> None:
     made = planned(write_config(tmp_path))
     engine = made.engine("train/actor")
-    with pytest.raises(InvalidJob, match=r"share the 4 attention heads and 2 key heads .* Write one of 1, 2, 4\."):
-        build_train_engine(made, engine.model_copy(update={"mesh": engine.mesh.model_copy(update={"cp": 3})}), CPU)
+    with pytest.raises(InvalidJob, match=r"share the 4 attention heads and 2 key heads, .* Write one of 1, 2\."):
+        build_train_engine(made, engine.model_copy(update={"mesh": engine.mesh.model_copy(update={"tp": 4})}), CPU)
 
 
 def test_only_a_job_that_says_so_trains_random_weights(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from rljob_worker.engines.tests.uneven import (
     assert_close,
     assert_trained_alike,
     learn,
+    merged,
     seen,
     share,
     snapshot,
@@ -47,13 +48,14 @@ AT_ONCE = 30
 MESHES = {
     "one rank": Mesh(),
     "cp 2": Mesh(cp=2),
-    "cp 4": Mesh(cp=4),  # more ranks than the two key heads
+    "cp 3": Mesh(cp=3),  # which do not divide the two key heads: those go round
     "dp 2, cp 2": Mesh(dp=2, cp=2),
     "tp 2": Mesh(tp=2),
     "dp 2, tp 2": Mesh(dp=2, tp=2),
-    "cp 2, tp 2": Mesh(cp=2, tp=2),
+    "cp 2, tp 2": Mesh(cp=2, tp=2),  # one key head for two ranks
     "ep 2": Mesh(dp=2, ep=2),
     "cp 2, ep 2": Mesh(cp=2, ep=2),
+    "cp 3, ep 3": Mesh(cp=3, ep=3),
     "dp 2, cp 2, ep 2": Mesh(dp=2, cp=2, ep=2),  # two ranks with the same experts
     "tp 2, ep 2": Mesh(tp=2, ep=2),
     "dp 2, tp 2, ep 2": Mesh(dp=2, tp=2, ep=2),
@@ -107,15 +109,16 @@ def test_experts_train_and_are_balanced_alike(
         assert [found[each].value for each in names] == pytest.approx([expected[each].value for each in names])
 
 
+@pytest.mark.parametrize("name", ["dp 2, cp 2", "cp 3"])
 def test_a_spread_model_that_recomputes_and_reduces_every_time_trains_the_same(
-    tmp_path: Path, model: str, one: dict[str, Any]
+    tmp_path: Path, model: str, one: dict[str, Any], name: str
 ) -> None:
-    mesh = MESHES["dp 2, cp 2"]
+    mesh = MESHES[name]
     ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, RECOMPUTING)
     assert_trained_alike(ranks, mesh, one)
 
 
-def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:
+def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, Any]:
     """A checkpoint and an export after one update, and one update further."""
     ranks = mesh_here(mesh)
     engine = FSDPEngine(random_policy(path, torch.float64, 0), SHARED, CPU, ranks)
@@ -128,17 +131,24 @@ def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.
         for bucket in engine.weight_buckets([mesh.size - 1, 0][: mesh.size], bucket_bytes=9000)
         for name, _ in bucket
     ]
-    engine.update(share(1, ranks), PolicyGradient())
-    return {"weights": snapshot(engine), "own": own}
+    metrics = engine.update(share(1, ranks), PolicyGradient())
+    return {"weights": snapshot(engine), "own": own, "metrics": [metrics if ranks.is_leader else {}]}
 
 
-def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.Tensor]:
+def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, Any]:
     """The second update of `write`, from its checkpoint."""
     ranks = mesh_here(mesh)
     engine = FSDPEngine(random_policy(path, torch.float64, 99), SHARED, CPU, ranks)
     engine.load(directory / "checkpoint")
-    engine.update(share(1, ranks), PolicyGradient())
-    return snapshot(engine)
+    metrics = engine.update(share(1, ranks), PolicyGradient())
+    return {"weights": snapshot(engine), "metrics": [metrics if ranks.is_leader else {}]}
+
+
+def assert_went_on_alike(after: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
+    for name in ("update/loss", "update/gradient_norm"):
+        assert merged(after, 0, name) == pytest.approx(merged(before, 0, name), abs=1e-12), name
+    for found in after:
+        assert_close(found["weights"], before[0]["weights"], 1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -152,22 +162,32 @@ def written(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 def test_a_run_goes_on_in_another_layout(
     tmp_path: Path, model: str, written: tuple[Path, list[dict[str, Any]]], name: str
 ) -> None:
-    directory, ranks = written
+    directory, before = written
     mesh = MESHES[name]
     if mesh.size == 1:
         after = [go_on(0, model, mesh, directory)]
     else:
         after = run_ranks(mesh.size, go_on, tmp_path / "ranks", model, mesh, directory)
-    for found in after:
-        assert_close(found, ranks[0]["weights"], 1e-12)
+    assert_went_on_alike(after, before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(Mesh(tp=2), Mesh(dp=2)), (Mesh(cp=2), Mesh()), (Mesh(cp=3), Mesh(tp=2)), (Mesh(dp=2), Mesh(cp=3))],
+    ids=["tp 2 to dp 2", "cp 2 to one rank", "a ring to tp 2", "dp 2 to a ring"],
+)
+def test_a_run_goes_on_where_the_same_workers_share_out_something_else(
+    tmp_path: Path, model: str, before: Mesh, after: Mesh
+) -> None:
+    wrote = run_ranks(before.size, write, tmp_path / "before", model, before, tmp_path)
+    assert_went_on_alike(run_ranks(after.size, go_on, tmp_path / "after", model, after, tmp_path), wrote)
 
 
 def test_spread_experts_go_on_in_another_layout(tmp_path: Path, experts: str) -> None:
     ranks = run_ranks(4, write, tmp_path / "ranks", experts, MESHES["dp 2, cp 2, ep 2"], tmp_path)
     for name in ("one rank", "ep 2", "dp 2, tp 2, ep 2"):
         mesh = MESHES[name]
-        for found in run_ranks(mesh.size, go_on, tmp_path / name, experts, mesh, tmp_path):
-            assert_close(found, ranks[0]["weights"], 1e-12)
+        assert_went_on_alike(run_ranks(mesh.size, go_on, tmp_path / name, experts, mesh, tmp_path), ranks)
     engine = FSDPEngine(random_policy(experts, torch.float64, 99), EXACT, CPU)
     engine.load(tmp_path / "checkpoint")
     for place in ("exported", "files"):
@@ -243,9 +263,10 @@ def score_families(rank: int, paths: dict[str, str], mesh: Mesh) -> dict[str, np
 def test_every_family_scores_alike_when_it_is_spread(tmp_path: Path) -> None:
     paths = {kind: write_model(tmp_path / kind, kind) for kind in CONFIGS}
     whole = score_families(0, paths, MESHES["one rank"])
-    for rank in run_ranks(2, score_families, tmp_path / "context", paths, MESHES["cp 2"]):
-        for kind in CONFIGS:
-            np.testing.assert_allclose(rank[kind], whole[kind], atol=1e-6, err_msg=kind)
+    for name in ("cp 2", "cp 3"):
+        for rank in run_ranks(MESHES[name].size, score_families, tmp_path / name, paths, MESHES[name]):
+            for kind in CONFIGS:
+                np.testing.assert_allclose(rank[kind], whole[kind], atol=1e-6, err_msg=f"{name} {kind}")
     separate = {kind: path for kind, path in paths.items() if kind not in ("gpt2", "phi3")}
     for rank in run_ranks(2, score_families, tmp_path / "tensor", separate, MESHES["tp 2"]):
         for kind in separate:

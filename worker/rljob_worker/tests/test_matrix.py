@@ -80,6 +80,19 @@ def test_every_way_of_running_a_job_learns_the_same(
         assert_learnt_the_same(run, one, CLOSE[ENGINE])
 
 
+NUM_CASES = {
+    # 7 ways to put data, context and tensor on up to 4 workers, of 3 algorithms over 3 transports, but for 3 on one
+    "Transformers": 7 * 3 * 3 - 3,
+    # those for one worker that generates and for two, apart over 2 transports, together on all but one; likewise
+    "VLLM": (2 * 2 * 7 + 7 + 6) * 3 - 3,
+}
+
+
+@pytest.mark.parametrize("engine", sorted(PRECISIONS))
+def test_no_case_is_left_out(engine: str) -> None:
+    assert len(set(all_cases(engine))) == len(all_cases(engine)) == NUM_CASES[engine]
+
+
 @given(cases=st.sampled_from(sorted(PRECISIONS)).flatmap(lambda engine: st.lists(st.sampled_from(all_cases(engine)))))
 def test_every_two_choices_of_any_cases_are_together_in_one_that_is_chosen(cases: list[Case]) -> None:
     few = pairwise(cases)
@@ -100,8 +113,9 @@ def test_jobs_go_on_in_smaller_and_in_larger_layouts() -> None:
         assert {(1, 2), (2, 1)} <= {(one[way], other[way]) for one, other in moves}, way
 
 
-def test_chains_have_every_case_once_and_one_algorithm_and_placement_each() -> None:
-    every = all_cases("VLLM")
+@pytest.mark.parametrize("engine", sorted(PRECISIONS))
+def test_chains_have_every_case_once_and_one_algorithm_and_placement_each(engine: str) -> None:
+    every = all_cases(engine)
     found = chains(every, LONGEST)
     ends = [chain[-1] for chain in found if chain[-1] == alone(chain[0].algorithm)]
     assert sorted(map(str, every + ends)) == sorted(str(case) for chain in found for case in chain)

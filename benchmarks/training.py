@@ -114,7 +114,9 @@ def show_logits(options: argparse.Namespace, folder: Path) -> None:
     for tokens in options.tokens:
         for way in options.ways:
             shape = (tokens, options.hidden, options.vocabulary)
-            ((peak, seconds),) = run_ranks(1, logits, folder / f"{tokens}-{way}", way == "fused", *shape)
+            ((peak, seconds),) = run_ranks(
+                1, logits, folder / f"{tokens}-{way}", way == "fused", *shape, deadline_seconds=3600
+            )
             print(f"{tokens:6} tokens  {way:6} {peak:8.0f} MiB  {seconds:6.2f} CPU s", flush=True)
         if "whole" not in options.ways:
             least = 2 * tokens * options.vocabulary * 4 / MIB

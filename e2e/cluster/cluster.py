@@ -46,8 +46,8 @@ class Cluster(ABC):
 
     @classmethod
     @abstractmethod
-    def build(cls) -> None:
-        """Builds and keeps the programs and images that are absent or whose sources changed."""
+    def build(cls, *more: ImageRecipe) -> None:
+        """Builds and keeps the programs and images, and `more` images, that are absent or whose sources changed."""
 
     @classmethod
     @abstractmethod

@@ -21,10 +21,10 @@ def node_images() -> ImageStore:
     return store
 
 
-def ensure_images() -> ImageStore:
-    """The store that nodes are cloned from, up to date."""
+def ensure_images(more: Sequence[ImageRecipe] = ()) -> ImageStore:
+    """The store that nodes are cloned from, up to date, with `more` than every cluster has."""
     import_archives(node_images(), {PAUSE_IMAGE: pause_archive(), BUSYBOX_IMAGE: busybox_archive()})
-    return ensure((*RECIPES, *version_before.image_recipes()))
+    return ensure((*RECIPES, *version_before.image_recipes(), *more))
 
 
 def ensure(recipes: Sequence[ImageRecipe]) -> ImageStore:

@@ -28,11 +28,11 @@ class KindCluster(Cluster):
     run_dir: RunDir
 
     @classmethod
-    def build(cls) -> None:
+    def build(cls, *more: ImageRecipe) -> None:
         require_engine()
         for name in ("kubectl", "helm", "kind"):
             program(name)
-        for recipe in (*RECIPES, *version_before.image_recipes()):
+        for recipe in (*RECIPES, *version_before.image_recipes(), *more):
             Docker().build(recipe)
 
     @classmethod

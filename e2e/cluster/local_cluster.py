@@ -31,12 +31,12 @@ class LocalCluster(Cluster):
     run_dir: RunDir
 
     @classmethod
-    def build(cls) -> None:
+    def build(cls, *more: ImageRecipe) -> None:
         require_machine()
         ensure_installed(RUNTIME)
         # images are mostly downloads and disk, programs mostly compiling
         with ThreadPoolExecutor() as pool:
-            building_images = pool.submit(images.ensure_images)
+            building_images = pool.submit(images.ensure_images, more)
             for name in CLUSTER_PROGRAMS:
                 program(name)
             building_images.result()

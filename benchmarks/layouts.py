@@ -34,6 +34,18 @@ from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_he
 
 CPU = torch.device("cpu")
 LAYOUTS = ("", "dp=2", "dp=4", "cp=2", "cp=4", "cp=3", "tp=2", "tp=4", "dp=2,cp=2", "dp=2,tp=2", "cp=2,tp=2")
+OF_MEGATRON = (
+    *LAYOUTS[:1],
+    "dp=2",
+    "tp=2",
+    "cp=2",
+    "pp=2",
+    "dp=2,tp=2",
+    "dp=2,pp=2",
+    "cp=2,tp=2",
+    "cp=2,pp=2",
+    "tp=2,pp=2",
+)
 WITH_EXPERTS = (
     "",
     "dp=2",
@@ -110,7 +122,8 @@ def main() -> None:
         path = write_config(folder / "model", family, num_attention_heads=8, num_key_value_heads=4, **more)
         (one,) = run_ranks(1, measure, folder / "one", path, Mesh(), rows, options.repeats, "FSDP")
         print(f"{'layout':14} {'log-probs':>11} {'Float32':>11} {'Float64':>11} {'seconds':>9}")
-        for layout in options.layouts or (WITH_EXPERTS if options.experts else LAYOUTS):
+        usual = WITH_EXPERTS if options.experts else OF_MEGATRON if options.engine == "Megatron" else LAYOUTS
+        for layout in options.layouts or usual:
             mesh = Mesh(
                 **{axis: int(size) for axis, _, size in (each.partition("=") for each in layout.split(",") if each)}
             )

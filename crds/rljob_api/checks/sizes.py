@@ -29,10 +29,11 @@ def check_mini_batches(subject: Subject) -> Iterator[Problem]:
 def check_workers(subject: Subject) -> Iterator[Problem]:
     """Workers make up whole copies of a model, and each copy gets the same number of prompts."""
     for group, kind in _engines(subject):
-        tensor, context = ranks_per_copy(subject.spec, kind)
+        tensor, context, pipeline = ranks_per_copy(subject.spec, kind)
+        size = tensor * context * pipeline
         num_workers, index = num_workers_of(subject.spec, group), subject.group_names.index(group)
         per_pod = subject.spec.worker_groups[index].accelerator.count
-        dp, left = divmod(num_workers, tensor * context)
+        dp, left = divmod(num_workers, size)
         if kind == "Rollout" and per_pod % tensor:
             yield problem(
                 f"spec.workerGroups[{index}].accelerator.count",
@@ -45,8 +46,9 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
             yield problem(
                 f"spec.workerGroups[{index}]",
                 num_workers,
-                f"the workers of group {group} make no whole number of copies of tensor {tensor} x context {context}",
-                f"Use a multiple of {tensor * context} workers.",
+                f"the workers of group {group} make no whole number of copies of tensor {tensor} x context {context}"
+                + (f" x pipeline {pipeline}" if pipeline > 1 else ""),
+                f"Use a multiple of {size} workers.",
             )
         elif num_workers % (expert := expert_ranks(subject.spec, kind)):
             yield problem(
@@ -97,7 +99,7 @@ def check_lengths(subject: Subject) -> Iterator[Problem]:
 
 def _engines(subject: Subject) -> list[tuple[str, Kind | None]]:
     """Group and kind of every stage, once each; one problem per layout, the training one before the engine-less one."""
-    found: dict[tuple[str, tuple[int, int], int], Kind | None] = {}
+    found: dict[tuple[str, tuple[int, int, int], int], Kind | None] = {}
     for name, stage in subject.resolution.stages.items():
         group = subject.placed[name]
         if group in subject.group_names and stage.built_in is not None:

@@ -190,13 +190,21 @@ class Update:
 
 
 def update_of(
-    layout: Layout, tokens: int, responses: int, micro_batches: int, *, recompute: bool, attended: int = 0
+    layout: Layout,
+    tokens: int,
+    responses: int,
+    micro_batches: int,
+    *,
+    recompute: bool,
+    attended: int = 0,
+    stages: int = 1,
 ) -> Update:
     """tokens: of a micro-batch, of which `responses` are predicted; none by a critic. attended: of its rows, where that
-    is more, as rows that share a prompt each attend over it."""
+    is more, as rows that share a prompt each attend over it. stages: as many micro-batches are on their way through the
+    first of them."""
     several = micro_batches > 1
     gradients = _gradients(layout, several)
-    kept = activations(layout, tokens, recompute=recompute, attended=attended)
+    kept = activations(layout, tokens, recompute=recompute, attended=attended) * min(stages, micro_batches)
     logits = logits_bytes(layout, responses, trained=True)
     in_first = kept + logits
     peak = gradients + in_first if several else max(gradients + _one_layer(layout, tokens), in_first)

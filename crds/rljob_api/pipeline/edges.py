@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 from rljob_api.pipeline.meshes import Kind, Mesh, mesh_of, num_workers_of, ranks_per_copy
@@ -50,8 +51,8 @@ def layout_of(resolution: Resolution, stage: ResolvedStage, group: str) -> Stage
 
 def divides_workers(resolution: Resolution, stage: ResolvedStage, group: str) -> bool:
     """Whether the workers of `group` are a whole number of copies of what the stage uses."""
-    tensor, context = ranks_per_copy(resolution.spec, _kind(resolution, stage))
-    return num_workers_of(resolution.spec, group) % (tensor * context) == 0
+    size = prod(ranks_per_copy(resolution.spec, _kind(resolution, stage)))
+    return num_workers_of(resolution.spec, group) % size == 0
 
 
 def columns_by_producer(resolution: Resolution, stage: ResolvedStage) -> Mapping[str, tuple[str, ...]]:

@@ -88,11 +88,12 @@ def num_workers_of(spec: RLJobSpec, group: str) -> int:
     return next(g.replicas * g.accelerator.count for g in spec.worker_groups if g.name == group)
 
 
-def ranks_per_copy(spec: RLJobSpec, kind: Kind | None) -> tuple[int, int]:
-    """(tensor, context) parallel degrees of an engine of this kind; (1, 1) for a stage without an engine."""
+def ranks_per_copy(spec: RLJobSpec, kind: Kind | None) -> tuple[int, int, int]:
+    """(tensor, context, pipeline) parallel degrees of an engine of this kind; 1 for a stage without an engine."""
     if kind == "Train":
-        return spec.training.parallelism.tensor, spec.training.parallelism.context
-    return (spec.rollout.parallelism.tensor, 1) if kind == "Rollout" else (1, 1)
+        parallelism = spec.training.parallelism
+        return parallelism.tensor, parallelism.context, parallelism.pipeline
+    return (spec.rollout.parallelism.tensor, 1, 1) if kind == "Rollout" else (1, 1, 1)
 
 
 def expert_ranks(spec: RLJobSpec, kind: Kind | None) -> int:
@@ -102,7 +103,7 @@ def expert_ranks(spec: RLJobSpec, kind: Kind | None) -> int:
 
 def mesh_of(spec: RLJobSpec, group: str, kind: Kind | None) -> Mesh:
     """The mesh of an engine of this kind in `group`; what parallelism leaves over is data parallel."""
-    tensor, context = ranks_per_copy(spec, kind)
-    dp, left = divmod(num_workers_of(spec, group), tensor * context)
+    tensor, context, pipeline = ranks_per_copy(spec, kind)
+    dp, left = divmod(num_workers_of(spec, group), tensor * context * pipeline)
     assert left == 0, f"{group} has no whole number of copies"
-    return Mesh(dp=dp, tp=tensor, cp=context, ep=expert_ranks(spec, kind))
+    return Mesh(dp=dp, tp=tensor, cp=context, pp=pipeline, ep=expert_ranks(spec, kind))

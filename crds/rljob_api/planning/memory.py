@@ -191,6 +191,7 @@ class _Worker:
             ceil(all_tokens / pack),
             recompute=engine.recomputes,
             attended=int(again * tokens),
+            stages=engine.mesh.pp,
         )
 
 
@@ -200,7 +201,8 @@ def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape) -> Layout:
     ring = context_way(shape.key_heads, mesh) == "Ring"
     if plan.has_value_head(engine):
         shape = replace(shape, tied=True)  # without a last layer
-    shape = shape.split(mesh.tp)
+    # of the stages the first, or the last, has more than its layers: each is taken to have both
+    shape = replace(shape.split(mesh.tp), layers=ceil(shape.layers / mesh.pp))
     on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.dp * mesh.cp
     layout = partial(Layout, offload=engine.offload, states=plan.spec.training.optimizer.states, ring=ring)
     if engine.adapter is not None:  # of every linear layer, though the job may name fewer

@@ -31,6 +31,21 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Proble
         yield from _size_problems("training.parallelism.tensor", engine, tensor, split_sizes(shape), columns)
     if engine.mesh.ep > 1:
         yield from _expert_problems(engine, shape)
+    if engine.mesh.pp > 1:
+        yield from _stage_problems(engine, shape)
+
+
+def _stage_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
+    stages, message, fix = engine.mesh.pp, "", "Write 1."
+    if stages > shape.layers:
+        message = f"so many stages of the {shape.layers} layers of {engine.path} leave some without any"
+        fix = f"Write at most {shape.layers}."
+    elif shape.tied:
+        message = f"the last layer of {engine.path} is its embedding, and for stages to share one is not built yet"
+    elif shape.experts is not None:
+        message = f"{engine.path} has experts, whose load is not told between stages yet"
+    if message:
+        yield problem("spec.training.parallelism.pipeline", stages, message, fix)
 
 
 def _expert_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:

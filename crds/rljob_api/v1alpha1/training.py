@@ -28,6 +28,11 @@ class TrainingParallelism(ApiModel):
     heads where this divides the model's key heads (those that `tensor` leaves a worker); else keys and values go round
     the workers in a ring. Default 1."""
 
+    pipeline: int = Field(default=1, ge=1)
+    """Workers, or sets of those that share layers, that have layers one after another: micro-batches go through them in
+    turn, so that there should be several times as many. At most the model's layers; with engine Megatron. They talk
+    once per micro-batch, and may lie in different pods. Default 1."""
+
     expert: int = Field(default=1, ge=1)
     """Workers that share the experts of every layer, of a model that has some: tokens travel to the experts that they
     chose. Neighbours among all workers of the group, whatever else they share. It divides the experts of a layer and

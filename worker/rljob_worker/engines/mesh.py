@@ -135,6 +135,11 @@ def require_world() -> None:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
 
+def group_beside(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Another of the same ranks, whose collectives are in another queue. Collective over them."""
+    return dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True)
+
+
 def _group_of(ranks: tuple[int, ...], deadline_seconds: float | None) -> dist.ProcessGroup:
     if len(ranks) == dist.get_world_size():
         return dist.group.WORLD

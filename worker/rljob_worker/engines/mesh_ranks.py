@@ -34,8 +34,22 @@ SHARDS: Axes = ("dp", "cp")
 STAGE: Axes = ("dp", "cp", "tp")
 """Over these are the ranks that hold the same layers."""
 
-_SLOWEST_FIRST: Axes = ("dp", "pp", "cp", "tp")
-_TOGETHER: tuple[Axes, ...] = (COPY, ("dp",), TOKENS, SHARDS, STAGE, ("pp",), ("cp",), ("tp",), ("ep",), ("edp",))
+EVERYONE: Axes = ("dp", "pp", "cp", "tp")
+
+_SLOWEST_FIRST: Axes = EVERYONE
+_TOGETHER: tuple[Axes, ...] = (
+    EVERYONE,
+    COPY,
+    ("dp",),
+    TOKENS,
+    SHARDS,
+    STAGE,
+    ("pp",),
+    ("cp",),
+    ("tp",),
+    ("ep",),
+    ("edp",),
+)
 
 
 def ranks_over(mesh: Mesh, rank: int, axes: Axes) -> tuple[int, ...]:

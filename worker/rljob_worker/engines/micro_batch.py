@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,14 @@ class MicroBatch:
     """Which rank predicts which response token; None where this one predicts all."""
     routes: torch.Tensor | None = None
     """[own tokens, layers, k] experts that compute each, where they are given."""
+    arrived: torch.Tensor | None = None
+    """[1, own tokens, hidden]: what earlier layers made of them, where this rank has only later ones."""
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What a model is called with."""
+        tokens = {"input_ids": self.token_ids} if self.arrived is None else {"inputs_embeds": self.arrived}
+        return {**tokens, "position_ids": self.positions, "use_cache": False, "attention_layout": self.layout}
 
     @staticmethod
     def build(rows: PackedRows, device: torch.device, sharing: Sharing | None = None) -> MicroBatch:
@@ -118,13 +127,7 @@ def _on_device(rows: PackedRows, device: torch.device, layout: AttentionLayout |
 
 def response_last_layer(model: torch.nn.Module, rows: MicroBatch) -> LastLayer:
     """What a causal LM makes the logits of this rank's response tokens of."""
-    found: LastLayer = model(
-        input_ids=rows.token_ids,
-        position_ids=rows.positions,
-        use_cache=False,
-        attention_layout=rows.layout,
-        last_layer_at=rows.predicts,
-    )
+    found: LastLayer = model(**rows.inputs, last_layer_at=rows.predicts)
     return found
 
 
@@ -138,13 +141,8 @@ def response_log_probs(
 ) -> LinearLogProbs:
     """Of all response tokens, and what else is asked of the distributions they came from; logits never exist for all
     of them."""
-    own: LinearLogProbs = model(
-        input_ids=rows.token_ids,
-        position_ids=rows.positions,
-        use_cache=False,
-        attention_layout=rows.layout,
-        wanted=Wanted(rows.predicts, rows.targets, temperature, entropy, reference),
-    )
+    wanted = Wanted(rows.predicts, rows.targets, temperature, entropy, reference)
+    own: LinearLogProbs = model(**rows.inputs, wanted=wanted)
     return LinearLogProbs(
         rows.whole(own.log_probs),
         None if own.entropy is None else rows.whole(own.entropy),

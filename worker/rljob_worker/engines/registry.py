@@ -101,7 +101,7 @@ def _megatron(
 ) -> TrainEngine:
     from rljob_worker.engines.megatron.library import megatron_layers
 
-    _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
+    _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep", "pp")
     return _trained(plan, engine, device, mesh, is_loaded_next, megatron_layers(device))
 
 

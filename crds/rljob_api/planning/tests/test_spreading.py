@@ -157,3 +157,23 @@ def test_megatron_says_which_families_it_knows():
     (found,) = spreading_problems(trained, other)
     assert found.path == "spec.training.engine" and found.fix == "Write FSDP."
     assert found.message.endswith("of models/tiny; it knows llama, qwen2, qwen3, qwen3_moe")
+
+
+@pytest.mark.parametrize(
+    ("shape", "stages", "message", "fix"),
+    [
+        (SHAPE, 3, "of the 2 layers of models/tiny leave some without any", "Write at most 2."),
+        (replace(SHAPE, tied=True), 2, "the last layer of models/tiny is its embedding", "Write 1."),
+        (EXPERTS, 2, "models/tiny has experts", "Write 1."),
+    ],
+)
+def test_stages_that_cannot_be_are_refused(shape, stages, message, fix):
+    trained = engine("Train", Mesh(pp=stages)).model_copy(update={"library": "Megatron"})
+    (found,) = spreading_problems(trained, shape)
+    assert (found.path, found.found, found.fix) == ("spec.training.parallelism.pipeline", str(stages), fix)
+    assert message in found.message
+
+
+def test_stages_of_layers_each():
+    trained = engine("Train", Mesh(pp=2, tp=2)).model_copy(update={"library": "Megatron"})
+    assert list(spreading_problems(trained, replace(SHAPE, tied=False))) == []

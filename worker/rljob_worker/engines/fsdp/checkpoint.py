@@ -18,6 +18,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
 from rljob_worker.checkpoint.files import read_if_there
+from rljob_worker.engines.fsdp.optimizer.sharded_adamw import NUM_STEPS
+from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.place_files import PlaceReader
 from rljob_worker.engines.fsdp.shard_index import OwnShards, write_shards
 from rljob_worker.engines.models import Adapter
@@ -40,10 +42,10 @@ class CopiedShards:
     adapter: Adapter | None
 
     @staticmethod
-    def of(state: State, rank: int, adapter: Adapter | None = None) -> CopiedShards:
+    def of(state: State, parts: Parts, adapter: Adapter | None = None) -> CopiedShards:
         shards = OwnShards()
-        shards.copy(own(state, rank))
-        return CopiedShards(rank, shards, adapter)
+        shards.copy(own(state, parts))
+        return CopiedShards(parts.rank, shards, adapter)
 
     def write(self, directory: Place) -> None:
         with _storage_errors(directory):
@@ -53,18 +55,20 @@ class CopiedShards:
             write_shards(self.shards, directory, self.rank)
 
 
-def own(state: State, rank: int) -> State:
+def own(state: State, parts: Parts) -> State:
     """What a rank writes: its shards; of what several ranks have alike the first of them writes the one copy."""
     return {
-        kind: {name: tensor for name, tensor in tensors.items() if _is_first(tensor, rank)}
+        kind: {name: tensor for name, tensor in tensors.items() if _is_first(name, tensor, parts)}
         for kind, tensors in state.items()
     }
 
 
-def _is_first(tensor: torch.Tensor, rank: int) -> bool:
+def _is_first(name: str, tensor: torch.Tensor, parts: Parts) -> bool:
     """Of the ranks that have the same of a tensor."""
+    if name == NUM_STEPS:
+        return parts.rank == 0
     if not isinstance(tensor, DTensor):
-        return rank == 0
+        return parts.rank_of_layers == 0
     place = tensor.device_mesh.get_coordinate()
     assert place is not None, "a tensor of other ranks"
     return all(here == 0 for here, placement in zip(place, tensor.placements, strict=True) if placement.is_replicate())

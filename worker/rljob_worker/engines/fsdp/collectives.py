@@ -50,7 +50,8 @@ class Agreement:
         has, `whole` of what the ranks with the other parts have alike."""
         of_whole = self._gather([_squared(whole)], self._mesh.group(*SHARDS)).sum()
         of_split = self._gather([_squared(split)], self._mesh.group(*STAGE)).sum()
-        return math.sqrt(float(of_whole + of_split))
+        of_stages = self._gather([float(of_whole + of_split)], self._mesh.group("pp")).sum()
+        return math.sqrt(float(of_stages))
 
 
 def _squared(gradients: list[torch.Tensor]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,11 +24,12 @@ from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.outputs import Outputs, Reference, outputs, values_of
 from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.fsdp.runs import Run, kinds_of, tell_outputs, total_loss
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard
 from rljob_worker.engines.linear_log_probs import LastLayer
 from rljob_worker.engines.mesh import ProcessMesh, alone
-from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_last_layer, response_log_probs
+from rljob_worker.engines.micro_batch import MicroBatch, response_last_layer, response_log_probs
 from rljob_worker.engines.models import (
     Adapter,
     ValueModel,
@@ -37,7 +39,8 @@ from rljob_worker.engines.models import (
     trained_parameters,
 )
 from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
-from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards, TokenBatch
+from rljob_worker.engines.pipeline import Pipeline, passes_of
+from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.rollout.cache_bytes import key_heads
 from rljob_worker.engines.rollout.free_memory import give_back
 from rljob_worker.engines.router import routing_of
@@ -78,8 +81,11 @@ class FSDPEngine:
         shards = self.parts.shards, spread.experts, self.parts.expert_shards if spread.experts else None
         self.model = shard(model.eval(), settings, device, *shards)
         self._layers, self._parts_of = layers, spread.parts_of
+        self.parts = replace(self.parts, stages=spread.stages)
+        backbone = model.backbone if isinstance(model, ValueModel) else model
+        self._pipeline = Pipeline(self.mesh, backbone.config.hidden_size, settings.dtype)
         if files is not None:
-            files.fill(self.model, self.parts.split, self._parts_of)
+            files.fill(self.model, self.parts.split, self._parts_of, is_stage=self._pipeline.size > 1)
         if adapter is not None:
             draw_adapter(self.model, settings.seed, self.parts.split)
         self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))
@@ -134,21 +140,19 @@ class FSDPEngine:
             with watch.phase("forward"):
                 self._forwards(batch, self._count_routes)
             self._balance.forward_ended(self.agreement, last=True)
-        metrics: list[dict[str, Scalar]] = []
-        losses: list[torch.Tensor] = []
-        for index in range(num_runs):
+        done: list[Run] = []
+        for kind, index in passes_of(self._pipeline.stage, self._pipeline.size, num_runs):
             last = index == num_runs - 1
-            hold_gradients(self.model, held=self._held, last=last, keep_weights=self.device.type == "cpu")
-            with watch.phase("forward"):
-                if index < len(runs):
-                    loss, found = self._loss(batch, runs[index], objective, counts, reference)
-                    metrics.append(found)
-                    losses.append(loss.detach())
-                else:
-                    loss = self._zero_loss(objective, reference)
-            self._balance.forward_ended(self.agreement, last=last)
-            with watch.phase("backward"):
-                loss.backward()
+            if kind == "forward":
+                with watch.phase("forward"):
+                    rows = runs[index] if index < len(runs) else None
+                    done.append(self._forward(batch, rows, objective, counts, reference))
+                self._balance.forward_ended(self.agreement, last=last)
+            else:
+                hold_gradients(self.model, held=self._held, last=last, keep_weights=self.device.type == "cpu")
+                with watch.phase("backward"):
+                    done[index].backward(self._pipeline)
+        self._tell(done, batch, objective, counts)
         self._follow(None)
         if reference is not None:
             reference.free_gathered_weights()
@@ -158,14 +162,14 @@ class FSDPEngine:
         copies = self.mesh.mesh.dp
         own = {
             # the objective is the sum over copies: each counts as 1/copies of one mini-batch
-            "update/loss": mean(float(torch.stack(losses).sum()) if losses else 0.0, 1 / copies),
+            "update/loss": mean(total_loss(done), 1 / copies),
             "update/gradient_norm": mean(norm),
             "update/learning_rate": mean(learning_rate),
             "update/micro_batches": mean(num_runs),
             "update/skipped_total": total(0.0 if stepped else 1.0 / copies),
             **{f"time/{phase}_seconds": mean(seconds) for phase, seconds in watch.seconds.items()},
         }
-        return {**merge_all(metrics), **own, **self._balance.end()}
+        return {**merge_all(run.metrics for run in done), **own, **self._balance.end()}
 
     def weights(
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
@@ -183,7 +187,7 @@ class FSDPEngine:
         return (checkpoint_tensors(bucket, self._parts_of) for bucket in buckets)
 
     def copy_shards(self) -> Shards:
-        return checkpoint.CopiedShards.of(self._state(), self.parts.rank, self.adapter)
+        return checkpoint.CopiedShards.of(self._state(), self.parts, self.adapter)
 
     def load(self, directory: Place, *, weights_only: bool = False) -> None:
         state = self._state()
@@ -228,7 +232,8 @@ class FSDPEngine:
 
     def _score(self, batch: Batch, score: Callable[[MicroBatch], torch.Tensor]) -> Column:
         """One float32 per response token."""
-        scores: list[torch.Tensor] = []
+        lengths = batch["response_ids"].lengths
+        scores = [torch.empty(0 if self._pipeline.is_last else int(lengths.sum()))]
 
         def keep(rows: MicroBatch) -> None:
             found = score(rows)
@@ -236,8 +241,8 @@ class FSDPEngine:
                 scores.append(found.float().cpu())
 
         self._forwards(batch, keep)
-        values = torch.cat(scores).numpy() if scores else np.empty(0, np.float32)
-        return Column.from_lengths(values, batch["response_ids"].lengths)
+        values = self._pipeline.from_last(torch.cat(scores).to(self.device)).cpu().numpy()
+        return Column.from_lengths(values, lengths)
 
     def _forwards(self, batch: Batch, forward: Callable[[MicroBatch], None]) -> None:
         """Each micro-batch in turn, without gradients; placeholders have no rows."""
@@ -245,7 +250,12 @@ class FSDPEngine:
         with torch.no_grad():
             for index in range(self.agreement.maximum(len(runs))):
                 rows = self._rows(batch, runs[index]) if index < len(runs) else None
-                forward(rows if rows is not None and rows.row.numel() else self._placeholder())
+                rows = self._pipeline.arrived(rows if rows is not None and rows.row.numel() else self._placeholder())
+                if self._pipeline.is_last:
+                    forward(rows)
+                else:
+                    self._to_next_stage(rows)
+        self._pipeline.settle()
         self._follow(None)
         free_gathered_weights(self.model)
 
@@ -262,33 +272,43 @@ class FSDPEngine:
         else:
             response_last_layer(self.model, rows)
 
-    def _loss(
+    def _forward(
         self,
         batch: Batch,
-        rows: np.ndarray,
+        indices: np.ndarray | None,
         objective: Objective,
         counts: dict[str, float],
         reference: Reference | None,
-    ) -> tuple[torch.Tensor, dict[str, Scalar]]:
-        micro_batch = self._rows(batch, rows)
-        if not micro_batch.row.numel():
-            return self._zero_loss(objective, reference), {}
-        found = self._outputs(micro_batch, objective.outputs, reference)
-        columns = response_columns(batch, objective.columns, rows, like=found.log_probs)
-        tokens = TokenBatch(
-            found.log_probs,
-            found.entropy,
-            found.values,
-            micro_batch.row,
-            micro_batch.num_rows,
-            columns,
-            found.full_kl,
-        )
-        return objective(tokens, counts)
+    ) -> Run:
+        """Of some rows, or of a placeholder that lets every collective run."""
+        rows = None if indices is None else self._rows(batch, indices)
+        if rows is None or not rows.row.numel():
+            rows, indices = self._placeholder(), None
+        rows = self._pipeline.arrived(rows)
+        if not self._pipeline.is_last:
+            return Run(rows, indices, self._to_next_stage(rows))
+        found = self._outputs(rows, objective.outputs, reference)
+        if indices is None:
+            return Run(rows, None, found.zero())
+        run = Run(rows, indices, None, found)
+        run.end = run.judge(batch, objective, counts)
+        return run
 
-    def _zero_loss(self, objective: Objective, reference: Reference | None) -> torch.Tensor:
-        """A loss of 0 whose forward and backward run every collective."""
-        return self._outputs(self._placeholder(), objective.outputs, reference).zero()
+    def _to_next_stage(self, rows: MicroBatch) -> torch.Tensor:
+        hidden: torch.Tensor = self.model(**rows.inputs)
+        self._pipeline.send(hidden)
+        return hidden
+
+    @torch.no_grad()
+    def _tell(self, runs: list[Run], batch: Batch, objective: Objective, counts: dict[str, float]) -> None:
+        """What an update learned, to the stages that have not seen what came out of the last one."""
+        self._pipeline.settle()
+        dtype = torch.promote_types(self.settings.dtype, torch.float32)
+        kinds = kinds_of(objective.outputs, is_critic=isinstance(self.model, ValueModel))
+        tell_outputs(runs, kinds, dtype, self._pipeline)
+        for run in runs:
+            if run.loss is None and run.outputs is not None:
+                run.judge(batch, objective, counts)
 
     def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: Reference | None) -> Outputs:
         self._follow(rows.routes)

@@ -42,8 +42,11 @@ def export(
     assert isinstance(backbone, PreTrainedModel), "what is exported is a model of transformers"
     try:
         _write_weights(backbone, directory, parts, dtype, parts_of, file_bytes)
-        head = model.value_head.named_parameters() if isinstance(model, ValueModel) else ()
-        tensors = {name: tensor.cpu() for name, tensor in tensors_at(head, parts, [0], dtype)}
+        tensors: dict[str, torch.Tensor] = {}
+        if isinstance(model, ValueModel):
+            assert parts.stages is None, "a critic in pipeline stages is exported by one process, from its checkpoint"
+            head = tensors_at(model.value_head.named_parameters(), parts, [0], dtype)
+            tensors = {name: tensor.cpu() for name, tensor in head}
         if parts.rank == 0:
             if tensors:
                 save_tensors(tensors, directory / VALUE_HEAD)
@@ -57,7 +60,7 @@ def _write_weights(
     model: PreTrainedModel, directory: Path, parts: Parts, dtype: torch.dtype, parts_of: PartsOf, file_bytes: int
 ) -> None:
     """This rank's files, and on the first rank the index of several."""
-    scattered = list(parts.scattered(own_tensors(model)))
+    scattered = list(parts.everything(own_tensors(model)))
     files = list(buckets(scattered, file_bytes, dtype))
     names = _file_names(len(files))
     rank, ranks = parts.rank, parts.num_ranks

@@ -11,6 +11,7 @@ the same part as the source, and what is split by all: each byte of a bucket tra
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
@@ -25,8 +26,16 @@ from rljob_worker.engines.fsdp.parts import Parts
 def full_tensors(
     named: Iterable[Named], parts: Parts, dtype: torch.dtype | None = None, bucket_bytes: int = BUCKET_BYTES
 ) -> Iterator[Named]:
-    """Stream all tensors, in order, to every rank that has something of the model; as `dtype` if there is one.
-    Collective: every rank exhausts it. At most a bucket is held whole."""
+    """Stream all tensors, in order, to every rank that has something of the model; as `dtype` if there is one, and of
+    pipeline stages always. Collective: every rank exhausts it. At most a bucket is held whole."""
+    own = of_layers(named, parts, dtype, bucket_bytes)
+    return own if parts.stages is None else _of_stages(own, parts, parts.stages.held, dtype)
+
+
+def of_layers(
+    named: Iterable[Named], parts: Parts, dtype: torch.dtype | None = None, bucket_bytes: int = BUCKET_BYTES
+) -> Iterator[Named]:
+    """Likewise to those that have something of the same layers, which are all but in pipeline stages."""
     for bucket in buckets(parts.scattered(named), bucket_bytes, dtype):
         gathered: dict[str, torch.Tensor] = {}
         for lot in bucket.lots:
@@ -35,6 +44,11 @@ def full_tensors(
             dist.all_gather_single(everyone, own, group=parts.holders(is_split=lot.is_split))
             gathered.update(lot.by_tensor(everyone.view(lot.num_ranks, -1)))
         yield from bucket.whole(gathered)
+
+
+def _of_stages(own: Iterator[Named], parts: Parts, names: Iterable[str], dtype: torch.dtype | None) -> Iterator[Named]:
+    assert parts.stages is not None and dtype is not None, "stages agree on a dtype"
+    return parts.stages.together(own, names, dtype, parts.device)
 
 
 def tensors_at(
@@ -63,10 +77,31 @@ def buckets_at(
     """
     assert len(set(sources)) == len(sources) > 0, f"sources are different ranks, at least one: {sources}"
     assert all(0 <= source < parts.num_ranks for source in sources), f"{sources} of {parts.num_ranks} ranks"
+    if parts.stages is not None:
+        yield from _from_stages(dict(named), parts, sources, dtype, bucket_bytes)
+        return
     rest, rooms = buckets(parts.scattered(named), bucket_bytes, dtype), _Rooms()
     while together := list(islice(rest, len(sources))):
         # the last round may have fewer buckets than there are sources
         yield _to_its_source(list(zip(together, sources, strict=False)), parts, rooms)
+
+
+def _from_stages(
+    named: dict[str, torch.Tensor], parts: Parts, sources: Sequence[int], dtype: torch.dtype | None, bucket_bytes: int
+) -> Iterator[Iterable[Named]]:
+    """Every rank helps with every bucket, and lets go what is not its own, tensor by tensor."""
+    rest = buckets(parts.everything(named.items()), bucket_bytes, dtype)
+    while together := list(islice(rest, len(sources))):
+        mine: list[Named] = []
+        for bucket, source in zip(together, sources, strict=False):
+            names = [each.name for each in bucket.tensors]
+            here = ((name, named[name]) for name in names if name in named)
+            whole = _of_stages(of_layers(here, parts, bucket.dtype, bucket_bytes), parts, names, bucket.dtype)
+            if source == parts.rank:
+                mine = list(whole)
+            else:
+                deque(whole, maxlen=0)
+        yield mine
 
 
 def _to_its_source(together: Sequence[tuple[Bucket, int]], parts: Parts, rooms: _Rooms) -> Iterable[Named]:

@@ -10,6 +10,7 @@ import torch
 
 from rljob_worker.engines.expert_parallel import spread_experts
 from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.fsdp.stages import Stages
 from rljob_worker.engines.models import PartsOf, parts_of
 from rljob_worker.engines.tensor_parallel import split_layers
 
@@ -22,6 +23,8 @@ class Spread:
     """The modules that have experts of each layer, where ranks share those out."""
     parts_of: PartsOf = parts_of
     """What checkpoints call the parameters."""
+    stages: Stages | None = None
+    """Who has which, where each rank has some of the layers."""
 
 
 class Layers(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from rljob_worker.engines.fsdp.buckets import Named
-from rljob_worker.engines.fsdp.full_tensors import full_tensors
+from rljob_worker.engines.fsdp.full_tensors import of_layers
 from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.models import ADAPTER, adapted_layers, adapter_parameters, base_name, is_of_adapter
 from rljob_worker.engines.shards import laid_out_like, local_part, own_rows
@@ -24,7 +24,7 @@ def merged_tensors(model: torch.nn.Module, parts: Parts) -> Iterator[Named]:
     Each rank adds its own rows. Collective: A and B are gathered on the way, a bucket of them at a time, so that every
     rank exhausts it.
     """
-    matrices = full_tensors(adapter_parameters(model), parts)
+    matrices = of_layers(adapter_parameters(model), parts)
     adapted = {id(layer.get_base_layer().weight): layer for layer in adapted_layers(model)}
     for name, parameter in own_tensors(model):
         layer = adapted.get(id(parameter))

@@ -21,6 +21,11 @@ class Outputs:
     values: torch.Tensor | None = None
     full_kl: torch.Tensor | None = None
 
+    def detach(self) -> Outputs:
+        """The numbers alone."""
+        outputs = (getattr(self, field.name) for field in fields(self))
+        return Outputs(*(None if output is None else output.detach() for output in outputs))
+
     def zero(self) -> torch.Tensor:
         """A zero that a backward pass follows through every output."""
         outputs = (getattr(self, field.name) for field in fields(self))
@@ -58,13 +63,7 @@ def outputs(
 def values_of(model: torch.nn.Module, rows: MicroBatch) -> torch.Tensor:
     """[responses], in at least float32."""
     assert isinstance(model, ValueModel), "values were asked of a policy"
-    values = model(
-        rows.predicts,
-        input_ids=rows.token_ids,
-        position_ids=rows.positions,
-        use_cache=False,
-        attention_layout=rows.layout,
-    )
+    values = model(rows.predicts, **rows.inputs)
     return rows.whole(values if values.dtype == torch.float64 else values.float())
 
 

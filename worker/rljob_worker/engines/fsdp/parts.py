@@ -15,8 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from rljob_worker.engines.fsdp.buckets import Named, Scattered
+from rljob_worker.engines.fsdp.stages import Stages
 from rljob_worker.engines.mesh import ProcessMesh
-from rljob_worker.engines.mesh_ranks import SHARDS, STAGE
+from rljob_worker.engines.mesh_ranks import EVERYONE, SHARDS, STAGE
 from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.split import Split
 
@@ -36,15 +37,28 @@ class Parts:
     """Those that split its experts."""
     expert_shards: dist.ProcessGroup | None
     """Those with the same experts, where they are split."""
+    layers: dist.ProcessGroup | None = None
+    """Those with a part of the same layers; all, but where there are pipeline stages."""
+    pipeline: dist.ProcessGroup | None = None
+    """Those of this copy with other layers, and the same part of them."""
+    device: torch.device = torch.device("cpu")
+    """Where ranks meet."""
+    stages: Stages | None = None
+    """Which of these has which tensor."""
 
     @staticmethod
     def of(mesh: ProcessMesh) -> Parts:
-        groups = (mesh.group(*axes) for axes in (STAGE, SHARDS, ("tp",), ("ep",), ("edp",)))
-        return Parts(mesh.rank, *groups)
+        groups = (mesh.group(*axes) for axes in (EVERYONE, SHARDS, ("tp",), ("ep",), ("edp",), STAGE, ("pp",)))
+        return Parts(mesh.rank, *groups, mesh.device)
 
     @property
     def num_ranks(self) -> int:
         return 1 if self.everyone is None else self.everyone.size()
+
+    @property
+    def rank_of_layers(self) -> int:
+        """Among those with a part of the same layers."""
+        return 0 if self.layers is None else self.layers.rank()
 
     @property
     def split(self) -> Split:
@@ -55,10 +69,14 @@ class Parts:
         split = self.split
         return (Scattered(name, tensor, split.share(name)) for name, tensor in named)
 
+    def everything(self, named: Iterable[Named]) -> Iterator[Scattered]:
+        """The same, and where there are pipeline stages the tensors of all of them, whole and without memory."""
+        return self.scattered(named) if self.stages is None else self.stages.everything()
+
     def holders(self, *, is_split: bool) -> dist.ProcessGroup | None:
-        """The ranks that together have a tensor whole: of one that is split all of them, else those with the same part
-        as this one, of which there is another group for each part."""
-        return self.everyone if is_split else self.shards
+        """The ranks that together have a tensor whole: of one that is split all with the same layers, else those with
+        the same part as this one, of which there is another group for each part."""
+        return self.layers if is_split else self.shards
 
     def gives(self, source: int, *, is_split: bool) -> bool:
         """Whether this rank is among the holders of whom `source` is one."""
@@ -77,8 +95,9 @@ class Parts:
         if num_parts == 1:
             return tensor
         shape = tensor.shape if share is None else share.shape(tensor.shape)
-        ranks = torch.arange(self.num_ranks).view(-1, num_parts).T
-        mesh = DeviceMesh(tensor.device.type, ranks, _init_backend=False, _rank=self.rank)
+        num_ranks = 1 if self.layers is None else self.layers.size()
+        ranks = torch.arange(num_ranks).view(-1, num_parts).T
+        mesh = DeviceMesh(tensor.device.type, ranks, _init_backend=False, _rank=self.rank_of_layers)
         placements = (Replicate() if share is None else Shard(share.dim), Shard(0))
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(local_part(tensor), mesh, placements, run_check=False, shape=shape, stride=stride)

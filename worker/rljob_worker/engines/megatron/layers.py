@@ -16,9 +16,11 @@ from transformers import PretrainedConfig
 from rljob_worker.engines.expert_parallel import spread_experts
 from rljob_worker.engines.fsdp.layers import Spread
 from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.fsdp.stages import Stages
 from rljob_worker.engines.megatron.config import transformer_config
 from rljob_worker.engines.megatron.layer import megatron_layer
 from rljob_worker.engines.megatron.names import MegatronNames
+from rljob_worker.engines.megatron.stage import held_by_stages, keep_stage
 from rljob_worker.engines.mesh import single_rank_group
 from rljob_worker.engines.models import ValueModel, decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
@@ -54,7 +56,11 @@ class MegatronLayers:
                 sources = {f"{prefix}.{index}.{name}": each for name, each in stock.named_parameters()}
                 _fill(layers[index], f"{prefix}.{index}", sources, names, split)
         experts = spread_experts(model, parts.experts) if parts.experts is not None else ()
-        return Spread(experts, names.parts_of)
+        stages = None
+        if (pipeline := parts.pipeline) is not None:
+            stages = Stages(pipeline, held_by_stages(model, prefix, pipeline.size(), split))
+            keep_stage(model, layers, pipeline.rank(), pipeline.size())
+        return Spread(experts, names.parts_of, stages)
 
 
 def require_biases_alike(config: PretrainedConfig) -> None:

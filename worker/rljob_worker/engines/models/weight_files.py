@@ -59,12 +59,20 @@ class WeightFiles:
                 places |= dict.fromkeys(opened.keys(), file)
         return WeightFiles(path, places, head if head.is_file() else None)
 
-    def fill(self, model: torch.nn.Module, split: Split = UNSPLIT, parts_of: PartsOf = parts_of) -> None:
-        """Read this rank's part of every parameter: its rows, of its part where it is split. Raises BadData by
-        name for one that no file has or that has another shape, and for tensors that the model has no use for."""
+    def fill(
+        self,
+        model: torch.nn.Module,
+        split: Split = UNSPLIT,
+        parts_of: PartsOf = parts_of,
+        *,
+        is_stage: bool = False,
+    ) -> None:
+        """Read this rank's part of every parameter: its rows, of its part where it is split; is_stage: of some of the
+        layers. Raises BadData by name for one that no file has or that has another shape, and for tensors that the
+        model has no use for."""
         backbone = model.backbone if isinstance(model, ValueModel) else model
         parts = partial(parts_of, split=split)
-        found = self._matched(backbone, parts, is_policy=not isinstance(model, ValueModel))
+        found = self._matched(backbone, parts, is_policy=not (isinstance(model, ValueModel) or is_stage))
         for file in sorted(set(self.places.values())):
             here = {name: targets for name, targets in found.items() if self.places[name] == file}
             self._read(file, here)

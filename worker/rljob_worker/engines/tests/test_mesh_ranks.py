@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.engines.mesh_ranks import COPY, SHARDS, STAGE, TOKENS, meetings, ranks_over
+from rljob_worker.engines.mesh_ranks import COPY, EVERYONE, SHARDS, STAGE, TOKENS, meetings, ranks_over
 
 EIGHT = Mesh(dp=2, tp=2, cp=2)
 
@@ -80,5 +80,6 @@ def test_a_copy_is_what_the_plan_takes_for_one(mesh, data):
 def test_every_rank_meets_along_the_same_axes_in_the_same_order():
     assert [axes for axes, _ in meetings(EIGHT, 0)] == [axes for axes, _ in meetings(EIGHT, 7)]
     assert {frozenset(axes) for axes, _ in meetings(EIGHT, 0)} == {
-        frozenset(axes) for axes in (COPY, TOKENS, SHARDS, STAGE, ("dp",), ("tp",), ("pp",), ("cp",), ("ep",), ("edp",))
+        frozenset(axes)
+        for axes in (EVERYONE, COPY, TOKENS, SHARDS, STAGE, ("dp",), ("tp",), ("pp",), ("cp",), ("ep",), ("edp",))
     }

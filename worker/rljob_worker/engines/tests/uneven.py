@@ -45,7 +45,15 @@ class Learnt:
     """Of each update; a copy's leader has them."""
 
 
-def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, layers: Layers = TRANSFORMERS) -> Learnt:
+def learn(
+    path: str,
+    settings: TrainSettings,
+    ranks: ProcessMesh,
+    layers: Layers = TRANSFORMERS,
+    *,
+    with_reference: bool = True,
+) -> Learnt:
+    """with_reference: whether there are updates that draw towards one."""
     dtype, frozen = settings.master_dtype, replace(settings, trainable=False)
     policy = FSDPEngine(random_policy(path, dtype, 0), settings, CPU, ranks, layers=layers)
     critic = FSDPEngine(random_value_model(path, dtype, 0), settings, CPU, ranks, layers=layers)
@@ -53,7 +61,8 @@ def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, layers: Layers
     batches = [share(index, ranks) for index in range(len(LENGTHS))]
     metrics = [policy.update(batch, PolicyGradient()) for batch in batches]
     metrics.append(critic.update(batches[0], ValueRegression()))
-    metrics += [policy.update(batch, Distillation(), reference=reference) for batch in batches]
+    if with_reference:
+        metrics += [policy.update(batch, Distillation(), reference=reference) for batch in batches]
     return Learnt(policy, critic, metrics if ranks.is_leader else [{} for _ in metrics])
 
 

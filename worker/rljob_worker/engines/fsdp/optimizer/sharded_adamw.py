@@ -24,6 +24,9 @@ from rljob_worker.engines.tensor_parallel import add_up
 
 Named = dict[str, torch.nn.Parameter]
 
+NUM_STEPS = "num_steps"
+"""Beside the tensors of the optimizer, which are called after parameters: how many steps it has made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
@@ -117,7 +120,7 @@ class ShardedAdamW:
     def state(self) -> dict[str, torch.Tensor]:
         """Tensors of the optimizer by `parameter.name`, distributed as the parameters are, and the number of steps
         taken. They are where the states are now, asleep or awake, and share memory with them."""
-        tensors: dict[str, torch.Tensor] = {"num_steps": torch.tensor(self.num_steps)}
+        tensors: dict[str, torch.Tensor] = {NUM_STEPS: torch.tensor(self.num_steps)}
         for bucket in self.buckets:
             for name, means in bucket.means.items():
                 for key, mean in means.items():

@@ -17,7 +17,8 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.megatron.library import megatron_layers
-from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy
+from rljob_worker.engines.megatron.stage import keep_stage
+from rljob_worker.engines.models import WeightFiles, empty_policy, give_memory, load_policy, random_policy
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.builders import (
     END,
@@ -138,6 +139,32 @@ def test_a_checkpoint_of_another_engine_is_refused_by_name(tmp_path: Path) -> No
             engines[reader].load(tmp_path / writer)
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [({}, "3 stages of 2 layers would leave some without any"), ({"tie_word_embeddings": True}, "is its embedding")],
+)
+def test_stages_that_cannot_be_are_refused(tmp_path: Path, config: dict[str, Any], words: str) -> None:
+    path = write_config(tmp_path, **config)
+    policy = random_policy(path, torch.float32, 0)
+    with pytest.raises(InvalidJob, match=words):
+        keep_stage(policy, policy.model.layers, 0, 2 if config else 3)
+
+
+def test_a_stage_has_its_layers_under_their_names_and_reads_them_alone(tmp_path: Path) -> None:
+    path = write_model(tmp_path, "qwen3", num_hidden_layers=3)
+    whole = dict(random_policy(path, torch.float32, 0).named_parameters())
+    found = []
+    for stage in range(2):
+        policy = empty_policy(path, torch.float32)
+        keep_stage(policy, policy.model.layers, stage, 2)
+        give_memory(policy, CPU)
+        WeightFiles.find(path).fill(policy, is_stage=True)
+        found.append([name for name, _ in policy.named_parameters()])
+    assert found[0] + found[1] == list(whole)
+    assert {name.split(".")[2] for name in found[1] if "layers" in name} == {"2"}
+    assert found[0][0] == "model.embed_tokens.weight" and found[1][-2:] == ["model.norm.weight", "lm_head.weight"]
+
+
 def test_biases_that_megatron_has_not_are_refused(tmp_path: Path) -> None:
     path = write_config(tmp_path, "llama", attention_bias=True, mlp_bias=True)
     with pytest.raises(InvalidJob, match="layers with attention_bias and mlp_bias are not built yet"):
@@ -154,7 +181,8 @@ def test_a_machine_without_megatron_says_what_to_install(monkeypatch: pytest.Mon
 
 def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
     ranks = mesh_here(mesh)
-    return seen(learn(path, settings, ranks, megatron_layers(CPU)), ranks)
+    learnt = learn(path, settings, ranks, megatron_layers(CPU), with_reference=mesh.pp == 1)
+    return seen(learnt, ranks)
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +215,19 @@ def test_ranks_that_share_experts_train_like_one(tmp_path: Path, mesh: Mesh) -> 
     assert_trained_alike(ranks, mesh, one)
 
 
+@pytest.mark.parametrize(
+    "mesh",
+    [Mesh(pp=2), Mesh(pp=3), Mesh(dp=2, pp=2), Mesh(pp=2, tp=2), Mesh(cp=2, pp=2)],
+    ids=["pp 2", "pp 3", "dp 2 pp 2", "pp 2 tp 2", "cp 2 pp 2"],
+)
+def test_pipeline_stages_train_like_one_rank(tmp_path: Path, mesh: Mesh) -> None:
+    path, here = write_config(tmp_path, "qwen3", num_hidden_layers=3), mesh_here(Mesh())
+    one = seen(learn(path, EXACT, here, with_reference=False), here)
+    settings = replace(SHARED, activation_checkpointing=mesh.tp == 2)
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, settings, preload=PRELOAD)
+    assert_trained_alike(ranks, mesh, one)
+
+
 def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) -> dict[str, Any]:
     """One update that ends in a checkpoint and an export; or one that begins with the checkpoint."""
     ranks = mesh_here(mesh)
@@ -203,13 +244,14 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) ->
     return {"weights": snapshot(trained), "metrics": [found if ranks.is_leader else {}], "own": own}
 
 
-def test_a_checkpoint_goes_on_in_another_layout(tmp_path: Path, tied: str) -> None:
-    first, second = run_ranks(
-        2, partial(go_on, begins=True), tmp_path / "tensor", tied, Mesh(tp=2), tmp_path, preload=PRELOAD
-    )
-    straight = go_on(0, tied, Mesh(), tmp_path, begins=False)
-    for mesh in (Mesh(dp=2), Mesh(tp=2)):
-        found = run_ranks(2, partial(go_on, begins=False), tmp_path / str(mesh), tied, mesh, tmp_path, preload=PRELOAD)
+@pytest.mark.parametrize("written_by", [Mesh(tp=2), Mesh(pp=2)], ids=["tp 2", "pp 2"])
+def test_a_checkpoint_goes_on_in_another_layout(tmp_path: Path, written_by: Mesh) -> None:
+    path = write_config(tmp_path / "model", "qwen2")
+    begin, end = (partial(go_on, begins=begins) for begins in (True, False))
+    first, second = run_ranks(2, begin, tmp_path / "begin", path, written_by, tmp_path, preload=PRELOAD)
+    straight = go_on(0, path, Mesh(), tmp_path, begins=False)
+    for name, mesh in (("dp", Mesh(dp=2)), ("tp", Mesh(tp=2)), ("pp", Mesh(pp=2))):
+        found = run_ranks(2, end, tmp_path / name, path, mesh, tmp_path, preload=PRELOAD)
         for rank in found:
             assert_close(rank["weights"], straight["weights"], 1e-12)
         assert merged(found, 0, "update/loss") == pytest.approx(merged([straight], 0, "update/loss"), abs=1e-12)

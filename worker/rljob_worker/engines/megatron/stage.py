@@ -1,0 +1,74 @@
+"""One pipeline stage of a model: some of its layers, and of what is around them what is theirs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from rljob_worker.engines.fsdp.stages import Held
+from rljob_worker.engines.models import ValueModel
+from rljob_worker.engines.pipeline import layers_of
+from rljob_worker.engines.split import Split
+from rljob_worker.errors import InvalidJob
+
+
+class Elsewhere(torch.nn.Module):
+    """A layer that another stage has."""
+
+    def forward(self, hidden_states: torch.Tensor, **_: Any) -> torch.Tensor:
+        return hidden_states
+
+
+def held_by_stages(model: torch.nn.Module, layers: str, num_stages: int, split: Split) -> dict[str, Held]:
+    """Of a model that has all its layers. layers: what they are called."""
+    count = len(model.get_submodule(layers))
+    of_layer = {index: stage for stage in range(num_stages) for index in layers_of(stage, num_stages, count)}
+
+    def stage_of(name: str) -> int:
+        rest = name.removeprefix(f"{layers}.")
+        if rest != name:
+            return of_layer[int(rest.partition(".")[0])]
+        return 0 if ".embed_tokens." in f".{name}" else num_stages - 1
+
+    shares = ((name, parameter.shape, split.share(name)) for name, parameter in model.named_parameters())
+    return {
+        name: Held(tuple(shape) if share is None else share.shape(shape), stage_of(name))
+        for name, shape, share in shares
+    }
+
+
+def keep_stage(model: torch.nn.Module, layers: torch.nn.ModuleList, stage: int, num_stages: int) -> None:
+    """Leave a model the layers of one stage, with their names, the embedding on the first and what comes behind the
+    layers on the last. On all others it gives hidden states."""
+    base: PreTrainedModel = model.backbone if isinstance(model, ValueModel) else model.base_model
+    _require_stages(base, len(layers), num_stages)
+    mine = layers_of(stage, num_stages, len(layers))
+    for index in set(range(len(layers))) - set(mine):
+        layers[index] = Elsewhere()
+    if stage > 0:
+        base.embed_tokens = torch.nn.Identity()
+    if stage < num_stages - 1:
+        base.norm = torch.nn.Identity()
+        setattr(model, "value_head" if isinstance(model, ValueModel) else "lm_head", torch.nn.Identity())
+        model.forward = partial(_hidden_states, base)
+
+
+def _hidden_states(base: PreTrainedModel, **inputs: Any) -> torch.Tensor:
+    found: torch.Tensor = base(**inputs).last_hidden_state
+    return found
+
+
+def _require_stages(base: PreTrainedModel, num_layers: int, num_stages: int) -> None:
+    if num_stages > num_layers:
+        raise InvalidJob(
+            f"training.parallelism.pipeline: {num_stages} stages of {num_layers} layers would leave some without any; "
+            f"write at most {num_layers}"
+        )
+    if base.config.tie_word_embeddings:
+        raise InvalidJob(
+            "training.parallelism.pipeline: a model whose last layer is its embedding (tie_word_embeddings), which the "
+            "first and the last stage would share, is not built yet; write 1"
+        )

@@ -177,7 +177,9 @@ class Gang:
         return Worker(
             environment=environment,
             client=end,
-            resources=SimpleNamespace(rewards=None, tokenizer=None, meshes={mesh: alone}, train_engines={}),
+            resources=SimpleNamespace(
+                rewards=None, tokenizer=None, meshes={mesh: alone}, train_engines={}, rollout_engines={}
+            ),
             schedule=schedule,
             handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),
             weights=Weights(end, moment),

@@ -75,7 +75,7 @@ def check(spec: dict[str, Any], steps: list[Step]) -> None:
         if after.phase == "Suspended":
             assert not world.cluster.all(WORKLOAD_KUEUE), "a suspended job holds no place in a queue"
         for one, other in zip(before.services, after.services, strict=False):
-            assert one.start <= other.start and one.failures <= other.failures <= 2, "maxRestarts"
+            assert one.start <= other.start and one.failures <= other.failures <= 2 + other.stopped, "maxRestarts"
         if after.phase in ("Succeeded", "Failed"):
             assert all(FakeQueue.is_finished(each) for each in world.cluster.all(WORKLOAD_KUEUE)), "quota goes back"
         assert after.attempt <= before.attempt + 1

@@ -35,7 +35,7 @@ def test_a_job_that_can_run_begins(environment):
 
 
 def test_the_first_pod_ends_a_job_that_cannot_run_in_the_words_of_validate(environment):
-    with pytest.raises(InvalidJob, match=r"spec.rewards\[0\]: .* no module 'gone'"):
+    with pytest.raises(InvalidJob, match=r"spec.rewards\[0\].run: .* no module 'gone'"):
         rehearse_once(pod(), environment(**{"rewards.0.run": "gone:score"}))
     with pytest.raises(BadData, match="every prompt of data.train is longer than this"):
         rehearse_once(pod(), environment(TOO_SHORT, **{"data.maxPromptTokens": 2}))

@@ -264,7 +264,7 @@ def test_columns_and_words_for_people(stored: Server) -> None:
     assert header.split() == ["NAME", "PHASE", "STEP", "REWARD", "READY", "RESTARTS", "AGE"]
     assert row.split()[:-1] == ["small", "Running", "7", "0.5", "1/1", "2"]
     header, row = stored.kubectl("get", "rlj", "-o", "wide").splitlines()
-    assert header.split()[6:10] == ["ATTEMPT", "PROVIDER", "QUEUE", "ETA"]
+    assert header.split()[6:11] == ["ATTEMPT", "SERVICES", "PROVIDER", "QUEUE", "ETA"]
     # the status is a subresource of its own
     assert stored.kubectl("get", "rlj", "small", "-o", "jsonpath={.spec.seed}") == "0"
     assert "Number of steps. Default 500." in stored.kubectl("explain", "rljob.spec.stop.steps")

@@ -93,10 +93,13 @@ class Pipeline:
             self._sent.popleft().work.wait()
 
     def from_last(self, values: torch.Tensor) -> torch.Tensor:
-        """What the last stage has, in memory of the same shape on all of them."""
-        if self._onward is not None:
-            dist.broadcast(values, group=self._onward, group_src=self.size - 1)
-        return values
+        """What the last stage has, in the place of values of the same shape on the others; on the device, if there are
+        others."""
+        if self._onward is None:
+            return values
+        told = values.to(self._device)
+        dist.broadcast(told, group=self._onward, group_src=self.size - 1)
+        return told
 
     def _send(self, tensor: torch.Tensor, group: dist.ProcessGroup, to: int) -> None:
         whole = tensor.contiguous().view(torch.uint8)

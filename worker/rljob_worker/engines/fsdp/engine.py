@@ -82,8 +82,7 @@ class FSDPEngine:
         self.model = shard(model.eval(), settings, device, *shards)
         self._layers, self._parts_of = layers, spread.parts_of
         self.parts = replace(self.parts, stages=spread.stages)
-        backbone = model.backbone if isinstance(model, ValueModel) else model
-        self._pipeline = Pipeline(self.mesh, backbone.config.hidden_size, settings.dtype)
+        self._pipeline = Pipeline(self.mesh, model.config.hidden_size, settings.dtype)
         if files is not None:
             files.fill(self.model, self.parts.split, self._parts_of, is_stage=self._pipeline.size > 1)
         if adapter is not None:
@@ -241,7 +240,7 @@ class FSDPEngine:
                 scores.append(found.float().cpu())
 
         self._forwards(batch, keep)
-        values = self._pipeline.from_last(torch.cat(scores).to(self.device)).cpu().numpy()
+        values = self._pipeline.from_last(torch.cat(scores)).cpu().numpy()
         return Column.from_lengths(values, lengths)
 
     def _forwards(self, batch: Batch, forward: Callable[[MicroBatch], None]) -> None:

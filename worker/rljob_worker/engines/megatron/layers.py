@@ -22,7 +22,7 @@ from rljob_worker.engines.megatron.layer import megatron_layer
 from rljob_worker.engines.megatron.names import MegatronNames
 from rljob_worker.engines.megatron.stage import held_by_stages, keep_stage
 from rljob_worker.engines.mesh import single_rank_group
-from rljob_worker.engines.models import ValueModel, decoder_layers
+from rljob_worker.engines.models import decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
 from rljob_worker.engines.split import Split
 from rljob_worker.errors import InvalidJob
@@ -38,7 +38,7 @@ class MegatronLayers:
     transformers', whose kernels need none that is built apart, and are spread by `expert_parallel`."""
 
     def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
-        config = (model.backbone if isinstance(model, ValueModel) else model).config
+        config = model.config
         require_biases_alike(config)
         layers, prefix = _layers_of(model)
         stock = layers[0]

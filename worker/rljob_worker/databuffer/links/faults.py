@@ -108,8 +108,10 @@ def socket_errors_of(whom: str, seconds: float) -> Iterator[None]:
         raise too_late(whom, f"{seconds:g} s") from error
     except ssl.SSLCertVerificationError as error:
         raise Refused(f"{whom} shows a certificate that is not trusted: {error.verify_message}") from error
-    except (OSError, EOFError) as error:
-        raise silent(whom, str(error) or "it hung up") from error
+    except (EOFError, ConnectionResetError, BrokenPipeError) as error:  # which it is, is a matter of what was unread
+        raise silent(whom, "it hung up") from error
+    except OSError as error:
+        raise silent(whom, str(error)) from error
     except frames.TooLong as error:
         raise Malformed(f"{whom} gave an answer of {error}") from error
 

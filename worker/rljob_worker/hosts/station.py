@@ -17,7 +17,6 @@ from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.hosts.calling import Connection, Interrupted, call
 from rljob_worker.hosts.gang import CLEAR_SECONDS, SERVING_SECONDS
-from rljob_worker.hosts.machine import interface_of
 from rljob_worker.hosts.meeting import LATECOMERS_SECONDS
 from rljob_worker.hosts.messages import (
     Asked,
@@ -38,6 +37,7 @@ from rljob_worker.hosts.secret import data_token
 from rljob_worker.local.environment import RunContext, spills_here
 from rljob_worker.local.gang import rooted
 from rljob_worker.local.household import household
+from rljob_worker.local.interface import interface_of
 from rljob_worker.local.pods import Commands, GangEnd, Pods
 from rljob_worker.local.restart import stop_seconds
 from rljob_worker.local.rundir import RunDirectory

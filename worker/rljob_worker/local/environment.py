@@ -63,7 +63,7 @@ class RunContext:
     address: str = LOOPBACK
     """By which other machines reach this one's data buffers."""
     interface: str = ""
-    """The network interface with that address; empty: loopback, or not known."""
+    """The network interface with that address; empty: not known."""
     services: Mapping[str, str] = field(default_factory=dict)
     """Variables by which workers reach the job's services."""
 

@@ -12,8 +12,9 @@ from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.forkserver.client import fork_root
 from rljob_worker.forkserver.environment import ROOT, are_forked
 from rljob_worker.launcher.children import PRELOAD
-from rljob_worker.local.environment import ForkRoot, RunContext, pod_environment
+from rljob_worker.local.environment import LOOPBACK, ForkRoot, RunContext, pod_environment
 from rljob_worker.local.household import MAX_TEMPORARY_PATH, MAX_TEMPORARY_PATH_OF_SERVICES, household
+from rljob_worker.local.interface import interface_of
 from rljob_worker.local.pods import Commands, GangEnd, Pods, usable_cores
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.local.services import Services, ServicesPlace
@@ -74,6 +75,7 @@ def gangs_here(directory: RunDirectory, plan: Plan, code_dir: Path, commands: Co
             mark=house.mark,
             lifeline=house.lifeline,
             here=hosts_of(plan),
+            interface=interface_of(LOOPBACK),
         )
         logs = directory.supervisor_log.parent
         place = ServicesPlace(plan, directory.plan, logs, house.scratch, code_dir, house.services_mark, house.lifeline)

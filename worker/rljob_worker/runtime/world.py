@@ -6,7 +6,6 @@ is planned, and two jobs on one machine never meet.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,8 +42,6 @@ def world(
     another process is gone: its own end is the cause, this is an echo of it.
     """
     timeout = timedelta(seconds=deadline_seconds)
-    if host.startswith("127.") or host == "localhost":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a laptop's host name may resolve to nowhere
     if rank == 0:
         store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
         board.post({"store_port": store.port})

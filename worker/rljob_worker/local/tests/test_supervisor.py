@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rljob_worker.local.interface import interface_of
 from rljob_worker.local.lock import is_locked
 from rljob_worker.local.rundir import RunDirectory
 from rljob_worker.local.tests import run_process
@@ -38,6 +39,13 @@ def run(run_dir, **options):
 @pytest.fixture
 def run_dir(tmp_path):
     return tmp_path / "tiny"
+
+
+def test_workers_on_one_machine_meet_by_its_loopback_whatever_its_name_resolves_to(run_dir):
+    code, output = run(run_dir, groups=[["train", 1, 1]], script={"*": [["say_environment", "GLOO_SOCKET_IFNAME"]]})
+    assert code == 0, output
+    said = (run_dir / "logs" / "attempt-1" / "worker-train-0-0.log").read_text()
+    assert said == f"GLOO_SOCKET_IFNAME={interface_of('127.0.0.1')}\n" != "GLOO_SOCKET_IFNAME=\n"
 
 
 def test_a_job_of_two_groups_runs_to_its_end(run_dir):

@@ -51,10 +51,10 @@ def measured(num_hosts: int, tls: bool) -> Times:
     """Host 0's part, from the first caller to the last that has hung up."""
     plan = plan_of("wide", groups=[("train", num_hosts, 8)], data=DATA, dataBuffer={"tls": tls})
     command = [sys.executable, __file__, "--be", str(num_hosts)]
-    with meeting(seat_of(0, num_hosts), TOKEN, print) as met, subprocess.Popen(command) as others:
+    with meeting(seat_of(0, num_hosts), TOKEN, WAIT_SECONDS, print) as met, subprocess.Popen(command) as others:
         cpu, start = time.process_time(), time.monotonic()
         with SignalPipe(()) as signals:
-            met.gather(Expected(num_hosts, "0", "wide", {}, "hash"), WAIT_SECONDS, signals)
+            met.gather(Expected(num_hosts, "0", "wide", {}, "hash"), signals)
         met_at = time.monotonic()
         gang = WideGangs(met, plan, "").gang(1, "never")
         gang.start()

@@ -17,7 +17,8 @@ import numpy as np
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.routes import repartition
 from rljob_worker.databuffer.rows import segment, stream
-from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
+from rljob_worker.databuffer.rows.arrangement import Header, arrange
+from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.row_index import RowIndex
 
@@ -118,14 +119,15 @@ def report_copies(repeats: int) -> None:
 def assemble(parts: list[Views], shares: list[np.ndarray], share: int, memory: np.ndarray) -> int:
     """One share of all parts; returns its bytes."""
     chosen = [np.flatnonzero(of_part == share) for of_part in shares]
-    arrangement = arrange([Header.of(part, rows) for part, rows in zip(parts, chosen, strict=True)], "a->b")
+    headers = [Header.of(part, rows) for part, rows in zip(parts, chosen, strict=True)]
+    arrangement = arrange(headers, "a->b")
     target = segment.views(memory, 0, arrangement.contents)
     arrangement.write_index(target)
-    for part, rows, targets in zip(parts, chosen, arrangement.targets, strict=True):
-        done = 0
+    for part, rows, header, targets in zip(parts, chosen, headers, arrangement.targets, strict=True):
+        landing = Landing(header, target, targets, "rows of a host")
         for piece in stream.pieces(part, rows):
-            place(target, targets[done : done + len(piece)], piece.batch(), np.arange(len(piece)))
-            done += len(piece)
+            landing.take(piece.portion())
+        landing.end()
     return arrangement.contents.num_bytes
 
 

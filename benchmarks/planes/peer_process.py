@@ -318,11 +318,13 @@ class Driver:
         self._held: Any = None
 
     def _start(self, system: str, kind: str, rank: int) -> Any:
-        return Actor.options(resources={kind: 1}).remote(system, kind, rank)
+        actor: Any = Actor  # the decorator made another type of it
+        return actor.options(resources={kind: 1}).remote(system, kind, rank)
 
     def _set_up(self, systems: list[str]) -> None:
         if "Ray" in systems:
-            self._mailbox = Mailbox.options(name="mailbox", resources={"writer": 1}).remote()
+            mailbox: Any = Mailbox
+            self._mailbox = mailbox.options(name="mailbox", resources={"writer": 1}).remote()
         if "TransferQueue" in systems:
             import transfer_queue
 

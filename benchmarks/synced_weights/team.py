@@ -49,8 +49,10 @@ def work(gang: Gang, name: str, rank: int, num_bytes: int, meeting: str, command
     mine = list(buckets_of(parts_of(model, gang.plan.group("train").num_workers)[rank])) if name == "train" else []
     sender = transport.sender(flow, rank) if name == "train" else None
     receiver = transport.receiver(flow, name, rank) if name == "rollout" else None
-    for end in filter(None, (sender, receiver)):
-        end.open(meeting)
+    if sender is not None:
+        sender.open(meeting)
+    if receiver is not None:
+        receiver.open(meeting)
     commands.send("ready")
     while version := commands.recv():
         if sender is not None:

@@ -61,11 +61,16 @@ class TokenBatch:
 class Objective(Protocol):
     """What an update minimises. Pure: it sees tensors, never a model or a process group."""
 
-    columns: tuple[str, ...]
-    """Columns of the batch it reads, beyond `prompt_ids` and `response_ids`. A ragged one has one value per response
-    token."""
-    outputs: frozenset[str]
-    """Model outputs it needs, of {"log_probs", "entropy", "entropy_figure", "values", "full_kl"}."""
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the batch it reads, beyond `prompt_ids` and `response_ids`. A ragged one has one value per
+        response token."""
+        ...
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Model outputs it needs, of {"log_probs", "entropy", "entropy_figure", "values", "full_kl"}."""
+        ...
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators for one mini-batch. The engine sums them over the data-parallel ranks, once per

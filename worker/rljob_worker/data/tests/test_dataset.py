@@ -3,7 +3,6 @@
 import datetime
 import fcntl
 import json
-import multiprocessing
 import os
 import shutil
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rljob_worker.data.find_or_make import Beat
 from rljob_worker.data.source import DataAccess
 from rljob_worker.data.tests.tokenizers_for_tests import TEMPLATE, words, words_tokenizer
 from rljob_worker.errors import BadData, InvalidJob, StorageError
+from rljob_worker.tests.forking import forking
 
 
 @dataclass
@@ -433,7 +433,7 @@ def fingerprint_in_process(arguments):
 
 def test_ranks_that_start_together_share_the_cache(tmp_path, plain):
     path = make_parquet(tmp_path, numbered(500))
-    with multiprocessing.get_context("spawn").Pool(2) as ranks:
+    with forking().Pool(2) as ranks:
         found = ranks.map(fingerprint_in_process, [(tmp_path, path)] * 2, chunksize=1)
     assert set(found) == {open_data(tmp_path, plain, path).fingerprint}
     leftover = [name for name in os.listdir(tmp_path / "cache" / "surveys") if "partial" in name]

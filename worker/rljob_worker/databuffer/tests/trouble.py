@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.book import AddressBook
@@ -25,6 +23,7 @@ from rljob_worker.databuffer.server.process import main, serving, settings_from
 from rljob_worker.databuffer.tests.gang import TOKEN, Gang
 from rljob_worker.databuffer.work import Timer
 from rljob_worker.errors import PeerLost
+from rljob_worker.tests.forking import forking
 from rljob_worker.tests.waiting import wait_for
 
 
@@ -114,7 +113,7 @@ class Forked:
         self.again += 1
         ready = self.gang.directory / f"ready-{self.again}"
         environment = {**self.gang.environment(name, host), "RLJOB_READY_FILE": str(ready), **more}
-        process = _context().Process(target=_serve, args=(environment,))
+        process = forking().Process(target=_serve, args=(environment,))
         process.start()
         self.processes[f"{name}-{host}"] = process
         wait_for(ready.exists)
@@ -127,12 +126,6 @@ class Forked:
             os.kill(pid, number)
             if number is signal.SIGKILL:
                 self.processes[host].join()
-
-
-def _context() -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rljob_worker.databuffer.tests.trouble"])
-    return context
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import wait
@@ -35,6 +34,7 @@ from rljob_worker.engines.fsdp.shard_index import merge_indexes
 from rljob_worker.engines.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.scalars import Scalar, mean
+from rljob_worker.tests.forking import forking
 
 VOCABULARY = 48
 END = 1
@@ -179,8 +179,7 @@ def run_ranks(
     preload: modules that are imported once for all, where these are the first ranks of the tests.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("forkserver")  # one process imports torch for all ranks of all tests
-    context.set_forkserver_preload(["rljob_worker.engines.fsdp", "rljob_worker.engines.tests.builders", *preload])
+    context = forking(*preload)
     processes = [
         context.Process(target=_rank, args=(rank, world_size, work, directory, arguments)) for rank in range(world_size)
     ]

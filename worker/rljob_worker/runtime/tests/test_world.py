@@ -1,7 +1,6 @@
 """The group's world over real processes: how the end of one of them is told by the others."""
 
 import json
-import multiprocessing
 import os
 import signal
 import time
@@ -14,6 +13,7 @@ import torch.distributed as dist
 from rljob_api.tests.builders import make_plan
 from rljob_worker.errors import PeerLost
 from rljob_worker.runtime.world import world
+from rljob_worker.tests.forking import forking
 
 (TWO_WORKERS,) = make_plan("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]").groups
 
@@ -49,9 +49,7 @@ def add_until_somebody_goes(rank: int, folder: Path, victim: int) -> None:
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_killed_one_is_the_cause_and_the_other_says_that_it_lost_a_peer(tmp_path: Path, victim: int) -> None:
     """A gang's 75 is an echo: the 137 beside it, often a full memory, stays the cause."""
-    context = multiprocessing.get_context("forkserver")  # one process imports torch for all
-    context.set_forkserver_preload(["rljob_worker.runtime.world"])
-    ranks = [context.Process(target=add_until_somebody_goes, args=(rank, tmp_path, victim)) for rank in range(2)]
+    ranks = [forking().Process(target=add_until_somebody_goes, args=(rank, tmp_path, victim)) for rank in range(2)]
     for each in ranks:
         each.start()
     for each in ranks:

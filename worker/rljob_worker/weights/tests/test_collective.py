@@ -1,6 +1,5 @@
 """What is special to broadcasts: who is gone, who is late, whose attempt it is, how much memory it takes."""
 
-import multiprocessing
 import threading
 from queue import SimpleQueue
 
@@ -11,6 +10,7 @@ import torch.distributed as dist
 from rljob_api.planning.weights import WeightFlow
 from rljob_worker.databuffer.tests.gang import group
 from rljob_worker.errors import PeerLost
+from rljob_worker.tests.forking import forking
 from rljob_worker.weights.chunks import read_tensors
 from rljob_worker.weights.circle import SOURCE, Circle
 from rljob_worker.weights.collective import CollectiveReceiver, CollectiveSender
@@ -99,8 +99,8 @@ def send(sender, version):
 
 
 def test_a_source_whose_receiver_dies_is_told_whose_weights_it_was_sending(store):
-    ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=receive_in_a_process, args=(store.port, theirs))
+    ours, theirs = forking().Pipe()
+    process = forking().Process(target=receive_in_a_process, args=(store.port, theirs))
     process.start()
     try:
         sender = open_sender(store)

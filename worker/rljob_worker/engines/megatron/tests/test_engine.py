@@ -46,7 +46,6 @@ from rljob_worker.errors import InvalidJob, StorageError
 FAMILIES = ("qwen2", "qwen3", "llama", "qwen3_moe")
 BATCH = a_batch([5, 1, 9, 3, 0, 7, 2, 8])
 SHARED = replace(EXACT, tokens_per_micro_batch=7)
-PRELOAD = ("rljob_worker.engines.megatron.layers",)
 
 
 def engine(path: str, settings: TrainSettings, layers: Layers, seed: int = 0) -> FSDPEngine:
@@ -202,7 +201,7 @@ def one(tied: str) -> dict[str, Any]:
     ids=["dp 3", "tp 2", "cp 2", "dp 2 tp 2", "cp 2 tp 2"],
 )
 def test_ranks_train_like_one(tmp_path: Path, tied: str, one: dict[str, Any], mesh: Mesh) -> None:
-    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", tied, mesh, SHARED, preload=PRELOAD)
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", tied, mesh, SHARED)
     assert_trained_alike(ranks, mesh, one)
 
 
@@ -211,7 +210,7 @@ def test_ranks_that_share_experts_train_like_one(tmp_path: Path, mesh: Mesh) -> 
     path, here = write_config(tmp_path, "qwen3_moe"), mesh_here(Mesh())
     balanced = replace(SHARED, router_aux_loss_coefficient=0.1)
     one = seen(learn(path, balanced, here), here)
-    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, balanced, preload=PRELOAD)
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, balanced)
     assert_trained_alike(ranks, mesh, one)
 
 
@@ -224,7 +223,7 @@ def test_pipeline_stages_train_like_one_rank(tmp_path: Path, mesh: Mesh) -> None
     path, here = write_config(tmp_path, "qwen3", num_hidden_layers=3), mesh_here(Mesh())
     one = seen(learn(path, EXACT, here, with_reference=False), here)
     settings = replace(SHARED, activation_checkpointing=mesh.tp == 2)
-    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, settings, preload=PRELOAD)
+    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, settings)
     assert_trained_alike(ranks, mesh, one)
 
 
@@ -248,10 +247,10 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) ->
 def test_a_checkpoint_goes_on_in_another_layout(tmp_path: Path, written_by: Mesh) -> None:
     path = write_config(tmp_path / "model", "qwen2")
     begin, end = (partial(go_on, begins=begins) for begins in (True, False))
-    first, second = run_ranks(2, begin, tmp_path / "begin", path, written_by, tmp_path, preload=PRELOAD)
+    first, second = run_ranks(2, begin, tmp_path / "begin", path, written_by, tmp_path)
     straight = go_on(0, path, Mesh(), tmp_path, begins=False)
     for name, mesh in (("dp", Mesh(dp=2)), ("tp", Mesh(tp=2)), ("pp", Mesh(pp=2))):
-        found = run_ranks(2, end, tmp_path / name, path, mesh, tmp_path, preload=PRELOAD)
+        found = run_ranks(2, end, tmp_path / name, path, mesh, tmp_path)
         for rank in found:
             assert_close(rank["weights"], straight["weights"], 1e-12)
         assert merged(found, 0, "update/loss") == pytest.approx(merged([straight], 0, "update/loss"), abs=1e-12)

@@ -144,12 +144,15 @@ class Reconciler:
         if decision.creates_pods and context is not None:
             known = names.plan_config_map_name(job.key.name, context.plan_hash)
             memory.plans = {known: context.written}
+        heals = self._is_healing_due(memory, decision)
         try:
-            healed = await actions.run(decision, context, seen, heals=self._is_healing_due(memory, decision))
+            healed = await actions.run(decision, context, seen, heals=heals)
         except (NotOurs, Forbidden, NotFound, QuotaExceeded, Rejected) as error:
             memory.obstacle = obstacle_of(error)
             logger.warning("%s", error)
             return self._look_again(decision, after_obstacle=True)
+        if decision.keeps_children and not (heals or decision.creates_pods or decision.starts_services):
+            return self._look_again(decision)  # what was refused may be refused still: it was not tried
         was_obstructed, memory.obstacle = memory.obstacle is not None, None
         if healed:
             self._teller.tell(job.subject, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])

@@ -93,7 +93,7 @@ class Actions:
     async def _rendered(self, context: JobContext, decision: Decision) -> Iterable[Manifest]:
         """Pods of services first."""
         gang, attempt = self._gangs.of(context), decision.status.attempt
-        objects = await self._gangs.objects(context, gang, max(attempt, 1)) if gang.is_queue else []
+        objects = await self._gangs.objects(context, gang, attempt) if gang.is_queue else []
         placements = gang.admission(objects).placements
         starts = {each.name: each.start for each in decision.status.services if each.name in decision.starts_services}
         services = service_pods(context, starts, placements=placements)

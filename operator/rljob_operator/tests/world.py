@@ -15,6 +15,7 @@ from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.tests.builders import SMALL
 from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.errors import Conflict
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE
 from rljob_operator.gangs.gang import Gang
@@ -128,6 +129,7 @@ class World:
         self.steady = Clock()
         self.clock = WallClock(self.steady)
         self.cluster = FakeCluster(self.clock)
+        self.cache: PodCache = LiveCache(self.cluster)
         self.progress = Progress(self.steady, progress_interval_seconds, unanswered_polls)
         self.select = select
         self.rules = Rules(profiles=DEFAULT, heal_interval_seconds=0.0, quiet_seconds=0.0, **rules)
@@ -144,7 +146,7 @@ class World:
         self.operator = Reconciler(
             self.cluster,
             Jobs(self.cluster, self.heard, self.steady),
-            LiveCache(self.cluster),
+            self.cache,
             self.progress,
             self.rules,
             self.metrics,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from enum import Enum
+from enum import Enum, auto
 from typing import Any
 
 from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Restart, Stop, decide
@@ -62,11 +62,11 @@ def beside(situation: Situation, decision: Decision) -> Decision:
 
 
 class _Wish(Enum):
-    KEEP = "Keep"
+    KEEP = auto()
     """They run, and where one ends it is started again."""
-    LEAVE = "Leave"
+    LEAVE = auto()
     """Those that run go on: the gang needs them for its last step."""
-    NONE = "None"
+    NONE = auto()
 
 
 def _wish(situation: Situation, decision: Decision) -> _Wish:

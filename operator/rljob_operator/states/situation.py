@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, auto
 from functools import cached_property
 from typing import Any
 
@@ -128,18 +128,18 @@ class Situation:
         return timestamp(self.now)
 
 
-class QueueAction(StrEnum):
+class QueueAction(Enum):
     """What is said to the queue that a job waits in."""
 
-    HOLD = "Hold"
+    HOLD = auto()
     """The job wants to run, or runs: its objects are kept as they should be."""
-    RELEASE = "Release"
+    RELEASE = auto()
     """After an eviction no pod is left: the job queues again."""
-    LEAVE = "Leave"
+    LEAVE = auto()
     """The job does not want to run for now: its objects go, and with them its place and its quota."""
-    FINISH = "Finish"
+    FINISH = auto()
     """The job has ended: its quota goes back."""
-    NONE = "None"
+    NONE = auto()
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, RLJOB, WORKLOAD_KUEUE
+from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, RESOURCE_FLAVOR, RLJOB, WORKLOAD_KUEUE
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.gangs.recent import Recent
 from rljob_operator.gangs.schedulers import Schedulers
 from rljob_operator.gangs.volcano import Volcano
+from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue, let_in
 from rljob_operator.tests.world import KEY, TWO_PODS, WatchedWorkloads, World, running
 
@@ -46,7 +47,8 @@ class QueueWorld(World):
             {"type": each, "status": "True", "reason": "x", "lastTransitionTime": "2027-01-01T00:00:00Z"}
             for each in ("QuotaReserved", "Admitted")
         ]
-        admission = {"clusterQueue": "rl", "podSetAssignments": [{"name": "train", **assignment}]}
+        asked = [each["name"] for each in self.workload["spec"]["podSets"]]
+        admission = {"clusterQueue": "rl", "podSetAssignments": [{"name": each, **assignment} for each in asked]}
         self.cluster.edit(
             WORKLOAD_KUEUE, KEY.namespace, "rljob-small", status={"conditions": conditions, "admission": admission}
         )
@@ -159,6 +161,20 @@ def test_flavor_that_cannot_be_read_keeps_pods_from_being_made_and_ends_none(wor
     world.settle()
     world.admit(flavors={"cpu": "spot"})
     assert not world.pods and "cannot read ResourceFlavor spot" in world.condition("QuotaReserved").message
+
+
+def test_pods_stand_where_the_queue_has_room_for_them(world: QueueWorld) -> None:
+    """Those of models beside the job as well."""
+    about = {"apiVersion": V1BETA1, "kind": "ResourceFlavor", "metadata": {"name": "spot"}}
+    world.cluster.put(RESOURCE_FLAVOR, None, {**about, "spec": {"nodeLabels": {"pool": "spot"}}})
+    world.submit(**QUEUED, services=[{"name": "judge", "run": "mine:app"}])
+    world.settle()
+    world.admit(flavors={"cpu": "spot"})
+    for _ in range(2):
+        world.run_pods()
+        world.settle()
+    assert names(world.pods) == ["small-judge-r1", "small-train-0-a1", "small-train-1-a1"]
+    assert [pod["spec"]["nodeSelector"] for pod in world.pods] == [{"pool": "spot"}] * 3
 
 
 def test_finished_workload_is_no_place_to_wait_in() -> None:

@@ -42,9 +42,11 @@ class Diary:
 class Results:
     def __init__(self) -> None:
         self.seen: list[str] = []
+        self.seconds: list[float] = []
 
     def reconciled(self, result: str, seconds: float) -> None:
         self.seen.append(result)
+        self.seconds.append(seconds)
 
 
 def play(
@@ -156,6 +158,7 @@ def test_a_crash_is_logged_with_its_traceback_and_costs_other_jobs_nothing(caplo
     assert diary.entries == [(0, A), (0, B), (1, A)]
     assert results.seen == ["Crash", "Ok", "Ok"]
     assert "KeyError: 'spec'" in caplog.text and "Traceback" in caplog.text
+    assert "the reconcile failed; again in 1.0 s" in caplog.text
 
 
 def test_age_is_that_of_the_oldest_key_also_while_it_is_looked_at() -> None:
@@ -261,3 +264,52 @@ def test_calm_is_when_only_what_can_wait_is_left() -> None:
 
     play(lambda: WorkQueue(diary.reconcile, 10), until=10, script=script)
     assert calm == [0, 1.5]
+
+
+def test_ten_jobs_are_looked_at_at_once_where_nobody_says_how_many() -> None:
+    diary = Diary(duration_seconds=1.0)
+    play(lambda: WorkQueue(diary.reconcile), until=10, script=adding(*(Key("default", str(n)) for n in range(11))))
+    assert diary.most_at_once == 10 and [when for when, _ in diary.entries] == [0] * 10 + [1]
+
+
+def test_it_is_told_how_long_a_look_took() -> None:
+    results = Results()
+
+    async def script(queue: WorkQueue) -> None:
+        await asyncio.sleep(4)
+        queue.add(A)
+
+    play(lambda: WorkQueue(Diary(duration_seconds=2.5).reconcile, observer=results), until=10, script=script)
+    assert (results.seen, results.seconds) == (["Ok"], [2.5])
+
+
+def test_what_is_patient_grows_old_as_well_and_keeps_its_age_when_it_is_so_no_longer() -> None:
+    diary, ages = Diary(duration_seconds=100), list[tuple[int, float]]()
+
+    async def script(queue: WorkQueue) -> None:
+        await asyncio.sleep(1)
+        queue.add(A, is_patient=True)
+        await asyncio.sleep(2)
+        queue.add(A, is_patient=True)
+        await asyncio.sleep(3)
+        ages.append((queue.depth, queue.oldest_seconds))
+        queue.add(A)
+        await asyncio.sleep(4)
+        ages.append((queue.depth, queue.oldest_seconds))
+
+    async def scene() -> None:
+        queue = WorkQueue(diary.reconcile, num_workers=1)  # which nobody runs
+        await script(queue)
+
+    run(scene())
+    assert ages == [(1, 5), (1, 9)]
+
+
+def test_a_failure_that_repeats_waits_by_chance_and_no_more_than_two_minutes() -> None:
+    refusal = Unavailable("get", POD, "default", "HTTP status 503")
+    diary = Diary(answers=(refusal,) * 11)
+    play(lambda: WorkQueue(diary.reconcile, chance=lambda: 0.5), until=2000, script=adding(A))
+    looks = [when for when, _ in diary.entries]
+    pauses = [later - earlier for earlier, later in zip(looks, looks[1:], strict=False)]
+    # 0.5 s and twice as long every time, up to 120 s, and three quarters of that at this chance
+    assert pauses == pytest.approx([0.375 * 2**each for each in range(8)] + [90, 90, 90], abs=0.002)

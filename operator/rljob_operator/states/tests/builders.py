@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rljob_api.tests.builders import make_job
+from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
 from rljob_api.v1alpha1.status import ConditionType, FailureStatus, RLJobStatus
 from rljob_operator.states import Decision, Situation
 from rljob_operator.states.admission import Admission, AdmissionState
@@ -52,6 +53,12 @@ def alive(*pods: PodFacts, overrides: tuple[str, ...] = (TWO_PODS,), **status: A
     """A job whose first attempt runs since 100 s."""
     known = {"phase": "Running", "attempt": 1, "pods_created_time": ago(110), "ready_time": ago(100), **status}
     return replace(pending(*overrides, **known), pods=pods)
+
+
+def with_groups(situation: Situation, **replicas: int) -> Situation:
+    """The same with so many pods of each group, whether or not these could share a batch."""
+    groups = tuple(WorkerGroupSpec(name=name, replicas=count) for name, count in replicas.items())
+    return replace(situation, spec=situation.spec.model_copy(update={"worker_groups": groups}))
 
 
 def failing(code: int, seconds_ago: float = 3, **more: Any) -> FailureStatus:

@@ -4,52 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_api.v1alpha1.status import ServiceStatus
 from rljob_operator.states import decide
 from rljob_operator.states.admission import Admission, AdmissionState
 from rljob_operator.states.conditions import Reason
-from rljob_operator.states.facts import Ended, PodFacts, Stuck
+from rljob_operator.states.facts import Ended, Stuck
 from rljob_operator.states.situation import Deletion, Obstacle, QueueAction, Refusal
 from rljob_operator.states.tests.builders import EVICTED, NOW, WAITING, ago, alive, pending, pod, said
-
-JUDGE = "services=[{name: judge, run: 'mine:app'}]"
-TWO = "services=[{name: judge, run: 'mine:app'}, {name: my_model, run: 'mine:app'}]"
-
-
-def model(start=1, service="judge", **facts):
-    """The pod of a service, which answers."""
-    name = f"small-{service.replace('_', '.')}-r{start}"
-    known = {"node": "node1", "is_ready": True, **facts}
-    if "ends_at" in facts:
-        known = {"grace_seconds": 5, **known}
-    return PodFacts(name=name, uid=f"uid-{name}", group="", attempt=0, service=service, start=start, **known)
-
-
-def broken(code=1, message="", start=1, **facts):
-    """The pod of a service that ended."""
-    ended = Ended("service", code, "Error", message)
-    return model(start, is_ready=False, is_over=True, ended=ended, **facts)
-
-
-def status(start=1, service="judge", **changes):
-    """Of a service whose pod runs since 100 s, and answers."""
-    known = {"start_time": ago(100), "ready": True, "ready_time": ago(90), **changes}
-    return ServiceStatus(name=service, start=start, **known)
-
-
-def begun(*models, overrides=(JUDGE,), services=(), **changes):
-    """An attempt that has its number and no pod."""
-    situation = pending(*overrides, phase="Starting", attempt=1, pending_time=ago(50), services=services, **changes)
-    return replace(situation, service_pods=models)
-
-
-def training(*models, services=(), **changes):
-    """A gang that runs beside its model."""
-    return replace(alive(pod(0), overrides=(JUDGE,), services=services, **changes), service_pods=models)
-
-
-def service_of(decision, name="judge"):
-    return next(each for each in decision.status.services if each.name == name)
+from rljob_operator.states.tests.services import (
+    JUDGE,
+    TWO,
+    begun,
+    broken,
+    model,
+    service_of,
+    status,
+    training,
+)
 
 
 def test_models_are_made_before_the_gang():

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.states.facts import Ended, PodFacts
+from rljob_operator.states.conditions import Reason
+from rljob_operator.states.facts import Ended, PodFacts, Stuck
 from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.tests.world import disrupted, ended, running
 
@@ -68,3 +69,192 @@ def test_node_that_no_longer_speaks_for_its_pod() -> None:
     status["conditions"][-1] = {"type": "Ready", "status": "False"}
     assert facts(status).is_cut_off
     assert not facts(ended(0)).is_cut_off
+
+
+def test_everything_that_is_known_of_a_pod() -> None:
+    terminated = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2027-01-15T07:59:00Z"}
+    status = running()
+    status["initContainerStatuses"][0] |= {"restartCount": 2, "lastState": {"terminated": terminated}}
+    found = facts(
+        status,
+        annotations={"rljob.dev/plan-hash": "abc"},
+        deletionTimestamp="2027-01-15T08:00:00Z",
+        deletionGracePeriodSeconds=30,
+        finalizers=["example.com/held"],
+    )
+    assert found == PodFacts(
+        name="small-train-0-a3",
+        uid="u",
+        group="train",
+        attempt=3,
+        plan_hash="abc",
+        node="node1",
+        address="10.0.0.1",
+        is_ready=True,
+        ends_at=1_800_000_000.0,
+        grace_seconds=30,
+        finalizers=("example.com/held",),
+        num_buffer_restarts=2,
+        buffer_ended=Ended(
+            "data-buffer", 137, "OOMKilled", "killed by signal 9 (often out of memory)", at=1_799_999_940.0
+        ),
+    )
+
+
+def test_the_pod_of_a_service_is_known_by_its_name() -> None:
+    found = facts(running(), name="small-my.model-r2", labels={})
+    assert (found.service, found.start, found.group, found.attempt) == ("my_model", 2, "", 0)
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(None, 0), (0, 0), (5, 5)])
+def test_grace_is_that_of_a_deletion(grace: int | None, seconds: int) -> None:
+    deleted = facts(running(), deletionTimestamp="2027-01-15T08:00:00Z", deletionGracePeriodSeconds=grace)
+    assert (deleted.ends_at, deleted.grace_seconds) == (1_800_000_000.0, seconds)
+
+
+def container(name: str, code: int, **terminated: Any) -> dict[str, Any]:
+    return {"name": name, "state": {"terminated": {"exitCode": code, "reason": "Error", **terminated}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        ({"phase": "Succeeded"}, Ended("worker", 0, "Completed", "")),
+        ({"phase": "Running"}, None),
+        ({"phase": "Failed"}, Ended("", 75, "Failed", "")),
+        ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, Ended("", 75, "Evicted", "disk")),
+        (
+            {
+                "phase": "Failed",
+                "initContainerStatuses": [container("fetch", 0)],
+                "containerStatuses": [{"name": "logger", "state": {"running": {}}}, container("proxy", 1)],
+            },
+            Ended("proxy", 1, "Error", "exit code 1: rljob or the user's code has a bug"),
+        ),
+        (
+            {"phase": "Running", "containerStatuses": [container("logger", 1), container("worker", 0)]},
+            Ended("worker", 0, "Error", ""),
+        ),
+        (
+            {"phase": "Failed", "containerStatuses": [container("worker", 65), container("logger", 1)]},
+            Ended("worker", 65, "Error", "exit code 65: the data cannot be used"),
+        ),
+    ],
+    ids=["done", "runs", "unknown", "evicted", "another container", "a worker that is done", "the worker first"],
+)
+def test_how_a_pod_ended(status: dict[str, Any], ended: Ended | None) -> None:
+    assert facts(status).ended == ended
+
+
+def test_an_end_of_which_kubernetes_says_little() -> None:
+    silent = {"name": "worker", "state": {"terminated": {"message": None, "finishedAt": None, "startedAt": "x"}}}
+    assert facts({"phase": "Running", "containerStatuses": [silent]}).ended == Ended("worker", 0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("  a line \n", "a line"),
+        ('{"cause": "", "worker": "train-0-0"}', "exit code 70: rljob or the user's code has a bug"),
+        ('{"worker": "train-0-0"}', "exit code 70: rljob or the user's code has a bug"),
+        ('{"cause": 5}', "5"),
+    ],
+)
+def test_words_that_are_not_quite_as_agreed(message: str, words: str) -> None:
+    found = facts(ended(70, message)).ended
+    assert found is not None and found.message == words
+
+
+@pytest.mark.parametrize(
+    ("words", "step", "checkpoint"),
+    [
+        ('{"step": 4, "checkpoint": 2}', 4, 2),
+        ('{"step": 0, "checkpoint": 0}', 0, 0),
+        ('{"step": true, "checkpoint": "2"}', None, None),
+        ("{}", None, None),
+    ],
+)
+def test_steps_are_whole_numbers(words: str, step: int | None, checkpoint: int | None) -> None:
+    found = facts(ended(0, words)).ended
+    assert found is not None and (found.step, found.checkpoint) == (step, checkpoint)
+
+
+IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
+CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        *((word, Reason.IMAGE_PULL_FAILED) for word in IMAGE),
+        *((word, Reason.CONTAINER_CONFIG_INVALID) for word in CONFIG),
+    ],
+)
+@pytest.mark.parametrize("where", ["initContainerStatuses", "containerStatuses"])
+def test_a_container_that_seldom_starts_by_itself(where: str, word: str, reason: Reason) -> None:
+    waiting = {"waiting": {"reason": word, "message": "not found"}}
+    stuck = [{"name": "other", "state": {"running": {}}}, {"name": "worker", "image": "x:1", "state": waiting}]
+    assert facts({"phase": "Pending", where: stuck}).stuck == Stuck("worker", reason, f"{word}, image x:1: not found")
+
+
+def test_a_container_that_says_less_and_one_that_merely_waits() -> None:
+    silent = {"name": "worker", "state": {"waiting": {"reason": "ErrImagePull", "message": None}}}
+    found = facts({"phase": "Pending", "containerStatuses": [silent]}).stuck
+    assert found is not None and found.message == "ErrImagePull, image : "
+    waits = {"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}
+    assert facts({"phase": "Pending", "containerStatuses": [waits, {"name": "x", "state": None}]}).stuck is None
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity", "NodePorts", "OutOfcpu"),
+        *("OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "UnexpectedAdmissionError", "TopologyAffinityError"),
+    ],
+)
+def test_what_a_kubelet_refuses_is_the_nodes(reason: str) -> None:
+    assert facts({"phase": "Failed", "reason": reason}).disruption == reason
+    assert facts({"phase": "Running", "reason": reason}).disruption == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "disruption"),
+    [
+        ({"status": "True", "reason": "EvictionByEvictionAPI"}, "EvictionByEvictionAPI"),
+        ({"status": "True"}, "DisruptionTarget"),
+        ({"status": "False", "reason": "EvictionByEvictionAPI"}, ""),
+    ],
+)
+def test_what_a_condition_says_is_done_to_a_pod(target: dict[str, str], disruption: str) -> None:
+    assert facts({"phase": "Running", "conditions": [{"type": "DisruptionTarget", **target}]}).disruption == disruption
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ({"status": "False", "reason": "Unschedulable", "message": "no node has 8 GPUs"}, "no node has 8 GPUs"),
+        ({"status": "False", "reason": "SchedulingGated"}, "SchedulingGated"),
+        ({"status": "False"}, ""),
+        ({"status": "True", "message": "no node has 8 GPUs"}, ""),
+    ],
+)
+def test_why_a_pod_has_no_node(condition: dict[str, str], why: str) -> None:
+    conditions = [{"type": "PodScheduled", **condition}]
+    assert facts({"phase": "Pending", "conditions": conditions}).unschedulable == why
+
+
+@pytest.mark.parametrize(
+    ("containers", "ready", "is_cut_off"),
+    [("True", "False", True), ("True", "True", False), ("False", "False", False), ("True", "Unknown", True)],
+)
+def test_a_pod_is_cut_off_where_only_its_node_no_longer_says_so(containers: str, ready: str, is_cut_off: bool) -> None:
+    conditions = [{"type": "ContainersReady", "status": containers}, {"type": "Ready", "status": ready}]
+    found = facts({"phase": "Running", "conditions": conditions})
+    assert (found.is_cut_off, found.is_ready) == (is_cut_off, ready == "True")
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_over"), [("Succeeded", True), ("Failed", True), ("Running", False), ("Pending", False)]
+)
+def test_a_pod_is_over_by_its_phase(phase: str, is_over: bool) -> None:
+    assert facts({"phase": phase}).is_over is is_over

@@ -1,0 +1,200 @@
+"""What is asked of the cluster about a job's place, and what is made of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, Kind
+from rljob_operator.gangs.choosing import Unserved
+from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.reading import Gangs
+from rljob_operator.gangs.recent import Recent
+from rljob_operator.gangs.ungrouped import Ungrouped
+from rljob_operator.gangs.volcano import Volcano
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.tests.builders import UID, make_context
+from rljob_operator.states import Refusal, Situation
+from rljob_operator.states.admission import AdmissionState
+from rljob_operator.states.conditions import Reason
+from rljob_operator.states.tests.builders import pending
+from rljob_operator.tests.fake_cluster import FakeCluster, names
+from rljob_operator.tests.fake_queue import FakeQueue
+from rljob_operator.tests.world import Clock
+from rljob_operator.vocabulary.key import Key
+
+KEY, CONTEXT = Key("team", "small"), make_context()
+MISSING = "install Volcano"
+
+
+class Queue(FakeQueue):
+    """Writes down for which attempts it was asked."""
+
+    def __init__(self) -> None:
+        self.attempts: list[int] = []
+
+    def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
+        self.attempts.append(attempt)
+        return super().objects(context, attempt)
+
+    def waits_for_all(self, objects: Any) -> bool:
+        return bool(objects)
+
+
+class Learning:
+    """Chooses what it was given, once it has learned; None: the cluster lacks what the job needs."""
+
+    def __init__(self, gang: Gang | None) -> None:
+        self._gang = gang
+        self.num_learned = 0
+
+    async def learn(self, context: JobContext) -> None:
+        self.num_learned += 1
+
+    def choose(self, context: JobContext) -> Gang:
+        if self._gang is None:
+            raise Unserved(MISSING)
+        return self._gang
+
+
+class Watch:
+    """Tells of what it was given; None: there is no watch."""
+
+    def __init__(self, told: list[Object] | None, kind: Kind | None = WORKLOAD_KUEUE) -> None:
+        self.kind = kind
+        self._told = told
+
+    def of(self, key: Key) -> list[Object] | None:
+        return self._told if key == KEY else []
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster(Clock())
+
+
+def workload(word: str = "Admitted", uid: str = UID) -> Object:
+    """A Workload of a job, as an item of a list, which does not say its kind."""
+    made = FakeQueue().objects(CONTEXT, 1)[0]
+    owner = {**made["metadata"]["ownerReferences"][0], "uid": uid}
+    return {"metadata": {**made["metadata"], "ownerReferences": [owner]}, "status": {"word": word}}
+
+
+def put(cluster: FakeCluster, body: Object) -> None:
+    cluster.put(WORKLOAD_KUEUE, "team", {"apiVersion": WORKLOAD_KUEUE.api_version, "kind": "Workload", **body})
+
+
+def look(
+    cluster: FakeCluster, gang: Gang | None, watch: Watch, situation: Situation, planned: bool = True
+) -> Situation:
+    gangs = Gangs(cluster, Recent(cluster, Clock()), Learning(gang), watch)
+    return asyncio.run(gangs.look(KEY, UID, CONTEXT if planned else None, situation))
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [("Admitted", AdmissionState.ADMITTED), ("Evicted", AdmissionState.EVICTED), ("", AdmissionState.WAITING)],
+)
+def test_what_a_watch_tells_costs_no_request(cluster: FakeCluster, word: str, state: AdmissionState) -> None:
+    found = look(cluster, Queue(), Watch([workload(word)]), pending(phase="Running", attempt=1))
+    assert (found.admission.state, found.has_queue, found.waits_for_all) == (state, True, True)
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize(("attempt", "asked"), [(0, 1), (1, 1), (4, 4)])
+def test_objects_are_those_of_the_attempt(cluster: FakeCluster, attempt: int, asked: int) -> None:
+    gang = Queue()
+    look(cluster, gang, Watch(None), pending(attempt=attempt))
+    assert set(gang.attempts) == {asked}
+
+
+@pytest.mark.parametrize(("phase", "is_asked"), [("Running", True), ("Starting", True), ("Pending", False)])
+def test_a_place_that_a_watch_does_not_tell_of_is_asked_for_only_where_a_gang_runs(
+    cluster: FakeCluster, phase: Any, is_asked: bool
+) -> None:
+    put(cluster, workload())
+    found = look(cluster, Queue(), Watch([]), pending(phase=phase, attempt=1))
+    assert bool(cluster.requests) is is_asked and found.has_queue
+    assert found.admission.state is (AdmissionState.ADMITTED if is_asked else AdmissionState.WAITING)
+
+
+@pytest.mark.parametrize("watch", [Watch(None), Watch([workload()], kind=None)], ids=["no watch yet", "no Kueue"])
+def test_without_a_watch_the_server_is_asked(cluster: FakeCluster, watch: Watch) -> None:
+    put(cluster, workload())
+    found = look(cluster, Queue(), watch, pending(attempt=1))
+    assert cluster.requests == [("get", "Workload", "rljob-small")]
+    assert found.admission.state is AdmissionState.ADMITTED
+
+
+def test_the_place_of_somebody_else_is_none(cluster: FakeCluster) -> None:
+    found = look(cluster, Queue(), Watch([workload(uid="other")]), pending(attempt=1))
+    assert found.admission.state is AdmissionState.WAITING and not found.waits_for_all
+
+
+@pytest.mark.parametrize(("gang", "waits"), [(Volcano(), True), (Ungrouped(), False)])
+def test_a_scheduler_of_gangs_is_asked_nothing(cluster: FakeCluster, gang: Gang, waits: bool) -> None:
+    found = look(cluster, gang, Watch([workload("Evicted")]), pending(attempt=1))
+    assert (found.waits_for_all, found.has_queue, found.admission.state) == (waits, False, AdmissionState.ADMITTED)
+    assert cluster.requests == []
+
+
+def test_what_the_cluster_lacks_is_a_refusal_unless_there_is_one(cluster: FakeCluster) -> None:
+    found = look(cluster, None, Watch([]), pending())
+    assert found.refusal == Refusal(Reason.SCHEDULER_MISSING, MISSING)
+    known = Refusal(Reason.CODE_MISSING, "no code")
+    assert look(cluster, None, Watch([]), replace(pending(), refusal=known)).refusal == known
+
+
+def unplanned(cluster: FakeCluster, watch: Watch) -> Object | None:
+    gangs = Gangs(cluster, Recent(cluster, Clock()), Learning(None), watch)
+    return asyncio.run(gangs.unplanned(KEY, UID))
+
+
+def test_of_a_job_that_can_no_longer_be_planned_its_workload_is_found(cluster: FakeCluster) -> None:
+    found = unplanned(cluster, Watch([workload(uid="other"), workload()]))
+    assert found is not None and (found["kind"], found["apiVersion"]) == ("Workload", WORKLOAD_KUEUE.api_version)
+    assert found["metadata"]["ownerReferences"][0]["uid"] == UID
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [Watch([]), Watch([workload(uid="other")]), Watch([workload()], kind=None)],
+    ids=["none", "others", "no Kueue"],
+)
+def test_where_there_is_none_nothing_is_found_and_nobody_asked(cluster: FakeCluster, watch: Watch) -> None:
+    put(cluster, workload())
+    assert unplanned(cluster, watch) is None and cluster.requests == []
+    situation = pending(attempt=1)
+    assert look(cluster, None, watch, situation, planned=False) == situation
+
+
+def test_without_a_watch_it_is_asked_for_by_name(cluster: FakeCluster) -> None:
+    assert unplanned(cluster, Watch(None)) is None
+    put(cluster, workload())
+    found = unplanned(cluster, Watch(None))
+    assert found is not None and names([found]) == ["rljob-small"]
+
+
+def test_a_job_that_can_no_longer_be_planned_may_still_be_evicted(cluster: FakeCluster) -> None:
+    conditions = [{"type": each, "status": "True", "message": ""} for each in ("QuotaReserved", "Admitted", "Evicted")]
+    live = {**workload(), "spec": {"podSets": []}}
+    live["status"] = {"conditions": conditions, "admission": {"podSetAssignments": []}}
+    found = look(cluster, Queue(), Watch([live]), pending(phase="Running", attempt=1), planned=False)
+    assert found.has_queue and found.admission.state is AdmissionState.EVICTED
+
+
+def test_before_it_chooses_it_learns(cluster: FakeCluster) -> None:
+    chooser = Learning(Ungrouped())
+    gangs = Gangs(cluster, Recent(cluster, Clock()), chooser, Watch([]))
+    asyncio.run(gangs.look(KEY, UID, CONTEXT, pending()))
+    assert chooser.num_learned == 1 and gangs.of(CONTEXT).provider == "None"
+
+
+def test_where_the_cluster_lacks_its_gang_there_is_nothing_to_write_to(cluster: FakeCluster) -> None:
+    gangs = Gangs(cluster, Recent(cluster, Clock()), Learning(None), Watch([]))
+    assert isinstance(gangs.of(CONTEXT), Ungrouped)

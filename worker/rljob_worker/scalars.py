@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Kind = Literal["mean", "total", "maximum"]
 
@@ -68,6 +71,12 @@ def _largest(values: list[float]) -> float:
 def mean(total: float, count: float = 1.0) -> Scalar:
     """A mean over `count` things whose sum is `total`."""
     return Scalar("mean", float(total), float(count), float(total) / count if count else -math.inf)
+
+
+def mean_of(values: NDArray[Any]) -> Scalar:
+    """The mean of numbers [n], summed in float64 whatever they are: a float32 sum of a rank's own would depend on which
+    ranks have which."""
+    return mean(float(values.sum(dtype=float)), len(values))
 
 
 def total(value: float) -> Scalar:

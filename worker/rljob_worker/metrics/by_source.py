@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.scalars import Scalars, mean
+from rljob_worker.scalars import Scalars, mean_of
 
 
 def means_by_source(name: str, values: NDArray[np.float64], sources: Sequence[str]) -> Scalars:
@@ -17,4 +17,4 @@ def means_by_source(name: str, values: NDArray[np.float64], sources: Sequence[st
     """
     homes = np.array(sources, dtype=object)
     mine = {source: values[homes == source] for source in sorted(set(sources))}
-    return {f"{name}/{source}": mean(float(found.sum()), len(found)) for source, found in mine.items()}
+    return {f"{name}/{source}": mean_of(found) for source, found in mine.items()}

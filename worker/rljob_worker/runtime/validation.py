@@ -20,7 +20,7 @@ from rljob_worker.metrics.pass_at_k import maj_at_k, pass_at_k, sizes
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.rewards.runner import RewardRunner
-from rljob_worker.scalars import Scalars, mean, merge_all
+from rljob_worker.scalars import Scalars, mean, mean_of, merge_all
 from rljob_worker.stages.reward import begins_rewards, reward_rows, shown_row
 from rljob_worker.stages.rollout import asked_batch, rollout_batch, rows_of_groups
 
@@ -108,8 +108,8 @@ class Validation:
 def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:
     """Mean of the first reward over all rows and over each source's."""
     metrics = {
-        "validation/accuracy": mean(float(correct.sum()), len(correct)),
-        "validation/response_length": mean(float(batch["response_ids"].lengths.sum()), len(correct)),
+        "validation/accuracy": mean_of(correct),
+        "validation/response_length": mean_of(batch["response_ids"].lengths),
     }
     return metrics | means_by_source("validation/accuracy", correct, batch.values_of("source"))
 
@@ -122,6 +122,6 @@ def of_several(correct: Rewards, answers: Sequence[str | None], sources: Sequenc
     found |= {f"maj@{k}": maj_at_k(right, answers, k) for k in sizes(num_samples) if k > 1}
     metrics = Scalars()
     for name, values in found.items():
-        metrics[f"validation/{name}"] = mean(float(values.sum()), len(values))
+        metrics[f"validation/{name}"] = mean_of(values)
         metrics |= means_by_source(f"validation/{name}", values, sources[::num_samples])
     return metrics

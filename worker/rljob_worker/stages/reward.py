@@ -17,7 +17,7 @@ from rljob_worker.metrics.by_source import means_by_source
 from rljob_worker.rewards.combine import Rewards, combine, joined
 from rljob_worker.rewards.round import RewardResult
 from rljob_worker.rewards.runner import RewardRunner
-from rljob_worker.scalars import Scalars, maximum, mean
+from rljob_worker.scalars import Scalars, maximum, mean, mean_of
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.stages.step_rewards import step_rewards
 
@@ -97,7 +97,7 @@ class Reward:
         of_models = {place: np.asarray(batch[column].values, np.float64) for place, column in self._columns.items()}
         rewards = joined(dict(zip(self._functions, found.rewards.T, strict=True)) | of_models, len(batch))
         total = combine(rewards, [reward.weight for reward in specs])
-        metrics = {f"reward/{specs[i].name}": mean(values.sum(), len(batch)) for i, values in of_models.items()}
+        metrics = {f"reward/{specs[i].name}": mean_of(values) for i, values in of_models.items()}
         steps = {self._functions[place]: of_rows for place, of_rows in found.steps.items()}
         return replace(found, rewards=rewards, total=total, metrics=found.metrics | metrics, steps=steps)
 
@@ -168,7 +168,7 @@ def reward_metrics(rewards: Rewards, correct: Rewards, sources: Sequence[str]) -
     reward, which says who is right as it does in validation."""
     rows = len(rewards)
     metrics = {
-        "reward/mean": mean(float(rewards.sum()), rows),
+        "reward/mean": mean_of(rewards),
         "reward/square_mean": mean(float(rewards @ rewards), rows),
     }
     if rows:

@@ -14,7 +14,7 @@ from rljob_worker.engines.rollout.generate import Responses, generate
 from rljob_worker.engines.rollout.of_job import max_tokens_of, training_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
-from rljob_worker.scalars import Scalars, maximum, mean, total
+from rljob_worker.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.stages.filling import share_of_rank
 from rljob_worker.stages.reward import begins_rewards
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
@@ -129,8 +129,8 @@ def rollout_metrics(batch: Batch) -> Scalars:
     """Lengths and truncation of the fresh responses."""
     lengths, rows = batch["response_ids"].lengths, len(batch)
     metrics = {
-        "response_length/mean": mean(float(lengths.sum()), rows),
-        "response/truncated_fraction": mean(float(batch["truncated"].values.sum()), rows),
+        "response_length/mean": mean_of(lengths),
+        "response/truncated_fraction": mean_of(batch["truncated"].values),
         "tokens/response_total": total(float(lengths.sum())),
         "tokens/total": total(float(batch.num_tokens.sum())),
     }

@@ -24,7 +24,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.scalars import Scalars, mean, merge_all
+from rljob_worker.scalars import Scalars, mean, mean_of, merge_all
 from rljob_worker.stages.filling import DROPPED, Filling, Int64, Outcome, outcomes_of, share_of_rank
 from rljob_worker.stages.reward import Reward, reward_metrics
 from rljob_worker.stages.rollout import Rollout
@@ -121,7 +121,7 @@ class Sample:
         """The reward of the greedy response to each row's prompt; it is no row of the batch, and in no other figure."""
         greedy, metrics = self._rollout.greedy(batch.select(self._reward_reads), context)
         total = self._reward.score_for_copy(greedy, context, first_group=0).total
-        metrics["reward/baseline"] = mean(float(total.sum()), len(greedy))
+        metrics["reward/baseline"] = mean_of(total)
         return Column.fixed(np.repeat(total, self._group_size)), metrics
 
     def _everyone(self, ordinals: Int64, mine: _Drawn, context: StageContext) -> Int64:

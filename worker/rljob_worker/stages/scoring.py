@@ -6,7 +6,7 @@ import time
 
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch
-from rljob_worker.scalars import mean
+from rljob_worker.scalars import mean, mean_of
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 
@@ -37,5 +37,5 @@ class Values:
         started = time.perf_counter()
         values = self._engine.values(batch)
         metrics = {"time/forward_seconds": mean(time.perf_counter() - started)}
-        metrics |= {"value/mean": mean(float(values.values.sum()), len(values.values))}
+        metrics |= {"value/mean": mean_of(values.values)}
         return StageResult(batch.select([]).with_columns({self._column: values}), context.counted(metrics))

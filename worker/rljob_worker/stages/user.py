@@ -14,7 +14,7 @@ import numpy as np
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.scalars import mean
+from rljob_worker.scalars import mean_of
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.users_function import check_call, load_function
 
@@ -38,7 +38,7 @@ class UserStage:
             raise BadData(f"stage {self._stage.name}: {self._stage.run} raised {describe(error)}") from error
         columns = checked_columns(self._stage, written, batch)
         metrics = {
-            f"stage/{self._stage.name}/{name}": mean(float(column.values.sum()), len(batch))
+            f"stage/{self._stage.name}/{name}": mean_of(column.values)
             for name, column in columns.items()
             if not column.is_ragged and column.values.dtype.kind in "fiub" and column.values.ndim == 1
         }

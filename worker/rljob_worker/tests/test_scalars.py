@@ -1,14 +1,24 @@
 import math
 
+import numpy as np
 import pytest
 
-from rljob_worker.scalars import Scalar, maximum, mean, merge_all, total
+from rljob_worker.scalars import Scalar, maximum, mean, mean_of, merge_all, total
 
 
 def test_means_merge_by_sum_and_count():
     # (6 + 2) / (3 + 1), not (2 + 2) / 2 by accident: the second mean is 2 / 1
     assert Scalar.merge([mean(6.0, 3), mean(2.0, 1)]).value == 2.0
     assert Scalar.merge([mean(6.0, 3), mean(10.0, 1)]).value == 4.0
+
+
+def test_a_mean_of_numbers_does_not_depend_on_which_ranks_have_which():
+    # in float32 2 ** 24 + 1 is 2 ** 24: a rank that adds the ones to it one by one loses both, one that has them not
+    values = np.array([2**24, 1, 1], np.float32)
+    assert mean_of(values) == mean(2**24 + 2, 3)
+    ranks = Scalar.merge([mean_of(values[:1]), mean_of(values[1:]), mean_of(values[:0])])
+    assert ranks.value == mean_of(values).value == (2**24 + 2) / 3
+    assert mean_of(np.array([True, False])).value == 0.5
 
 
 def test_a_rank_without_rows_does_not_count():

@@ -123,9 +123,10 @@ class TrainEngine(ScoringEngine, Protocol):
         ...
 
     def weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
-        """Full tensors under their Hugging Face names, as `dtype` or else in the precision of the job, streamed: at
-        most a bucket is gathered at a time, and a tensor is only good until the next one is asked for. Tied weights
-        come once. Every rank yields every tensor. Collective: every rank must exhaust the iterator."""
+        """Full tensors under their Hugging Face names, streamed: at most a bucket is gathered at a time, and a tensor
+        is only good until the next one is asked for. Without a `dtype` they are in the precision of the job, or, where
+        nothing is gathered, as they are trained: who copies them rounds them on the way. Tied weights come once. Every
+        rank yields every tensor. Collective: every rank must exhaust the iterator."""
         ...
 
     def weight_buckets(

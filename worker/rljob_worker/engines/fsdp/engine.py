@@ -173,7 +173,8 @@ class FSDPEngine:
     def weights(
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        dtype = dtype or DTYPES[self.settings.precision]
+        if dtype is None and self.parts.num_ranks > 1:
+            dtype = DTYPES[self.settings.precision]
         merged = merged_tensors(self.model, self.parts)
         return checkpoint_tensors(full_tensors(merged, self.parts, dtype, bucket_bytes), self._parts_of)
 

@@ -127,8 +127,9 @@ class VLLMRollout:
         for response in self._running.values():
             self._catch_up(response)
         self._fault = f"the policy after version {self._version} has not come whole"
+        own = self._parameters
         # vLLM fills a layer once all of its tensors have come; by then those that came first are others' memory
-        kept = ((name, each.clone()) for name, each in whole_policy(self._parameters, weights, version))
+        kept = ((name, each.to(own[name].dtype, copy=True)) for name, each in whole_policy(own, weights, version))
         self._engine.apply_model(forget_expert_kernels)
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": kept})
         self._engine.apply_model(refresh_tied)

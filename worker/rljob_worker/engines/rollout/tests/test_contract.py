@@ -255,6 +255,15 @@ def test_a_tensor_is_good_until_the_next_one_is_asked_for(engine: RolloutEngine,
     np.testing.assert_allclose(log_probs, log_probs_by(stock, new, PROMPT, tokens), atol=1e-5)
 
 
+def test_weights_in_finer_numbers_are_rounded(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    """Those of a trainer whose weights are finer than the job's precision come as they are."""
+    new = other_weights(stock)
+    engine.load_weights(lent([(name, each.double() * (1 + 2.0**-40)) for name, each in new]), 2)
+    found = run(engine, requests([1]))[1]
+    engine.load_weights(new, 2)
+    assert run(engine, requests([1]))[1] == found
+
+
 def lent(weights: Weights) -> Iterator[tuple[str, torch.Tensor]]:
     """As they come from other processes, in memory that is used again."""
     for name, tensor in weights:

@@ -16,6 +16,7 @@ from rljob_worker.forkserver.server import Server
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
+    hold_signals()
     if options.listen is None:
         _serve_pod(options.channel, options.preload)
     else:
@@ -24,7 +25,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _serve_pod(channel: int, module: str | None) -> None:
-    hold_signals()
     refusal = None if module is None else preload(module)
     if refusal is not None:
         print(f"fork server: workers import for themselves: {refusal}", file=sys.stderr, flush=True)

@@ -26,7 +26,7 @@ library that asks torch whether there is CUDA would spoil it for every fork."""
 OUR_PACKAGES = ("rljob_worker", "rljob_api")
 
 _OF_A_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
-_OF_A_POD = frozenset({"PYTHONPATH", *(each.visible_devices_env for each in DEFAULT.values())})
+_OF_A_POD = frozenset({"PYTHONPATH", "GLOO_SOCKET_IFNAME", *(each.visible_devices_env for each in DEFAULT.values())})
 
 
 def are_forked(device: str, environment: Mapping[str, str]) -> bool:
@@ -68,7 +68,8 @@ def key(environment: Mapping[str, str]) -> str:
     """Two environments with the same key can share a server.
 
     Any variable may be read when a program starts or a library is imported (`MALLOC_*`, `OMP_*`, `HF_*`); a fork takes
-    a new value of these too late. Ours, the devices and the path are read after the fork.
+    a new value of these too late. Ours, the devices, the path and the interface of process groups are read after the
+    fork.
     """
     read_early = {
         name: value

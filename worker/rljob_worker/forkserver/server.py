@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.forkserver import wire
-from rljob_worker.forkserver.becoming import become, hold_signals
+from rljob_worker.forkserver.becoming import become
 from rljob_worker.forkserver.environment import shadowed
 from rljob_worker.forkserver.leaving import flush_output, leave_as
 from rljob_worker.forkserver.request import WorkerRequest
@@ -34,7 +34,6 @@ class Server:
 
     def serve(self) -> None:
         """Until the channel ends: the launcher is gone, and workers die with this process."""
-        hold_signals()
         with SignalPipe((signal.SIGCHLD,)) as signals, selectors.DefaultSelector() as selector:
             selector.register(signals.fd, selectors.EVENT_READ)
             selector.register(self._channel, selectors.EVENT_READ)

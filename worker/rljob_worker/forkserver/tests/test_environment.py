@@ -9,7 +9,13 @@ BASE = {"HOME": "/home/me", "OMP_NUM_THREADS": "2", "RLJOB_GROUP": "train", "PYT
 
 @pytest.mark.parametrize(
     "read_late",
-    [{"RLJOB_LOCAL_RANK": "3"}, {"CUDA_VISIBLE_DEVICES": "1"}, {"PYTHONPATH": "/other"}, {"PWD": "/x"}],
+    [
+        {"RLJOB_LOCAL_RANK": "3"},
+        {"CUDA_VISIBLE_DEVICES": "1"},
+        {"PYTHONPATH": "/other"},
+        {"PWD": "/x"},
+        {"GLOO_SOCKET_IFNAME": "eth0"},
+    ],
 )
 def test_who_a_process_is_does_not_keep_it_from_a_server(read_late: dict[str, str]) -> None:
     assert key({**BASE, **read_late}) == key(BASE)

@@ -51,6 +51,16 @@ def test_a_server_that_ended_leaves_the_root_for_the_next(root: int, tmp_path: P
     assert not is_gone(root)
 
 
+def test_a_signal_to_every_process_of_a_step_does_not_end_the_root(root: int, tmp_path: Path) -> None:
+    with closing(launcher(tmp_path)) as server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(root, number)
+            os.kill(server.pid, number)
+        assert ask(server, tmp_path).report()["forked"]
+    with closing(launcher(tmp_path)) as server:
+        assert parent_of(server.pid) == root
+
+
 def test_an_environment_that_libraries_read_early_gets_a_server_with_its_own_imports(root: int, tmp_path: Path) -> None:
     with closing(launcher(tmp_path, OMP_NUM_THREADS="7")) as server:
         assert parent_of(server.pid) == os.getpid()

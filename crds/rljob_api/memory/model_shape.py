@@ -81,6 +81,10 @@ class ModelShape:
     max_positions: int | None = None
     """Tokens that a row may have."""
     experts: Experts | None = None
+    begins: bool = True
+    """Whether the embedding is here, as it is on the first of pipeline stages."""
+    ends: bool = True
+    """Whether what comes behind the layers is here, as it is on the last."""
 
     @property
     def query_width(self) -> int:
@@ -108,7 +112,8 @@ class ModelShape:
         attention = self.hidden * (self.query_width + (2 * self.key_width if fused else 0))
         mlp = self.hidden * self.intermediate * (gates if fused else 1)
         experts = 0 if self.experts is None else self.experts.count * gates * self.hidden * self.experts.width
-        return max(self.embedding, attention, mlp, experts)
+        has_words = self.begins or (self.ends and not self.tied)
+        return max(self.embedding * has_words, attention, mlp, experts)
 
     @property
     def _attention_and_norms(self) -> int:
@@ -143,10 +148,9 @@ class ModelShape:
     @property
     def rest(self) -> int:
         """Parameters beside the layers: embeddings, the last norm, the last layer."""
-        last = 0 if self.tied else self.embedding
-        return (
-            self.embedding + self.positions * self.hidden + self._norm + last + self.family.last_bias * self.vocabulary
-        )
+        first = self.embedding + self.positions * self.hidden
+        last = self._norm + (0 if self.tied else self.embedding) + self.family.last_bias * self.vocabulary
+        return first * self.begins + last * self.ends
 
     def split(self, ranks: int) -> ModelShape:
         """What each of some ranks computes with that split the matrices of the layers; the rest each of them has."""
@@ -156,6 +160,20 @@ class ModelShape:
             key_heads=self.key_heads // ranks,
             intermediate=self.intermediate // ranks,
         )
+
+    def stage(self, index: int, count: int) -> ModelShape:
+        """What one of some pipeline stages has."""
+        layers = len(layers_of(index, count, self.layers))
+        return replace(self, layers=layers, begins=index == 0, ends=index == count - 1)
+
+    def operations(self, attended: float, *, predicts: bool) -> float:
+        """Of a forward pass of one token that attends over so many: two per parameter of the matrices that it meets,
+        and four per width of queries and token of attention. predicts: whether the last layer is asked for words."""
+        per_layer = 4 * self.query_width * attended
+        experts = self.experts
+        others = 0.0 if experts is None else self.all_experts * (1 - experts.chosen / experts.count)
+        words = self.embedding if predicts and self.ends else 0
+        return 2 * (self.parameters - self.rest - others + words) + self.layers * per_layer
 
     def adapter(self, rank: int) -> int:
         """Parameters of a LoRA adapter of this rank beside every linear layer: rank x (inputs + outputs) of each."""
@@ -171,6 +189,14 @@ class ModelShape:
     @property
     def _norm(self) -> int:
         return self.hidden * (1 + self.family.norm_bias)
+
+
+def layers_of(stage: int, num_stages: int, num_layers: int) -> range:
+    """Of a pipeline stage: runs of equal length; where that does not go, the first stages have one more: the last one
+    has the last layer."""
+    length, left = divmod(num_layers, num_stages)
+    start = stage * length + min(stage, left)
+    return range(start, start + length + (stage < left))
 
 
 def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:

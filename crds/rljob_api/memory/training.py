@@ -22,7 +22,9 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                  (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
                  attention matrix); computed again in the backward pass: T (L hidden + a) c. Where keys and values go
                  round a ring, once for all layers T 2 k (2 c + 3 max(c, 4)), k wide: those of two other ranks, and
-                 gradients of three, computed, sent and arriving
+                 gradients of three, computed, sent and arriving. What is kept is there of every micro-batch that is on
+                 its way through pipeline stages (1F1B): of as many as there are stages on the first of them, of one
+                 on the last
     checkpoint   3 P b / R: a copy of weights and optimizer, until it is written
     host         what is offloaded leaves the accelerator. The optimizer: 2 P b / R, which come back a bucket at a time.
                  Parameters: weights and gradients as well, P b / R each; gradients on their way, and what adds up
@@ -197,14 +199,15 @@ def update_of(
     *,
     recompute: bool,
     attended: int = 0,
-    stages: int = 1,
+    on_their_way: int = 1,
 ) -> Update:
     """tokens: of a micro-batch, of which `responses` are predicted; none by a critic. attended: of its rows, where that
-    is more, as rows that share a prompt each attend over it. stages: as many micro-batches are on their way through the
-    first of them."""
+    is more, as rows that share a prompt each attend over it. on_their_way: micro-batches between their forward and
+    their backward pass, if there are as many."""
     several = micro_batches > 1
     gradients = _gradients(layout, several)
-    kept = activations(layout, tokens, recompute=recompute, attended=attended) * min(stages, micro_batches)
+    there = min(on_their_way, micro_batches)
+    kept = activations(layout, tokens, recompute=recompute, attended=attended, micro_batches=there)
     logits = logits_bytes(layout, responses, trained=True)
     in_first = kept + logits
     peak = gradients + in_first if several else max(gradients + _one_layer(layout, tokens), in_first)
@@ -218,14 +221,14 @@ def _gradients(layout: Layout, several: bool) -> int:
     return on_their_way if layout.offload.parameters else layout.own_trained + on_their_way
 
 
-def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0) -> int:
-    """What a forward pass keeps of a micro-batch."""
+def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0, micro_batches: int = 1) -> int:
+    """What forward passes keep of so many micro-batches, and what one backward pass has besides."""
     shape, again = layout.shape, max(0, attended - tokens)
     layer = _layer_elements(layout) * tokens + 2 * (layout.shape.query_width + layout.shape.key_width) * again
-    elements = tokens * shape.layers * shape.hidden + layer if recompute else shape.layers * layer
-    outside = 4 * shape.hidden + 2 * shape.head_dim
+    kept = shape.layers * (tokens * shape.hidden if recompute else layer)
+    kept += (4 * shape.hidden + 2 * shape.head_dim) * tokens
     visiting = 2 * shape.key_width * (2 * layout.computed + 3 * max(layout.computed, 4)) if layout.ring else 0
-    return (elements + outside * tokens) * layout.computed + visiting * tokens
+    return (micro_batches * kept + layer * recompute) * layout.computed + visiting * tokens
 
 
 def _layer_elements(layout: Layout) -> int:

@@ -52,7 +52,7 @@ class Mesh(ApiModel):
         return rank % self.ranks_per_copy == 0
 
 
-AxisWithCost = Literal["dp", "cp", "tp", "ep"]
+AxisWithCost = Literal["dp", "pp", "cp", "tp", "ep"]
 
 
 class AxisCost(ApiModel):
@@ -67,6 +67,8 @@ class AxisCost(ApiModel):
     """Bytes that a worker sends over it in a step."""
     without: int | None = None
     """Bytes of memory that a worker would take at most to train, if its ranks had rows of their own; None of `dp`."""
+    waits: float | None = None
+    """Of `pp`: how long a worker waits for other stages, as a part of the time in which it computes."""
 
 
 class MeshCost(ApiModel):
@@ -74,6 +76,8 @@ class MeshCost(ApiModel):
 
     group: str
     mesh: Mesh
+    operations: float
+    """Floating-point operations of a worker in a step, with rows that are all at their longest."""
     axes: Items[AxisCost]
 
 

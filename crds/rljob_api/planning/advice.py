@@ -23,6 +23,7 @@ def warnings_of(plan: Plan) -> list[str]:
         *_offload(plan),
         *_recomputing(plan),
         *_apart(plan),
+        *_waiting(plan),
         *_init_from(plan),
         *_services(plan),
     ]
@@ -141,6 +142,17 @@ def _apart(plan: Plan) -> Iterator[str]:
                 "workers that add up their parts of every layer lie in different pods, between which that takes many "
                 "times longer; write a divisor of accelerator.count"
             )
+
+
+def _waiting(plan: Plan) -> Iterator[str]:
+    """Of pipeline stages that do little else."""
+    waits, stages = max(((axis.waits or 0, mesh.mesh.pp) for mesh in plan.meshes for axis in mesh.axes), default=(0, 1))
+    if waits > 0.5:
+        yield (
+            f"training.parallelism.pipeline {stages}: workers wait {waits / (1 + waits):.0%} of their time for other "
+            "stages, which have too few micro-batches to work on meanwhile; lower training.tokensPerMicroBatch, or "
+            "have more rows in an optimizer step"
+        )
 
 
 def _init_from(plan: Plan) -> Iterator[str]:

@@ -5,12 +5,14 @@ number, and n ranks of the axis, a forward pass sends of each worker
 
     cp, by heads    L (2 q + 2 k) c (T / cp) (n - 1) / n         what attention reads, and what it writes
     cp, in a ring   L 2 k c (T / cp) (n - 1)                     keys and values; on the way back gradients, too
+    pp              h c (T / cp / tp)                            to the next stage
     tp              L 4 h c (T / cp) (n - 1) / n                 tokens gathered and shared out, twice in a layer
     ep              L 2 chosen h c (T / cp / tp) (n - 1) / n     to the experts, and back
     dp              P c (n - 1) / n                              per micro-batch; gradients once more, reduced
 
-q, k and P are what matrices that are split leave a worker. A backward pass sends as much again; where ranks split
-matrices they add up gradients of what each has whole once in an optimizer step. FSDP shards over dp and cp together.
+q, k and P are what matrices that are split leave a worker, L and P what pipeline stages do: of the stage that sends
+most. A backward pass sends as much again; where ranks split matrices they add up gradients of what each has whole once
+in an optimizer step. FSDP shards over dp and cp together, which counts as dp, and where there is one copy as cp.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from math import ceil
 from rljob_api.memory.training import Layout
 from rljob_api.pipeline.meshes import AxisCost, AxisWithCost, Mesh, MeshCost, context_way
 from rljob_api.planning.limits import Limits
-from rljob_api.planning.memory import Shapes, layout_of, memory_of, packs_of
+from rljob_api.planning.memory import Shapes, ends_of, layout_of, memory_of, packs_of
+from rljob_api.planning.operations import operations_of, passes_of, waiting
 from rljob_api.planning.plan import EnginePlan, Plan
 
-AXES: tuple[AxisWithCost, ...] = ("dp", "cp", "tp", "ep")
+AXES: tuple[AxisWithCost, ...] = ("dp", "pp", "cp", "tp", "ep")
 """The slowest first."""
 
 
@@ -35,7 +38,12 @@ def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ..
         if engine.kind == "Train":
             found.setdefault((engine.group, engine.mesh), []).append(engine)
     return tuple(
-        MeshCost(group=group, mesh=mesh, axes=tuple(_axes(plan, engines, shapes, limits)))
+        MeshCost(
+            group=group,
+            mesh=mesh,
+            operations=sum(operations_of(plan, engine, shapes[engine.path]) for engine in engines),
+            axes=tuple(_axes(plan, engines, shapes, limits)),
+        )
         for (group, mesh), engines in found.items()
         if all(engine.path in shapes for engine in engines)
     )
@@ -43,8 +51,8 @@ def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ..
 
 def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits) -> Iterator[AxisCost]:
     mesh, per_host = engines[0].mesh, plan.group(engines[0].group).workers_per_host
-    sent = [_sent(plan, engine, shapes) for engine in engines]
-    spans = {"dp": mesh.size, "cp": mesh.tp * mesh.cp, "tp": mesh.tp, "ep": mesh.ep}
+    sent = [[_sent(plan, engine, shapes, stage) for engine in engines] for stage in ends_of(mesh.pp)]
+    spans = {"dp": mesh.size, "pp": mesh.ranks_per_copy, "cp": mesh.tp * mesh.cp, "tp": mesh.tp, "ep": mesh.ep}
     for axis in AXES:
         if getattr(mesh, axis) > 1:
             ways = [context_way(shapes[engine.path].key_heads, mesh) for engine in engines]
@@ -52,8 +60,9 @@ def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits)
                 axis=axis,
                 way=None if axis != "cp" else "Ring" if "Ring" in ways else "Heads",
                 crosses_hosts=per_host % spans[axis] > 0,
-                sent=sum(each[axis] for each in sent),
+                sent=max(sum(each[axis] for each in of_stage) for of_stage in sent),
                 without=None if axis == "dp" else _without(axis, plan, engines, shapes, limits),
+                waits=waiting(plan, engines, shapes) if axis == "pp" else None,
             )
 
 
@@ -68,29 +77,28 @@ def _without(axis: str, plan: Plan, engines: list[EnginePlan], shapes: Shapes, l
     return max(phase.peak for phase in group.phases if phase.phase == "train")
 
 
-def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes) -> dict[str, int]:
-    """Bytes that a worker sends in a step, by axis."""
-    mesh, layout = engine.mesh, layout_of(plan, engine, shapes[engine.path])
-    asked, backwards = _passes(plan, engine)
+def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes, stage: int) -> dict[str, int]:
+    """Bytes that a worker of a pipeline stage sends in a step, by axis; over `pp` one that sends both ways."""
+    mesh, layout = engine.mesh, layout_of(plan, engine, shapes[engine.path], stage)
+    asked, backwards = passes_of(plan, engine)
     forwards = asked + backwards * engine.recomputes
     tokens = ceil(plan.spec.num_rows / mesh.dp) * plan.spec.longest_row / mesh.cp
+    shards = _over_shards(plan, engine, layout, asked, backwards)
+    way = context_way(shapes[engine.path].key_heads, mesh)
     sent = {
-        "dp": _over_shards(plan, engine, layout, asked, backwards),
-        "cp": _over_context(
-            mesh, layout, tokens, forwards, backwards, context_way(shapes[engine.path].key_heads, mesh)
-        ),
+        "dp": shards,
+        "pp": _over_stages(mesh, layout, tokens, asked, backwards),
+        "cp": _over_context(mesh, layout, tokens, forwards, backwards, way) + (shards if mesh.dp == 1 else 0),
         "tp": _over_matrices(plan, engine, layout, tokens * (forwards + backwards), backwards > 0),
         "ep": _over_experts(mesh, layout, tokens / mesh.tp * (forwards + backwards)),
     }
     return {axis: ceil(size) for axis, size in sent.items()}
 
 
-def _passes(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
-    """Forward passes over all tokens of a step, but for those that are computed again, and backward passes."""
-    runs = [stage.run for stage in plan.stages if engine.name in stage.engines]
-    updates = sum(run in ("UpdatePolicy", "UpdateCritic") for run in runs)
-    learnt = updates * plan.spec.algorithm.update_epochs
-    return len(runs) - updates + learnt, learnt
+def _over_stages(mesh: Mesh, layout: Layout, tokens: float, forwards: int, backwards: int) -> float:
+    """Of two stages one sends forwards and the other backwards."""
+    passes = forwards + backwards if mesh.pp > 2 else max(forwards, backwards)
+    return passes * tokens / mesh.tp * layout.shape.hidden * layout.computed
 
 
 def _over_context(mesh: Mesh, layout: Layout, tokens: float, forwards: int, backwards: int, way: str) -> float:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import ceil, gcd
 
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.subject import problem
+from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.limits import Limits, memory_problems
 from rljob_api.planning.memory import Shapes
-from rljob_api.planning.plan import Plan
+from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.planner import draft
-from rljob_api.planning.spreading import divisors, split_sizes
+from rljob_api.planning.spreading import divisors, split_sizes, stage_problems
 from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingParallelism, TrainingSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
@@ -21,6 +23,8 @@ MOST_HOSTS = 1024
 """Of a group, that a refusal looks at."""
 BETWEEN_HOSTS = 8
 """How much longer a byte takes there than within a host: an accelerator's part of the network against its links."""
+OPERATIONS = 1000
+"""As many take as long as a byte within a host: what an accelerator reaches in matrix products against its links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,12 @@ class _Tried:
         return sum(max(phase.peak for phase in group.phases) for group in self.plan.memory)
 
     @property
-    def sent(self) -> int:
-        """What a worker sends in a step to those it shares models with, as bytes within a host."""
-        axes = (axis for mesh in self.plan.meshes for axis in mesh.axes)
-        return sum(axis.sent * (BETWEEN_HOSTS if axis.crosses_hosts else 1) for axis in axes)
+    def cost(self) -> float:
+        """How long a worker sends in a step to those it shares models with, and waits for them, as bytes within a
+        host."""
+        axes = [(mesh, axis) for mesh in self.plan.meshes for axis in mesh.axes]
+        sent = sum(axis.sent * (BETWEEN_HOSTS if axis.crosses_hosts else 1) for _, axis in axes)
+        return sent + sum(mesh.operations * (axis.waits or 0) for mesh, axis in axes) / OPERATIONS
 
 
 def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
@@ -101,13 +107,13 @@ def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
 
 
 def _spread(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile], plan: Plan) -> Iterator[RLJob]:
-    """The job on the mesh that it asks for, then on others that it can have, those first over which workers send least;
-    and then on all of them with more that waits on the host."""
+    """The job on the mesh that it asks for, then on others that it can have, those first that cost least; and then on
+    all of them with more that waits on the host."""
     yield job
     asked = job.spec.training
     others = (_with(job, parallelism=each) for each in _parallelisms(job, plan, shapes) if each != asked.parallelism)
     found = [tried for each in others if (tried := _tried(each, shapes, profiles)) is not None]
-    spread = [each.job for each in sorted(found, key=lambda each: each.sent)]
+    spread = [each.job for each in sorted(found, key=lambda each: each.cost)]
     yield from spread
     for offload in _offloads(asked.memory.offload, plan):
         if offload != asked.memory.offload:
@@ -122,12 +128,20 @@ def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingPa
     groups = [plan.group(each.group) for each in engines]
     workers, pods = (gcd(*(getattr(each, name) for each in groups)) for name in ("num_workers", "workers_per_host"))
     experts = gcd(*(1 if each.experts is None else each.experts.count for each in models))
-    for tensor in (size for size in divisors(pods) if all(size in split_sizes(each) for each in models)):
-        for context in divisors(workers // tensor):
-            for expert in divisors(gcd(workers, experts)):
-                found = asked.model_copy(update={"tensor": tensor, "context": context, "expert": expert})
-                if all(getattr(found, axis) >= getattr(asked, axis) for axis in ("tensor", "context", "expert")):
-                    yield found
+    tensors = [size for size in divisors(pods) if all(size in split_sizes(each) for each in models)]
+    pipelines = [size for size in divisors(workers) if all(_has_stages(each, size, shapes) for each in engines)]
+    for tensor, pipeline, expert in product(tensors, pipelines, divisors(gcd(workers, experts))):
+        copies, left = divmod(workers, tensor * pipeline)
+        for context in () if left else divisors(copies):
+            sizes = {"tensor": tensor, "context": context, "pipeline": pipeline, "expert": expert}
+            if all(size >= getattr(asked, axis) for axis, size in sizes.items()):
+                yield asked.model_copy(update=sizes)
+
+
+def _has_stages(engine: EnginePlan, count: int, shapes: Shapes) -> bool:
+    """Whether a model can be cut into so many."""
+    cut = engine.model_copy(update={"mesh": Mesh(pp=count)})
+    return count == 1 or (engine.library == "Megatron" and not any(stage_problems(cut, shapes[engine.path])))
 
 
 def _candidates(job: RLJob) -> Iterator[RLJob]:

@@ -32,9 +32,22 @@ def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, 
         if unknown:
             found.append(GroupMemory(group=group.name, unknown=unknown))
         elif engines:
-            worker = _Worker(plan, group, shapes, limits.get(group.name))
-            found.append(GroupMemory(group=group.name, phases=tuple(worker.phases())))
+            stages = ends_of(max(engine.mesh.pp for engine in engines))
+            workers = [_Worker(plan, group, shapes, limits.get(group.name), stage) for stage in stages]
+            phases = zip(*(worker.phases() for worker in workers), strict=True)
+            found.append(GroupMemory(group=group.name, phases=tuple(map(_most, phases))))
     return tuple(found)
+
+
+def ends_of(num_stages: int) -> tuple[int, ...]:
+    """The pipeline stages of which one has more than all others: the first, with the embedding and most micro-batches
+    on their way, or the last, with what makes words of hidden states."""
+    return (0, num_stages - 1) if num_stages > 1 else (0,)
+
+
+def _most(phases: tuple[PhaseMemory, ...]) -> PhaseMemory:
+    """One phase, of the worker that has most; with what waits on the host where that is most."""
+    return max(phases, key=lambda each: each.peak).model_copy(update={"host": max(each.host for each in phases)})
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,8 @@ class _Worker:
     group: GroupPlan
     shapes: Shapes
     limit: Limit | None
+    stage: int
+    """Of the pipeline stages of what is trained."""
 
     def phases(self) -> Iterator[PhaseMemory]:
         optimizer = sum(self.layout(engine).optimizer_kept for engine in self._training if engine.trainable)
@@ -92,7 +107,7 @@ class _Worker:
         return whole if any(target.name == self.group.name for target in flow.targets) else 0
 
     def layout(self, engine: EnginePlan) -> Layout:
-        return layout_of(self.plan, engine, self.shapes[engine.path])
+        return layout_of(self.plan, engine, self.shapes[engine.path], self.stage)
 
     def _whole(self, engine: EnginePlan) -> int:
         return self.shapes[engine.path].parameters * NUMBER_BYTES[self.plan.precision]
@@ -123,6 +138,7 @@ class _Worker:
         """Weights of a model that generates: none of its own where the one that trains it is whole."""
         lends = (
             each.model == engine.model
+            and each.library == "FSDP"
             and each.adapter is None
             and each.mesh.ranks_per_copy == 1
             and self.layout(each).is_whole
@@ -173,7 +189,7 @@ class _Worker:
         layout, spec = self.layout(engine), self.plan.spec
         all_tokens, pack = packs_of(self.plan, engine)
         tokens = ceil(pack / engine.mesh.cp)
-        predicted = 0 if self.plan.has_value_head(engine) else tokens
+        predicted = tokens if layout.shape.ends and not self.plan.has_value_head(engine) else 0
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
             return Update(0, 0, logits, logits)
@@ -191,18 +207,17 @@ class _Worker:
             ceil(all_tokens / pack),
             recompute=engine.recomputes,
             attended=int(again * tokens),
-            stages=engine.mesh.pp,
+            on_their_way=engine.mesh.pp - self.stage,
         )
 
 
-def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape) -> Layout:
-    """How an engine that trains or scores keeps its model. shape: of the whole of it."""
+def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape, stage: int) -> Layout:
+    """How a pipeline stage of an engine that trains or scores keeps its part of a model. shape: of the whole of it."""
     computed, mesh = NUMBER_BYTES[plan.precision], engine.mesh
     ring = context_way(shape.key_heads, mesh) == "Ring"
     if plan.has_value_head(engine):
         shape = replace(shape, tied=True)  # without a last layer
-    # of the stages the first, or the last, has more than its layers: each is taken to have both
-    shape = replace(shape.split(mesh.tp), layers=ceil(shape.layers / mesh.pp))
+    shape = shape.split(mesh.tp).stage(stage, mesh.pp)
     on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.dp * mesh.cp
     layout = partial(Layout, offload=engine.offload, states=plan.spec.training.optimizer.states, ring=ring)
     if engine.adapter is not None:  # of every linear layer, though the job may name fewer

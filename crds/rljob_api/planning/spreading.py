@@ -32,10 +32,11 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Proble
     if engine.mesh.ep > 1:
         yield from _expert_problems(engine, shape)
     if engine.mesh.pp > 1:
-        yield from _stage_problems(engine, shape)
+        yield from stage_problems(engine, shape)
 
 
-def _stage_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
+def stage_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
+    """Of a model that is cut into pipeline stages."""
     stages, message, fix = engine.mesh.pp, "", "Write 1."
     if stages > shape.layers:
         message = f"so many stages of the {shape.layers} layers of {engine.path} leave some without any"

@@ -38,13 +38,6 @@ def passes_of(stage: int, num_stages: int, num_runs: int) -> Iterator[Pass]:
             yield "backward", index - ahead
 
 
-def layers_of(stage: int, num_stages: int, num_layers: int) -> range:
-    """Runs of equal length; where that does not go, the first stages have one more: the last one has the last layer."""
-    length, left = divmod(num_layers, num_stages)
-    start = stage * length + min(stage, left)
-    return range(start, start + length + (stage < left))
-
-
 class Pipeline:
     """One stage's place, and what it says to the others of its copy. A model in one piece is its first stage and its
     last."""

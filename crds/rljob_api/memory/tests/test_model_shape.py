@@ -1,8 +1,10 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.model_shape import layers_of, parse_shape
 from rljob_api.memory.training import Layout, activations
 
 QWEN3_8B = {
@@ -85,3 +87,33 @@ def test_the_largest_tensor_is_what_goes_alone(change, largest):
 def test_what_is_not_understood_has_no_shape(change):
     config = {key: value for key, value in (QWEN3_8B | change).items() if key != "head_dim"}
     assert parse_shape(config) is None
+
+
+@given(st.integers(1, 9), st.integers(0, 40))
+def test_stages_have_all_layers_in_order_and_nearly_as_many(num_stages, more):
+    num_layers = num_stages + more
+    stages = [layers_of(stage, num_stages, num_layers) for stage in range(num_stages)]
+    assert [layer for stage in stages for layer in stage] == list(range(num_layers))
+    assert len(stages[-1]) == num_layers // num_stages > 0
+    assert {len(stage) - len(stages[-1]) for stage in stages} <= {0, 1}
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 5, 36])
+def test_stages_have_together_what_the_model_has(num_stages):
+    shape = parse_shape(QWEN3_8B)
+    stages = [shape.stage(stage, num_stages) for stage in range(num_stages)]
+    assert sum(stage.parameters for stage in stages) == shape.parameters
+    assert sum(stage.operations(100, predicts=True) for stage in stages) == shape.operations(100, predicts=True)
+    has_words = [stage.largest_tensor == shape.embedding for stage in stages]
+    assert has_words == [stage in (0, num_stages - 1) for stage in range(num_stages)]
+
+
+def test_a_token_meets_all_matrices_but_the_embedding_and_experts_that_it_did_not_choose():
+    # 36 layers and the words at the end, twice; in each layer scores of 32 heads of 128 against 100 tokens, and sums
+    matrices = 36 * 192_946_432 + 622_329_856
+    assert parse_shape(QWEN3_8B).operations(100, predicts=True) == 2 * matrices + 36 * 4 * 4096 * 100
+    assert parse_shape(QWEN3_8B).operations(0, predicts=False) == 2 * 36 * 192_946_432
+    shape = parse_shape(QWEN3_30B_A3B)
+    # 8 of 128 experts of 3 x 2048 x 768 in each of 48 layers
+    others = 48 * 120 * 3 * 2048 * 768
+    assert shape.operations(0, predicts=False) == pytest.approx(2 * (shape.parameters - shape.rest - others))

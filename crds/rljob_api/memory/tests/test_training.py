@@ -32,6 +32,14 @@ def test_a_layer_keeps_what_its_backward_pass_needs():
     assert activations(layout(), 10, recompute=True) == (2 * 4 + 56 + 20) * 10 * 4
 
 
+def test_micro_batches_that_are_on_their_way_keep_theirs_and_one_is_computed_again():
+    assert activations(layout(), 10, recompute=False, micro_batches=3) == 3 * (2 * 56 + 20) * 10 * 4
+    # inputs of both layers and what is around them, thrice, and one layer's 56
+    assert activations(layout(), 10, recompute=True, micro_batches=3) == (3 * (2 * 4 + 20) + 56) * 10 * 4
+    found = update_of(layout(), 10, 0, 2, recompute=False, on_their_way=3)  # of two there are no three
+    assert found.activations == 2 * (2 * 56 + 20) * 10 * 4
+
+
 def test_a_prompt_that_rows_share_is_attended_over_by_each():
     # 5 tokens of queries and outputs of 4 and keys and values of 2, in each of two layers
     more = activations(layout(), 10, recompute=False, attended=15) - activations(layout(), 10, recompute=False)

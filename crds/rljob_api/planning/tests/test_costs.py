@@ -4,6 +4,7 @@ import pytest
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.planner import plan
 from rljob_api.planning.tests.test_memory import TINY
 from rljob_api.tests.builders import make_job, make_plan
@@ -13,33 +14,48 @@ KEYS = {"num_attention_heads": 8, "num_key_value_heads": 2}
 EXPERTS = {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 
-def costs(parallelism, *overrides, count=2, replicas=1, config=TINY | KEYS):
-    """By axis, of one mesh; of the policy alone, which is updated once."""
+def plan_of(parallelism, *overrides, count=2, replicas=1, config=TINY | KEYS):
+    """Of the policy alone, which is updated once."""
     workers = f"workerGroups=[{{name: train, replicas: {replicas}, accelerator: {{profile: cpu, count: {count}}}}}]"
     job = make_job(workers, f"training.parallelism={parallelism}", "algorithm.kl.coefficient=0", *overrides)
-    made = plan(job, shapes={"models/tiny": parse_shape(config)})
+    return plan(job, shapes={"models/tiny": parse_shape(config)})
+
+
+def costs(*arguments, **changes):
+    """By axis, of one mesh."""
+    made = plan_of(*arguments, **changes)
     (found,) = made.meshes
     assert found.mesh == made.engine("train/actor").mesh
     return {each.axis: each for each in found.axes}
 
 
+def shards(num_ranks):
+    """What they send of weights, gathered once, and of gradients, reduced once."""
+    return 2 * parse_shape(TINY | KEYS).parameters * 4 * (num_ranks - 1) // num_ranks
+
+
 def test_heads_are_exchanged_for_tokens():
     found = costs("{context: 2}")["cp"]
     # half of 1,536 tokens, forth and back, in 2 layers; of queries, keys, values and output the other half
-    assert found.way == "Heads" and found.sent == 768 * 2 * 2 * (2 * 64 + 2 * 16) * 4 // 2
+    assert found.way == "Heads" and found.sent - shards(2) == 768 * 2 * 2 * (2 * 64 + 2 * 16) * 4 // 2
+    copies = costs("{context: 2}", count=4)  # which share weights over all four
+    assert copies["cp"].sent == (found.sent - shards(2)) / 2 and copies["dp"].sent == shards(4)
 
 
 def test_keys_and_their_gradients_go_round():
     found = costs("{context: 4}", count=4)["cp"]
     # 384 tokens of keys and values, to three others, forth and back; gradients to three others and home
-    assert found.way == "Ring" and found.sent == 384 * 2 * 2 * 16 * 4 * (3 + 3 + 4)
+    assert found.way == "Ring" and found.sent - shards(4) == 384 * 2 * 2 * 16 * 4 * (3 + 3 + 4)
 
 
 def test_passes_that_are_computed_again_and_those_that_score_send_as_much():
-    one = costs("{context: 2}")["cp"].sent
-    again = costs("{context: 2}", "training.memory.activationCheckpointing=Full")["cp"].sent
-    more = costs("{context: 2}", "training.miniBatchRows=16")["cp"].sent  # scored before two updates of half the rows
-    epochs = costs("{context: 2}", "algorithm.updateEpochs=3")["cp"].sent
+    def exchanged(*overrides):
+        return costs("{context: 2}", *overrides, count=4)["cp"].sent
+
+    one = exchanged()
+    again = exchanged("training.memory.activationCheckpointing=Full")
+    more = exchanged("training.miniBatchRows=16")  # scored before two updates of half the rows
+    epochs = exchanged("algorithm.updateEpochs=3")
     assert (again, more, epochs) == (1.5 * one, 1.5 * one, 3.5 * one)
 
 
@@ -57,10 +73,58 @@ def test_tokens_visit_the_experts_that_they_chose():
     assert found["ep"].sent == 16 * 48 * 2 * 2 * 2 * 2 * 64 * 4 // 2
 
 
+MEGATRON = "training.engine=Megatron"
+LAYER = 64 * (64 + 2 * 16) + 64 * 64 + 3 * 64 * 128 + 2 * 64 + 2 * 8
+"""Parameters; of the last layer 100 x 64."""
+
+
+def test_hidden_states_go_to_the_next_stage_and_gradients_back():
+    found = costs("{pipeline: 2}", MEGATRON)["pp"]
+    # the first sends 1,536 tokens of 64 on, the last their gradients back; one between others both
+    assert (found.sent, found.crosses_hosts, found.way) == (1536 * 64 * 4, False, None)
+    deep = TINY | KEYS | {"num_hidden_layers": 4}
+    assert costs("{pipeline: 4}", MEGATRON, count=4, config=deep)["pp"].sent == 2 * 1536 * 64 * 4
+    both = costs("{pipeline: 2, tensor: 2}", MEGATRON, "training.miniBatchRows=16", count=2, replicas=2)
+    # scored before it is updated: forwards twice, of half the tokens, as ranks that split matrices have them
+    assert both["pp"].sent == 2 * 768 * 64 * 4
+    assert both["pp"].crosses_hosts and not both["tp"].crosses_hosts
+
+
+def test_what_ranks_do_over_other_axes_they_do_with_a_stage():
+    alone, staged = (costs(f"{{pipeline: {size}, tensor: 2}}", MEGATRON, count=2 * size)["tp"].sent for size in (1, 2))
+    # one of two layers, and of what is beside them, whose gradients are reduced and gathered, one of two embeddings
+    assert alone - staged == 1536 * 2 * 4 * 64 * 4 // 2 + (100 * 64) * 4
+
+
+def test_stages_wait_for_each_other_at_both_ends_and_for_the_slowest():
+    # a token sees 24 others on average
+    first = 2 * LAYER + 4 * 64 * 24
+    last = first + 2 * 100 * 64
+    assert costs("{pipeline: 2}", MEGATRON)["pp"].waits == pytest.approx(1)  # of one micro-batch one waits always
+    four = costs("{pipeline: 2}", MEGATRON, "training.tokensPerMicroBatch=384")["pp"]
+    assert four.waits == pytest.approx((first + last + 3 * last) / (4 * (first + last) / 2) - 1)
+    assert costs("{tensor: 2}")["tp"].waits is None
+
+
+def test_stages_that_have_too_few_micro_batches_are_told_of():
+    def told(*overrides):
+        return [each for each in warnings_of(plan_of("{pipeline: 2}", MEGATRON, *overrides)) if "pipeline" in each]
+
+    (warning,) = told()
+    assert warning.startswith("training.parallelism.pipeline 2: workers wait 50% of their time for other stages")
+    assert told("training.tokensPerMicroBatch=48") == []  # of 32 micro-batches
+
+
+def test_a_worker_computes_its_part_of_the_layers_and_of_the_tokens():
+    made = plan_of("{pipeline: 2}", MEGATRON)
+    # forwards, and twice as much backwards
+    assert made.meshes[0].operations == 1536 * 3 * (2 * (2 * LAYER + 100 * 64) + 2 * 4 * 64 * 24) / 2
+    again = plan_of("{tensor: 2}", "training.memory.activationCheckpointing=Full")
+    assert again.meshes[0].operations == pytest.approx(made.meshes[0].operations * 4 / 3)
+
+
 def test_weights_are_gathered_and_gradients_reduced():
-    shape = parse_shape(TINY | KEYS)
-    # small: half of it once for both passes, and half of the gradients
-    assert costs("{}")["dp"].sent == 2 * shape.parameters * 4 // 2
+    assert costs("{}")["dp"].sent == shards(2)  # small: once for both passes
     assert costs("{}")["dp"].without is None
 
 
@@ -72,12 +136,11 @@ def test_an_axis_that_leaves_its_host_is_told_from_one_that_does_not():
 
 def test_what_a_worker_would_have_without_an_axis_is_what_it_has_with_more_copies():
     long = ("data.maxPromptTokens=4096", "dataBuffer.memory=1Gi")
-    found = costs("{context: 2, tensor: 2}", *long, count=4)
+    found = costs("{context: 2, tensor: 2, pipeline: 2}", *long, MEGATRON, count=8)
     peaks = {}
-    for axis, parallelism in (("cp", "{tensor: 2}"), ("tp", "{context: 2}")):
-        workers = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 4}}]"
-        job = make_job(workers, f"training.parallelism={parallelism}", "algorithm.kl.coefficient=0", *long)
-        (group,) = plan(job, shapes={"models/tiny": parse_shape(TINY | KEYS)}).memory
+    others = {"pp": "{context: 2, tensor: 2}", "cp": "{tensor: 2, pipeline: 2}", "tp": "{context: 2, pipeline: 2}"}
+    for axis, parallelism in others.items():
+        (group,) = plan_of(parallelism, *long, MEGATRON, count=8).memory
         peaks[axis] = next(phase.peak for phase in group.phases if phase.phase == "train")
     assert {axis: found[axis].without for axis in peaks} == peaks
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.planning.fitting import fit
@@ -88,6 +89,70 @@ def test_memory_that_nobody_knows_is_refused():
         fit(make_job(gpus(1)), {})
     with pytest.raises(InvalidJobError, match="nobody knows how much memory a worker of train has"):
         fit(make_job(), SHAPES)
+
+
+SMALL = {
+    "model_type": "llama",
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "intermediate_size": 513,  # which no two workers can split
+    "num_hidden_layers": 4,
+    "vocab_size": 100,
+    "tie_word_embeddings": False,
+}
+ROOMY = "{spec: {containers: [{name: worker, resources: {limits: {memory: 1Ti}}}]}}"
+
+
+def spread(mebibytes, config, *overrides):
+    """What is changed so that each of two workers, which only train, has room in so much of its accelerator."""
+    device = DEFAULT["nvidia-h100"].model_copy(update={"memory": f"{1024 + mebibytes}Mi"})
+    groups = f"[{{name: train, accelerator: {{profile: nvidia-h100, count: 2}}}}, {{name: rollout, template: {ROOMY}}}]"
+    job = make_job(
+        f"workerGroups={groups}", "algorithm.kl.coefficient=0", "training.precision=Float32",
+        "training.tokensPerMicroBatch=48", *overrides,
+    )  # fmt: skip
+    shapes = {"models/tiny": parse_shape(SMALL | config)}
+    return fit(job, shapes, DEFAULT | {"nvidia-h100": device}).changes
+
+
+def test_matrices_are_split_where_layers_are_too_large_for_one():
+    # 4 layers of 3 x 512 x 16,384 + 4 x 512 x 512 are 419 MB in 4 bytes. On two ranks half of weights and optimizer,
+    # 629, three layers gathered, 315, and gradients, 419: 1.37 GB. Split: 210 four times. Activations are 0.6 MB of
+    # each of 48 tokens, or half of it
+    config = {"intermediate_size": 16_384}
+    assert spread(1000, config) == {"training.parallelism.tensor": "2"}
+    assert spread(1500, config) == {}
+
+
+def test_sequences_are_shared_where_one_row_is_too_long_for_one():
+    # a layer keeps 4 x 64 of norms, 5 x 64 of attention and 4 x 129 of the MLP, 1,092; with inputs of two and 6 x 64
+    # around them 1,604 of 4 bytes, and logits of 100 words four times: 8 kB of each of 4,096 tokens are 33 MB
+    config = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 129}
+    row = ("data.maxPromptTokens=4", "rollout.maxResponseTokens=4092", "training.tokensPerMicroBatch=2048")
+    more = ("training.memory.activationCheckpointing=Full", "dataBuffer.memory=1Gi")
+    assert spread(25, config | {"num_hidden_layers": 2}, *row, *more) == {"training.parallelism.context": "2"}
+    assert spread(40, config | {"num_hidden_layers": 2}, *row, *more) == {}
+
+
+def test_experts_are_shared_where_they_are_too_many_for_one():
+    # 4 layers of 4 experts of 3 x 512 x 4,096 are 403 MB, and 17 beside them. Half of weights and optimizer, 630, three
+    # layers gathered, 315, and gradients, 420; or of the latter two what is beside and half of the experts: 164 and 218
+    experts = {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 4096}
+    assert spread(1150, experts) == {"training.parallelism.expert": "2"}
+    assert spread(1500, experts) == {}
+
+
+def test_layers_are_put_into_stages_where_what_is_around_them_is_too_large_for_one():
+    # embedding and last layer of 51,200 x 512 are 105 MB each, two layers 15 MB. Half of weights and optimizer, 337,
+    # gathered 254, gradients 224, and logits with the gradient of the last layer 144: 959 MB, of which the sharing of
+    # sequences saves a few and the splitting of matrices, which makes one copy of two, nothing. A stage has one of the
+    # two and a layer, 112 MB, four times, and the last one logits
+    config = {"vocab_size": 51_200, "intermediate_size": 512, "num_hidden_layers": 2}
+    assert spread(700, config, "training.engine=Megatron") == {"training.parallelism.pipeline": "2"}
+    assert "training.parallelism.pipeline" not in spread(700, config)  # which FSDP has none of
+    tied = spread(500, config | {"tie_word_embeddings": True}, "training.engine=Megatron")
+    assert tied and "training.parallelism.pipeline" not in tied
 
 
 @given(

@@ -73,8 +73,34 @@ def test_workers_that_share_sequences_have_a_part_of_their_tokens():
     assert shared["load"].optimizer == alone["load"].optimizer
 
 
+def test_stages_have_their_layers_and_what_is_before_or_behind_them():
+    alone = ("algorithm.kl.coefficient=0", "data.batchSize=8", LITTLE, "training.engine=Megatron")
+    whole, staged = (phases(QWEN3_8B, gpus(1), *alone, f"training.parallelism.pipeline={n}") for n in (1, 2))
+    # 18 layers, one of two embeddings of 151,936 x 4096, and behind the last one a norm; 8 bytes over 4 ranks
+    last = 18 * 192_946_432 + 622_329_856 + 4096
+    assert whole["load"].optimizer == 8_190_735_360 and staged["load"].optimizer == 2 * last
+    # of the rest that is gathered to compute with, 2 bytes of one embedding less
+    assert staged["train"].weights - staged["load"].weights == 2 * (622_329_856 + 4096 + 3 * 192_946_432)
+    assert whole["train"].weights - whole["load"].weights == 2 * (2 * 622_329_856 + 4096 + 3 * 192_946_432)
+
+
+def test_the_first_stage_has_micro_batches_on_their_way_and_the_last_one_logits():
+    rows = ("algorithm.kl.coefficient=0", "data.maxPromptTokens=4064", "dataBuffer.memory=1Gi")
+    job = (*rows, "training.engine=Megatron", "training.tokensPerMicroBatch=4096", gpus(1, count=4))
+    whole, staged = (phases(TINY_DEEP, *job, f"training.parallelism.pipeline={n}")["train"] for n in (1, 4))
+    # 3 of 12 layers, of four micro-batches of a row each: what one has of all of them, and thrice what is around them
+    around = (4 * 4096 + 2 * 128) * 4096 * 2
+    assert staged.activations - whole.activations == 3 * around
+    assert staged.logits == 0 < whole.logits
+    words = phases(TINY | {"vocab_size": 32_000}, *job, "training.parallelism.pipeline=2")["train"]
+    assert words.logits > 0  # where they are more than what is on its way
+
+
 def test_one_worker_in_float32_generates_with_the_weights_it_trains():
     found = phases(TINY, "algorithm.kl.coefficient=0")
+    assert phases(TINY, "algorithm.kl.coefficient=0", "training.engine=Megatron")["load"].weights == (
+        2 * found["load"].weights  # Megatron's layers are nobody else's
+    )
     assert found["load"].weights * 2 == found["load"].optimizer
     assert phases(TINY)["load"].weights == 2 * found["load"].weights  # with a reference
 

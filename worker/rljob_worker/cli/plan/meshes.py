@@ -39,23 +39,24 @@ def mesh_sheets(plan: Plan) -> Iterator[Sheet]:
         if axes := tuple(_axes(mesh)):
             known = next((each.axes for each in plan.meshes if (each.group, each.mesh) == (group, mesh)), ())
             costs = {each.axis: each for each in known}
-            rows = tuple(_axis_cells(mesh, axis, costs.get(axis)) for axis in axes)
-            title = f"Mesh of {', '.join(names)}: {mesh_text(mesh)}"
-            yield Sheet(title, _HEADERS if costs else _HEADERS[:4], tuple(row if costs else row[:4] for row in rows))
+            shown = len(_HEADERS) if "pp" in costs else 6 if costs else 4
+            rows = tuple(_axis_cells(mesh, axis, costs.get(axis))[:shown] for axis in axes)
+            yield Sheet(f"Mesh of {', '.join(names)}: {mesh_text(mesh)}", _HEADERS[:shown], rows)
             hosts = tuple(_hosts(mesh, plan.group(group), plan.job))
             yield Sheet(f"Its ranks on hosts, {_legend(mesh)}", (), hosts)
 
 
-_HEADERS = ("axis", "ranks", "divides", "rank 0 meets", "a worker sends per step", "memory without it")
+_HEADERS = ("axis", "ranks", "divides", "rank 0 meets", "a worker sends per step", "memory without it", "it waits")
 
 
 def _axis_cells(mesh: Mesh, axis: Axis, cost: AxisCost | None) -> tuple[str, ...]:
     divides = DIVIDES[axis] if cost is None or cost.way is None else WAYS[cost.way]
     cells = (axis, str(getattr(mesh, axis)), divides, _meeting(mesh, axis))
     if cost is None:
-        return *cells, NOTHING, NOTHING
-    over = ", between hosts" if cost.crosses_hosts else ""
-    return *cells, format_bytes(cost.sent) + over, NOTHING if cost.without is None else format_bytes(cost.without)
+        return *cells, NOTHING, NOTHING, NOTHING
+    sent = format_bytes(cost.sent) + (", between hosts" if cost.crosses_hosts else "")
+    without = NOTHING if cost.without is None else format_bytes(cost.without)
+    return *cells, sent, without, NOTHING if cost.waits is None else f"{cost.waits / (1 + cost.waits):.0%} of its time"
 
 
 def _axes(mesh: Mesh) -> dict[Axis, int]:

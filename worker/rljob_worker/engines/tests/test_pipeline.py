@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.engines.pipeline import layers_of, passes_of
+from rljob_worker.engines.pipeline import passes_of
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,3 @@ def test_every_pass_finds_what_it_needs(num_stages: int, num_runs: int) -> None:
                 assert len(on_their_way) <= num_stages - stage
         assert moved, f"all stages wait: {left}"
     assert len(made) == 2 * num_stages * num_runs
-
-
-@given(st.integers(1, 9), st.integers(0, 40))
-def test_stages_have_all_layers_in_order_and_nearly_as_many(num_stages: int, more: int) -> None:
-    num_layers = num_stages + more
-    stages = [layers_of(stage, num_stages, num_layers) for stage in range(num_stages)]
-    assert [layer for stage in stages for layer in stage] == list(range(num_layers))
-    assert len(stages[-1]) == num_layers // num_stages > 0
-    assert {len(stage) - len(stages[-1]) for stage in stages} <= {0, 1}

@@ -19,10 +19,11 @@ def tools(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def lacking(*overrides: str, path: str | Path = "", **environment: str) -> list[str]:
-    problems = [each.problem for each in tool_findings(make_plan(*overrides), {"PATH": str(path), **environment})]
+def lacking(*overrides: str, path: str | Path = "", installed: str = "", **environment: str) -> list[str]:
+    told = make_plan(*overrides), {"PATH": str(path), **environment}, installed.split().__contains__
+    problems = [each.problem for each in tool_findings(*told)]
     assert all(each.fix.endswith(".") for each in problems)
-    return [f"{each.path}: {each.message}" for each in problems]
+    return [f"{each.path}: {each.message}; {each.fix}" for each in problems]
 
 
 def test_a_job_that_compiles_nothing_needs_nothing() -> None:
@@ -31,7 +32,20 @@ def test_a_job_that_compiles_nothing_needs_nothing() -> None:
 
 def test_a_compiler_is_looked_for(tools: Path) -> None:
     (found,) = lacking(COMPILED)
-    assert found == "spec.training.compile: torch compiles layers with g++, which is not installed here"
+    assert found.startswith("spec.training.compile: torch compiles layers with g++, which is not installed here; ")
     assert lacking(COMPILED, path=tools) == []
     assert "with icpx, which" in lacking(COMPILED, path=tools, CXX="icpx")[0]
     assert lacking(COMPILED, path=tools, CXX=str(tools / "g++")) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "package", "field", "fix"),
+    [
+        ("training.engine=Megatron", "megatron", "spec.training.engine", "`pip install 'rljob[megatron]'` brings it"),
+        ("models.0.adapter={rank: 4}", "peft", "spec.models[0].adapter", "`pip install 'rljob[adapters]'` brings it"),
+    ],
+)
+def test_packages_of_an_extra_are_looked_for(asked: str, package: str, field: str, fix: str) -> None:
+    (found,) = lacking(asked)
+    assert found.startswith(f"{field}: ") and fix in found
+    assert lacking(asked, installed=package) == lacking(installed=package) == []

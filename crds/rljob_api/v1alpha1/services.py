@@ -74,5 +74,6 @@ class ServiceSpec(ApiModel):
     """What the function that makes the application is given."""
 
     health_seconds: float = Field(default=600.0, gt=0)
-    """How long it may take from its start until it is healthy, in seconds. One that takes longer is started again,
-    failurePolicy.maxRestarts times; then the job ends with what it last said. Default 600."""
+    """How long it may take from its start until it is healthy, and until it is so again where it answers no more, in
+    seconds. One that takes longer is started again, failurePolicy.maxRestarts times; then the job ends with what it
+    last said. Default 600."""

@@ -76,7 +76,7 @@ CONTAINER_SERVICE = "service"
 PATH_SERVICE_ALIVE = "/-/healthz"
 """Of Ray Serve's proxy, for probes: whether it answers at all."""
 PATH_SERVICE_HEALTHY = "/-/readyz"
-"""Whether every application behind it has been healthy."""
+"""Whether every application behind it is healthy."""
 
 WORKSPACE = "/workspace"
 """Where a pod keeps data and results, and where relative paths of a job begin."""

@@ -93,6 +93,11 @@ class Reason(Word):
     # ServicesReady
     SERVICES_HEALTHY = "ServicesHealthy", "Every model beside the job answers."
     SERVICES_STARTING = "ServicesStarting", "Pods of models are placed, pull images, or load; the message says which."
+    SERVICE_UNHEALTHY = (
+        "ServiceUnhealthy",
+        "A model answered, and does not now. Ray Serve starts its copies again; when none answers for healthSeconds, "
+        "its pod ends with the last words, and is made again. Rewards with onError: Retry wait.",
+    )
     SERVICE_FAILED = (
         "ServiceFailed",
         "A model ended, or was never healthy: the message has its last words. Its pod is made again while the gang "

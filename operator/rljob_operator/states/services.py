@@ -218,6 +218,8 @@ def _claim(situation: Situation, decision: Decision, wish: _Wish) -> Claim:
     stuck = (pod for pod in situation.service_pods if pod.stuck is not None)
     if (pod := next(stuck, None)) is not None and pod.stuck is not None:
         return no(pod.stuck.reason, f"pod {pod.name}: {pod.stuck.message}")
+    if lapsed := [each for each in services if each.ready_time is not None and not each.ready]:
+        return no(Reason.SERVICE_UNHEALTHY, f"answered, and not now: {', '.join(each.name for each in lapsed)}")
     return no(Reason.SERVICES_STARTING, f"{_unready(services)}{_why(situation)}")
 
 

@@ -1,8 +1,8 @@
 """`python -m rljob_worker.services PORT [SERVICE ...]`: serves these services of the job in RLJOB_PLAN, by default all,
-until it is ended.
+until it is ended, or one of them is given up.
 
-PORT 0 takes a free one. A line of JSON says when all of them are healthy: {"ready": "services", "port": 41234}. From
-then on the gate says so, too, to whoever probes it. RLJOB_LISTEN is the address, by default the loopback.
+PORT 0 takes a free one. A line of JSON says when all of them are healthy: {"ready": "services", "port": 41234}. While
+they are the gate says so, too, to whoever probes it. RLJOB_LISTEN is the address, by default the loopback.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from rljob_api.planning.plan import Plan
@@ -26,14 +26,8 @@ from rljob_worker.lifeline import lifeline_fd
 from rljob_worker.local.orphans import FAMILY
 from rljob_worker.runtime.phases import phase
 from rljob_worker.services.gate import healthy_file
-from rljob_worker.services.host import (
-    LOOPBACK,
-    application_of,
-    deploy,
-    ray_environment,
-    start_serve,
-    wait_until_healthy,
-)
+from rljob_worker.services.health import changes_of_health
+from rljob_worker.services.host import LOOPBACK, application_of, deploy, ray_environment, start_serve
 from rljob_worker.users_code import add_to_path
 
 
@@ -49,15 +43,14 @@ def main(port: str, *names: str) -> int:
         write_last_words(LastWords(int(error.exit_code), cause=f"{type(error).__name__}: {error}"))
         return int(error.exit_code)
     except Exception as error:  # of Ray, which has exceptions for many things that end well the next time
-        logging.exception("the services cannot be started")
+        logging.exception("the services cannot be served")
         write_last_words(LastWords(int(ExitCode.RETRY), cause=f"{type(error).__name__}: {error}"))
         return int(ExitCode.RETRY)
-    threading.Event().wait()
-    return int(ExitCode.DONE)
+    raise AssertionError("services have no good end")
 
 
 def serve_job(port: int, names: Collection[str]) -> None:
-    """Start these services, or all, and say so."""
+    """Serve these services, or all, and say whether they are healthy, until one of them is given up."""
     known = Plan.model_validate_json(Path(os.environ[keys.ENV_PLAN]).read_bytes()).spec.services
     services = [service for service in known if not names or service.name in names]
     scratch = Path(os.environ[keys.ENV_SERVICES_SCRATCH])
@@ -70,10 +63,21 @@ def serve_job(port: int, names: Collection[str]) -> None:
         from ray import serve
 
         deploy(applications)
-        wait_until_healthy(services, lambda: serve.status().applications)
+        changes = changes_of_health(services, lambda: serve.status().applications)
+        next(changes)
         told.found = ", ".join(service.name for service in services)
     healthy_file(scratch).touch()
     print(json.dumps({"ready": "services", "port": port}), flush=True)
+    _tell_gate(changes, healthy_file(scratch))
+
+
+def _tell_gate(changes: Iterator[bool], healthy: Path) -> None:
+    """Whoever probes it is told within a look; a service that does not answer has no name in a cluster."""
+    for is_healthy in changes:
+        if is_healthy:
+            healthy.touch()
+        else:
+            healthy.unlink(missing_ok=True)
 
 
 def _live_in_a_container() -> None:

@@ -23,10 +23,10 @@ CALLBACK = f"{__name__}:middlewares"
 
 class TokenGate:
     """Answers 401 in the application's place to a request without `Authorization: Bearer TOKEN`, and 503 or 200 to
-    whoever asks whether the applications have been healthy, which Ray Serve's own answer does not say."""
+    whoever asks whether the applications are healthy, which Ray Serve's own answer does not say."""
 
     def __init__(self, app: Application, token: str, healthy: Path) -> None:
-        """healthy: a file that is there once they have been."""
+        """healthy: a file that is there while they are."""
         assert token, "a gate without a token is open"
         self._app = app
         self._wanted = f"Bearer {token}".encode()
@@ -57,7 +57,7 @@ async def _answer(send: Send, status: int, words: Mapping[str, Any]) -> None:
 
 
 def healthy_file(scratch: Path) -> Path:
-    """What says to the gate, which lives in a process of Ray's, that all applications have been healthy."""
+    """What says to the gate, which lives in a process of Ray's, that all applications are healthy."""
     return scratch / "healthy"
 
 

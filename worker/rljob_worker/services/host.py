@@ -1,4 +1,4 @@
-"""Starts Ray and Ray Serve with the services of a job, and tells when all of them are healthy."""
+"""Starts Ray and Ray Serve with the services of a job."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import shlex
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rljob_api.catalogue.services import PREFIX
 from rljob_api.v1alpha1 import ServiceSpec
-from rljob_worker.errors import DeadlineExceeded, InvalidJob, PeerLost
+from rljob_worker.errors import InvalidJob, PeerLost
 from rljob_worker.local.orphans import FAMILY, end_family
 from rljob_worker.runtime.phases import phase
 from rljob_worker.services.gate import CALLBACK
@@ -22,8 +21,6 @@ from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
 from rljob_worker.users_function import load_value
 
 LOOPBACK = "127.0.0.1"
-
-LOOK_SECONDS = 0.25
 
 LOGGING = {"enable_access_log": False}
 """Of Ray Serve: a line for every request would fill the run's disk."""
@@ -177,46 +174,6 @@ def copies_of(service: ServiceSpec) -> dict[str, Any]:
             "downscale_delay_s": bounds.downscale_delay_seconds,
         }
     }
-
-
-def wait_until_healthy(
-    services: Sequence[ServiceSpec],
-    applications: Callable[[], Mapping[str, Any]],
-    clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-) -> None:
-    """applications: name -> what has `status`, `message` and `deployments`, as `serve.status().applications`. Raises
-    InvalidJob: one cannot be started; DeadlineExceeded: one takes too long."""
-    began = clock()
-    waiting = {service.name: service for service in services}
-    while waiting:
-        found = applications()
-        for name, service in list(waiting.items()):
-            status = str(getattr(found[name].status, "value", found[name].status)) if name in found else "NOT_STARTED"
-            said = shortened(message_of(found[name])) if name in found else ""
-            if status == "RUNNING":
-                del waiting[name]
-            elif status == "DEPLOY_FAILED":
-                raise InvalidJob(f'service "{name}" ({service.run}) does not start: {said}')
-            elif clock() - began > service.health_seconds:
-                raise DeadlineExceeded(
-                    f'service "{name}" ({service.run}) is {status} and not healthy after healthSeconds '
-                    f"{service.health_seconds:g}: {said or 'it says nothing'}"
-                )
-        if waiting:
-            pause(LOOK_SECONDS)
-
-
-def message_of(application: Any) -> str:
-    """What its deployments say, where the errors of their constructors are; else what is said of it as a whole."""
-    said = [each.message for each in application.deployments.values() if each.message]
-    return "\n".join(said) or str(application.message)
-
-
-def shortened(message: str, num_lines: int = 5) -> str:
-    """The last lines of what Ray Serve says, where a traceback has its error."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return " | ".join(lines[-num_lines:])
 
 
 def logical_cpus(services: Sequence[ServiceSpec], cores: int) -> int:

@@ -249,6 +249,17 @@ def test_the_condition_says_why_a_model_does_not_start():
     assert said(decision, "ServicesReady")[2] == "not healthy yet: judge (0/2 nodes: insufficient cpu)"
 
 
+def test_a_model_that_answered_and_does_not_now_is_told_from_one_that_starts():
+    seen = training(model(is_ready=False), services=(status(),))
+    decision = decide(seen)
+    assert said(decision, "ServicesReady") == ("False", "ServiceUnhealthy", "answered, and not now: judge")
+    assert decision.starts_services == () == decision.deletions, "Ray Serve starts it again in its pod"
+    found = service_of(decision)
+    assert (found.ready, found.ready_time) == (False, ago(90))
+    back = replace(seen, service_pods=(model(),)).with_status(services=(found,))
+    assert said(decide(back), "ServicesReady")[:2] == ("True", "ServicesHealthy")
+
+
 def test_models_that_are_not_healthy_in_time_fail_the_job_by_name():
     late = {"pending_time": ago(8000)}
     seen = pending(JUDGE, phase="Starting", attempt=1, services=(status(ready=False, ready_time=None),), **late)

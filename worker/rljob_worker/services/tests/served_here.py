@@ -1,6 +1,8 @@
 """Applications of a user, for tests."""
 
+import os
 import threading
+from pathlib import Path
 
 from ray import serve
 
@@ -27,6 +29,23 @@ class Never:
         threading.Event().wait()
 
 
+@serve.deployment(health_check_period_s=0.2)
+class Mortal(Lengths):
+    """Dies of whoever asks it, and cannot start again while a file is there."""
+
+    def __init__(self, grave):
+        super().__init__()
+        self.grave = Path(grave)
+        if self.grave.exists():
+            raise ValueError("dead")
+
+    async def __call__(self, request):
+        if "die" in await request.json():
+            self.grave.touch()
+            os._exit(1)
+        return await super().__call__(request)
+
+
 app = Lengths.bind()
 never = Never.bind()
 broken = Broken.bind()
@@ -39,3 +58,7 @@ def scaled(options):
 
 def fails(options):
     raise ValueError("no weights here")
+
+
+def mortal(options):
+    return Mortal.bind(**options)

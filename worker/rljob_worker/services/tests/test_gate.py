@@ -62,7 +62,7 @@ def test_a_stranger_opens_no_socket():
     )
 
 
-def test_a_probe_is_told_by_the_gate_itself_whether_applications_have_been_healthy(tmp_path):
+def test_a_probe_is_told_by_the_gate_itself_whether_applications_are_healthy(tmp_path):
     """Ray Serve's own answer is 200 as soon as its proxy listens."""
     healthy = tmp_path / "healthy"
     for status in (503, 200):

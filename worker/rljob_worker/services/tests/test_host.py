@@ -4,12 +4,11 @@ import os
 import socket
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from rljob_api.v1alpha1 import ServiceSpec
-from rljob_worker.errors import DeadlineExceeded, InvalidJob, PeerLost
+from rljob_worker.errors import PeerLost
 from rljob_worker.services.host import (
     NUM_STARTS,
     copies_of,
@@ -17,57 +16,12 @@ from rljob_worker.services.host import (
     logical_cpus,
     ray_environment,
     start_ray,
-    wait_until_healthy,
 )
 from rljob_worker.services.ray_ports import RayPorts
 
 
 def service(name="judge", **fields):
     return ServiceSpec.model_validate({"name": name, "run": "my:app", **fields})
-
-
-def said(status, message=""):
-    deployments = {"Broken": SimpleNamespace(message=message), "Fine": SimpleNamespace(message="")}
-    return SimpleNamespace(status=status, message="Failed to update the deployments", deployments=deployments)
-
-
-def watch(services, *looks):
-    """Waits while what Ray Serve says changes from look to look, a second apart."""
-    seconds, states = [0.0], iter(looks)
-    found = {}
-
-    def applications():
-        found.update(next(states, {}))
-        return found
-
-    def pause(_):
-        seconds[0] += 1.0
-
-    wait_until_healthy(services, applications, lambda: seconds[0], pause)
-    return seconds[0]
-
-
-def test_all_services_are_waited_for():
-    two = [service("a"), service("b")]
-    # nothing yet; a runs; b runs a look later
-    looks = ({}, {"a": said("RUNNING"), "b": said("DEPLOYING")}, {"b": said("RUNNING")})
-    assert watch(two, *looks) == 2.0
-
-
-def test_one_that_cannot_start_is_named_with_the_end_of_what_it_said():
-    message = "Deployment failed:\n" + "\n".join(f"line {n}" for n in range(9)) + "\nValueError: no such head"
-    with pytest.raises(InvalidJob) as caught:
-        watch([service()], {"judge": said("DEPLOY_FAILED", message)})
-    assert str(caught.value) == (
-        'service "judge" (my:app) does not start: line 5 | line 6 | line 7 | line 8 | ValueError: no such head'
-    )
-
-
-def test_one_that_takes_too_long_is_named_with_its_deadline():
-    with pytest.raises(DeadlineExceeded, match="judge.*DEPLOYING and not healthy after healthSeconds 3: still loading"):
-        watch([service(healthSeconds=3.0)], {"judge": said("DEPLOYING", "still loading")})
-    with pytest.raises(DeadlineExceeded, match="NOT_STARTED .*it says nothing"):
-        watch([service(healthSeconds=3.0)])
 
 
 def test_copies_are_said_in_ray_serves_words():

@@ -67,11 +67,21 @@ def ask(url, body, token="s3cret"):
         return error.code, error.read().decode()
 
 
+def probed(url):
+    """What a probe is answered."""
+    try:
+        with urllib.request.urlopen(f"{url}/-/readyz", timeout=60) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 ROWS = {"rows": [{"prompt": "p", "response": "abc"}, {"prompt": "p", "response": "x"}]}
 
 
 def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp_path):
-    own = {"name": "own", "run": "served_here:app"}
+    grave = tmp_path / "grave"
+    own = {"name": "own", "run": "served_here:mortal", "options": {"grave": str(grave)}}
     scaled = {"name": "scaled", "run": "served_here:scaled", "options": {"scale": 2.0}}
     with services(tmp_path, own, scaled) as (process, mark):
         url = healthy(process)
@@ -82,6 +92,13 @@ def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp
             assert status == 401 and "token" in said
         with urllib.request.urlopen(f"{url}/-/healthz", timeout=60) as response:
             assert response.status == 200
+        assert probed(url) == 200
+        ask(f"{url}/own", {"die": True})
+        wait_for(lambda: probed(url) == 503, START_SECONDS)
+        assert ask(f"{url}/scaled", ROWS)[0] == 200 and process.code() is None
+        grave.unlink()
+        wait_for(lambda: probed(url) == 200, START_SECONDS)
+        assert ask(f"{url}/own", ROWS) == (200, {"rewards": [3.0, 1.0]})
         assert len(family_members(mark)) > 3
         assert ready_line(process.log.read_text()) is not None
         process.signal(signal.SIGKILL)

@@ -106,7 +106,7 @@ def test_the_operator_reads_everything_that_can_be_set(tmp_path: Path) -> None:
     assert images.data_buffer == "registry.example/rljob-databuffer:0.1.0"
     assert images.pull_secrets == ("mirror", "extra")
     assert found.pods.monitoring.labels == {"release": "prometheus"}
-    assert found.pods.gang.native
+    assert found.pods.gang.native and found.pods.ray_services
     profiles = profiles_from(found.profiles)
     assert profiles["ascend-910"].schedulers == ()
     assert profiles["nvidia-l4"].resource == "nvidia.com/gpu"
@@ -115,6 +115,8 @@ def test_the_operator_reads_everything_that_can_be_set(tmp_path: Path) -> None:
 def test_jobs_admit_the_operator_and_those_who_scrape(tmp_path: Path) -> None:
     policy = settings_of(with_values(EVERYTHING), tmp_path).pods.network_policy
     assert policy.enabled
+    (kube_ray,) = policy.kube_ray_from
+    assert kube_ray["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kuberay-operator"}
     operator, prometheus = policy.metrics_from
     assert operator == {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "rljob-system"}},

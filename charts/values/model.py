@@ -213,6 +213,10 @@ class IntegrationsValues(ApiModel):
     native: bool = False
     """Workloads of Kubernetes' own workload API, whose version changes still. Also lets `provider: Auto` choose it."""
 
+    kuberay: bool = False
+    """RayServices of KubeRay 1.5 or later, which then serve the models beside jobs, a pod for each copy, in place of
+    one pod for each model. To be changed while no job with services runs."""
+
     pod_monitors: bool = True
     """PodMonitors of jobs that say `monitoring.podMonitor: true`."""
 
@@ -298,6 +302,11 @@ class NetworkPolicyValues(ApiModel):
     scrapers: Items[Peer] = ()
     """Who may read metrics, as peers of a NetworkPolicy. Empty: nobody but the operator."""
 
+    kuberay: Items[Peer] = (
+        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}},
+    )
+    """Who may ask the Ray of models beside a job how it is, as peers of a NetworkPolicy: KubeRay's operator."""
+
     api_server_ports: Items[int] = (443, 6443)
     """Ports of the API server, before and behind its Service."""
 
@@ -366,5 +375,6 @@ ELSEWHERE = (
     "settings.pods.monitoring",
     "settings.pods.networkPolicy",
     "settings.pods.gang.native",
+    "settings.pods.rayServices",
 )
 """Settings that templates/configmap.yaml makes from other values, or that nothing in a pod is a reason to change."""

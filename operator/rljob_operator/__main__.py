@@ -38,6 +38,7 @@ def make_reconcile(surroundings: Surroundings) -> Reconcile:
         rules=rules,
         metrics=surroundings.metrics.jobs,
         gangs=gangs,
+        ray_services=surroundings.ray_watch,
         teller=surroundings.teller,
         clock=time.time,
         new_token=lambda: secrets.token_urlsafe(32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import NamedTuple
 
@@ -103,9 +104,31 @@ def parse_service_pod_name(name: str) -> ServicePodName | None:
     return None if found is None else ServicePodName(found[1].replace(".", "_"), int(found[2]))
 
 
+_RAY_SERVICE_NAME = re.compile(r".+-r(\d+)")
+
+
+def ray_service_name(job: str, service: str, start: int) -> str:
+    """The RayService of a service: at most 47 characters, and a letter first.  What stands for job and service is in
+    its labels; the name only tells it from every other."""
+    digest = hashlib.sha256(f"{job}/{service}".encode()).hexdigest()[:8]
+    beginning = f"{job}-{service_host(service)}" if job[0].isalpha() else f"rljob-{job}-{service_host(service)}"
+    return f"{beginning[:24].strip('-')}-{digest}-r{start}"
+
+
+def parse_ray_service_name(name: str) -> int | None:
+    """The start in the name of a RayService; None for what is none of ours."""
+    found = _RAY_SERVICE_NAME.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
 def service_pod_set(service: str) -> str:
-    """What a queue calls the pod of a service; a worker group's name has no dash."""
+    """What a queue calls the pods that serve a service; a worker group's name has no dash."""
     return f"service-{service_host(service)}"
+
+
+def service_head_pod_set(service: str) -> str:
+    """What it calls the head of their Ray; a host name of a service has no two dashes together."""
+    return f"{service_pod_set(service)}--head"
 
 
 def peers_template(job: str, namespace: str, port: int) -> str:

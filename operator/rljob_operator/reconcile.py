@@ -24,6 +24,7 @@ from rljob_operator.states.report import obstructed
 from rljob_operator.states.situation import Obstacle
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.surveying.ray_services import RayServices
 from rljob_operator.surveying.surroundings import refusal_by_surroundings
 from rljob_operator.surveying.survey import ProgressSource, Surveyor
 from rljob_operator.telling.bookkeeping import tell
@@ -50,6 +51,7 @@ class Reconciler:
         rules: Rules,
         metrics: JobMetrics,
         gangs: Gangs,
+        ray_services: RayServices,
         teller: Teller,
         clock: Callable[[], float],
         new_token: Callable[[], str],
@@ -67,7 +69,7 @@ class Reconciler:
         self._clock = clock
         self._steady = steady
         self._new_token = new_token
-        self._surveyor = Surveyor(cluster, pods, progress, rules, gangs, clock)
+        self._surveyor = Surveyor(cluster, pods, progress, rules, gangs, ray_services, clock)
         self._memories: dict[Key, Memory] = {}
 
     async def reconcile(self, key: Key) -> float | None:

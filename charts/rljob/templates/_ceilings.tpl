@@ -48,8 +48,12 @@ spec:
 variables:
   - name: accelerators
     expression: >-
-      object.spec.workerGroups.map(g, has(g.accelerator) && has(g.accelerator.profile) && g.accelerator.profile != 'cpu'
-      ? (has(g.replicas) ? g.replicas : 1) * (has(g.accelerator.count) ? g.accelerator.count : 1) : 0).sum()
+      (object.spec.workerGroups.map(g, has(g.accelerator) && has(g.accelerator.profile) && g.accelerator.profile != 'cpu'
+      ? (has(g.replicas) ? g.replicas : 1) * (has(g.accelerator.count) ? g.accelerator.count : 1) : 0)
+      + (has(object.spec.services) ? object.spec.services.map(s, has(s.workerGroup) && has(s.workerGroup.accelerator)
+      && has(s.workerGroup.accelerator.profile) && s.workerGroup.accelerator.profile != 'cpu'
+      ? (has(s.autoscaling) ? s.autoscaling.maxReplicas : (has(s.workerGroup.replicas) ? s.workerGroup.replicas : 1))
+      * (has(s.workerGroup.accelerator.count) ? s.workerGroup.accelerator.count : 1) : 0) : [])).sum()
 validations:
   - expression: variables.accelerators <= {{ $most }}
     messageExpression: string(variables.accelerators) + ' accelerators, and a job may have {{ $most }} (accelerators)'

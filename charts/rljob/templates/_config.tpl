@@ -11,6 +11,7 @@
 {{- $_ := set $settings.pods "monitoring" (pick .Values.metrics.podMonitor "labels" "interval") }}
 {{- $_ := set $settings.pods "networkPolicy" (include "rljob.config.networkPolicy" . | fromYaml) }}
 {{- $_ := set $settings.pods.gang "native" .Values.integrations.native }}
+{{- $_ := set $settings.pods "rayServices" .Values.integrations.kuberay }}
 {{- toYaml $settings }}
 {{- end }}
 
@@ -38,4 +39,6 @@ metricsFrom:
   {{- with .Values.networkPolicy.scrapers }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+kubeRayFrom:
+  {{- toYaml .Values.networkPolicy.kuberay | nindent 2 }}
 {{- end }}

@@ -49,6 +49,11 @@ owns, so only pods, finished jobs and places in queues are deleted by name.
   resources: [workloads/status]
   verbs: [patch]
 {{- end }}
+{{- if .kuberay }}
+- apiGroups: [ray.io]
+  resources: [rayservices]
+  verbs: [get, list, watch, create, delete] # delete: a job that is suspended gives its models' pods back
+{{- end }}
 {{- if .volcano }}
 - apiGroups: [scheduling.volcano.sh]
   resources: [podgroups]

@@ -11,6 +11,15 @@ from rljob_api.vocabulary.model import ApiModel
 
 PREFIX = "rljob_worker.services:"
 
+RAY_VERSION = "2.60.0"
+"""Of the image that serves; KubeRay must be told."""
+
+RAY_APPLICATION = "rljob_worker.services.ray_service:application"
+"""What KubeRay lets Ray Serve import, with a service as its argument."""
+
+RAY_GATE = "rljob_worker.services.gate:middlewares"
+"""What stands in Ray Serve's proxy before every application."""
+
 
 class Reader(ApiModel):
     """How a model that reads texts gets their tokens."""

@@ -22,11 +22,12 @@ class ServiceGroupSpec(ApiModel):
     """Copies of the model, each on accelerators of its own. Default 1."""
 
     accelerator: AcceleratorSpec = AcceleratorSpec()
-    """The accelerators of one copy. On a cluster all copies are in one pod, on one node."""
+    """The accelerators of one copy. On a cluster all copies are in one pod, on one node; where KubeRay serves them,
+    each is in a pod of its own."""
 
     template: dict[str, Any] = Field(default_factory=dict)
     """A pod template merged over the generated one, in which the container is `service`: images, resources, volumes,
-    selectors. Only a cluster looks at it."""
+    selectors. It is of the pod with all copies, or with KubeRay of each. Only a cluster looks at it."""
 
 
 class AutoscalingSpec(ApiModel):

@@ -72,6 +72,8 @@ PORT_SERVICE = 8816
 CONTAINER_WORKER = "worker"
 CONTAINER_BUFFER = "data-buffer"
 CONTAINER_SERVICE = "service"
+COMPONENT_SERVICE_HEAD = "service-head"
+"""The pod of a Ray that has no copy of a model."""
 
 PATH_SERVICE_ALIVE = "/-/healthz"
 """Of Ray Serve's proxy, for probes: whether it answers at all."""

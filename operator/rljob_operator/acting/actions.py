@@ -11,7 +11,7 @@ from rljob_operator.acting.children import Children
 from rljob_operator.acting.leftovers import drop_leftovers
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
-from rljob_operator.cluster.kinds import RLJOB, SECRET
+from rljob_operator.cluster.kinds import POD, RLJOB, SECRET
 from rljob_operator.gangs.acting import GangActions, readiness_of
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.certificates import tls_secret
@@ -21,7 +21,8 @@ from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.ownership import is_child_of
 from rljob_operator.manifests.pod.pods import pods
 from rljob_operator.manifests.secrets import token_secret
-from rljob_operator.manifests.serving import service_pods
+from rljob_operator.manifests.serving.pod import service_pods
+from rljob_operator.manifests.serving.ray_service import ray_services
 from rljob_operator.states import Decision, QueueAction
 from rljob_operator.states.facts import PodFacts
 from rljob_operator.vocabulary.key import Key
@@ -82,8 +83,8 @@ class Actions:
             if context.spec.data_buffer.tls:
                 await self._issue_certificates(context, attempt)
         there = {pod["metadata"]["name"] for pod in self._pods.of(self._key) if is_child_of(pod, self._uid)}
-        missing = (pod for pod in await self._rendered(context, decision) if pod["metadata"]["name"] not in there)
-        await for_each(missing, self._create_pod)
+        missing = (each for each in await self._rendered(context, decision) if each["metadata"]["name"] not in there)
+        await for_each(missing, self._create_one)
 
     async def _issue_certificates(self, context: JobContext, attempt: int) -> None:
         if await self._children.existing(SECRET, names.tls_secret_name(context.name, attempt)) is None:
@@ -91,17 +92,21 @@ class Actions:
             await self._children.make_once(tls_secret(context, attempt, now))
 
     async def _rendered(self, context: JobContext, decision: Decision) -> Iterable[Manifest]:
-        """Pods of services first."""
+        """Pods of services first, or what KubeRay makes those of."""
         gang, attempt = self._gangs.of(context), decision.status.attempt
         objects = await self._gangs.objects(context, gang, attempt) if gang.is_queue else []
         placements = gang.admission(objects).placements
         starts = {each.name: each.start for each in decision.status.services if each.name in decision.starts_services}
-        services = service_pods(context, starts, placements=placements)
+        served = ray_services if context.pods.ray_services else service_pods
+        services = served(context, starts, placements=placements)
         gangs = pods(context, attempt, placements=placements) if decision.creates_pods else []
         return (*services, *(gang.shape(context, pod) for pod in gangs))
 
-    async def _create_pod(self, pod: Manifest) -> None:
-        self._pods.note(await self._children.make_pod(pod))
+    async def _create_one(self, manifest: Manifest) -> None:
+        if manifest["kind"] == POD.kind:
+            self._pods.note(await self._children.make_pod(manifest))
+        else:
+            await self._children.make_once(manifest)
 
     async def _heal(self, context: JobContext) -> list[str]:
         children = static_children(context)

@@ -8,7 +8,7 @@ from typing import Any
 from rljob_operator.acting.bulk import for_each
 from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.errors import AlreadyExists, Forbidden
-from rljob_operator.cluster.kinds import POD, SECRET, Kind, kind_of
+from rljob_operator.cluster.kinds import POD, RAY_SERVICE, SECRET, Kind, kind_of
 from rljob_operator.manifests.context import Manifest
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
 from rljob_operator.states.situation import Deletion
@@ -106,8 +106,9 @@ class Children:
         """Delete each, that very one and no namesake."""
 
         async def delete(each: Deletion) -> None:
+            kind, grace_seconds = (POD, each.grace_seconds) if each.kind == "Pod" else (RAY_SERVICE, None)
             await self._cluster.delete(
-                POD, self._namespace, each.name, grace_seconds=each.grace_seconds, uid=each.uid
+                kind, self._namespace, each.name, grace_seconds=grace_seconds, uid=each.uid
             )  # fmt: skip
 
         await for_each(deletions, delete)

@@ -89,7 +89,8 @@ class ApiCluster:
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
     ) -> bool:
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        policy = "Foreground" if kind.stays_with_its_own else "Background"
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         if uid is not None:

@@ -16,6 +16,8 @@ class Kind:
     kind: str
     plural: str
     namespaced: bool = True
+    stays_with_its_own: bool = False
+    """Whether a deleted one stays until all that it owns is gone."""
 
     @property
     def api_version(self) -> str:
@@ -52,6 +54,7 @@ POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
 POD_GROUP_VOLCANO = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 POD_GROUP_COSCHEDULING = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
 POD_GROUP_NATIVE = Kind("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+RAY_SERVICE = Kind("ray.io", "v1", "RayService", "rayservices", stays_with_its_own=True)
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
 WORKLOAD_PRIORITY_CLASS = Kind(
     "kueue.x-k8s.io", "v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False
@@ -80,6 +83,7 @@ ALL: tuple[Kind, ...] = (
     POD_GROUP_VOLCANO,
     POD_GROUP_COSCHEDULING,
     POD_GROUP_NATIVE,
+    RAY_SERVICE,
     WORKLOAD_KUEUE,
     WORKLOAD_KUEUE_V1BETA2,
     PRIORITY_CLASS,

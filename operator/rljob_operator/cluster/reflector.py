@@ -38,6 +38,12 @@ def drop_bookkeeping(item: Object) -> None:
     item["metadata"].pop("managedFields", None)
 
 
+def drop_spec(item: Object) -> None:
+    """What was asked for is ours; what became of it is in the status."""
+    drop_bookkeeping(item)
+    item.pop("spec", None)
+
+
 def keep_node_of_pod(pod: Object) -> None:
     """Of a pod's spec, keep its node: a thousand specs would be most of the operator's memory."""
     drop_bookkeeping(pod)

@@ -6,17 +6,18 @@ renders a ValidatingAdmissionPolicy from the same values (`charts/rljob/template
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 from pydantic import Field
 
 from rljob_api.vocabulary.images import is_pinned
 from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_api.vocabulary.quantity import amount
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.security import containers, violations
-from rljob_operator.manifests.serving import service_pod
+from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
 DEFAULT_ACCOUNT = "default"
 
@@ -49,28 +50,44 @@ class Ceilings(ApiModel):
     """Priority classes that pods may name; one that names none is admitted."""
 
     accelerators: int | None = Field(default=None, ge=0)
-    """The most accelerators that a job may have, over all its pods. CPUs are none."""
+    """The most accelerators that a job may have, over all its pods and those of models beside it. CPUs are none."""
 
 
 def beyond(ceilings: Ceilings, context: JobContext) -> list[str]:
     """What of a job goes beyond the ceilings, pod by pod; empty where nothing does."""
     if ceilings == Ceilings():
         return []
-    found = list(_accelerators(ceilings, context))
+    pods = list(_pods(context))
+    found = list(_accelerators(ceilings, context, pods))
+    for owner, _, rendered in pods:
+        found += [f"{owner}: {each}" for each in _of_pod(ceilings, rendered)]
+    return list(dict.fromkeys(found))
+
+
+def _pods(context: JobContext) -> Iterator[tuple[str, int, Manifest]]:
+    """Whose, how many, and one of them, of every kind of pod that the job has."""
     for group in context.plan.groups:
-        spec = pod(context, group, 0, 1)
-        found += [f"worker group {group.name}: {each}" for each in _of_pod(ceilings, spec)]
+        yield f"worker group {group.name}", group.replicas, pod(context, group, 0, 1)
     for service in context.spec.services:
-        spec = service_pod(context, service, 1)
-        found += [f"service {service.name}: {each}" for each in _of_pod(ceilings, spec)]
-    return found
+        for each in kinds_of_pods(context, service):
+            yield f"service {service.name}", each.count, each.pod
 
 
-def _accelerators(ceilings: Ceilings, context: JobContext) -> Iterator[str]:
-    counted = [group for group in context.plan.groups if context.profile(group).resource is not None]
-    asked = sum(group.replicas * group.workers_per_host for group in counted)
+def _accelerators(ceilings: Ceilings, context: JobContext, pods: Iterable[tuple[str, int, Manifest]]) -> Iterator[str]:
+    """As many as pods ask for, by a profile or by a template: those of services with those of the gang."""
+    known = {profile.resource for profile in context.profiles.values() if profile.resource is not None}
+    asked = sum(count * _devices(rendered, known) for _, count, rendered in pods)
     if ceilings.accelerators is not None and asked > ceilings.accelerators:
         yield f"{asked} accelerators, and a job may have {ceilings.accelerators} (accelerators)"
+
+
+def _devices(pod: Manifest, known: set[str]) -> int:
+    """Accelerators of the containers that run together."""
+    spec = pod["spec"]
+    sidecars = [each for each in spec.get("initContainers", ()) if each.get("restartPolicy") == "Always"]
+    asked: list[dict[str, Any]] = [each.get("resources") or {} for each in (*sidecars, *spec["containers"])]
+    devices = [{**(each.get("requests") or {}), **(each.get("limits") or {})} for each in asked]
+    return sum(int(amount(str(found))) for each in devices for name, found in each.items() if name in known)
 
 
 def _of_pod(ceilings: Ceilings, pod: Manifest) -> Iterator[str]:

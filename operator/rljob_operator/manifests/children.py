@@ -8,12 +8,12 @@ from rljob_operator.manifests.certificates import tls_size_problem
 from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.monitoring import pod_monitor
-from rljob_operator.manifests.network_policy import network_policy
+from rljob_operator.manifests.network_policy import network_policy, services_network_policy
 from rljob_operator.manifests.pod.merge import without_nulls
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.security import ENFORCE_LABEL, admits, violations
 from rljob_operator.manifests.services import service, services_domain
-from rljob_operator.manifests.serving import service_pod
+from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
 
 def static_children(context: JobContext) -> list[Manifest]:
@@ -23,6 +23,8 @@ def static_children(context: JobContext) -> list[Manifest]:
         children.append(services_domain(context))
     if context.pods.network_policy.enabled:
         children.append(network_policy(context))
+        if context.spec.services and context.pods.ray_services:
+            children.append(services_network_policy(context))
     if context.spec.monitoring.pod_monitor:
         children.append(pod_monitor(context))
     return children
@@ -58,7 +60,8 @@ def _each_pod(context: JobContext) -> Iterator[tuple[str, Manifest]]:
         yield f"workerGroups[{index}] {group.name} with profile {group.profile}", pod(context, group, 0, 1)
     for index, served in enumerate(context.spec.services):
         profile = served.worker_group.accelerator.profile
-        yield f"services[{index}] {served.name} with profile {profile}", service_pod(context, served, 1)
+        for each in kinds_of_pods(context, served):
+            yield f"services[{index}] {served.name} with profile {profile}", each.pod
 
 
 def _level_for(rendered: Manifest) -> str:

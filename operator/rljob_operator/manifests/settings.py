@@ -83,6 +83,9 @@ class NetworkPolicySettings(ApiModel):
     metrics_from: Items[dict[str, Any]] = ()
     """NetworkPolicy peers that may read metrics and progress: the operator, and Prometheus."""
 
+    kube_ray_from: Items[dict[str, Any]] = ()
+    """NetworkPolicy peers that may ask the Ray of a RayService how it is: KubeRay's operator."""
+
 
 class GangSettings(ApiModel):
     """The schedulers and queues that start all pods of a job together."""
@@ -129,3 +132,7 @@ class PodSettings(ApiModel):
 
     gang: GangSettings = GangSettings()
     """Gang schedulers."""
+
+    ray_services: bool = False
+    """Whether models beside jobs are RayServices, of which KubeRay makes a pod for each copy, rather than one pod each
+    of the operator's own."""

@@ -10,13 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rljob_api.vocabulary import keys
+from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.errors import ClusterError
-from rljob_operator.cluster.kinds import POD, RLJOB, Kind
+from rljob_operator.cluster.kind_watch import KindWatch
+from rljob_operator.cluster.kinds import POD, RAY_SERVICE, RLJOB, Kind
 from rljob_operator.cluster.login import Login
-from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
+from rljob_operator.cluster.reflector import Pauses, Reflector, drop_spec, keep_node_of_pod
 from rljob_operator.cluster.served import ServedApis
-from rljob_operator.gangs.watch import QueueWatch, drop_pod_sets
+from rljob_operator.gangs.watch import WORKLOADS, drop_pod_sets
 from rljob_operator.listening.handlers import News, run_kopf
 from rljob_operator.listening.heard import Heard
 from rljob_operator.listening.progress import ProgressReader
@@ -53,7 +55,8 @@ class Surroundings:
     progress: ProgressPolls
     metrics: Metrics
     served: ServedApis
-    queue_watch: QueueWatch
+    queue_watch: KindWatch
+    ray_watch: KindWatch
     teller: Teller
 
 
@@ -92,7 +95,9 @@ class Leader:
             trim=keep_node_of_pod,
         )
         self._served = ServedApis(cluster.served_versions)
-        self._queue_watch = QueueWatch(self._served, self._reflect_queue)
+        self._queue_watch = KindWatch(self._served, WORKLOADS, self._reflector_of(drop_pod_sets))
+        rays = (RAY_SERVICE,) if settings.pods.ray_services else ()
+        self._ray_watch = KindWatch(self._served, rays, self._reflector_of(drop_spec))
         self._teller = Teller(cluster, time.time)
         self._polls = ProgressPolls(
             progress.read,
@@ -130,6 +135,7 @@ class Leader:
             self._metrics,
             self._served,
             self._queue_watch,
+            self._ray_watch,
             self._teller,
         )
 
@@ -163,6 +169,7 @@ class Leader:
                 start(self._resync.run, "resync")
                 start(self._served.run, "served APIs")
                 start(self._queue_watch.run, "queue watch")
+                start(self._ray_watch.run, "watch of RayServices")
                 start(lambda: self._hear(catch_signals), "kopf")
                 self.unready = None
                 logger.info("working")
@@ -196,8 +203,8 @@ class Leader:
         self._metrics.watched(RLJOB)
         self._metrics.missed(num_missed)
 
-    def _reflect_queue(self, kind: Kind) -> Reflector:
-        return Reflector(
+    def _reflector_of(self, trim: Callable[[Object], None]) -> Callable[[Kind], Reflector]:
+        return lambda kind: Reflector(
             self._cluster,
             kind,
             self._settings.namespaces,
@@ -205,7 +212,7 @@ class Leader:
             self._queue.add,
             pauses=Pauses(self._settings.api.relist_seconds),
             on_activity=self._metrics.watched,
-            trim=drop_pod_sets,
+            trim=trim,
         )
 
     def _pods_changed(self, key: Key) -> None:

@@ -56,6 +56,10 @@ class Reason(Word):
         "SchedulerMissing",
         "The cluster does not have the scheduling provider that the job names or its accelerator needs.",
     )
+    KUBERAY_MISSING = (
+        "KubeRayMissing",
+        "The administrator wants models beside jobs to be RayServices, and the cluster has no KubeRay.",
+    )
     NAME_CONFLICT = "NameConflict", "An object that is not the job's has the name of one of its children."
 
     # Suspended

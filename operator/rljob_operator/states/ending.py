@@ -33,7 +33,7 @@ def leftovers(situation: Situation) -> bool:
 def deletions(situation: Situation, pods: tuple[PodFacts, ...], grace_seconds: int) -> tuple[Deletion, ...]:
     """What to delete of `pods`: those that nobody deletes yet, or with more grace, or that do not go."""
     chosen = ((pod, _grace(situation, pod, grace_seconds)) for pod in pods)
-    return tuple(Deletion(pod.name, pod.uid, grace) for pod, grace in chosen if grace is not None)
+    return tuple(Deletion(pod.name, pod.uid, grace, pod.kind) for pod, grace in chosen if grace is not None)
 
 
 def with_stuck_pods(situation: Situation, pods: tuple[PodFacts, ...], decision: Decision) -> Decision:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.states.conditions import Reason
+
+Server = Literal["Pod", "RayService"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class PodFacts:
     """The service that it serves.  Empty: it is one of a gang."""
     start: int = 0
     """Of the service, by number."""
+    kind: Server = "Pod"
+    """What it is for the cluster: a RayService stands for the pods that KubeRay makes of it."""
     plan_hash: str = ""
     node: str = ""
     address: str = ""
@@ -72,6 +77,8 @@ class PodFacts:
     buffer_ended: Ended | None = None
     """How its data buffer last ended, when that was started again."""
     stuck: Stuck | None = None
+    says: str = ""
+    """Of a RayService: how the application in it is that does not answer."""
     unschedulable: str = ""
     """Why the scheduler has no node for it."""
     disruption: str = ""

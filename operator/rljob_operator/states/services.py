@@ -1,4 +1,5 @@
-"""Models served beside a gang: a pod each, which outlives attempts, and is made again by itself where it ends.
+"""Models served beside a gang: a pod each, or a RayService, which outlives attempts, and is made again by itself where
+it ends.
 
 start 1 made -> seen -> ready -> ended: start 2, at once
                   '-> ended without having been ready: start 2, after a pause that grows
@@ -17,14 +18,18 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator import names
 from rljob_operator.states import ending
 from rljob_operator.states.admission import AdmissionState
-from rljob_operator.states.conditions import Claim, Reason, no, yes
+from rljob_operator.states.conditions import Reason, no
 from rljob_operator.states.facts import Ended, PodFacts
+from rljob_operator.states.service_claims import claim, unready
 from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
 
 _PAUSE = Backoff(5.0, 300.0)
 _MAX_MESSAGE_LENGTH = 2048
+
+RAY_START_SECONDS = 300
+"""What images and Ray itself may take before healthSeconds of a RayService begin."""
 
 
 def with_services(situation: Situation) -> Situation:
@@ -58,7 +63,7 @@ def beside(situation: Situation, decision: Decision) -> Decision:
         decision = _started(situation, decision)
     if not situation.spec.services:
         return decision
-    return decision.claiming("ServicesReady", _claim(situation, decision, wish))
+    return decision.claiming("ServicesReady", claim(situation, decision, are_wanted=wish is not _Wish.NONE))
 
 
 class _Wish(Enum):
@@ -97,6 +102,7 @@ def _seen(situation: Situation, known: ServiceStatus) -> ServiceStatus:
             return known
         last = situation.departed.get(names.service_pod_name(situation.name, known.name, known.start))
         return _ended(situation, known, last)
+    pod = _in_time(situation, known, pod)
     if pod.ended is not None or pod.is_over or pod.ends_at is not None or pod.is_out_of_sight:
         return _ended(situation, known, pod)
     seen = {"start_time": known.start_time or situation.timestamp, "ready": pod.is_ready}
@@ -106,11 +112,25 @@ def _seen(situation: Situation, known: ServiceStatus) -> ServiceStatus:
     return known.model_copy(update=seen)
 
 
+def _in_time(situation: Situation, known: ServiceStatus, pod: PodFacts) -> PodFacts:
+    """A pod of ours counts healthSeconds itself; KubeRay waits for ever, so a RayService ends here."""
+    if pod.kind == "Pod" or known.start_time is None or known.ready_time is not None:
+        return pod
+    seconds = next(each.health_seconds for each in situation.spec.services if each.name == known.name)
+    is_waiting = pod.unschedulable or pod.stuck is not None or pod.ended is not None
+    if is_waiting or situation.now - seconds_of(known.start_time) <= RAY_START_SECONDS + seconds:
+        return pod
+    words = f"not healthy after healthSeconds {seconds:g}: {pod.says or 'it says nothing'}"
+    return replace(pod, is_ready=False, ended=Ended("", int(ExitCode.RETRY), "", words))
+
+
 def _ended(situation: Situation, known: ServiceStatus, pod: PodFacts | None) -> ServiceStatus:
     """What follows the end of its pod; one that was taken from outside is not the service's failure."""
     disruption, ended = _disruption(pod), None if pod is None else pod.ended
     policy = situation.spec.failure_policy
     code = (None if ended is None else ended.exit_code) or int(ExitCode.RETRY)  # a service has no good end
+    if code == ExitCode.INVALID_JOB and known.ready_time is not None:
+        code = int(ExitCode.RETRY)  # it has been healthy once, and may be again
     verdict = decide([code], known.failures, policy, [DISRUPTION_TARGET] if disruption else [])
     is_counted = not isinstance(verdict, Restart) or verdict.counted
     futile = 0 if known.ready_time is not None else known.futile_starts + 1
@@ -190,7 +210,7 @@ def _started(situation: Situation, decision: Decision) -> Decision:
     if not decision.creates_pods or situation.current or all(each.ready for each in services):
         return decision
     waiting = replace(decision, creates_pods=False, keeps_children=True)
-    return waiting.claiming("Scheduled", no(Reason.WAITING_FOR_SERVICES, _unready(services)))
+    return waiting.claiming("Scheduled", no(Reason.WAITING_FOR_SERVICES, unready(services)))
 
 
 def _due(situation: Situation, services: Sequence[ServiceStatus]) -> Iterator[str]:
@@ -201,43 +221,3 @@ def _due(situation: Situation, services: Sequence[ServiceStatus]) -> Iterator[st
         is_over = pause is None or seconds_of(pause) <= situation.now
         if is_absent and is_over and not each.stopped and all(pod.is_over for pod in pods):
             yield each.name
-
-
-# What is said of them.
-
-
-def _claim(situation: Situation, decision: Decision, wish: _Wish) -> Claim:
-    services = decision.status.services
-    failed = [each for each in services if each.message]
-    if failed and (wish is not _Wish.NONE or any(each.stopped for each in failed)):
-        return no(Reason.SERVICE_FAILED, "; ".join(_failure(each) for each in failed))
-    if wish is _Wish.NONE:
-        return no(Reason.SERVICES_STOPPED)
-    if all(each.ready for each in services):
-        return yes(Reason.SERVICES_HEALTHY)
-    stuck = (pod for pod in situation.service_pods if pod.stuck is not None)
-    if (pod := next(stuck, None)) is not None and pod.stuck is not None:
-        return no(pod.stuck.reason, f"pod {pod.name}: {pod.stuck.message}")
-    if lapsed := [each for each in services if each.ready_time is not None and not each.ready]:
-        return no(Reason.SERVICE_UNHEALTHY, f"answered, and not now: {', '.join(each.name for each in lapsed)}")
-    return no(Reason.SERVICES_STARTING, f"{_unready(services)}{_why(situation)}")
-
-
-def _failure(service: ServiceStatus) -> str:
-    again = f"; start {service.start} follows"
-    if service.stopped:
-        again = "; no other start follows"
-    elif service.start_time is not None:
-        again = f"; start {service.start} is under way"
-    elif service.next_start_time is not None:
-        again = f"; start {service.start} not before {service.next_start_time}"
-    return f"service {service.name}: {service.message}{again}"
-
-
-def _unready(services: Sequence[ServiceStatus]) -> str:
-    return f"not healthy yet: {', '.join(each.name for each in services if not each.ready)}"
-
-
-def _why(situation: Situation) -> str:
-    unplaced = (pod.unschedulable for pod in situation.service_pods if pod.unschedulable)
-    return next((f" ({why})" for why in unplaced), "")

@@ -13,7 +13,7 @@ from rljob_api.v1alpha1.status import ConditionType, RLJobStatus
 from rljob_operator import names
 from rljob_operator.states.admission import Admission, AdmissionState
 from rljob_operator.states.conditions import Claim, Claims, Reason
-from rljob_operator.states.facts import PodFacts
+from rljob_operator.states.facts import PodFacts, Server
 from rljob_operator.states.progress import ProgressAnswer, Unreachable
 from rljob_operator.vocabulary.timestamps import timestamp
 
@@ -108,10 +108,10 @@ class Situation:
     @cached_property
     def missing_services(self) -> tuple[str, ...]:
         """Names of pods of services that were there, and are not now."""
-        found = {pod.name for pod in self.service_pods}
+        found = {(pod.service, pod.start) for pod in self.service_pods}
         there = (each for each in self.status.services if each.start_time is not None)
-        expected = (names.service_pod_name(self.name, each.name, each.start) for each in there)
-        return tuple(name for name in expected if name not in found)
+        missing = (each for each in there if (each.name, each.start) not in found)
+        return tuple(names.service_pod_name(self.name, each.name, each.start) for each in missing)
 
     def with_pods(self, pods: Iterable[PodFacts]) -> Situation:
         """The same with these pods of the job."""
@@ -144,12 +144,13 @@ class QueueAction(Enum):
 
 @dataclass(frozen=True)
 class Deletion:
-    """One pod to delete."""
+    """One pod to delete, or what KubeRay makes pods of."""
 
     name: str
     uid: str
     grace_seconds: int
     """0: by force, without waiting for its node."""
+    kind: Server = "Pod"
 
 
 @dataclass(frozen=True)

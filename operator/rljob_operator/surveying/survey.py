@@ -11,7 +11,7 @@ from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.child_cache import PodCache
-from rljob_operator.cluster.kinds import CONFIG_MAP, POD
+from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RAY_SERVICE
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.ceilings import beyond
 from rljob_operator.manifests.context import JobContext
@@ -27,6 +27,7 @@ from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.observe import pod_facts
+from rljob_operator.surveying.ray_services import RayServices, ray_service_facts
 from rljob_operator.vocabulary.key import Key
 
 _MAX_ASKED = 16
@@ -54,6 +55,7 @@ class Surveyor:
     progress: ProgressSource
     rules: Rules
     gangs: Gangs
+    ray_services: RayServices
     clock: Callable[[], float]
 
     async def survey(self, job: Job, memory: Memory) -> tuple[Situation, JobContext | None]:
@@ -62,8 +64,9 @@ class Surveyor:
         accepted = self._accept(job, memory, running)
         context = self._context(job, accepted, running)
         seen = self.pods.of(job.key)
+        rays = await self._ray_services(job, seen)
         situation = replace(
-            _situation(job, accepted, context, self.clock()).with_pods(memory.read_pods(seen, job.uid)),
+            _situation(job, accepted, context, self.clock()).with_pods((*memory.read_pods(seen, job.uid), *rays)),
             obstacle=memory.obstacle,
             is_predecessor_ending=any(is_of_predecessor(pod, job.key.name, job.uid) for pod in seen),
         )
@@ -75,18 +78,45 @@ class Surveyor:
             situation = replace(situation, departed=self._departed(job, gone))
         else:
             situation = await self._with_hidden(job, situation, memory)
+        situation = self._without_kube_ray(context, situation)
         situation = await self.gangs.look(job.key, job.uid, context, situation)
         return replace(situation, progress=self._progress(job, situation)), context
 
     async def with_all_pods(self, job: Job, situation: Situation, memory: Memory) -> Situation:
         """The situation with the job's pods as the API server knows them now, whether or not their labels say so."""
-        situation = situation.with_pods(await self._list_pods(job))
+        rays = (each for each in situation.service_pods if each.kind == "RayService")
+        situation = situation.with_pods((*await self._list_pods(job), *rays))
         memory.out_of_sight |= set(self._unexplained(job, (*situation.missing_services, *situation.missing)))
         return await self._with_hidden(job, situation, memory)
 
     async def _list_pods(self, job: Job) -> tuple[PodFacts, ...]:
         listed = pages(self.cluster, POD, job.key.namespace, labels=f"{keys.LABEL_JOB}={job.key.name}")
         return tuple([pod_facts(pod) async for page in listed for pod in page.items if is_child_of(pod, job.uid)])
+
+    async def _ray_services(self, job: Job, seen: Iterable[Object]) -> list[PodFacts]:
+        """What KubeRay serves for the job, with what it has made of that."""
+        kind = self.ray_services.kind
+        if kind is None or not job.body["spec"].get("services"):
+            return []
+        found = self.ray_services.of(job.key)
+        if found is None:
+            labels = f"{keys.LABEL_JOB}={job.key.name}"
+            listed = pages(self.cluster, kind, job.key.namespace, labels=labels)
+            found = [each async for page in listed for each in page.items]
+        made = [pod for pod in seen if not is_child_of(pod, job.uid)]
+        own = (each for each in found if is_child_of(each, job.uid))
+        return [ray_service_facts(each, [pod for pod in made if _serve_the_same(each, pod)]) for each in own]
+
+    def _without_kube_ray(self, context: JobContext | None, situation: Situation) -> Situation:
+        """Models that are to be RayServices are refused where there is nobody to make pods of those."""
+        wants = context is not None and context.pods.ray_services and context.spec.services
+        if not wants or situation.refusal is not None or self.ray_services.kind is not None:
+            return situation
+        message = (
+            f"spec.services: models are {RAY_SERVICE.kind}s here (pods.rayServices), and the cluster does not serve "
+            f"{RAY_SERVICE.api_version}; install KubeRay, or set integrations.kuberay: false in the chart's values"
+        )
+        return replace(situation, refusal=Refusal(Reason.KUBERAY_MISSING, message))
 
     def _unexplained(self, job: Job, names: Iterable[str]) -> list[str]:
         """Of missing pods those that may still run, as many as can be asked for one by one."""
@@ -165,6 +195,12 @@ class Surveyor:
             return None
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
         return self.progress.follow(job.key, f"{host}:{keys.PORT_WORKER_METRICS}")
+
+
+def _serve_the_same(ray_service: Object, pod: Object) -> bool:
+    """Whether a pod is of the service that a RayService is of."""
+    labels = pod["metadata"].get("labels") or {}
+    return bool(labels.get(keys.LABEL_SERVICE) == ray_service["metadata"]["labels"].get(keys.LABEL_SERVICE))
 
 
 def _has_gone(pod: Object) -> bool:

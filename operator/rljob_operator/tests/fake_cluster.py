@@ -148,13 +148,20 @@ class FakeCluster:
             grace = found["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
             self._end_in(kind, found, grace)
             return
+        if kind.stays_with_its_own:
+            self._end_in(kind, found, 0)
+            return
         self._drop_unless_held(kind, found)
 
     def end_pods(self) -> None:
-        """Kubelets that live let go of pods whose deletion was asked for."""
+        """Kubelets that live let go of pods whose deletion was asked for, and what owned them goes."""
         for pod in self.all(POD):
             if "deletionTimestamp" in pod["metadata"] and not self.node_is_dead(pod):
                 self._drop_unless_held(POD, pod)
+        for kind in (each for each in ALL if each.stays_with_its_own):
+            for found in self.all(kind):
+                if "deletionTimestamp" in found["metadata"]:
+                    self._drop(kind, found)
 
     def peek_job(self) -> Object | None:
         """The only job, if it is still there."""

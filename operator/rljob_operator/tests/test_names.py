@@ -60,6 +60,25 @@ def test_the_name_of_a_models_pod_says_which_it_is_so_no_two_share_one(model):
     assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", part) for part in name.split(".")), "a DNS subdomain"
 
 
+@given(MODELS)
+def test_the_name_of_a_ray_service_is_short_and_says_its_start(model):
+    name = names.ray_service_name(*model)
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,45}[a-z0-9])?", name), "KubeRay takes 47 characters"
+    assert names.parse_ray_service_name(name) == model[2]
+
+
+def test_no_two_services_share_a_ray_service():
+    assert names.ray_service_name("a-b", "c", 1) != names.ray_service_name("a", "b_c", 1)
+    assert names.ray_service_name("a", "b", 1) == names.ray_service_name("a", "b", 1)
+    assert names.parse_ray_service_name("somebodys") is None
+
+
+@given(SERVICES, SERVICES)
+def test_pod_sets_of_heads_and_copies_are_labels_of_their_own(service, other):
+    assert names.service_head_pod_set(service) != names.service_pod_set(other)
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", names.service_head_pod_set(service))
+
+
 @given(PODS)
 def test_a_gangs_pod_is_no_models(pod):
     assert names.parse_service_pod_name(names.pod_name(*pod)) is None

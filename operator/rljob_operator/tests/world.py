@@ -17,7 +17,7 @@ from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.errors import Conflict
-from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE
+from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, Kind
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.gangs.recent import Recent
@@ -134,6 +134,7 @@ class World:
         self.select = select
         self.rules = Rules(profiles=DEFAULT, heal_interval_seconds=0.0, quiet_seconds=0.0, **rules)
         self.late_since: int | None = None
+        self.has_kube_ray = True
         self.metrics = JobMetrics(CollectorRegistry())
         self.cluster.put(NAMESPACE, None, {"metadata": {"name": KEY.namespace}})
         self.restart_operator()
@@ -151,6 +152,7 @@ class World:
             self.rules,
             self.metrics,
             self.gangs(),
+            WatchedRayServices(self),
             self.teller,
             self.clock,
             lambda: next(tokens),
@@ -281,6 +283,21 @@ class WatchedWorkloads:
 
     def of(self, key: Key) -> list[Object]:
         return self._world.watched(key)
+
+
+class WatchedRayServices:
+    """Those of a world, as a watch tells of them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def kind(self) -> Kind | None:
+        return RAY_SERVICE if self._world.has_kube_ray and self._world.rules.pods.ray_services else None
+
+    def of(self, key: Key) -> list[Object]:
+        found = self._world.cluster.all(RAY_SERVICE, key.namespace, f"rljob.dev/job={key.name}")
+        return [{name: each[name] for name in ("metadata", "status") if name in each} for each in found]
 
 
 TWO_PODS: dict[str, Any] = {"workerGroups": [{"name": "train", "replicas": 2}]}

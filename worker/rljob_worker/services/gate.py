@@ -17,9 +17,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-CALLBACK = f"{__name__}:middlewares"
-"""What `RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH` is set to."""
-
 
 class TokenGate:
     """Answers 401 in the application's place to a request without `Authorization: Bearer TOKEN`, and 503 or 200 to

@@ -77,7 +77,8 @@ class _Watched:
             self._given_up(said)
         if now - self._unhealthy_since > self._service.health_seconds:
             raise DeadlineExceeded(
-                f"{self._title} is {status} and not healthy after healthSeconds {self._service.health_seconds:g}: {said}"
+                f"{self._title} is {status} and not healthy after healthSeconds "
+                f"{self._service.health_seconds:g}: {said}"
             )
         return False
 

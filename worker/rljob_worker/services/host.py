@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_api.catalogue.services import PREFIX
+from rljob_api.catalogue.services import PREFIX, RAY_GATE
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob, PeerLost
 from rljob_worker.local.orphans import FAMILY, end_family
 from rljob_worker.runtime.phases import phase
-from rljob_worker.services.gate import CALLBACK
 from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
 from rljob_worker.users_function import load_value
 
@@ -47,7 +46,7 @@ def ray_environment(token: str, scratch: Path) -> dict[str, str]:
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else the loopback means this machine's address to others
         "RAY_raylet_start_wait_time_s": "300",  # else 10, which a machine that is very busy exceeds
         "RAY_prestart_worker_first_driver": "0",  # else an idle process for every core
-        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": CALLBACK,
+        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": RAY_GATE,
         # Ray starts processes of its own, which find the job's modules last, as all of ours do
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }

@@ -11,7 +11,7 @@ import pytest
 from rljob_operator.cluster import errors
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.connection import Request
-from rljob_operator.cluster.kinds import NAMESPACE, POD, RLJOB, WORKLOAD_KUEUE, kind_of
+from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, kind_of
 from rljob_operator.cluster.login import Login, NoLogin
 from rljob_operator.cluster.rate_limit import RateLimit
 from rljob_operator.cluster.retry import Answer, RetryPolicy
@@ -102,6 +102,17 @@ def test_delete_may_name_a_grace_time_and_which_one_it_means(tmp_path: Path) -> 
         assert await cluster.delete(POD, "team-a", "a") is False, "already gone"
         assert server.seen[0].body["gracePeriodSeconds"] == 0
         assert server.seen[0].body["preconditions"] == {"uid": "u1"}
+
+    play(scene, tmp_path)
+
+
+def test_what_stays_with_its_own_is_deleted_after_it(tmp_path: Path) -> None:
+    async def scene(server: ApiServer, cluster: ApiCluster) -> None:
+        server.on("DELETE", "/apis/ray.io/v1/namespaces/team-a/rayservices/a", say({}))
+        server.on("DELETE", f"{PODS}/a", say({}))
+        await cluster.delete(RAY_SERVICE, "team-a", "a")
+        await cluster.delete(POD, "team-a", "a")
+        assert [each.body["propagationPolicy"] for each in server.seen] == ["Foreground", "Background"]
 
     play(scene, tmp_path)
 

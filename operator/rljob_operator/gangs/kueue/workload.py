@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rljob_api.planning.plan import GroupPlan
-from rljob_api.v1alpha1 import ServiceSpec
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.gangs.kueue.conditions import is_true
@@ -16,7 +15,7 @@ from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.topology import label_key
-from rljob_operator.manifests.serving import service_pod
+from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
 GROUP = "kueue.x-k8s.io"
 API_VERSIONS = (f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")
@@ -49,7 +48,8 @@ def queue_of(context: JobContext) -> str | None:
 
 def workload(context: JobContext, api_version: str, priority: QueuePriority | None) -> Manifest:
     """It follows the job and not its attempts: quota is held while the gang restarts."""
-    services = [service_pod_set(context, service) for service in context.spec.services]
+    kinds = (each for service in context.spec.services for each in kinds_of_pods(context, service))
+    services = (_pod_set(each.pod_set, each.count, each.pod) for each in kinds)
     spec: Manifest = {"podSets": [*(pod_set(context, group) for group in context.plan.groups), *services]}
     queue = queue_of(context)
     if queue is not None:
@@ -85,11 +85,6 @@ def pod_set(context: JobContext, group: GroupPlan) -> Manifest:
         kind, key = ("required", topology.required) if topology.required else ("preferred", topology.preferred)
         found["topologyRequest"] = {kind: label_key(context, str(key)), "podIndexLabel": keys.LABEL_HOST_INDEX}
     return found
-
-
-def service_pod_set(context: JobContext, service: ServiceSpec) -> Manifest:
-    """The one pod of a service."""
-    return _pod_set(names.service_pod_set(service.name), 1, service_pod(context, service, 1))
 
 
 def _pod_set(name: str, count: int, rendered: Manifest) -> Manifest:

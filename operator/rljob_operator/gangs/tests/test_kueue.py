@@ -58,6 +58,15 @@ def test_models_beside_the_job_are_part_of_what_is_asked_for():
     assert "hostname" not in template["spec"] and template["metadata"]["labels"]["rljob.dev/service"] == "my_judge"
 
 
+def test_a_ray_service_asks_for_its_head_and_a_pod_for_each_copy():
+    judge = "{name: judge, run: 'rljob_worker.services:reward_model', options: {path: m}, workerGroup: {replicas: 3}}"
+    (made,) = kueue().objects(make_context(f"services=[{judge}]", settings={"rayServices": True}), 1)
+    found = {each["name"]: each for each in made["spec"]["podSets"][1:]}
+    assert {name: each["count"] for name, each in found.items()} == {"service-judge--head": 1, "service-judge": 3}
+    requests = [each["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] for each in found.values()]
+    assert requests == ["500m", "1000m"]
+
+
 def test_the_workload_asks_for_every_group_and_belongs_to_the_job():
     context = make_context(TWO_GROUPS, labels={"kueue.x-k8s.io/queue-name": "rl"})
     (made,) = kueue().objects(context, 1)

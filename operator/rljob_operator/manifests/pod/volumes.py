@@ -55,9 +55,17 @@ def mounted_volumes(context: JobContext, group: GroupPlan, host: int, attempt: i
 
 
 def identity_volumes(context: JobContext) -> list[Mounted]:
-    """What every container of ours sees: the plan, and the token by which those of one job know each other."""
+    """What every container of ours sees: the plan, and the token."""
     plan_name = names.plan_config_map_name(context.name, context.plan_hash)
     plan = {"configMap": {"name": plan_name, "items": [{"key": keys.PLAN_KEY, "path": keys.PLAN_KEY}]}}
+    return [
+        _mounted("plan", plan, PLAN_DIRECTORY, buffer=True, read_only=True),
+        token_volume(context),
+    ]
+
+
+def token_volume(context: JobContext) -> Mounted:
+    """What those of one job know each other by."""
     token = {
         "secret": {
             "secretName": names.token_secret_name(context.name),
@@ -65,10 +73,7 @@ def identity_volumes(context: JobContext) -> list[Mounted]:
             "items": [{"key": TOKEN_KEY, "path": TOKEN_KEY}],
         }
     }
-    return [
-        _mounted("plan", plan, PLAN_DIRECTORY, buffer=True, read_only=True),
-        _mounted("token", token, TOKEN_DIRECTORY, buffer=True, read_only=True),
-    ]
+    return _mounted("token", token, TOKEN_DIRECTORY, buffer=True, read_only=True)
 
 
 def _meeting_place(context: JobContext) -> list[Mounted]:

@@ -1,4 +1,4 @@
-"""Golden files: the second pod of a job, for every vendor, and the pod of a model beside it.
+"""Golden files: the second pod of a job, for every vendor, and a model beside it: its pod, and its RayService.
 
 python -m rljob_operator.manifests.tests.golden_pods        writes them anew
 """
@@ -13,17 +13,24 @@ import yaml
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.pod.pods import pods
-from rljob_operator.manifests.serving import service_pod
+from rljob_operator.manifests.serving.pod import service_pod
+from rljob_operator.manifests.serving.ray_service import ray_service
 from rljob_operator.manifests.tests.builders import make_context, vendor_context
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes equal values out instead of pointing at the first."""
+    """Writes equal values out instead of pointing at the first, and long texts line by line."""
 
     def ignore_aliases(self, data):
         return True
+
+    def represent_str(self, data):
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def rendered(profile):
@@ -37,7 +44,19 @@ def rendered(profile):
 
 
 def rendered_service():
-    """The text of the golden file of a model, with what a real job has besides."""
+    """The text of the golden file of a model's pod."""
+    context = _judged_context()
+    return _text(service_pod(context, context.spec.services[0], 3))
+
+
+def rendered_ray_service():
+    """The text of the golden file of a model's RayService."""
+    context = _judged_context({"rayServices": True})
+    return _text(ray_service(context, context.spec.services[0], 3))
+
+
+def _judged_context(settings=None):
+    """A job with a model, and with what a real one has besides."""
     container = {"name": "service", "resources": {"limits": {"memory": "8Gi"}}}
     judge = {
         "name": "my_judge",
@@ -46,13 +65,14 @@ def rendered_service():
         "autoscaling": {"maxReplicas": 2},
         "options": {"path": "models/judge", "rubric": "{response}"},
     }
-    context = make_context(f"services={json.dumps([judge])}", "storage={persistentVolumeClaim: team-a}")
+    overrides = (f"services={json.dumps([judge])}", "storage={persistentVolumeClaim: team-a}")
+    context = make_context(*overrides, settings=settings)
     context.written.__dict__["hash"] = "f" * 64
-    return _text(service_pod(context, context.spec.services[0], 3))
+    return context
 
 
-def _text(pod):
-    return yaml.dump(pod, Dumper=_Dumper, sort_keys=False, width=120)
+def _text(manifest):
+    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 def main():
@@ -62,6 +82,7 @@ def main():
     for profile in DEFAULT:
         (GOLDEN / f"{profile}.yaml").write_text(rendered(profile), encoding="utf-8")
     (GOLDEN / "service.yaml").write_text(rendered_service(), encoding="utf-8")
+    (GOLDEN / "ray-service.yaml").write_text(rendered_ray_service(), encoding="utf-8")
 
 
 if __name__ == "__main__":

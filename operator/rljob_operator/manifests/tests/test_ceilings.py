@@ -85,6 +85,32 @@ def test_accelerators_are_counted_over_all_pods(most, is_admitted):
     assert found == ([] if is_admitted else ["16 accelerators, and a job may have 15 (accelerators)"])
 
 
+def test_accelerators_of_templates_and_of_models_count_too():
+    """Whoever asks for them, they are not there for others."""
+    resources = {"limits": {"nvidia.com/gpu": 3, "example.com/nic": 9}}
+    one = {"image": "a:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    helpers = [{"name": "mine", "restartPolicy": "Always", **one}, {"name": "before", **one}]
+    template = {"spec": {"containers": [{"name": "worker", "resources": resources}], "initContainers": helpers}}
+    models = [
+        {
+            "name": "judge",
+            "run": "rljob_worker.services:reward_model",
+            "options": {"path": "m"},
+            "workerGroup": {
+                "replicas": 2,
+                "template": {"spec": {"containers": [{"name": "service", "resources": resources}]}},
+            },
+        }
+    ]
+    overrides = ("podSecurity=Privileged", one_group(replicas=2, template=template), f"services={json.dumps(models)}")
+    # two pods of 3 + 1, and a pod with 3 for both copies; as RayServices, a pod with 3 for each copy
+    for settings, asked in ((None, 11), ({"rayServices": True}, 14)):
+        context = make_context("data.batchSize=4", *overrides, settings=settings)
+        assert beyond(Ceilings(accelerators=asked), context) == []
+        words = f"{asked} accelerators, and a job may have {asked - 1} (accelerators)"
+        assert beyond(Ceilings(accelerators=asked - 1), context) == [words]
+
+
 def test_what_a_profile_needs_counts_like_what_a_job_asks_for():
     found = beyond(
         Ceilings.model_validate({"hostPaths": ["/usr/local/Ascend/driver/lib64"]}), vendor_context("ascend-910")

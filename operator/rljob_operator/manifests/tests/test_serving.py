@@ -6,7 +6,7 @@ from rljob_api.vocabulary import keys
 from rljob_operator.manifests.ceilings import Ceilings, beyond
 from rljob_operator.manifests.children import pod_security_problem, static_children
 from rljob_operator.manifests.context import Placement
-from rljob_operator.manifests.serving import service_pods
+from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.tests.builders import env_of, make_context, named
 
 ROOT = {"spec": {"containers": [{"name": "service", "securityContext": {"runAsUser": 0}}]}}

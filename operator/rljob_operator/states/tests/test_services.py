@@ -260,6 +260,52 @@ def test_a_model_that_answered_and_does_not_now_is_told_from_one_that_starts():
     assert said(decide(back), "ServicesReady")[:2] == ("True", "ServicesHealthy")
 
 
+def ray_service(start=1, **facts):
+    """What KubeRay serves a model by."""
+    return replace(model(start, is_ready=False, node=""), kind="RayService", name=f"small-judge-x-r{start}", **facts)
+
+
+def test_what_ray_serve_says_of_a_model_is_in_the_condition():
+    seen = training(ray_service(says="UNHEALTHY: CUDA is gone"), services=(status(),))
+    assert said(decide(seen), "ServicesReady")[2] == "answered, and not now: judge (UNHEALTHY: CUDA is gone)"
+    seen = begun(ray_service(stuck=Stuck("service", Reason.IMAGE_PULL_FAILED, "not found")))
+    assert said(decide(seen), "ServicesReady")[2] == "RayService small-judge-x-r1: not found"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "facts", "is_over"),
+    [
+        (305.0, {}, False),  # 300 s to start, and then 5
+        (306.0, {}, True),
+        (306.0, {"unschedulable": "insufficient cpu"}, False),
+        (306.0, {"stuck": Stuck("service", Reason.IMAGE_PULL_FAILED, "not found")}, False),
+    ],
+)
+def test_kube_ray_waits_for_ever_so_a_model_that_is_late_ends(seconds, facts, is_over):
+    late = "services=[{name: judge, run: 'mine:app', healthSeconds: 5}]"
+    waits = status(start_time=ago(seconds), ready=False, ready_time=None)
+    decision = decide(begun(ray_service(says="DEPLOYING", **facts), overrides=(late,), services=(waits,)))
+    assert service_of(decision).start == 1 + is_over
+    if is_over:
+        (deletion,) = decision.deletions
+        assert (deletion.name, deletion.kind) == ("small-judge-x-r1", "RayService")
+        assert "exit code 75: not healthy after healthSeconds 5: DEPLOYING" in service_of(decision).message
+
+
+def test_one_that_answered_once_is_kube_rays_to_start_again():
+    answered = status(start_time=ago(9999), ready_time=ago(9000))
+    assert service_of(decide(training(ray_service(), services=(answered,)))).start == 1
+
+
+def test_an_application_that_ran_once_may_run_again():
+    failed = Ended("", 64, "DEPLOY_FAILED", "no such head")
+    decision = decide(training(ray_service(ended=failed), services=(status(),)))
+    found = service_of(decision)
+    assert (decision.status.phase, found.start, found.stopped) == ("Running", 2, False)
+    fresh = status(ready=False, ready_time=None)
+    assert decide(begun(ray_service(ended=failed), services=(fresh,))).status.phase == "Failed"
+
+
 def test_models_that_are_not_healthy_in_time_fail_the_job_by_name():
     late = {"pending_time": ago(8000)}
     seen = pending(JUDGE, phase="Starting", attempt=1, services=(status(ready=False, ready_time=None),), **late)

@@ -25,8 +25,10 @@ def headline(plan: Plan) -> str:
 
 
 def sheets_of(plan: Plan) -> Iterator[Sheet]:
-    """Groups, stages, engines, meshes, edges, weights, memory."""
+    """Groups, models beside the job, stages, engines, meshes, edges, weights, memory."""
     yield _groups(plan)
+    if plan.spec.services:
+        yield _services(plan)
     yield _stages(plan)
     yield _engines(plan)
     yield from mesh_sheets(plan)
@@ -45,6 +47,17 @@ def _groups(plan: Plan) -> Sheet:
         rows.append((group.name + lead, str(group.replicas), workers, ranks, group.device, group.backend, schedule))
     headers = ("group", "pods", "workers", "ranks", "device", "backend", "schedule")
     return Sheet("Worker groups", headers, tuple(rows))
+
+
+def _services(plan: Plan) -> Sheet:
+    rows = []
+    for service in plan.spec.services:
+        bounds, accelerator = service.autoscaling, service.worker_group.accelerator
+        copies = (
+            str(service.worker_group.replicas) if bounds is None else f"{bounds.min_replicas}-{bounds.max_replicas}"
+        )
+        rows.append((service.name, service.run, copies, f"{accelerator.count} x {accelerator.profile}"))
+    return Sheet("Models beside the job", ("service", "runs", "copies", "each on"), tuple(rows))
 
 
 def _stages(plan: Plan) -> Sheet:

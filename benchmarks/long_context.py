@@ -1,19 +1,22 @@
 """Memory of a worker by the length of one row, where 1, 2 or 4 of them share it.
 
-    python benchmarks/long_context.py [--tokens 2048 4096 8192] [--context 1 2 4] [--key-heads 4 1] [--plan]
+    python benchmarks/long_context.py [--tokens 2048 4096 8192] [--context 1 2 4] [--key-heads 4 1] [--plan] [--write]
 
 Measured: the peak of an update of one row of so many tokens beyond what there was before it, private memory in MiB of
 the rank that has most (`private_memory`); a qwen3 of 4 layers, hidden 512, 8 heads, vocabulary 8,192. With 4 key heads
 ranks share heads in attention; with 1 keys and values go round them in a ring.
---plan: the Plan's formula for Qwen3-8B in BFloat16 with recomputation on 64 devices, up to a row of 2^20 tokens: GiB.
+--plan: the Plan's formula for Qwen3-8B, of 8 key heads, in BFloat16 with recomputation on 64 devices, up to a row of
+2^20 tokens: GiB. --write puts the tables into docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import docs_section
 import numpy as np
 import torch
 from memory import write_model
@@ -54,36 +57,53 @@ def a_row(tokens: int) -> Batch:
     return Batch.build(np.arange(1), np.arange(1), columns, np.array([tokens]))
 
 
-def measured(tokens: list[int], contexts: list[int], key_heads: int) -> None:
+def measured(tokens: list[int], contexts: list[int], key_heads: int) -> Iterator[str]:
+    yield from head(contexts, key_heads)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run_ranks(1, write_model, folder / "writing", 512, 4, 8192, folder / "model", key_heads)
-        print(f"{key_heads} key heads")
-        print("   tokens " + "".join(f"{f'context {context}':>12}" for context in contexts))
         for length in tokens:
-            cells = []
-            for context in contexts:
-                found = run_ranks(
-                    context, measure, folder / f"{length} {context}", str(folder / "model"), Mesh(cp=context), length
-                )
-                cells.append(f"{max(found):12.0f}")
-            print(f"{length:9} " + "".join(cells), flush=True)
+            ranks = (
+                run_ranks(c, measure, folder / f"{length} {c}", str(folder / "model"), Mesh(cp=c), length)
+                for c in contexts
+            )
+            yield row(length, [f"{max(found):.0f}" for found in ranks])
 
 
-def planned(devices: int = 64) -> None:
+def planned(contexts: tuple[int, ...] = (1, 2, 4, 8, 16, 32), devices: int = 64) -> Iterator[str]:
     shape = parse_shape(QWEN3_8B)
     assert shape is not None
-    contexts = (1, 2, 4, 8, 16, 32)
-    layouts = {
-        c: Layout(shape, devices, 4, 2, on_cpu=False, ring=context_way(shape.key_heads, Mesh(cp=c)) == "Ring")
-        for c in contexts
-    }
+    layouts = {c: Layout(shape, devices, 4, 2, on_cpu=False, ring=way(c, shape.key_heads) == "Ring") for c in contexts}
     kept = 3 * layouts[1].shard + layouts[1].gathered
-    print("   tokens " + "".join(f"{f'context {context}':>12}" for context in contexts))
+    yield from head(contexts, shape.key_heads)
     for power in range(15, 21):
         tokens = {c: 2**power // c for c in contexts}
-        cells = (update_of(layouts[c], tokens[c], tokens[c], 2, recompute=True).peak + kept for c in contexts)
-        print(f"{2**power:9} " + "".join(f"{cell / GIB:12.1f}" for cell in cells))
+        peaks = (update_of(layouts[c], tokens[c], tokens[c], 2, recompute=True).peak + kept for c in contexts)
+        yield row(2**power, [f"{peak / GIB:.1f}" for peak in peaks])
+
+
+def way(context: int, key_heads: int) -> str:
+    return context_way(key_heads, Mesh(cp=context))
+
+
+def head(contexts: Sequence[int], key_heads: int) -> Iterator[str]:
+    rings = {c: ", ring" if way(c, key_heads) == "Ring" else "" for c in contexts}
+    yield "| tokens | " + " | ".join(f"context {c}{ring}" for c, ring in rings.items()) + " |"
+    yield "|" + "--:|" * (1 + len(contexts))
+
+
+def row(tokens: int, cells: list[str]) -> str:
+    return f"| {tokens:,} | {' | '.join(cells)} |"
+
+
+def show(section: str, lines: Iterator[str], *, write: bool) -> None:
+    kept = []
+    print(section)
+    for line in lines:
+        print(line, flush=True)
+        kept.append(line)
+    if write:
+        docs_section.write(section, kept)
 
 
 def main() -> None:
@@ -92,12 +112,14 @@ def main() -> None:
     parser.add_argument("--context", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--key-heads", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if options.plan:
-        planned()
-    else:
-        for key_heads in options.key_heads:
-            measured(options.tokens, options.context, key_heads)
+        show("long context, planned", planned(), write=options.write)
+        return
+    for key_heads in options.key_heads:
+        lines = measured(options.tokens, options.context, key_heads)
+        show(f"long context, {key_heads} key heads", lines, write=options.write)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
-"""One model in every layout: how far what it scores and learns is from one rank that has it all, and what a step takes.
+"""Two models in every layout: how far what they score and learn is from one rank that has it all.
 
-    python benchmarks/layouts.py [--experts] [--engine Megatron] [--layouts dp=2 tp=2,cp=2 ...] [--rows 16]
-                                 [--longest 96] [--repeats 5]
+    python benchmarks/layouts.py [--engine Megatron] [--model experts] [--layouts dp=2 tp=2,cp=2 ...] [--rows 16]
+                                 [--longest 96] [--learning-rate 1e-4] [--write]
 
-A tiny model (qwen3, 2 layers, 8 heads, 4 key heads; with --experts qwen3_moe, 4 experts) with the same rows everywhere.
-Log-probabilities in Float32, and the weights after an update in Float32 and in Float64: the largest distance to one
-rank. With cp=3, which does not divide the key heads, keys and values go round in a ring. Seconds are the median of the
-updates on this machine, whose ranks share its cores: overheads, and not what a layout gains. The one rank is FSDP's,
-whichever engine the layouts are of.
+Tiny models (qwen3, 2 layers, 8 heads, 4 key heads; qwen3_moe with 4 experts, of which a token chooses 2) with the same
+rows everywhere. Log-probabilities in Float32, and the weights after an update in Float32 and in Float64: the largest
+distance to one rank of FSDP, whichever engine the layouts are of. With cp=3, which does not divide the key heads, keys
+and values go round in a ring. Ends with 1 where anything is further than `LIMITS`. --write puts the table into
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import sys
 import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import docs_section
 import numpy as np
 import torch
 
@@ -33,104 +33,126 @@ from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
 
 CPU = torch.device("cpu")
-LAYOUTS = ("", "dp=2", "dp=4", "cp=2", "cp=4", "cp=3", "tp=2", "tp=4", "dp=2,cp=2", "dp=2,tp=2", "cp=2,tp=2")
-OF_MEGATRON = (
-    *LAYOUTS[:1],
-    "dp=2",
-    "tp=2",
-    "cp=2",
-    "pp=2",
-    "dp=2,tp=2",
-    "dp=2,pp=2",
-    "cp=2,tp=2",
-    "cp=2,pp=2",
-    "tp=2,pp=2",
-)
-WITH_EXPERTS = (
-    "",
-    "dp=2",
-    "dp=2,ep=2",
-    "cp=2,ep=2",
-    "tp=2,ep=2",
-    "dp=4,ep=2",
-    "dp=4,ep=4",
-    "dp=2,tp=2,ep=2",
-    "cp=2,tp=2,ep=4",
-)
-SETTINGS = TrainSettings(learning_rate=1e-3, tokens_per_micro_batch=256)
+ONE = ("", "dp=2")
+MATRICES = ("tp=2", "dp=2,tp=2", "cp=2,tp=2")
+SEQUENCES = ("cp=2", "dp=2,cp=2")
+STAGES = ("pp=2", "dp=2,pp=2", "cp=2,pp=2", "tp=2,pp=2")
+EXPERTS = ("dp=2,ep=2", "cp=2,ep=2", "tp=2,ep=2", "dp=4,ep=4", "dp=2,cp=2,ep=2", "dp=2,tp=2,ep=2", "cp=2,tp=2,ep=4")
 
+LAYOUTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("dense", "FSDP"): (*ONE, "dp=4", *SEQUENCES, "cp=4", "cp=3", *MATRICES, "tp=4"),
+    ("dense", "Megatron"): (*ONE, *SEQUENCES, *MATRICES, *STAGES),
+    ("experts", "FSDP"): (*ONE, *EXPERTS),
+    ("experts", "Megatron"): (*ONE, *EXPERTS),
+}
+"""By model and engine."""
+
+MODELS = {"dense": ("qwen3", {}), "experts": ("qwen3_moe", {"num_experts": 4})}
 LAYERS: dict[str, Callable[[], Layers]] = {"FSDP": lambda: TRANSFORMERS, "Megatron": partial(megatron_layers, CPU)}
-
-Found = tuple[np.ndarray, dict[str, torch.Tensor], dict[str, torch.Tensor], float]
-"""Log-probs of this rank's rows, weights after an update in Float32 and Float64, seconds of one."""
-
-
-def measure(rank: int, path: str, mesh: Mesh, rows: Batch, repeats: int, engine_name: str) -> Found:
-    layers = LAYERS[engine_name]()
-    copy = np.array_split(np.arange(len(rows)), mesh.dp)[mesh.dp_rank(rank)]
-    batch = rows.take(copy)
-    engine = build(path, mesh, "Float32", layers)
-    log_probs = engine.log_probs(batch).values
-    engine.update(batch, PolicyGradient())
-    after = weights(engine)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        engine.update(batch, PolicyGradient())
-        seconds.append(time.perf_counter() - start)
-    exact = build(path, mesh, "Float64", layers)
-    exact.update(batch, PolicyGradient())
-    return log_probs, after, weights(exact), statistics.median(seconds)
+AXES = {"dp": "data", "pp": "pipeline", "cp": "context", "tp": "tensor", "ep": "expert"}
+LIMITS = (1e-5, 1e-6, 1e-12)
+"""Of log-probabilities, and of weights in Float32 and Float64."""
+HEAD = ("| model | engine | layout | log-probs | weights, Float32 | weights, Float64 |", "|---|---|---|--:|--:|--:|")
 
 
-def build(path: str, mesh: Mesh, precision: str, layers: Layers) -> FSDPEngine:
-    settings = replace(SETTINGS, precision=precision)
-    ranks = mesh_here(mesh)
-    return FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks, layers=layers)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What all ranks of all layouts are given."""
+
+    path: str
+    rows: Batch
+    learning_rate: float
+
+    def engine(self, mesh: Mesh, precision: str, engine: str) -> FSDPEngine:
+        settings = TrainSettings(learning_rate=self.learning_rate, tokens_per_micro_batch=256, precision=precision)
+        model = random_policy(self.path, settings.master_dtype, 0)
+        return FSDPEngine(model, settings, CPU, mesh_here(mesh), layers=LAYERS[engine]())
+
+    def own(self, rank: int, mesh: Mesh) -> Batch:
+        """Rows of the copy that a rank belongs to."""
+        return self.rows.take(np.array_split(np.arange(len(self.rows)), mesh.dp)[mesh.dp_rank(rank)])
 
 
-def weights(engine: FSDPEngine) -> dict[str, torch.Tensor]:
+Found = tuple[np.ndarray, dict[str, torch.Tensor], dict[str, torch.Tensor]]
+"""By one rank: log-probabilities of its rows, weights after an update in Float32 and in Float64."""
+
+
+def measure(rank: int, case: Case, mesh: Mesh, engine: str) -> Found:
+    rows = case.own(rank, mesh)
+    log_probs = case.engine(mesh, "Float32", engine).log_probs(rows).values
+    single, double = (updated(case.engine(mesh, precision, engine), rows) for precision in ("Float32", "Float64"))
+    return log_probs, single, double
+
+
+def updated(engine: FSDPEngine, rows: Batch) -> dict[str, torch.Tensor]:
+    engine.update(rows, PolicyGradient())
     return {name: tensor.clone() for name, tensor in engine.weights(dtype=engine.settings.master_dtype)}
 
 
+def distances(mesh: Mesh, ranks: list[Found], one: Found) -> tuple[float, float, float]:
+    """Of rows from their leaders, of weights from every rank."""
+    leaders = [found for rank, found in enumerate(ranks) if mesh.is_row_leader(rank)]
+    scores = float(np.abs(np.concatenate([found[0] for found in leaders]) - one[0]).max())
+    single, double = (max(furthest(found[i], one[i]) for found in ranks) for i in (1, 2))
+    return scores, single, double
+
+
 def furthest(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
+    assert left.keys() == right.keys()
     return max(float((left[name] - right[name]).abs().max()) for name in left)
 
 
-def show(layout: str, mesh: Mesh, ranks: list[Found], one: Found) -> None:
-    leaders = [found for rank, found in enumerate(ranks) if mesh.is_row_leader(rank)]
-    scores = np.abs(np.concatenate([found[0] for found in leaders]) - one[0]).max()
-    single, double = (max(furthest(found[i], one[i]) for found in ranks) for i in (1, 2))
-    seconds = max(found[3] for found in ranks)
-    print(f"{layout or 'one rank':14} {scores:11.1e} {single:11.1e} {double:11.1e} {seconds:9.3f}", flush=True)
+def mesh_of(layout: str) -> Mesh:
+    return Mesh(**{axis: int(size) for axis, _, size in (each.partition("=") for each in layout.split(",") if each)})
 
 
-def main() -> None:
+def in_words(layout: str) -> str:
+    sizes = (each.partition("=") for each in layout.split(",") if each)
+    return ", ".join(f"{AXES[axis]} {size}" for axis, _, size in sizes) or "one rank"
+
+
+def tables(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, tuple[float, float, float]]]:
+    """Rows of the table, with the figures in them."""
+    lengths = np.random.default_rng(0).integers(1, options.longest + 1, options.rows).tolist()
+    for model in options.model:
+        case = Case(model_path(model, folder), a_batch(lengths), options.learning_rate)
+        (one,) = run_ranks(1, measure, folder / f"{model} alone", case, Mesh(), "FSDP")
+        for engine in options.engine:
+            for layout in options.layouts or LAYOUTS[model, engine]:
+                mesh, place = mesh_of(layout), folder / f"{model} {engine} {layout}"
+                found = distances(mesh, run_ranks(mesh.size, measure, place, case, mesh, engine), one)
+                cells = " | ".join(f"{each:.1e}".replace("e-0", "e-") if each else "0" for each in found)
+                yield f"| {MODELS[model][0]} | {engine} | {in_words(layout)} | {cells} |", found
+
+
+def model_path(model: str, folder: Path) -> str:
+    family, more = MODELS[model]
+    return write_config(folder / model, family, num_attention_heads=8, num_key_value_heads=4, **more)
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--experts", action="store_true")
-    parser.add_argument("--engine", choices=sorted(LAYERS), default="FSDP")
+    parser.add_argument("--engine", nargs="+", choices=sorted(LAYERS), default=sorted(LAYERS))
+    parser.add_argument("--model", nargs="+", choices=sorted(MODELS), default=sorted(MODELS))
     parser.add_argument("--layouts", nargs="+")
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--longest", type=int, default=96)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    lengths = np.random.default_rng(0).integers(1, options.longest + 1, options.rows).tolist()
-    rows = a_batch(lengths)
+    print(*HEAD, sep="\n")
+    lines, most = list(HEAD), (0.0, 0.0, 0.0)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        family, more = ("qwen3_moe", {"num_experts": 4}) if options.experts else ("qwen3", {})
-        path = write_config(folder / "model", family, num_attention_heads=8, num_key_value_heads=4, **more)
-        (one,) = run_ranks(1, measure, folder / "one", path, Mesh(), rows, options.repeats, "FSDP")
-        print(f"{'layout':14} {'log-probs':>11} {'Float32':>11} {'Float64':>11} {'seconds':>9}")
-        usual = WITH_EXPERTS if options.experts else OF_MEGATRON if options.engine == "Megatron" else LAYOUTS
-        for layout in options.layouts or usual:
-            mesh = Mesh(
-                **{axis: int(size) for axis, _, size in (each.partition("=") for each in layout.split(",") if each)}
-            )
-            told = path, mesh, rows, options.repeats, options.engine
-            ranks = run_ranks(mesh.size, measure, folder / f"of {layout}", *told)
-            show(layout, mesh, ranks, one)
+        for line, found in tables(options, Path(name)):
+            print(line, flush=True)
+            lines.append(line)
+            most = tuple(map(max, most, found))
+    if options.write:
+        docs_section.write("layouts", lines)
+    far = [each > limit for each, limit in zip(most, LIMITS, strict=True)]
+    print("at most " + ", ".join(f"{each:.1e} of {limit:.0e}" for each, limit in zip(most, LIMITS, strict=True)))
+    return int(any(far))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

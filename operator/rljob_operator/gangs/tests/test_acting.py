@@ -200,6 +200,12 @@ def test_the_group_goes_when_the_job_wants_to_run_no_more(cluster: Cluster) -> N
     assert not cluster.all(POD_GROUP_VOLCANO)
 
 
+def test_a_job_that_never_began_leaves_as_its_first_attempt(cluster: Cluster) -> None:
+    put(cluster, POD_GROUP_VOLCANO, Volcano().objects(CONTEXT, 1)[0])
+    act(cluster, Volcano(), QueueAction.LEAVE, attempt=0)
+    assert not cluster.all(POD_GROUP_VOLCANO)
+
+
 def done(group: str, attempt: int, code: int = 0) -> PodFacts:
     name = f"small-{group}-{attempt}-{code}"
     return PodFacts(name=name, uid=name, group=group, attempt=attempt, ended=Ended("worker", code, "", ""))

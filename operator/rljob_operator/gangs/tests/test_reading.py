@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, Kind
+from rljob_operator.cluster.kinds import RESOURCE_FLAVOR, WORKLOAD_KUEUE, Kind
 from rljob_operator.gangs.choosing import Unserved
 from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.kueue.gang import Kueue
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.gangs.recent import Recent
 from rljob_operator.gangs.ungrouped import Ungrouped
@@ -82,6 +83,13 @@ def workload(word: str = "Admitted", uid: str = UID) -> Object:
     made = FakeQueue().objects(CONTEXT, 1)[0]
     owner = {**made["metadata"]["ownerReferences"][0], "uid": uid}
     return {"metadata": {**made["metadata"], "ownerReferences": [owner]}, "status": {"word": word}}
+
+
+def admitted(*more: str, **assignment: Any) -> Object:
+    """As Kueue writes it."""
+    conditions = [{"type": each, "status": "True", "message": ""} for each in ("QuotaReserved", "Admitted", *more)]
+    admission = {"podSetAssignments": [{"name": "train", **assignment}]}
+    return {**workload(), "status": {"conditions": conditions, "admission": admission}}
 
 
 def put(cluster: FakeCluster, body: Object) -> None:
@@ -181,11 +189,20 @@ def test_without_a_watch_it_is_asked_for_by_name(cluster: FakeCluster) -> None:
 
 
 def test_a_job_that_can_no_longer_be_planned_may_still_be_evicted(cluster: FakeCluster) -> None:
-    conditions = [{"type": each, "status": "True", "message": ""} for each in ("QuotaReserved", "Admitted", "Evicted")]
-    live = {**workload(), "spec": {"podSets": []}}
-    live["status"] = {"conditions": conditions, "admission": {"podSetAssignments": []}}
+    live = admitted("Evicted")
     found = look(cluster, Queue(), Watch([live]), pending(phase="Running", attempt=1), planned=False)
     assert found.has_queue and found.admission.state is AdmissionState.EVICTED
+    found = look(cluster, None, Watch([live]), pending(phase="Running", attempt=1))
+    assert found.refusal is not None and found.admission.state is AdmissionState.EVICTED
+
+
+def test_what_a_place_refers_to_is_read_with_it(cluster: FakeCluster) -> None:
+    about = {"apiVersion": RESOURCE_FLAVOR.api_version, "kind": RESOURCE_FLAVOR.kind, "metadata": {"name": "spot"}}
+    cluster.put(RESOURCE_FLAVOR, None, {**about, "spec": {"nodeLabels": {"pool": "spot"}}})
+    gang = Kueue(WORKLOAD_KUEUE.api_version)
+    found = look(cluster, gang, Watch([admitted(flavors={"cpu": "spot"})]), pending(attempt=1))
+    assert found.admission.placements["train"].node_selector == {"pool": "spot"}
+    assert cluster.requests == [("get", "ResourceFlavor", "spot")]
 
 
 def test_before_it_chooses_it_learns(cluster: FakeCluster) -> None:

@@ -132,7 +132,7 @@ def stalling(step_ago: float | None, ready_ago: float, phase: str = "Running", s
 )
 def test_a_step_that_stands_still(step_ago: float | None, ready_ago: float, field: str, limit: int) -> None:
     message = f"step 3 stood still for lifecycle.{field}, {limit} s"
-    assert stalling(step_ago, ready_ago) == [Fault(Reason.STALLED, FIRST, "worker", 75, message)]
+    assert stalling(step_ago, ready_ago) == [Fault(Reason.STALLED, FIRST, "worker", 75, message, "", "")]
 
 
 @pytest.mark.parametrize(("step_ago", "ready_ago"), [(99, 500), (500, 99), (None, 99)])

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rljob_worker.batch import Column
+from rljob_worker.errors import BadData
+from rljob_worker.finite import first_not_finite
+
 from .advantages import ADVANTAGES, Advantages, Reduce, Samples, group_spread, no_reduce, whiten
 from .kl import KL_ESTIMATORS, tally_reference_kl
 from .masking import row_of, tensor_of
@@ -43,11 +47,12 @@ def estimate_advantages(
 
     batch: `rewards` [rows], `response_mask` ragged, `step_rewards` where some are spread, what the estimator reads
     (`values` for GAE), and with the KL in the reward `old_log_probs` and `ref_log_probs`. kl_coefficient: the
-    controller's; None means the job's. Collective through `reduce`.
+    controller's; None means the job's. Collective through `reduce`. Raises BadData for an advantage that is not finite.
     """
     tally = Tally()
     samples = _samples(batch, algorithm, max_response_tokens, kl_coefficient, tally)
     found = resolve(ADVANTAGES, algorithm.advantage.estimator)(samples, algorithm.advantage, reduce)
+    _require_finite(found.advantages, batch, algorithm.advantage)  # whitening would spread it over all rows
     if algorithm.advantage.whiten:
         found = replace(found, advantages=whiten(found.advantages, samples.mask, reduce, kinds=found.kinds))
     returns = None if found.returns is None else found.returns.float()
@@ -76,6 +81,16 @@ def _samples(
         mask=mask,
         columns={name: tensor_of(batch[name]) for name in _reads(algorithm.advantage)},
     )
+
+
+def _require_finite(advantages: Tensor, batch: Batch, options: AdvantageSpec) -> None:
+    of_tokens = Column.from_lengths(advantages.float().numpy(), batch["response_mask"].lengths)
+    if found := first_not_finite(of_tokens, batch.row_ids):
+        where, advantage = found
+        raise BadData(
+            f"the estimator {options.estimator} gives {where} the advantage {advantage}; look at it and at the columns "
+            "that it reads"
+        )
 
 
 def _steps(batch: Batch) -> Tensor | None:

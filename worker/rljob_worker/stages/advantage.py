@@ -17,7 +17,9 @@ from rljob_worker.algorithms.kl import KLController
 from rljob_worker.algorithms.masking import row_of, tensor_of
 from rljob_worker.algorithms.overlong import mask_truncated
 from rljob_worker.batch import Batch, Column
+from rljob_worker.errors import BadData
 from rljob_worker.scalars import Scalars, mean
+from rljob_worker.finite import first_not_finite
 from rljob_worker.stages.kept import Filter, Flags
 from rljob_worker.stages.stage import Reduce, Resources, StageContext, StageResult, token_column
 
@@ -31,7 +33,7 @@ class Advantage:
         self._filter = Filter.before(stage, resources.plan)
         self._max_response_tokens = spec.rollout.max_response_tokens
         self._num_rows = spec.data.batch_size * spec.algorithm.group_size
-        self._writes = stage.writes
+        self._name, self._writes = stage.name, stage.writes
         self._controller = kl_controller(resources)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
@@ -40,8 +42,10 @@ class Advantage:
         if self._filter is not None:
             self._filter.require_whole_groups(batch, self._spec)
             kept = self._filter.flags(batch)
+        rows = batch if kept is None else batch.take(np.flatnonzero(kept))
+        self._require_finite_rewards(rows)
         found, metrics = estimate_advantages(
-            batch if kept is None else batch.take(np.flatnonzero(kept)),
+            rows,
             self._algorithm,
             max_response_tokens=self._max_response_tokens,
             kl_coefficient=self._controller.coefficient,
@@ -57,6 +61,14 @@ class Advantage:
             metrics |= {"kl/coefficient": mean(self._controller.coefficient)}
             self._controller = updated(self._controller, metrics, self._num_rows, context.reduce)
         return StageResult(batch.select([]).with_columns(columns), metrics)
+
+    def _require_finite_rewards(self, rows: Batch) -> None:
+        if found := first_not_finite(rows["rewards"], rows.row_ids):
+            where, reward = found
+            raise BadData(
+                f"stage {self._name}: the reward of {where} is {reward}, and rewards are finite numbers; look at what "
+                "wrote the column rewards"
+            )
 
     def state(self) -> dict[str, Any]:
         return self._controller.state_dict()

@@ -12,9 +12,9 @@ from rljob_api.catalogue.services import Classifier
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.row_number import row_number
 from rljob_worker.scalars import mean
 from rljob_worker.services.texts import Text, graded_texts, load_tokenizer
+from rljob_worker.finite import first_not_finite
 from rljob_worker.stages.reward import reward_rows
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
@@ -61,11 +61,10 @@ class RewardModel:
 
     def _require_numbers(self, numbers: np.ndarray, batch: Batch) -> None:
         """Raises BadData for a number that is none."""
-        bad = np.flatnonzero(~np.isfinite(numbers))
-        if len(bad):
-            row, found = row_number(int(batch.row_ids[bad[0]])), numbers[bad[0]]
+        if found := first_not_finite(Column.fixed(numbers), batch.row_ids):
+            where, number = found
             raise BadData(
-                f'reward "{self._reward.name}" on row {row}: model {self._reward.model} says {found}; look at its '
+                f'reward "{self._reward.name}" on {where}: model {self._reward.model} says {number}; look at its '
                 "weights, or set training.precision: Float32"
             )
 

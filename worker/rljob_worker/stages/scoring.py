@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 from rljob_api.planning.plan import StagePlan
-from rljob_worker.batch import Batch
+from rljob_worker.batch import Batch, Column
+from rljob_worker.errors import BadData
+from rljob_worker.finite import first_not_finite
 from rljob_worker.scalars import mean, mean_of
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
@@ -14,6 +16,7 @@ class LogProbs:
     """Log-probability of every response token under the stage's model, at the sampling temperature."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        self._stage = stage
         self._engine = resources.train_engines[stage.models[0]]
         (self._column,) = stage.writes
 
@@ -22,6 +25,7 @@ class LogProbs:
         started = time.perf_counter()
         log_probs = self._engine.log_probs(batch)
         metrics = {"time/forward_seconds": mean(time.perf_counter() - started)}
+        require_finite(self._stage, "log-probability", log_probs, batch)
         return StageResult(batch.select([]).with_columns({self._column: log_probs}), metrics)
 
 
@@ -29,6 +33,7 @@ class Values:
     """The critic's value of the state before every response token."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        self._stage = stage
         self._engine = resources.train_engines[stage.models[0]]
         (self._column,) = stage.writes
 
@@ -37,5 +42,17 @@ class Values:
         started = time.perf_counter()
         values = self._engine.values(batch)
         metrics = {"time/forward_seconds": mean(time.perf_counter() - started)}
+        require_finite(self._stage, "value", values, batch)
         metrics |= {"value/mean": mean_of(values.values)}
         return StageResult(batch.select([]).with_columns({self._column: values}), context.counted(metrics))
+
+
+def require_finite(stage: StagePlan, kind: str, scores: Column, batch: Batch) -> None:
+    """Raises BadData for a score that is no number, with the model and the token."""
+    if found := first_not_finite(scores, batch.row_ids):
+        where, score = found
+        raise BadData(
+            f"stage {stage.name}: model {stage.models[0]} gives {where} the {kind} {score}; look at its weights, set "
+            "training.precision: Float32, or where it is in training go on from a checkpoint before that, with a lower "
+            "training.learningRate"
+        )

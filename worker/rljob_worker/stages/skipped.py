@@ -27,8 +27,8 @@ class SkippedSteps:
             return replace(self, in_a_row=self.in_a_row + 1)
         raise BadData(
             f"step {step}: {self.limit} optimizer steps of {self.model} in a row were skipped, since the norm of their "
-            "gradients was not a finite number; look for rewards, advantages or log-probs that are none in the "
-            "metrics, lower the learning rate, or raise training.maxSkippedSteps"
+            "gradients was not a finite number; the logs of workers name the parameters; lower the learning rate, set "
+            "training.precision: Float32, or raise training.maxSkippedSteps"
         )
 
 

@@ -101,7 +101,7 @@ def test_gradients_are_clipped_once_by_the_global_norm(tmp_path: Path) -> None:
     assert float(total) == pytest.approx(norm / 4, rel=1e-9)
 
 
-def test_a_gradient_that_is_not_finite_skips_the_step(tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_finite_skips_the_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     batch = a_batch([3, 2])
     advantages = batch["advantages"].values.copy()
     advantages[0] = np.nan
@@ -111,8 +111,24 @@ def test_a_gradient_that_is_not_finite_skips_the_step(tmp_path: Path) -> None:
     metrics = engine.update(broken, PolicyGradient())
     assert metrics["update/skipped_total"].value == 1
     assert largest_difference(before, weights_of(engine)) == 0
+    parameters = dict(engine.model.named_parameters())
+    of_all = f"gradients of {len(parameters)} of {len(parameters)} parameters are not finite"
+    assert f"optimizer step 1 is skipped: {of_all}" in caplog.text
+    caplog.clear()
     assert engine.update(batch, PolicyGradient())["update/skipped_total"].value == 0
     assert largest_difference(before, weights_of(engine)) > 0
+    assert not caplog.records
+
+
+def test_parameters_whose_gradients_are_not_finite_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    engine = policy(tmp_path)
+    parameters = dict(engine.model.named_parameters())
+    broken = ["model.layers.0.mlp.down_proj.weight", "model.layers.1.mlp.up_proj.weight"]
+    for name in broken:
+        parameters[name].register_hook(lambda gradient: gradient.index_fill(0, torch.tensor([3]), torch.inf))
+    assert engine.update(a_batch([3, 2]), PolicyGradient())["update/skipped_total"].value == 1
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"gradients of 2 of {len(parameters)} parameters" in line and line.endswith(f"that of {broken[1]}")
 
 
 def test_log_probs_are_what_the_update_sees(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ stepped without a dispatch per parameter.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
 from rljob_worker.engines.shards import laid_out_like, local_part
 from rljob_worker.engines.tensor_parallel import add_up
+
+log = logging.getLogger(__name__)
 
 Named = dict[str, torch.nn.Parameter]
 
@@ -89,8 +92,24 @@ class ShardedAdamW:
             if norm > self.settings.max_grad_norm:
                 torch._foreach_mul_(whole + split, self.settings.max_grad_norm / norm)
             self._step()
+        else:
+            self._tell_skipped()
         self.clear()
         return norm, math.isfinite(norm)
+
+    def _tell_skipped(self) -> None:
+        """Where in this rank's part gradients are not finite. On the way back from the loss all that follow are not
+        either: it began at the last of these parameters, or in the loss where all are."""
+        gradients = {name: local.grad for name, local in self._locals.items() if local.grad is not None}
+        broken = [name for name, gradient in gradients.items() if not gradient.isfinite().all()]
+        if broken:
+            log.warning(
+                "optimizer step %d is skipped: gradients of %d of %d parameters are not finite, the last is that of %s",
+                self.num_steps + 1,
+                len(broken),
+                len(gradients),
+                broken[-1],
+            )
 
     def _step(self) -> None:
         """A bucket at a time, where states wait on the host."""

@@ -74,8 +74,9 @@ def _is_first(name: str, tensor: torch.Tensor, parts: Parts) -> bool:
     return all(here == 0 for here, placement in zip(place, tensor.placements, strict=True) if placement.is_replicate())
 
 
-def read(state: State, directory: Place, adapter: Adapter | None = None) -> None:
-    """Fill the tensors of `state` in place, whatever number of ranks wrote them. Raises StorageError."""
+def read(state: State, directory: Place, adapter: Adapter | None = None, *, is_stage: bool = False) -> None:
+    """Fill the tensors of `state` in place, whatever number of ranks wrote them. is_stage: they are of some of the
+    layers. Raises StorageError."""
     if not (directory / ".metadata").is_file():
         raise StorageError(
             f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere"
@@ -83,7 +84,10 @@ def read(state: State, directory: Place, adapter: Adapter | None = None) -> None
     _require_same(adapter_in(directory), adapter, directory)
     reader = PlaceReader(directory)
     try:
-        _require_same_engine(reader.read_metadata().state_dict_metadata, state, directory)
+        found = reader.read_metadata().state_dict_metadata
+        _require_same_engine(found, state, directory)
+        if not is_stage:
+            _require_no_more(found, state, directory)
         with _single_process_is_fine():
             dcp.load(state, storage_reader=reader, no_dist=True)
     except StorageError:
@@ -123,6 +127,16 @@ def _require_same_engine(found: Iterable[str], state: State, directory: Place) -
         raise StorageError(
             f"checkpoint {directory}: training.engine {written} wrote it, and this job has {wanted}; write {written}, "
             "or make a directory of it that models[].path may name: `rljob export`"
+        )
+
+
+def _require_no_more(found: Iterable[str], state: State, directory: Place) -> None:
+    """A model of fewer layers would find all it asks for."""
+    names = (name.removeprefix("model.") for name in found if name.startswith("model."))
+    if extra := sorted(name for name in names if name not in state["model"]):
+        raise StorageError(
+            f"checkpoint {directory}: it is of another model: it holds {len(extra)} tensors that this job's model does "
+            f"not have, {extra[0]} among them"
         )
 
 

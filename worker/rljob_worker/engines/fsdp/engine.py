@@ -193,7 +193,7 @@ class FSDPEngine:
         state = self._state()
         if weights_only:
             state.pop("optimizer", None)
-        checkpoint.read(state, directory, self.adapter)
+        checkpoint.read(state, directory, self.adapter, is_stage=self._pipeline.size > 1)
         if self.optimizer is not None and not weights_only:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 

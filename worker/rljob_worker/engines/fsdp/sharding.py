@@ -27,7 +27,7 @@ def shard(
     """Shard the model onto its device, where it is never whole: a layer at a time, or with memory for shards only where
     its parameters have none yet. On a single rank that computes in its weights' dtype it is only moved. Modules that
     lie `apart` have the same weights on other ranks, `group_apart`. Offloaded parameters stay in the memory of the
-    host, and each pass brings them a unit at a time."""
+    host, and each pass brings them a unit at a time. While one unit computes FSDP fetches the next, in both passes."""
     layers = list(decoder_layers(model))
     if settings.compile:
         compile_layers(model)

@@ -224,6 +224,11 @@ def test_load_of_what_is_not_there_or_of_another_model_is_a_storage_error(tmp_pa
     other = FSDPEngine(random_policy(write_config(tmp_path / "gpt2", "gpt2"), torch.float64, 0), SETTINGS, CPU)
     with pytest.raises(StorageError, match="another model"):
         other.load(tmp_path / "checkpoint")
+    shallow = write_config(tmp_path / "shallow", num_hidden_layers=1)  # all that it has is there
+    engine = FSDPEngine(random_policy(shallow, torch.float64, 0), SETTINGS, CPU)
+    for weights_only in (False, True):
+        with pytest.raises(StorageError, match=r"another model: it holds 11 tensors .* model.layers.1.input_layernorm"):
+            engine.load(tmp_path / "checkpoint", weights_only=weights_only)
 
 
 @contextmanager

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
-from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings, sharding
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
+from rljob_worker.engines.fsdp.sharding import fsdp_units
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_of_all, run_ranks, save, write_config
@@ -119,6 +121,27 @@ def test_on_cpus_nothing_would_be_given_back(tmp_path: Path) -> None:
     engine = engine_of(write_config(tmp_path), PLAIN)
     assert held(optimizer_of(engine)) > 0 and engine.held_bytes() == 0
     assert engine_of(write_config(tmp_path), replace(PLAIN, trainable=False)).held_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [(replace(PLAIN, precision="BFloat16"), OffloadPolicy), (OPTIMIZER, None), (PARAMETERS, CPUOffloadPolicy)],
+    ids=["plain, sharded", "optimizer", "parameters"],
+)
+def test_every_unit_is_told_where_its_parameters_wait(
+    settings: TrainSettings, policy: type | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, the only thing in which offloaded parameters differ from others."""
+    told: list[OffloadPolicy] = []
+
+    def recording(*arguments: Any, offload_policy: OffloadPolicy, **options: Any) -> Any:
+        told.append(offload_policy)
+        return fully_shard(*arguments, offload_policy=offload_policy, **options)
+
+    monkeypatch.setattr(sharding, "fully_shard", recording)
+    engine = engine_of(write_config(tmp_path), settings)
+    assert {type(each) for each in told} == ({policy} if policy else set())
+    assert len(told) == len(fsdp_units(engine.model)) and (policy is None or len(told) > 1)
 
 
 def test_what_waits_on_the_host_is_not_lent(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rljob_api.checks.options import SLOWEST_BFLOAT16
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.training import Layout
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp.optimizer import adamw as adamw_module
 from rljob_worker.engines.fsdp.optimizer.adamw import FusedAdamW, RoundingAdamW, adamw_of
 from rljob_worker.engines.fsdp.optimizer.states import block_of, means_of, table
 from rljob_worker.engines.models import Adapter, random_policy
@@ -137,8 +138,13 @@ def test_a_small_gradient_after_a_large_one_makes_no_large_step() -> None:
         assert local.abs().max() <= step * 1e-2 + 1e-6
 
 
+@pytest.mark.parametrize("at_once", [1 << 24, 200, 1])
 @pytest.mark.parametrize("shape", [(5, 64), (7,), (3, 2, 64), (0, 64)])
-def test_rounding_steps_are_those_of_the_fused_kernel_where_nothing_is_rounded(shape: tuple[int, ...]) -> None:
+def test_rounding_steps_are_those_of_the_fused_kernel_where_nothing_is_rounded(
+    shape: tuple[int, ...], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """at_once: numbers, of which rows of 64 make runs of all five, of three and two, and of one each."""
+    monkeypatch.setattr(adamw_module, "CHUNK_ELEMENTS", at_once)
     torch.manual_seed(0)
     settings = replace(FLOATS, weight_decay=0.1)
     left = torch.nn.Parameter(torch.randn(shape))
@@ -151,6 +157,19 @@ def test_rounding_steps_are_those_of_the_fused_kernel_where_nothing_is_rounded(s
         for adamw in (fused, rounding):
             adamw.step(0.1 / step, step)
     assert torch.allclose(left, right, atol=1e-6)
+
+
+@pytest.mark.parametrize("states", ["Float32", "BFloat16", "Int8"])
+def test_what_has_no_gradient_stays_as_it_is(states: str) -> None:
+    """Such as experts that nobody chose: no decay either, and means that wait."""
+    settings = replace(FLOATS, states=states, weight_decay=0.1)
+    with_one, without = (torch.nn.Parameter(torch.ones(2, 64)) for _ in range(2))
+    means = {each: means_of(each, states) for each in (with_one, without)}
+    adamw = adamw_of(means, settings)
+    with_one.grad = torch.ones(2, 64)
+    adamw.step(0.1, 1)
+    assert (with_one < 1).all() and (without == 1).all()
+    assert not any(mean.read(slice(None), torch.float32).abs().max() > 1e-9 for mean in means[without].values())
 
 
 def kept_bytes(engine: FSDPEngine) -> int:

@@ -12,7 +12,7 @@ from rljob_worker.engines.fsdp.optimizer.states import MEANS, Mean
 from rljob_worker.engines.fsdp.settings import TrainSettings
 
 _EPSILON = 1e-8
-_CHUNK = 1 << 24
+CHUNK_ELEMENTS = 1 << 24
 """Numbers that are stepped at once where means are rounded: a step has some ten temporary copies of them."""
 
 Means = Mapping[torch.nn.Parameter, Mapping[str, Mean]]
@@ -82,5 +82,5 @@ class RoundingAdamW:
 
 def _chunks(shape: torch.Size) -> Iterator[slice]:
     """Of rows."""
-    rows = max(1, _CHUNK // max(1, math.prod(shape[1:])))
+    rows = max(1, CHUNK_ELEMENTS // max(1, math.prod(shape[1:])))
     return (slice(start, start + rows) for start in range(0, shape[0], rows))

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
 from rljob_worker.batch import Indices
@@ -163,7 +164,8 @@ def _similar_lengths(order: Indices, lengths: Indices) -> list[Indices]:
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
     """Causal attention of [rows, heads, length, head_dim], with fewer key heads than query heads where the model has
-    them. Bounded scores are made whole, [rows, heads, length, length]: no kernel of torch bounds them."""
+    them. Bounded scores are made whole, [rows, heads, length, length], since no kernel of torch bounds them, and again
+    in the backward pass, so that those of one layer are in memory and not of all."""
     length, window = query.shape[2], formula.window
     mask = None
     if formula.cap is not None or (window is not None and length > window):
@@ -171,10 +173,10 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
         age = steps[:, None] - steps[None, :]
         mask = (age >= 0) & (age < (window or length))
     if formula.cap is not None:
-        groups = query.shape[1] // key.shape[1]
-        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-        scores = formula.scores(query, key).masked_fill(~mask, -torch.inf)
-        return torch.matmul(softmax(scores).to(value.dtype), value)
+        out: torch.Tensor = checkpoint(
+            _bounded_attention, query, key, value, mask, formula, use_reentrant=False, preserve_rng_state=False
+        )
+        return out
     return F.scaled_dot_product_attention(
         query,
         key,
@@ -184,6 +186,15 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
         scale=formula.scale,
         enable_gqa=query.shape[1] != key.shape[1],
     )
+
+
+def _bounded_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, formula: Formula
+) -> torch.Tensor:
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scores = formula.scores(query, key).masked_fill(~mask, -torch.inf)
+    return torch.matmul(softmax(scores).to(value.dtype), value)
 
 
 def softmax(scores: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.router import replace_routers
 from rljob_worker.engines.tests.builders import CONFIGS, VOCABULARY, a_batch
-from rljob_worker.engines.varlen_attention import ATTENTION, plan_rectangles
+from rljob_worker.engines.varlen_attention import ATTENTION, Formula, causal_attention, plan_rectangles
 from rljob_worker.errors import InvalidJob
 
 CPU = torch.device("cpu")
@@ -87,6 +87,23 @@ def test_rectangles_join_similar_lengths_and_split_others() -> None:
 def test_equal_lengths_in_order_need_no_gather() -> None:
     rows = MicroBatch.of(a_batch([4, 4, 4], group_size=1, longest_prompt=1), np.arange(3), CPU)
     assert rows.layout.gather is None
+
+
+@pytest.mark.parametrize("cap", [None, 1.5])
+def test_no_scores_are_kept_for_the_backward_pass(cap: float | None) -> None:
+    """Of 40 tokens and 4 heads they would be 6,400 numbers; queries are 640, and what is seen 1,600."""
+    query, key, value = (torch.randn(1, heads, 40, 4, requires_grad=True) for heads in (4, 2, 2))
+    kept: list[int] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = causal_attention(query, key, value, Formula(cap=cap))
+    assert kept and max(kept) <= 1600
+    out.sum().backward()
+    assert all(each.grad is not None for each in (query, key, value))
 
 
 def test_a_model_with_another_attention_formula_is_refused() -> None:

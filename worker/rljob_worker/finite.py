@@ -1,4 +1,4 @@
-"""Numbers that have to be finite are found where they arise: further on they are a gradient that says nothing of them."""
+"""Numbers that have to be finite are found where they arise: later they are a gradient that says nothing of them."""
 
 from __future__ import annotations
 

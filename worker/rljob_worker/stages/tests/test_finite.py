@@ -12,8 +12,8 @@ from rljob_api.tests.builders import make_plan
 from rljob_worker.algorithms.advantages import Advantages
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.stages.advantage import Advantage
 from rljob_worker.finite import first_not_finite
+from rljob_worker.stages.advantage import Advantage
 from rljob_worker.stages.scoring import LogProbs, Values
 from rljob_worker.stages.stage import Resources, StageContext
 

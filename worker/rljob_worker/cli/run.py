@@ -22,7 +22,7 @@ from rljob_worker.cli.views.plain import PlainView
 from rljob_worker.cli.views.summary import summary
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.local.environment import missing_variables, spills_here
+from rljob_worker.local.environment import job_variables, missing_variables, spills_here
 from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import gangs_here
 from rljob_worker.local.home import home_of
@@ -33,6 +33,7 @@ from rljob_worker.local.progress import MetricsTail, Progress
 from rljob_worker.local.resume import Finished, decide_start
 from rljob_worker.local.rundir import RunDirectory, RunNote
 from rljob_worker.local.supervisor import AnyGangs, Launch, Supervisor, View
+from rljob_worker.rehearsal.accounts import unreachable_trackers
 from rljob_worker.rehearsal.machine import findings_here
 from rljob_worker.run_page.page import write_page
 
@@ -132,6 +133,7 @@ def _warnings(plan: Plan) -> list[str]:
     return [
         *warnings_of(plan),
         *(f"spec.env takes {name} from the cluster, and it is not set here" for name in missing),
+        *unreachable_trackers(plan.spec.monitoring.trackers, {**os.environ, **job_variables(plan.spec)}),
     ]
 
 

@@ -71,6 +71,8 @@ def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
     """What `rljob run` would miss in this folder of this machine; what of it only workers can see."""
     from rljob_worker.databuffer.routes.hosts import hosts_of  # a plain install lacks what it stands on
     from rljob_worker.local.devices import uncounted_groups
+    from rljob_worker.local.environment import job_variables
+    from rljob_worker.rehearsal.accounts import unreachable_trackers
     from rljob_worker.rehearsal.machine import findings_here
 
     found = findings_here(plan, hosts_of(plan), os.environ, Path("runs", plan.job))
@@ -78,7 +80,8 @@ def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
         f"how many accelerators ({group.profile}) worker group {group.name} finds here: its workers count them"
         for group in uncounted_groups(plan, os.environ)
     ]
-    return found, uncounted
+    trackers = unreachable_trackers(plan.spec.monitoring.trackers, {**os.environ, **job_variables(plan.spec)})
+    return found, [*uncounted, *(f"whether a tracker is reached: {each}" for each in trackers)]
 
 
 def problem_list(path: Path | str, problems: Sequence[Problem]) -> str:

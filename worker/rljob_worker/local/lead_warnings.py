@@ -1,14 +1,25 @@
-"""What the lead warns of while it starts, for the person at the terminal: say, a checkpoint passed over."""
+"""What the lead warns of, for the person at the terminal: a checkpoint passed over, or a tracker without a server."""
 
 import re
 from pathlib import Path
 
+from rljob_worker.local.log_tail import LogTail
+
 _OURS = re.compile(r"\S+ \S+ WARNING rljob[\w.]*: (.+)")
 """A line of a worker's log that code of ours wrote, not a library."""
+_OF_TRACKERS = re.compile(r"\S+ \S+ WARNING rljob_worker\.metrics\.background: (.+)")
 
 
-def lead_warnings(log_dir: Path, lead_group: str) -> list[str]:
-    """In the order they came; empty when the lead has written nothing."""
-    log = log_dir / f"worker-{lead_group}-0-0.log"
-    text = log.read_text(errors="replace") if log.exists() else ""
-    return [match[1] for line in text.splitlines() if (match := _OURS.fullmatch(line))]
+class LeadWarnings:
+    """Of the lead whose log this is: all of its start, afterwards those of trackers alone. What rewards miss in a step
+    is in its metrics, which views tell."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = LogTail(log)
+        self._form = _OURS
+
+    def news(self) -> list[str]:
+        """In the order they came, since the last call; the first is made once the lead has started."""
+        found = [match[1] for line in self._log.lines() if (match := self._form.fullmatch(line))]
+        self._form = _OF_TRACKERS
+        return found

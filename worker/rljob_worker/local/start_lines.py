@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rljob_worker.local.log_tail import LogTail
+
 _START = re.compile(r"\S+ \S+ INFO rljob\.start: (.+)")
 BEGINS = " ..."
 """The end of a line that tells of a begin."""
@@ -18,22 +20,12 @@ class StartLines:
     """Of the processes whose logs these are, by name."""
 
     def __init__(self, logs: Mapping[str, Path]) -> None:
-        self._logs = dict(logs)
-        self._read = dict.fromkeys(logs, 0)
+        self._logs = {name: LogTail(path) for name, path in logs.items()}
 
     def news(self) -> list[str]:
         """What was said since the last call, the name before it where there are several."""
         return [line for name in self._logs for line in self._of(name)]
 
     def _of(self, name: str) -> list[str]:
-        try:
-            with self._logs[name].open("rb") as file:
-                file.seek(self._read[name])
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read[name] += len(whole)
         whose = f"{name}: " if len(self._logs) > 1 else ""
-        lines = whole.decode(errors="replace").splitlines()
-        return [whose + found[1] for line in lines if (found := _START.fullmatch(line))]
+        return [whose + found[1] for line in self._logs[name].lines() if (found := _START.fullmatch(line))]

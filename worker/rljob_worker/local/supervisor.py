@@ -6,13 +6,14 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_exit_code, decide, describe
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.local.lead_warnings import lead_warnings
+from rljob_worker.local.lead_warnings import LeadWarnings
 from rljob_worker.local.pods import GangEnd
 from rljob_worker.local.progress import MetricsTail
 from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt, stop_seconds
@@ -98,7 +99,7 @@ class Supervisor:
         self._steps = MetricsTail(launch.directory.metrics)
         self._has_stepped = False
         """Whether a step of this attempt is written."""
-        self._start_lines = StartLines({})
+        self._start_lines, self._warnings = StartLines({}), LeadWarnings(Path(os.devnull))
         now = time.time()
         self._note = RunNote(
             name=launch.directory.name, phase="Starting", pid=os.getpid(), attempt=self._first_attempt, restarts=0,
@@ -144,7 +145,8 @@ class Supervisor:
         resume = resume_of_attempt(attempt, self._first_attempt, launch.resume, self._commits())
         gang = self._gangs.gang(attempt, resume)
         groups = [group.name for group in launch.plan.groups]
-        self._start_lines = StartLines(worker_logs(launch.directory.logs(attempt), groups))
+        logs = worker_logs(launch.directory.logs(attempt), groups)
+        self._start_lines, self._warnings = StartLines(logs), LeadWarnings(logs[launch.plan.lead_group])
         self._change(doing="")
         try:
             gang.start()
@@ -195,7 +197,8 @@ class Supervisor:
             self._tell_of_start(gang)  # all of it: what was written before the first step is in the log by now
         if self._note.phase == "Starting" and has_written:
             self._change(phase="Running", metrics_url=gang.metrics_url(), doing="")
-            for warning in lead_warnings(self._launch.directory.logs(self._note.attempt), self._launch.plan.lead_group):
+        if has_written:
+            for warning in self._warnings.news():
                 self._say(f"warning: {warning}")
         self._view.tick()
 

@@ -36,11 +36,13 @@ class BackgroundTracker:
         *,
         max_waiting: int = MAX_WAITING,
         close_seconds: float = CLOSE_SECONDS,
+        failed_seconds: float = FAILED_SECONDS,
         first_retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
         """open_tracker: called in the thread, again and again until it succeeds, with growing pauses."""
         self._name, self._open = name, open_tracker
-        self._max_waiting, self._close_seconds, self._retry_seconds = max_waiting, close_seconds, first_retry_seconds
+        self._max_waiting, self._retry_seconds = max_waiting, first_retry_seconds
+        self._close_seconds, self._failed_seconds = close_seconds, failed_seconds
         self._calls: deque[Call] = deque()
         self._changed = threading.Condition()
         self._is_closing = self._has_failed = False
@@ -59,7 +61,7 @@ class BackgroundTracker:
 
     def close(self, *, failed: bool = False) -> None:
         """Wait a while for the rest, less after an error; then leave it, with a warning."""
-        patience = min(self._close_seconds, FAILED_SECONDS) if failed else self._close_seconds
+        patience = self._failed_seconds if failed else self._close_seconds
         with self._changed:
             self._is_closing, self._has_failed = True, failed
             self._changed.notify_all()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.metrics.run_ids import read_run_id, write_run_id
-from rljob_worker.metrics.tables import columns_of, flattened, text_of
+from rljob_worker.metrics.tables import flattened, table_of
 
 EXPERIMENT = "rljob"
 """Where MLFLOW_EXPERIMENT_NAME names none."""
@@ -36,8 +36,8 @@ class MLflowTracker:
         for some in in_batches(points, MAX_METRICS):
             self._client.log_batch(self._run_id, metrics=some)
         if samples:
-            columns = columns_of(samples)
-            table = {"columns": columns, "data": [[text_of(row.get(name)) for name in columns] for row in samples]}
+            columns, rows = table_of(samples)
+            table = {"columns": columns, "data": rows}
             self._client.log_text(self._run_id, json.dumps(table), f"samples/step-{step:06d}.json")
 
     def upload(self, path: Path, name: str) -> None:

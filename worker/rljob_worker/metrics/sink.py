@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.errors import StorageError
+from rljob_worker.metrics.background import FAILED_SECONDS
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.trackers import Run, open_trackers
 from rljob_worker.run_page.page import FILE as PAGE
@@ -30,13 +31,15 @@ class RunFiles:
         *,
         name: str = "",
         config: Mapping[str, Any] | None = None,
+        failed_seconds: float = FAILED_SECONDS,
     ) -> None:
-        """artifacts: what trackers get besides metrics, as in `spec.monitoring.artifacts`.
+        """artifacts: what trackers get besides metrics, as in `spec.monitoring.artifacts`.   failed_seconds: how long
+        `fail` waits for each of them.
 
         Raises InvalidJob for a tracker that is not installed and StorageError for an unwritable directory.
         """
         self._run_dir, self._artifacts = run_dir, artifacts
-        self._trackers = open_trackers(trackers, Run(run_dir, name, config or {}))
+        self._trackers = open_trackers(trackers, Run(run_dir, name, config or {}, failed_seconds))
         self._metrics = LinesFile(run_dir / METRICS)
         self._samples = LinesFile(run_dir / SAMPLES)
 

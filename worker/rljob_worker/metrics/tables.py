@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of all of them, in the order in which they come up."""
-    return list(dict.fromkeys(name for row in rows for name in row))
+def table_of(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Names of all columns, in the order in which they come up, and a list of cells for each row: None where it has
+    nothing of that name, as a row of validation has no advantages."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return columns, [[text_of(row[name]) if name in row else None for name in columns] for row in rows]
 
 
 def text_of(value: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.metrics.background import BackgroundTracker
+from rljob_worker.metrics.background import FAILED_SECONDS, BackgroundTracker
 
 
 class Tracker(Protocol):
@@ -34,6 +34,8 @@ class Run:
     directory: Path
     name: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
+    failed_seconds: float = FAILED_SECONDS
+    """How long an attempt that failed waits for what is on its way."""
 
 
 def open_trackers(names: Sequence[str], run: Run) -> list[Tracker]:
@@ -83,7 +85,7 @@ def _mlflow(run: Run) -> Tracker:
 
 
 def _in_background(name: str, make: Callable[[Run], Tracker], run: Run) -> Tracker:
-    return BackgroundTracker(name, partial(make, run))
+    return BackgroundTracker(name, partial(make, run), failed_seconds=run.failed_seconds)
 
 
 PACKAGES = {"WandB": "wandb", "MLflow": "mlflow"}

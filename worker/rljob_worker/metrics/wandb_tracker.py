@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.metrics.run_ids import read_run_id, write_run_id
-from rljob_worker.metrics.tables import columns_of, text_of
+from rljob_worker.metrics.tables import table_of
 
 PROJECT = "rljob"
 """Where WANDB_PROJECT names none."""
@@ -35,9 +35,9 @@ class WandBTracker:
     def log(self, step: int, metrics: Mapping[str, float], samples: Sequence[Mapping[str, Any]]) -> None:
         point: dict[str, Any] = {"step": step, **metrics}
         if samples:
-            columns = columns_of(samples)
-            rows = [[text_of(sample.get(column)) for column in columns] for sample in samples]
-            point["samples"] = self._wandb.Table(columns=columns, data=rows)
+            columns, rows = table_of(samples)
+            # a row of validation lacks what others have, and one reward may be 1 where the next is 0.5
+            point["samples"] = self._wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
         self._run.log(point)
 
     def upload(self, path: Path, name: str) -> None:

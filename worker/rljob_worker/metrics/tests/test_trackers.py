@@ -17,6 +17,10 @@ from rljob_worker.metrics.run_ids import read_run_id, write_run_id
 from rljob_worker.metrics.tables import flattened
 from rljob_worker.tests.waiting import wait_for
 
+COLUMNS = ["row", "prompt", "response", "rewards", "reward", "validation"]
+OTHERS = [[1, "1+1=", "2", None, 1, True], [2, "1+2=", "4", None, 0.5, True]]
+"""Rows of validation, which stand beside the first row of each step and have other columns."""
+
 
 def track(run_dir, tracker, first, last, end="close"):
     """Steps first to last of a run, in a process of their own; end: `close`, or `fail` for one that fails then."""
@@ -79,8 +83,7 @@ def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_sa
     # step 3 once more, which W&B's own count of steps would have dropped
     assert [point["step"] for point in wandb_points(second)] == [3, 4]
     table = json.loads((folders[0] / "files" / points[0]["samples.path"]).read_text())
-    assert table["columns"] == ["row", "prompt", "response", "rewards"]
-    assert table["data"] == [[1, "2+2=", "4", '{"correct": 1.0}']]
+    assert (table["columns"], table["data"]) == (COLUMNS, [[1, "2+2=", "4", '{"correct": 1.0}', None, None], *OTHERS])
     names = {record.artifact.name for record in first if record.HasField("artifact")}
     assert {"sums-checkpoint", "sums-job", "sums-metrics", "sums-samples"} <= names
 
@@ -98,8 +101,8 @@ def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_s
     assert (run / "params" / "algorithm.loss.clipLow").read_text() == "0.2"
     assert json.loads((run / "artifacts" / "job.json").read_text())["seed"] == 7
     assert json.loads((run / "artifacts" / "samples" / "step-000004.json").read_text()) == {
-        "columns": ["row", "prompt", "response", "rewards"],
-        "data": [[4, "2+2=", "4", '{"correct": 1.0}']],
+        "columns": COLUMNS,
+        "data": [[4, "2+2=", "4", '{"correct": 1.0}', None, None], *OTHERS],
     }
     assert (run / "artifacts" / "checkpoint" / "weights").read_bytes() == b"12345678"
     assert (run / "artifacts" / "metrics.jsonl").is_file()

@@ -8,13 +8,21 @@ from pathlib import Path
 
 from rljob_worker.metrics.sink import RunFiles
 
+PATIENCE_SECONDS = 120.0
+"""For libraries that open their servers on a machine that is busy."""
+
 
 def main(run_dir: Path, tracker: str, first: int, last: int, end: str) -> None:
     config = {"seed": 7, "algorithm": {"name": "GRPO", "loss": {"clipLow": 0.2}}, "rewards": [{"name": "correct"}]}
-    files = RunFiles(run_dir, (tracker,), ("Samples", "Files", "Checkpoints"), name="sums", config=config)
+    wanted = ("Samples", "Files", "Checkpoints")
+    files = RunFiles(run_dir, (tracker,), wanted, name="sums", config=config, failed_seconds=PATIENCE_SECONDS)
     files.cut_back(first - 1)
     for step in range(first, last + 1):
-        samples = [{"row": step, "prompt": "2+2=", "response": "4", "rewards": {"correct": 1.0}}]
+        samples = [
+            {"row": step, "prompt": "2+2=", "response": "4", "rewards": {"correct": 1.0}},
+            {"row": 1, "prompt": "1+1=", "response": "2", "reward": 1, "validation": True},
+            {"row": 2, "prompt": "1+2=", "response": "4", "reward": 0.5, "validation": True},
+        ]
         files.write_step(step, {"reward/mean": step / 10, "data/bytes_a->b": 5.0}, samples)
     checkpoint = run_dir / "checkpoints" / f"step-{last}"
     checkpoint.mkdir(parents=True)

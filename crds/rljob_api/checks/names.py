@@ -123,5 +123,5 @@ def _unique(path: str, names: Iterable[str | None]) -> Iterator[Problem]:
 
 
 def _as_label(name: str) -> str:
-    label = re.sub(r"[^a-z0-9]+", "-", name.lower())[:MAX_NAME_LENGTH].strip("-")
+    label = re.sub(r"[^a-z0-9]+", "-", name.lower().removesuffix(".yaml"))[:MAX_NAME_LENGTH].strip("-")
     return label or "my-job"

@@ -151,7 +151,8 @@ def check_one_of(subject: Subject) -> Iterator[Problem]:
     for i, variable in enumerate(spec.env):
         if (variable.value is None) == (variable.value_from is None):
             message = "a variable has exactly one of value and valueFrom"
-            yield problem(f"spec.env[{i}]", variable.name, message, "Keep one of the two.")
+            fix = "Write one of the two." if variable.value is None else "Keep one of the two."
+            yield problem(f"spec.env[{i}]", variable.name, message, fix)
         elif variable.value_from is not None:
             given = [place for place, value in variable.value_from.to_json().items() if value is not None]
             if len(given) != 1:

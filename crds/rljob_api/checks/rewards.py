@@ -32,6 +32,14 @@ def check_fields(subject: Subject) -> Iterator[Problem]:
                 yield problem(f"{path}.model", reward.model, message, "Keep one of the two, with both weights added.")
 
 
+def check_weights(subject: Subject) -> Iterator[Problem]:
+    """Something is rewarded. A DAG of the job's own may make rewards of others."""
+    weights = [reward.weight for reward in subject.spec.rewards]
+    if weights and not any(weights) and subject.spec.dag is None:
+        message = "every weight is 0, so that every reward is 0 and nothing is learned"
+        yield problem("spec.rewards", weights, message, "Give at least one reward a weight other than 0.")
+
+
 def check_models(subject: Subject) -> Iterator[Problem]:
     """Where models of rewards are computed, and what of the job cannot go without their word."""
     rewards = {reward.model: i for i, reward in enumerate(subject.spec.rewards) if reward.model is not None}

@@ -8,6 +8,9 @@ from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.meshes import Kind, expert_ranks, num_workers_of, ranks_per_copy
 from rljob_api.vocabulary.problem import Problem
 
+MAX_ROWS = 2**62
+"""Of which each trajectory may have a few."""
+
 
 def check_mini_batches(subject: Subject) -> Iterator[Problem]:
     """Mini-batches hold whole groups and divide the batch."""
@@ -24,6 +27,14 @@ def check_mini_batches(subject: Subject) -> Iterator[Problem]:
     elif total % rows:
         message = f"it does not divide the batch of {_rows_of(subject)}"
         yield problem(path, rows, message, _nearest_size(subject))
+
+
+def check_rows(subject: Subject) -> Iterator[Problem]:
+    """Rows of the whole job have numbers of 8 bytes."""
+    spec = subject.spec
+    if spec.stop.steps * spec.num_rows > MAX_ROWS:
+        message = f"{spec.num_rows} rows a step are more in all than there are numbers for rows, {MAX_ROWS}"
+        yield problem("spec.stop.steps", spec.stop.steps, message, f"Write {MAX_ROWS // spec.num_rows} or less.")
 
 
 def check_workers(subject: Subject) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -55,6 +55,8 @@ class Document:
 def read_document(text: str) -> Document:
     """The only document of `text`.  Never raises: what is wrong is in `problems`."""
     try:
+        if line := _line_too_deep(text):
+            return Document(problems=[replace(_TOO_DEEP, line=line)])
         nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if node is not None and node.value != ""]
     except yaml.YAMLError as error:
         return Document(problems=[_syntax_problem(error, text)])
@@ -63,25 +65,58 @@ def read_document(text: str) -> Document:
         line = nodes[1].start_mark.line + 1 if nodes else None
         return Document(problems=[Problem("", f"{len(nodes)} documents", "a file holds one job", fix, line)])
     builder = _Builder()
-    value = builder.build(nodes[0], "")
+    try:
+        value = builder.build(nodes[0], "")
+    except _TooLargeError as error:
+        return Document(problems=[error.problem])
     return Document(value, builder.lines, builder.problems)
 
 
 def read_value(text: str) -> Any:
     """The value of one piece of YAML, such as the right side of `--set`.  Raises yaml.YAMLError."""
+    if _line_too_deep(text):
+        raise yaml.YAMLError(_TOO_DEEP.message)
     node = yaml.compose(text, Loader=_Loader)
-    return None if node is None else _Builder().build(node, "")
+    try:
+        return None if node is None else _Builder().build(node, "")
+    except _TooLargeError as error:
+        raise yaml.YAMLError(str(error)) from error
+
+
+MAX_DEPTH, MAX_NODES = 100, 100_000
+"""Of a job, whose largest has a few thousand: aliases of aliases may make terabytes of a few lines."""
+
+_TOO_DEEP = Problem("", "", f"it is nested more than {MAX_DEPTH} deep", "A job has less than 20 levels.")
+
+
+def _line_too_deep(text: str) -> int | None:
+    """Where it is; the composer calls itself at each level, until the process crashes. Raises yaml.YAMLError."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            assert event.start_mark is not None, "events of a text have places"
+            return int(event.start_mark.line) + 1
+    return None
+
+
+class _TooLargeError(Exception):
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
 
 
 class _Builder:
-    """Builds values from nodes, noting lines and problems on the way."""
+    """Builds values from nodes, noting lines and problems on the way. Raises _TooLargeError."""
 
     def __init__(self) -> None:
+        self._num_nodes = 0
         self.lines: dict[str, int] = {}
         self.problems: list[Problem] = []
         self._open: set[int] = set()
 
     def build(self, node: yaml.Node, path: str) -> Any:
+        self._count(node)
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
@@ -92,6 +127,15 @@ class _Builder:
         value = self._mapping(node, path) if isinstance(node, yaml.MappingNode) else self._sequence(node, path)
         self._open.remove(id(node))
         return value
+
+    def _count(self, node: yaml.Node) -> None:
+        self._num_nodes += 1
+        line = node.start_mark.line + 1
+        if len(self._open) > MAX_DEPTH:
+            raise _TooLargeError(replace(_TOO_DEEP, line=line))
+        if self._num_nodes > MAX_NODES:
+            message = f"it has more than {MAX_NODES} values, with its aliases written out"
+            raise _TooLargeError(Problem("", "", message, "Leave out what a job does not need.", line))
 
     def _sequence(self, node: yaml.Node, path: str) -> list[Any]:
         return [self.build(item, f"{path}[{i}]") for i, item in enumerate(node.value)]

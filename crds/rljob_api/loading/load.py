@@ -65,7 +65,7 @@ def _check(data: Any, profiles: Profiles) -> tuple[RLJob | None, list[Problem]]:
 
 def with_source(problem: Problem, document: Document, overrides: Sequence[str]) -> Problem:
     """The problem with who wrote what it is about: the line of the document, or the override."""
-    override = written_by(problem.path, overrides)
+    override = written_by(problem.path, overrides, document.lines)
     return replace(problem, override=override, line=problem.line or document.line_of(problem.path))
 
 

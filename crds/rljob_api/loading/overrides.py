@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -18,26 +19,27 @@ _TOP = ("apiVersion", "kind", "metadata", "spec")
 def apply_overrides(data: Any, overrides: Iterable[str]) -> tuple[Any, list[Problem]]:
     """A copy of `data` with each `a.b[0].c=VALUE` set, and the overrides that cannot be.
 
-    Segments are fields, or indices of lists from 0, as `[0]` or `.0`; one past the end appends.  A path that does not
-    begin with apiVersion, kind, metadata or spec begins in spec: `stop.steps=5` is `spec.stop.steps=5`.  Values are
-    YAML.
+    Segments are fields, or indices of lists from 0, as `[0]` or `.0`; one past the end appends, and begins a list that
+    is not there.  A path that does not begin with apiVersion, kind, metadata or spec begins in spec: `stop.steps=5` is
+    `spec.stop.steps=5`.  Values are YAML.
     """
     changed, problems = copy.deepcopy(data), []
     for override in overrides:
         try:
             _set(changed, override)
         except _CannotSetError as error:
-            problems.append(Problem(f"--set {override}", "", str(error), "Write --set stop.steps=5."))
+            problems.append(Problem(f"--set {override}", "", str(error), error.fix))
     return changed, problems
 
 
-def written_by(path: str, overrides: Iterable[str]) -> str | None:
+def written_by(path: str, overrides: Iterable[str], in_file: Container[str]) -> str | None:
     """The last override that wrote what stands at `path`, as problems spell it, or a part of a field's options there;
-    None where none did."""
+    None where none did. in_file: paths of the document, of which an override changes a part and does not write it."""
     found = None
     for override in overrides:
-        place = "".join(f"[{each}]" if each.isdecimal() else f".{each}" for each in _segments(override)).lstrip(".")
-        if _holds(place, path) or (path.endswith(".options") and _holds(path, place)):
+        place = _place(_segments(override))
+        has_begun = path not in in_file or path.endswith(".options")
+        if _holds(place, path) or (has_begun and _holds(path, place)):
             found = override
     return found
 
@@ -47,52 +49,67 @@ def _holds(place: str, path: str) -> bool:
 
 
 class _CannotSetError(ValueError):
-    pass
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.fix = fix
 
 
 def _segments(override: str) -> list[str]:
     """From the top of the document."""
-    path = re.sub(r"\[([0-9]+)\]", r".\1", override.partition("=")[0].strip())
+    path = re.sub(r"\[([^].]*)\]", r".\1", override.partition("=")[0].strip())
     segments = path.split(".")
     return segments if segments[0] in _TOP else ["spec", *segments]
 
 
+def _place(segments: Sequence[str]) -> str:
+    """As problems spell it."""
+    return "".join(f"[{each}]" if each.isdecimal() else f".{each}" for each in segments).lstrip(".")
+
+
 def _set(data: Any, override: str) -> None:
-    path, equals, text = override.partition("=")
+    _, equals, text = override.partition("=")
     segments = _segments(override)
     if not equals or not all(segments):
-        raise _CannotSetError("an override is PATH=VALUE")
+        raise _CannotSetError("an override is PATH=VALUE", "Write --set stop.steps=5.")
     try:
         value = read_value(text)
     except yaml.YAMLError as error:
-        raise _CannotSetError(f"the value is not YAML: {getattr(error, 'problem', error)}") from error
+        message = f"the value is not YAML: {getattr(error, 'problem', error)}"
+        raise _CannotSetError(message, "Put a text with special characters into quotes of YAML.") from error
     holder = data
-    for i, segment in enumerate(segments[:-1]):
-        holder = _step(holder, segment, ".".join(segments[: i + 1]))
-    _assign(holder, segments[-1], value, path)
+    for i, (segment, below) in enumerate(pairwise(segments)):
+        holder = _step(holder, segment, [] if below == "0" else {}, _place(segments[:i]))
+    _assign(holder, segments[-1], value, _place(segments[:-1]))
 
 
-def _step(holder: Any, segment: str, path: str) -> Any:
+def _step(holder: Any, segment: str, empty: Any, place: str) -> Any:
+    """What is at `segment` of what stands at `place`; `empty`, which is put there, where nothing is."""
     if isinstance(holder, dict):
         if holder.get(segment) is None:
-            holder[segment] = {}
+            holder[segment] = empty
         return holder[segment]
-    if isinstance(holder, list):
-        return holder[_index(segment, len(holder) - 1, path)]
-    raise _CannotSetError(f"{path} is inside a plain value")
+    index = _index(holder, segment, place)
+    if index == len(holder):
+        holder.append(empty)
+    return holder[index]
 
 
-def _assign(holder: Any, segment: str, value: Any, path: str) -> None:
+def _assign(holder: Any, segment: str, value: Any, place: str) -> None:
     if isinstance(holder, dict):
         holder[segment] = value
-    elif isinstance(holder, list):
-        index = _index(segment, len(holder), path)
-        holder[index : index + 1] = [value]
     else:
-        raise _CannotSetError(f"{path} is inside a plain value")
+        index = _index(holder, segment, place)
+        holder[index : index + 1] = [value]
 
 
-def _index(segment: str, largest: int, path: str) -> int:
-    if not segment.isdecimal() or int(segment) > largest:
-        raise _CannotSetError(f"{path} is in a list; write an index from 0 to {largest}")
+def _index(holder: Any, segment: str, place: str) -> int:
+    if not isinstance(holder, list):
+        raise _CannotSetError(
+            f"{place or 'the file'} is a plain value, of which nothing is a part", "Correct the path."
+        )
+    size = len(holder)
+    if not segment.isdecimal() or int(segment) > size:
+        message = f"{place or 'the file'} is a list of {size}, and {segment} is no index of it"
+        fix = f"Write {place}[0]." if size == 0 else f"Write an index from 0 to {size - 1}, or {size} to append."
+        raise _CannotSetError(message, fix)
     return int(segment)

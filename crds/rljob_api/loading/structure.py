@@ -82,7 +82,7 @@ def _explain(error: ErrorDetails, location: Location) -> tuple[str, str]:
     if (bound := next((name for name in _BOUNDS if name in context), None)) is not None:
         return "the number is out of range", f"It must be {_BOUNDS[bound]} {context[bound]}."
     if "min_length" in context or "max_length" in context:
-        return _length_message(context), "Add or remove entries."
+        return _length(kind, context)
     return error["msg"][0].lower() + error["msg"][1:], "Change the value."
 
 
@@ -120,10 +120,17 @@ def _type_fix(kind: str, value: Any) -> str:
     return f"Write {_TYPES[kind]}."
 
 
-def _length_message(context: dict[str, Any]) -> str:
-    if "min_length" in context:
-        return f"it has fewer than {context['min_length']} entries or characters"
-    return f"it has more than {context['max_length']} entries or characters"
+def _length(kind: str, context: dict[str, Any]) -> tuple[str, str]:
+    """Of a text or a list, what is wrong and what to do."""
+    what, parts, part = ("text", "characters", "text") if kind.startswith("string") else ("list", "entries", "an entry")
+    if "max_length" in context:
+        return f"the {what} has more than {context['max_length']} {parts}", f"Leave some {parts} out."
+    least = context["min_length"]
+    return (
+        (f"the {what} is empty", f"Write {part}.")
+        if least == 1
+        else (f"the {what} has fewer than {least} {parts}", f"Write {least} {parts}.")
+    )
 
 
 def _expected(error: ErrorDetails) -> list[str]:

@@ -25,6 +25,8 @@ class JobPath:
     place: str
     text: str
     is_data: bool
+    is_run: bool = False
+    """Whether only a run's folder can be meant, which no hub has."""
 
     @property
     def is_url(self) -> bool:
@@ -36,7 +38,7 @@ class JobPath:
         """Whether it cannot be a name on a hub: `./model`, `../x`, `/x`, `~/x`, `data/train.parquet`, `data/*.json`."""
         if self.is_url:
             return False
-        if self.text.startswith((".", "/", "~")):
+        if self.is_run or self.text.startswith((".", "/", "~")):
             return True
         return self.is_data and (glob.has_magic(self.text) or Path(self.text).suffix in _DATA_ENDINGS)
 
@@ -61,7 +63,7 @@ def paths_of(job: RLJob) -> Iterator[JobPath]:
             for option in _path_options(owner):
                 yield JobPath(f"spec.{kind}[{index}].options.{option}", owner.options[option], is_data=False)
     if job.spec.checkpoint.init_from:
-        yield JobPath("spec.checkpoint.initFrom", job.spec.checkpoint.init_from, is_data=False)
+        yield JobPath("spec.checkpoint.initFrom", job.spec.checkpoint.init_from, is_data=False, is_run=True)
 
 
 def missing_paths(job: RLJob, folder: Path) -> list[JobPath]:

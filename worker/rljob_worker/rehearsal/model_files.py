@@ -27,6 +27,14 @@ def models_here(spec: RLJobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
             yield model.path, place
 
 
+def misplaced(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
+    """Models whose path is a file here, and so neither a model nor a name of the hub."""
+    for i, model in enumerate(spec.models):
+        if (folder / Path(model.path).expanduser()).is_file():
+            message, fix = "it is a file, and a model is a directory", "Name the directory of a Hugging Face model."
+            yield Finding(Problem(f"spec.models[{i}].path", model.path, message, fix))
+
+
 def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Finding]:
     """Of every model that has a directory. places: by path in the job."""
     graders = {reward.model: reward for reward in spec.rewards if reward.model is not None}

@@ -13,7 +13,7 @@ from rljob_worker.rehearsal.far import LOOK_SECONDS, look_far
 from rljob_worker.rehearsal.finding import Finding, Findings
 from rljob_worker.rehearsal.glance import glance_at
 from rljob_worker.rehearsal.imports import IMPORT_SECONDS, Imports
-from rljob_worker.rehearsal.model_files import model_findings, models_here
+from rljob_worker.rehearsal.model_files import misplaced, model_findings, models_here
 from rljob_worker.rehearsal.reach import far_paths, is_at_hand
 from rljob_worker.rehearsal.references import references_of, without_column
 
@@ -39,7 +39,7 @@ def rehearse(
             seen = _seen(spec, folder, environment, look_seconds)
         else:
             seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
-        found = [*(_no_column(path) for path in without_column(spec)), *seen.found]
+        found = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder), *seen.found]
         return Findings((*_once(found), *imports.findings()), seen.unseen, seen.lacking)
 
 

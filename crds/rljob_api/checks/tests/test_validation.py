@@ -116,7 +116,7 @@ def test_nothing_is_wrong_with_the_full_example():
         (
             "models=[{name: actor, path: a, adapter: {rank: 8, targets: ['']}}]",
             "spec.models[0].adapter.targets[0]",
-            "1",
+            "the text is empty",
         ),
         # names
         ("metadata.name=My_Run", "metadata.name", "Write my-run."),
@@ -170,7 +170,7 @@ def test_nothing_is_wrong_with_the_full_example():
         ("validation.topK=20", "spec.validation.topK", "most likely token"),
         ("validation.minP=0.1", "spec.validation.minP", "most likely token"),
         ("validation.samplesPerPrompt=4", "spec.validation.samplesPerPrompt", "are the same"),
-        ("rollout.stop=['']", "spec.rollout.stop[0]", "fewer than 1"),
+        ("rollout.stop=['']", "spec.rollout.stop[0]", "the text is empty"),
         ("rollout.stop=[a, b, a]", "spec.rollout.stop[2]", "in the list before"),
         ('rollout.stop=["a\\uFFFD"]', "spec.rollout.stop[0]", "U+FFFD"),
         ("rollout.stopTokenIds=[0, 0]", "spec.rollout.stopTokenIds[1]", "in the list before"),
@@ -191,7 +191,7 @@ def test_nothing_is_wrong_with_the_full_example():
         ("training.profile.steps=[1, 0]", "spec.training.profile.steps[1]", "1"),
         ("training.profile.steps=[10, 11]", "spec.training.profile.steps[1]", "Write a step from 1 to 10."),
         ("training.profile.ranks=[0, 1]", "spec.training.profile.ranks[1]", "Write a number from 0 to 0."),
-        ("training.profile.ranks=[]", "spec.training.profile.ranks", "1"),
+        ("training.profile.ranks=[]", "spec.training.profile.ranks", "the list is empty"),
         ("training.profile.stages=[update, updat]", "spec.training.profile.stages[1]", "Did you mean update?"),
         ("validation.everySteps=5", "spec.validation.everySteps", "data.validation"),
         ("validation={samplesPerPrompt: 4, temperature: 1}", "spec.validation.samplesPerPrompt", "no data"),

@@ -1,4 +1,7 @@
+from itertools import pairwise
+
 import pytest
+import yaml
 
 from rljob_api.loading.document import read_document, read_value
 
@@ -88,3 +91,20 @@ def test_unsupported_yaml_is_named():
 
 def test_an_alias_means_what_it_names():
     assert read_document("a: &x {b: 1}\nc: *x\n").value == {"a": {"b": 1}, "c": {"b": 1}}
+
+
+@pytest.mark.parametrize("depth", [200, 50_000])
+def test_what_is_nested_too_deep_is_a_problem(depth):
+    (problem,) = read_document("a: " + "[" * depth + "]" * depth).problems
+    assert "more than 100 deep" in problem.message
+    with pytest.raises(yaml.YAMLError):
+        read_value("[" * depth + "]" * depth)
+
+
+def test_aliases_that_make_much_of_little_are_a_problem():
+    # 9 ** 8 values, of 8 lines
+    text = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in pairwise("abcdefgh")
+    )
+    (problem,) = read_document(text).problems
+    assert "more than 100000 values" in problem.message and problem.line is not None

@@ -16,6 +16,9 @@ DATA = {"spec": {"stop": {"steps": 5}, "models": [{"name": "actor"}]}}
         ("spec.models[1]={name: x}", {"stop": {"steps": 5}, "models": [{"name": "actor"}, {"name": "x"}]}),
         ("models.1={name: x}", {"stop": {"steps": 5}, "models": [{"name": "actor"}, {"name": "x"}]}),
         ("stop=null", {"stop": None, "models": [{"name": "actor"}]}),
+        ("models[1].name=x", {"stop": {"steps": 5}, "models": [{"name": "actor"}, {"name": "x"}]}),
+        ("env[0].name=A", {"stop": {"steps": 5}, "models": [{"name": "actor"}], "env": [{"name": "A"}]}),
+        ("env[0]={name: A}", {"stop": {"steps": 5}, "models": [{"name": "actor"}], "env": [{"name": "A"}]}),
         ("a.b=1e-3", {"stop": {"steps": 5}, "models": [{"name": "actor"}], "a": {"b": 0.001}}),
     ],
 )
@@ -35,17 +38,24 @@ def test_the_document_itself_is_left_alone():
     [
         ("stop.steps", "PATH=VALUE"),
         ("stop..steps=1", "PATH=VALUE"),
-        ("stop.steps.x=1", "plain value"),
-        ("stop.steps.x.y=1", "plain value"),
-        ("models.2.name=x", "index from 0 to 0"),
-        ("models.first=x", "index from 0 to 1"),
+        ("stop.steps.x=1", "spec.stop.steps is a plain value"),
+        ("stop.steps.x.y=1", "spec.stop.steps is a plain value"),
+        ("models.2.name=x", "spec.models is a list of 1, and 2 is no index of it"),
+        ("models[-1].name=x", "spec.models is a list of 1, and -1 is no index of it"),
+        ("models.first=x", "spec.models is a list of 1, and first is no index of it"),
+        ("models.name=x", "spec.models is a list of 1, and name is no index of it"),
         ("seed=[1", "not YAML"),
     ],
 )
 def test_an_override_that_cannot_be_says_why(override, message):
     _, (problem,) = apply_overrides(DATA, [override])
     assert override in problem.path
-    assert message in problem.message
+    assert message in problem.message and problem.fix
+
+
+def test_what_to_write_in_place_of_an_index_is_said():
+    _, (problem,) = apply_overrides(DATA, ["models[5].path=x"])
+    assert problem.fix == "Write an index from 0 to 0, or 1 to append."
 
 
 def test_overrides_are_checked_like_the_file():
@@ -65,6 +75,9 @@ def test_overrides_are_checked_like_the_file():
         ("spec.rewards[0].options", "rewards[0].options.scale=2"),
         ("spec.rewards[0].run", None),
         ("spec.stopping", None),
+        ("spec.nosuch", "nosuch.field=1"),
+        ("spec.nosuch.field", "nosuch.field=1"),
+        ("spec.env[0]", "env[0].name=A"),
         ("spec.algorithm.kl.coefficient", "algorithm={name: GRPO}"),
         ("metadata.name", "metadata.name=a"),
         ("", None),
@@ -78,13 +91,19 @@ def test_who_wrote_what_stands_at_a_path(path, override):
         "stop.steps=2",
         "algorithm={name: GRPO}",
         "rewards[0].options.scale=2",
+        "nosuch.field=1",
+        "env[0].name=A",
+        "metadata.name=a",
     ]
-    assert written_by(path, [*overrides, "metadata.name=a"]) == override
+    in_file = {"spec", "spec.data.train[0].path", "spec.stop", "spec.stop.steps", "spec.rewards[0].options", "metadata"}
+    assert written_by(path, overrides, in_file) == override
 
 
 def test_a_mistake_of_an_override_is_told_as_one():
     (problem,) = problems("stop.steps=many")
     assert str(problem).startswith("spec.stop.steps (--set stop.steps=many): ")
+    (problem,) = problems("nosuch.field=1")
+    assert str(problem).startswith("spec.nosuch (--set nosuch.field=1): ")
 
 
 def test_an_override_of_something_that_is_no_mapping():

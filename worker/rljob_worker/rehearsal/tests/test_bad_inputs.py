@@ -161,6 +161,8 @@ CASES = {
     "an argument that no template reads": ({}, CHAT | {"models.0.chatTemplate": {"thinking": True}}, "is never read"),
     "no model": ({}, {"models.0.path": "./gone"}, "there is no such file"),
     "a directory without a model": ({"other/notes.txt": "a"}, {"models.0.path": "other"}, "has no config.json"),
+    "a file for a model": ({}, {"models.0.path": TRAIN}, "it is a file, and a model is a directory"),
+    "no run to begin from": ({}, {"checkpoint": {"initFrom": "runs/gone"}}, "there is no such file"),
     "a damaged config": ({MODEL + "config.json": "{"}, {}, "config.json cannot be read"),
     "a config of no model": ({MODEL + "config.json": "{}"}, {}, "names no model_type"),
     "no weights": ({MODEL + "model.safetensors": None}, {}, "has no weights as safetensors"),
@@ -235,6 +237,8 @@ CASES = {
     "no loss module": ({}, loss("gone:lose"), "no module 'gone'"),
     "a loss of other arguments": ({}, loss("mine:estimate"), "cannot be called as (tokens, options)"),
     # sizes
+    "rewards that all weigh nothing": ({}, {REWARD + "weight": 0}, "every weight is 0"),
+    "more rows than there are numbers": ({}, {"stop.steps": 10**20}, "numbers for rows"),
     "a buffer of nothing": ({}, {"dataBuffer.memory": "1Ki"}, "Set dataBuffer.memory to at least"),
     "a spill of nothing": ({}, {"dataBuffer": {"memory": "1Mi", "spill": {"limit": "0"}}}, "a file without bytes"),
 }  # fmt: skip

@@ -17,6 +17,20 @@ RUNS_DIR = click.option(
 )
 
 
+def _run_names(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    """Of the runs there are, for a shell that completes."""
+    from rljob_worker.local.rundir import runs_in
+
+    names = (run.name for run in runs_in(context.params.get("runs_dir") or Path("runs")))
+    return [name for name in names if name.startswith(begun)]
+
+
+def _example_names(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    from rljob_worker.cli.new.writing import example_names
+
+    return [name for name in example_names() if name.startswith(begun)]
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="rljob", prog_name="rljob")
 def app() -> None:
@@ -122,7 +136,7 @@ def validate(jobs: tuple[Path, ...], as_json: bool, no_data: bool, overrides: tu
 
 
 @app.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_run_names)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @RUNS_DIR
 @of_a_cluster
@@ -134,7 +148,7 @@ def status(run: str | None, as_json: bool, runs_dir: Path, **cluster: Any) -> in
 
 
 @app.command()
-@click.argument("run")
+@click.argument("run", shell_complete=_run_names)
 @click.option("--step", type=click.IntRange(min=0), help="Only of this step.")
 @click.option(
     "--where", multiple=True, metavar="CONDITION", help="Such as 'reward<0.5' or 'response~answer'; repeatable."
@@ -152,7 +166,7 @@ def samples(run: str, runs_dir: Path, tokens: bool, as_json: bool, **question: A
 
 
 @app.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=_run_names)
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="[default: report.html in the RUN's folder]"
 )
@@ -167,7 +181,7 @@ def report(runs: tuple[str, ...], out: Path | None, serve: bool, port: int, runs
 
 
 @app.command()
-@click.argument("run")
+@click.argument("run", shell_complete=_run_names)
 @click.argument("out")
 @click.option("--step", type=click.IntRange(min=0), help="The checkpoint to take.  [default: the newest]")
 @click.option("--merged", is_flag=True, help="Where an adapter was trained, write the model that it makes.")
@@ -186,7 +200,12 @@ def export(run: str, out: str, step: int | None, merged: bool, push: str | None,
 
 @app.command()
 @click.argument("name", required=False)
-@click.option("--example", metavar="EXAMPLE", help="Write a shipped example with its data and model, ready to run.")
+@click.option(
+    "--example",
+    metavar="EXAMPLE",
+    shell_complete=_example_names,
+    help="Write a shipped example with its data and model, ready to run.",
+)
 @click.option("--model", metavar="PATH", help="Fill in this model; with --data.")
 @click.option("--data", metavar="PATH", help="Look at these data and fill in columns, reward and sizes; with --model.")
 @click.option("--validation", metavar="PATH", help="Data to validate on.")

@@ -109,17 +109,22 @@ def write_card(directory: RunDirectory, out: Place, step: int) -> None:
 
 
 def push_model(folder: Path, model: str, *, private: bool, message: str) -> None:
-    """The account is the hub library's: HF_TOKEN, or `hf auth login`; HF_ENDPOINT names another hub."""
+    """The account is the hub library's: HF_TOKEN, or `hf auth login`; HF_ENDPOINT names another hub. Raises
+    StorageError where nothing is pushed."""
+    from httpx2 import HTTPError
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
     api = HfApi()
+    not_pushed = f"{folder} is written, and {model} is not pushed to {api.endpoint}"
+    by_hand = f"then `hf upload {model} {folder}`"
     try:
         api.create_repo(model, private=private or None, exist_ok=True)
         done = api.upload_folder(repo_id=model, folder_path=folder, commit_message=message)
-    except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
-        raise StorageError(
-            f"{folder} is written, and {model} is not pushed to {api.endpoint}: {error}; log in with `hf auth login` "
-            f"or HF_TOKEN, then `hf upload {model} {folder}`"
-        ) from error
+    except HFValidationError as error:
+        raise StorageError(f"{not_pushed}, where no model can have this name; choose another, {by_hand}") from error
+    except (HfHubHTTPError, LocalTokenNotFoundError) as error:
+        raise StorageError(f"{not_pushed}: {error}; log in with `hf auth login` or HF_TOKEN, {by_hand}") from error
+    except (HTTPError, OSError) as error:  # nobody answered
+        raise StorageError(f"{not_pushed}: {error}; see to the network and HF_ENDPOINT, {by_hand}") from error
     click.echo(f"pushed to {done.commit_url}")

@@ -3,7 +3,6 @@
 import heapq
 import io
 import json
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rljob.columns import terminal_width
 from rljob_worker.cli.status import find_run
 from rljob_worker.cli.views.figures import MISSING, number
 from rljob_worker.cli.where import parse_condition, value_at
@@ -23,6 +23,9 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.lines import parsed
 
 Record = dict[str, Any]
+
+WIDTH_OF_FILES = 120
+"""Characters of a line where no terminal says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +61,20 @@ class Question:
 
 
 def show_samples(run: str, runs_dir: Path, question: Question, *, as_json: bool, tokens: bool) -> int:
-    """Through a pager on a terminal; an object per line as JSON. Raises InvalidJob where there is nothing."""
+    """Through a pager on a terminal; an object per line as JSON. Raises InvalidJob where there is nothing, which is an
+    answer as JSON, unless it was asked for a field that no sample has."""
     directory = find_run(run, runs_dir)
     found = question.answer(records_in(directory.samples))
+    if not found:
+        _raise_why(directory.samples, question, may_be_none=as_json)
+    width = terminal_width() or WIDTH_OF_FILES
     if as_json:
         for record in found:
             click.echo(json.dumps(record))
-    elif not found:
-        raise InvalidJob(f"{directory.samples} has no such sample; {_why_none(directory.samples, question)}")
     elif sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
         click.echo_via_pager(f"{pages(found, width, tokens=tokens, colour=True)}\n")
     else:
-        click.echo(pages(found, 120, tokens=tokens, colour=False))
+        click.echo(pages(found, width, tokens=tokens, colour=False))
     return 0
 
 
@@ -82,7 +86,8 @@ def records_in(path: Path) -> Iterator[Record]:
 
 
 def last(found: Iterable[Record], limit: int) -> list[Record]:
-    """The newest steps first, rows of one step in their order: as many as fit in the limit."""
+    """The newest steps first, rows of one step by number, those of its validation behind: as many as fit in the
+    limit."""
     kept: list[Record] = []
     for record in found:
         kept.append(record)
@@ -92,22 +97,31 @@ def last(found: Iterable[Record], limit: int) -> list[Record]:
 
 
 def _newest(records: list[Record], limit: int) -> list[Record]:
-    return list(islice(sorted(records, key=lambda record: -record["step"]), limit))
+    return list(islice(sorted(records, key=_place), limit))
 
 
-def _why_none(path: Path, question: Question) -> str:
+def _place(record: Record) -> tuple[int, bool, bool, int]:
+    return -record["step"], bool(record.get("validation")), bool(record.get("dropped")), record.get("row", 0)
+
+
+def _raise_why(path: Path, question: Question, *, may_be_none: bool) -> None:
     there: set[str] = set()
     steps: set[int] = set()
     for record in records_in(path):
         there |= set(_names(record))
         steps.add(record["step"])
+    unknown = [field for field in question.fields if field not in there] if steps else []
+    if may_be_none and not unknown:
+        return
     if not steps:
-        return "the run has finished no step yet"
-    if unknown := [field for field in question.fields if field not in there]:
-        return f"no sample has a field {unknown[0]}, but {', '.join(sorted(there))}"
-    if question.step is not None and question.step not in steps:
-        return f"it has those of the steps {min(steps)} to {max(steps)}"
-    return "--where leaves none"
+        why = "the run has finished no step yet"
+    elif unknown:
+        why = f"no sample has a field {unknown[0]}, but {', '.join(sorted(there))}"
+    elif question.step is not None and question.step not in steps:
+        why = f"it has those of the steps {min(steps)} to {max(steps)}"
+    else:
+        why = "--where leaves none"
+    raise InvalidJob(f"{path} has no such sample; {why}")
 
 
 def _names(record: Record, of: str = "") -> Iterator[str]:
@@ -132,7 +146,7 @@ def pages(records: Iterable[Record], width: int, *, tokens: bool, colour: bool) 
 def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
     console.rule(Text(headline(record)), align="left", characters="─")
     for name, value in record.items():
-        if isinstance(value, str):
+        if isinstance(value, str) and name != "source":
             console.print(Text(f"{name}:", style="bold"), Text(value), sep="\n")
     if tokens and "tokens" in record:
         console.print(token_table(record["tokens"]))
@@ -140,12 +154,13 @@ def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
 
 
 def headline(record: Record) -> str:
-    """`step 3  row 17  reward 0.5  (correct 0, format 0.5)`."""
+    """`step 3  row 17  reward 0.5  (correct 0, format 0.5)  gsm8k  validation`."""
     words = [f"step {record['step']}", f"row {record.get('row', MISSING)}"]
     if "reward" in record:
         words.append(f"reward {number(record['reward'])}")
     parts = ", ".join(f"{name} {number(value)}" for name, value in record.get("rewards", {}).items())
-    words += [f"({parts})"] * bool(parts) + [name for name in ("validation", "dropped") if record.get(name)]
+    words += [f"({parts})"] * bool(parts) + ([record["source"]] if "source" in record else [])
+    words += [name for name in ("validation", "dropped") if record.get(name)]
     return "  ".join(words)
 
 

@@ -30,7 +30,7 @@ class Condition:
 
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Never for a record that lacks the field. Numbers are compared as numbers, everything else as text; `~` looks
-        for a text inside."""
+        for a text inside. Raises InvalidJob where the field is a number and what it is compared with is none."""
         found = value_at(record, self.field)
         if found is None:
             return False
@@ -38,9 +38,18 @@ class Condition:
             return self.value in str(found)
         if isinstance(found, bool):
             return _OPERATORS[self.sign](str(found).lower(), self.value.lower())
-        if isinstance(found, int | float) and (wanted := _number(self.value)) is not None:
-            return _OPERATORS[self.sign](found, wanted)
+        if isinstance(found, int | float):
+            return _OPERATORS[self.sign](found, self._number())
         return _OPERATORS[self.sign](str(found), self.value)
+
+    def _number(self) -> float:
+        try:
+            return float(self.value)
+        except ValueError:
+            message = (
+                f"--where '{self.field}{self.sign}{self.value}': {self.field} is a number, and {self.value!r} is none"
+            )
+            raise InvalidJob(f"{message}; write one, or {self.field}~{self.value} for a text inside") from None
 
 
 def parse_condition(text: str) -> Condition:
@@ -62,10 +71,3 @@ def value_at(record: Mapping[str, Any], field: str) -> Any:
             return None
         found = found[name]
     return found
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -1,6 +1,8 @@
 "use strict";
 const COLOURS = ["#0969da", "#cf222e", "#1a7f37", "#8250df", "#bf8700", "#1b7c83", "#d4488e", "#57606a"];
 const PAGE_ROWS = 50;
+const WHOLE = Array.from({ length: 9 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const FIGURES = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const $ = (selector) => document.querySelector(selector);
 let runs = JSON.parse($("#data").textContent);
 
@@ -8,7 +10,10 @@ let runs = JSON.parse($("#data").textContent);
 const PANELS = [
   ["Reward", "", (name) => name === "reward/mean"],
   ["Parts of the reward", "", (name, run) => /^reward\/(?!mean|std|max|baseline|timeouts|zero_variance)/.test(name)],
+  ["Reward by source", "", (name) => name.startsWith("training/reward/")],
+  ["Accuracy by source", "", (name) => name.startsWith("training/accuracy/")],
   ["Accuracy in validation", "", (name) => name.startsWith("validation/accuracy")],
+  ["Several responses in validation", "", (name) => /^validation\/(pass|maj)@[0-9]+$/.test(name)],
   ["KL divergence", "nats", (name) => name === "kl/reference" || name === "kl/old"],
   ["Entropy", "nats", (name) => name === "policy/entropy"],
   ["Response length", "tokens", (name) => name === "response_length/mean" || name === "response_length/max"],
@@ -58,8 +63,12 @@ function drawPanel(parent, title, unit, series) {
     stroke: COLOURS[(runs.length > 1 && names.size === 1 ? index : i) % COLOURS.length],
     width: 1.5, spanGaps: true, points: { show: run.steps.length < 60, size: 4 },
   }));
-  const options = { width: 430, height: 200, scales: { x: { time: false } }, legend: { live: true },
-    axes: [{}, { size: 64 }], series: [{ label: "step" }, ...lines] };
+  const steps = { incrs: WHOLE };
+  const figures = { size: 64, values: (_, ticks) => ticks.map((tick) => FIGURES.format(tick)) };
+  // a curve that stays where it is has a scale around it, and not one up to 100
+  const range = (_, least, most) => least === most ? [least - 1, most + 1] : uPlot.rangeNum(least, most, 0.1, true);
+  const options = { width: 430, height: 200, scales: { x: { time: false }, y: { range } }, legend: { live: true },
+    axes: [steps, figures], series: [{ label: "step" }, ...lines] };
   new uPlot(options, aligned(series), box);
 }
 
@@ -152,7 +161,9 @@ async function refresh() {
   try {
     const answer = await fetch("data.json");
     runs = await answer.json();
+    const place = scrollY;
     draw();
+    scrollTo(0, place); // while curves are drawn anew the page is short
   } catch { /* the server is gone: the page keeps what it has */ }
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 import rljob_worker
+from rljob_api.loading.load import parse_job
 from rljob_api.loading.starter import starter_yaml
 from rljob_api.vocabulary.problem import nearest
 from rljob_worker.cli.extras import require_extra
@@ -41,12 +42,13 @@ def write_starter(name: str, model: str | None, data: str | None, validation: st
 def write_example(name: str) -> int:
     """Write a shipped example into the current directory, with its modules, its data and its model."""
     folder = examples_folder()
-    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    names = example_names()
     if name not in names:
         near = nearest(name, names)
         hint = f"did you mean {near}?" if near else f"there are: {', '.join(names)}"
         raise InvalidJob(f"there is no example {name}; {hint}")
-    text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
+    # what it says of itself in the repository, said from here
+    text = (folder / f"{name}.yaml").read_text(encoding="utf-8").replace("examples/", "")
     if needs_tiny := f"path: {TINY}/" in text:
         require_extra("worker", "rljob new --example")
     _write(Path(f"{name}.yaml"), text)
@@ -59,14 +61,28 @@ def write_example(name: str) -> int:
         require_extra("serve", f"rljob run {name}.yaml")
         if subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny.graders", "--out", TINY]):
             raise StorageError(f"the models that grade answers could not be made in {TINY}; see above")
-    click.echo(f"wrote {name}.yaml; `rljob run {name}.yaml` runs it")
+    if absent := absent_data(text):
+        click.echo(f"wrote {name}.yaml; it reads {', '.join(absent)}, which its first lines say how to fetch")
+    else:
+        click.echo(f"wrote {name}.yaml; `rljob run {name}.yaml` runs it")
     return 0
+
+
+def absent_data(text: str) -> list[str]:
+    """Data sets of a job in the current directory that are not there."""
+    data = parse_job(text).spec.data
+    return [each.path for each in (*data.train, *data.validation) if not Path(each.path).exists()]
 
 
 def files_beside(folder: Path, text: str) -> list[Path]:
     """Modules and data of a folder that the text of a job in it names."""
     modules = [path for path in folder.glob("*.py") if f"{path.stem}:" in text]
     return sorted(modules + [path for path in folder.glob("*.jsonl") if f"path: {path.name}" in text])
+
+
+def example_names() -> list[str]:
+    """Those that are shipped."""
+    return sorted(path.stem for path in examples_folder().glob("*.yaml"))
 
 
 def examples_folder() -> Path:

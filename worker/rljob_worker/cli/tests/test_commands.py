@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from click.shell_completion import ShellComplete
 
+from rljob_worker.cli.app import app
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.rehearsal.tests import good_job
 from rljob_worker.tests.documents import job_document
@@ -139,6 +141,25 @@ def test_a_shell_completes_what_it_is_given(tmp_path):
     script = rljob("completion", "bash", cwd=tmp_path)
     assert script.returncode == 0 and "_RLJOB_COMPLETE=bash_complete" in script.stdout
     assert "'fish'" in rljob("completion", "csh", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["new", "--example", "custom-"], ["custom-algorithm", "custom-filter", "custom-stage"]),
+        (["samples", "su"], ["sums"]),
+        (["report", "sums", "pr"], ["products"]),
+        (["samples", "--runs-dir", "elsewhere", ""], ["there"]),
+    ],
+)
+def test_a_shell_completes_names_of_examples_and_runs(tmp_path, monkeypatch, words, found):
+    for folder in ("runs/sums", "runs/products", "runs/not-a-run", "elsewhere/there"):
+        (tmp_path / folder).mkdir(parents=True)
+        if "not" not in folder:
+            (tmp_path / folder / "run.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    completed = ShellComplete(app, {}, "rljob", "_RLJOB_COMPLETE").get_completions(words[:-1], words[-1])
+    assert [each.value for each in completed] == found
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,14 @@ def test_a_hub_that_refuses_leaves_the_files_and_says_what_to_do(tmp_path):
     assert "model is written, and me/sums is not pushed" in done.stderr and "hf auth login" in done.stderr
 
 
+def test_a_hub_that_is_not_there_leaves_the_files_and_says_what_to_do(tmp_path):
+    with serving() as hub:
+        gone = hub.endpoint
+    done = pushed(tmp_path, gone)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert f"me/sums is not pushed to {gone}" in done.stderr and "see to the network and HF_ENDPOINT" in done.stderr
+
+
 def test_a_name_that_no_hub_has_is_refused_first(tmp_path):
     with pytest.raises(InvalidJob, match="OWNER/NAME"):
         CliRunner().invoke(app, ["export", "run", str(tmp_path / "out"), "--push", "sums"], catch_exceptions=False)

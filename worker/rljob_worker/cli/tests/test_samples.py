@@ -34,6 +34,18 @@ def test_newest_steps_come_first_and_rows_of_a_step_in_their_order():
     assert rows(question(limit=1)) == [12]
 
 
+def test_rows_of_a_step_come_by_number_and_those_of_its_validation_behind():
+    # as two ranks of a validation write them
+    records = [{"step": 1, "row": row, "validation": True} for row in (1, 3, 2)] + [{"step": 1, "row": 9}]
+    found = question().answer(records)
+    assert [(record["row"], "validation" in record) for record in found] == [
+        (9, False),
+        (1, True),
+        (2, True),
+        (3, True),
+    ]
+
+
 def test_conditions_all_hold_and_the_order_is_that_of_a_field():
     assert rows(question("rewards.correct=1")) == [13, 9, 5]
     assert rows(question("rewards.correct = 1", "reward<=2.25")) == [9, 5]
@@ -74,10 +86,18 @@ def test_what_is_no_condition_is_told_with_what_is(text):
         parse_condition(text)
 
 
+@pytest.mark.parametrize("text", ["reward<abc", "reward=", "reward!=1,5"])
+def test_a_number_is_compared_with_a_number(text):
+    with pytest.raises(InvalidJob, match="reward is a number, and .* is none; write one"):
+        parse_condition(text).holds({"reward": 0.5})
+    assert not parse_condition(text).holds({}), "of what has no reward nobody knows"
+
+
 def test_a_sample_as_text_with_its_tokens():
     record = RECORDS[1] | {"tokens": {"rollout_log_probs": [-0.25, -1.5], "text": ["it\n", "[b]"], "loss_mask": [1, 0]}}
     assert headline(record) == "step 1  row 5  reward 1.25  (correct 1)"
-    assert headline({"step": 0, "validation": True}) == "step 0  row –  validation"
+    said = headline({"step": 0, "source": "gsm8k", "validation": True})
+    assert said == "step 0  row –  gsm8k  validation"
     text = pages([record], 100, tokens=True, colour=False)
     lines = [line.split() for line in text.splitlines()]
     assert ["#", "text", "loss_mask", "rollout_log_probs"] in lines
@@ -108,5 +128,9 @@ def test_no_sample_says_which_there_are(tmp_path):
     for asked in (["--where", "foo<1"], ["--sort", "-foo"]):
         with pytest.raises(InvalidJob, match="no sample has a field foo, but .*reward"):
             CliRunner().invoke(app, ["samples", "sums", *asked, *where], catch_exceptions=False)
+    with pytest.raises(InvalidJob, match="no sample has a field foo"):
+        CliRunner().invoke(app, ["samples", "sums", "--json", "--where", "foo<1", *where], catch_exceptions=False)
+    found = CliRunner().invoke(app, ["samples", "sums", "--json", "--where", "reward>99", *where])
+    assert (found.exit_code, found.stdout) == (0, "")
     with pytest.raises(InvalidJob, match="--where leaves none"):
         CliRunner().invoke(app, ["samples", "sums", "--where", "reward>99", *where], catch_exceptions=False)

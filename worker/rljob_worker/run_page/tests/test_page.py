@@ -34,7 +34,9 @@ def write_steps(folder, steps):
         for step in steps:
             point = {
                 "step": step, "reward/mean": step / 10, "kl/reference": 0.01, "policy/entropy": 0.3,
-                "validation/accuracy/sums": 0.5, "response_length/mean": 9.0, "throughput/tokens_per_second": 100.0,
+                "training/reward/sums": 0.5, "training/accuracy/sums": 0.5, "validation/accuracy/sums": 0.5,
+                "validation/pass@2": 0.7, "validation/pass@2/sums": 0.7, "response_length/mean": 9.0,
+                "throughput/tokens_per_second": 100.0,
                 "time/rollout_seconds": 0.2, "time/update_seconds": 0.4, "data/bytes_rollout->update": 5.0,
             }  # fmt: skip
             metrics.write(json.dumps(point) + "\n")
@@ -59,10 +61,11 @@ def test_two_runs_beside_each_other(tmp_path):
     dom = dom_of(f"{path.as_uri()}#search=3%20eggs&differences", tmp_path / "profile")
     assert 'data-drawn="yes"' in dom and "<title>a, b</title>" in dom
     assert titles(dom) == [
-        "Reward", "Accuracy in validation", "KL divergence (nats)", "Entropy (nats)", "Response length (tokens)",
-        "Throughput (tokens/s)", "Time by stage (s)", "Data plane: rows by edge (bytes)",
+        "Reward", "Reward by source", "Accuracy by source", "Accuracy in validation", "Several responses in validation",
+        "KL divergence (nats)", "Entropy (nats)", "Response length (tokens)", "Throughput (tokens/s)",
+        "Time by stage (s)", "Data plane: rows by edge (bytes)",
     ]  # fmt: skip
-    assert dom.count("<canvas") == 8, "each panel has its curves"
+    assert dom.count("<canvas") == 11, "each panel has its curves"
     assert "b: Succeeded after 5 of 5 steps" in dom
     assert cells(dom, "job") == [["algorithm.groupSize", "–", "4"]]
     found = cells(dom, "samples")

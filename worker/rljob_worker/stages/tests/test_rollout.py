@@ -166,4 +166,4 @@ class ScoredAs:
 def test_a_job_whose_rewards_read_no_column_shows_no_reference():
     plan = make_plan("rewards=[{name: style, run: 'm:g'}]")
     row = {"row_id": 1, "prompt": "p", "response": "r", "num_response_tokens": 1, "source": "s"}
-    assert shown_row(row, plan.spec) == {"row_id": 1, "prompt": "p", "response": "r"}
+    assert shown_row(row, plan.spec) == {"row_id": 1, "source": "s", "prompt": "p", "response": "r"}

@@ -90,11 +90,13 @@ def test_a_job_for_a_model_of_few_positions_is_valid_as_it_is_written(tmp_path, 
     assert "maxResponseTokens: 24        # the model reads 48 tokens, the prompt's among them" in text
 
 
-def test_an_example_is_written_with_its_modules_and_never_over_a_file(tmp_path, monkeypatch):
+def test_an_example_is_written_as_of_here_and_never_over_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_example("gsm8k-qwen3")
-    text = (examples_folder() / "gsm8k-qwen3.yaml").read_text()
-    assert (tmp_path / "gsm8k-qwen3.yaml").read_text() == text
+    said = capsys.readouterr().out
+    assert said == "wrote gsm8k-qwen3.yaml; it reads gsm8k/train, gsm8k/test, which its first lines say how to fetch\n"
+    text = (tmp_path / "gsm8k-qwen3.yaml").read_text()
+    assert "save_to_disk('gsm8k')" in text and "rljob run gsm8k-qwen3.yaml" in text
     with pytest.raises(InvalidJob, match="gsm8k-qwen3.yaml exists already"):
         write_example("gsm8k-qwen3")
 

@@ -14,7 +14,6 @@ from rljob_operator.gangs.kueue.workload import (
     priority_fields,
     queue_of,
     renewal,
-    service_pod_set,
     workload,
 )
 from rljob_operator.manifests import pods
@@ -168,7 +167,6 @@ def service_context() -> JobContext:
 
 
 def test_a_model_is_a_set_of_one_pod_whichever_start_it_is() -> None:
-    context = service_context()
-    found = service_pod_set(context, context.spec.services[0])
+    found = workload(service_context(), V1BETA2, None)["spec"]["podSets"][1]
     assert (found["name"], found["count"], set(found)) == ("service-my-judge", 1, {"name", "count", "template"})
     assert "rljob.dev/attempt" not in found["template"]["metadata"]["labels"]

@@ -17,8 +17,8 @@ GROUPS = "workerGroups=[{name: train, replicas: 2}, {name: rollout, replicas: 1}
 SERVICES = "services=[{name: judge, run: 'mine:app'}, {name: my_model, run: 'mine:app'}]"
 
 
-def model(name: str, service: str) -> PodFacts:
-    return PodFacts(name=name, uid=f"uid-{name}", group="", attempt=0, service=service)
+def model(name: str, service: str, start: int = 1) -> PodFacts:
+    return PodFacts(name=name, uid=f"uid-{name}", group="", attempt=0, service=service, start=start)
 
 
 def test_pods_that_are_expected_are_those_of_the_attempt() -> None:
@@ -35,7 +35,7 @@ def test_pods_that_are_expected_are_those_of_the_attempt() -> None:
 def test_a_service_is_missed_once_its_pod_was_there() -> None:
     seen = {"start": 2, "start_time": ago(5)}
     services = (ServiceStatus(name="judge", **seen), ServiceStatus(name="my_model", **seen))
-    there = replace(pending(SERVICES, services=services), service_pods=(model("small-judge-r2", "judge"),))
+    there = replace(pending(SERVICES, services=services), service_pods=(model("small-judge-r2", "judge", 2),))
     assert there.missing_services == ("small-my.model-r2",)
     assert pending(SERVICES, services=(ServiceStatus(name="judge"),)).missing_services == ()
 

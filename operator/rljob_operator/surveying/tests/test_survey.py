@@ -20,7 +20,7 @@ from rljob_operator.states.tests.builders import alive, with_groups
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.survey import Surveyor
 from rljob_operator.tests.fake_cluster import LiveCache
-from rljob_operator.tests.world import KEY, TWO_PODS, World, ended, running
+from rljob_operator.tests.world import KEY, TWO_PODS, WatchedRayServices, World, ended, running
 
 
 @pytest.fixture
@@ -29,7 +29,15 @@ def world() -> World:
 
 
 def surveyor_of(world: World) -> Surveyor:
-    return Surveyor(world.cluster, LiveCache(world.cluster), world.progress, world.rules, world.gangs(), world.clock)
+    return Surveyor(
+        world.cluster,
+        LiveCache(world.cluster),
+        world.progress,
+        world.rules,
+        world.gangs(),
+        WatchedRayServices(world),
+        world.clock,
+    )
 
 
 def unready(**more: Any) -> Object:

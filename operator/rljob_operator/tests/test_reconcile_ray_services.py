@@ -173,3 +173,22 @@ def test_pods_that_kube_ray_made_are_left_alone(world: World) -> None:
     world.settle()
     world.wait(5)
     assert names(world.pods) == ["x-worker"] and "deletionTimestamp" not in world.pods[0]["metadata"]
+
+
+def test_a_gang_that_lost_a_pod_finds_its_model_as_it_was(world: World) -> None:
+    to_running(world)
+    world.cluster.remove(POD, world.pods[0], grace_seconds=0)
+    world.settle()
+    world.wait(5)
+    assert world.status.attempt == 2
+    assert starts(world) == ["r1"] and world.status.services[0].ready
+
+
+def test_a_ray_service_of_somebody_else_is_no_model_of_the_job(world: World) -> None:
+    labels = {"rljob.dev/job": "small", "rljob.dev/service": "judge"}
+    world.cluster.put(RAY_SERVICE, KEY.namespace, {"metadata": {"name": "theirs-r1", "labels": labels}})
+    world.submit(**JUDGE)
+    world.settle()
+    own, theirs = rays(world)
+    assert own["metadata"]["name"].startswith("small-judge-") and theirs["metadata"]["name"] == "theirs-r1"
+    assert "deletionTimestamp" not in theirs["metadata"]

@@ -192,3 +192,15 @@ def test_a_ray_service_of_somebody_else_is_no_model_of_the_job(world: World) -> 
     own, theirs = rays(world)
     assert own["metadata"]["name"].startswith("small-judge-") and theirs["metadata"]["name"] == "theirs-r1"
     assert "deletionTimestamp" not in theirs["metadata"]
+
+
+def test_pods_that_kube_ray_made_say_why_their_own_model_does_not_start(world: World) -> None:
+    world.submit(**JUDGE)
+    world.settle()
+    for service, why in (("another", "no disk"), ("judge", "no cpu")):
+        status = {"conditions": [{"type": "PodScheduled", "status": "False", "message": why}]}
+        labels = {"rljob.dev/job": "small", "rljob.dev/service": service}
+        body = {"metadata": {"name": f"of-{service}", "labels": labels}, "spec": {}, "status": status}
+        world.cluster.put(POD, KEY.namespace, body)
+    world.settle()
+    assert world.condition("ServicesReady").message == "not healthy yet: judge (no cpu)"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from itertools import combinations, product, starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rljob_worker.tests.jobs import PPO, make_job
 
@@ -35,11 +35,18 @@ class Case:
     """Copies of the model that is trained."""
     context: int = 1
     tensor: int = 1
+    expert: int = 0
+    """Workers that share experts; 0: of a model that has none."""
     generating: int = 1
     """Workers that a copy is spread over which generates."""
 
     def __str__(self) -> str:
-        return f"{self.algorithm} {self.transport} {self.data}-{self.context}-{self.tensor} {self.generating}"
+        ways = f"{self.data}-{self.context}-{self.tensor}-{self.expert}"
+        return f"{self.algorithm} {self.transport} {ways} {self.generating}"
+
+    @property
+    def model(self) -> Literal["dense", "experts"]:
+        return "experts" if self.expert else "dense"
 
     @property
     def together(self) -> bool:
@@ -59,19 +66,23 @@ class Case:
 
     @property
     def is_possible(self) -> bool:
-        return self.num_trainers <= MAX_WORKERS and not (self.together and self.num_trainers % self.generating)
+        divides = self.num_trainers % max(1, self.expert) == 0
+        return (
+            self.num_trainers <= MAX_WORKERS and divides and not (self.together and self.num_trainers % self.generating)
+        )
 
-
-def alone(algorithm: str) -> Case:
-    """One worker does everything."""
-    return Case(algorithm, "InProcess")
+    @property
+    def alone(self) -> Case:
+        """What it learns, learnt by one worker that does everything."""
+        return Case(self.algorithm, "InProcess", expert=min(1, self.expert))
 
 
 def all_cases(engine: str) -> list[Case]:
-    """Of a rollout engine, but for those on one worker that does everything."""
-    spread = (1, 2) if engine == "VLLM" else (1,)
-    ways = product(ALGORITHMS, ("InProcess", "DataBuffer", "Collective"), (1, 2), (1, 2), (1, 2), spread)
-    return [case for case in starmap(Case, ways) if case.is_possible and case != alone(case.algorithm)]
+    """Of a rollout engine, but for those on one worker that does everything. With VLLM no model has experts: on a CPU
+    it loads those of an update wrongly, and begins anew for each (see `vllm.reload_check`)."""
+    spread, experts = ((1, 2), (0,)) if engine == "VLLM" else ((1,), (0, 1, 2))
+    ways = product(ALGORITHMS, ("InProcess", "DataBuffer", "Collective"), (1, 2), (1, 2), (1, 2), experts, spread)
+    return [case for case in starmap(Case, ways) if case.is_possible and case != case.alone]
 
 
 def pairwise(cases: Sequence[Case]) -> list[Case]:
@@ -94,29 +105,31 @@ def pairs(case: Case) -> set[Any]:
 
 
 def chains(cases: Sequence[Case], longest: int) -> list[tuple[Case, ...]]:
-    """At most so many cases, each of which goes on with the job where the one before it stopped: of one algorithm, and
-    of one placement, as worker groups keep their names. One worker has the last word where it can."""
+    """At most so many cases, each of which goes on with the job where the one before it stopped: of one algorithm and
+    model, and of one placement, as worker groups keep their names. One worker has the last word where it can."""
+    by_job: dict[tuple[Case, bool], list[Case]] = {}
+    for case in cases:
+        by_job.setdefault((case.alone, case.together), []).append(case)
     found = []
-    for name, together in product(ALGORITHMS, (True, False)):
-        mine = tuple(case for case in cases if case.algorithm == name and case.together == together)
-        last = (alone(name),) if together else ()
+    for (alone, together), mine in by_job.items():
+        last = (alone,) if together else ()
         size = longest - len(last)
-        found += [mine[first : first + size] + last for first in range(0, len(mine), size)]
+        found += [(*mine[first : first + size], *last) for first in range(0, len(mine), size)]
     return found
 
 
 def job_of(case: Case, engine: str, data: Path, num_steps: int) -> dict[str, Any]:
-    """data: has a model and prompts, as `tiny` makes them."""
+    """data: has, by the name of a model, one and prompts, as `tiny` makes them."""
     training = {
         # 16 rows of about 30 tokens are two optimizer steps: two micro-batches each on one worker, one each on four
         "tokensPerMicroBatch": 128,
         "miniBatchRows": 8,
         "learningRate": 1.0e-3,
         "precision": PRECISIONS[engine],
-        "parallelism": {"context": case.context, "tensor": case.tensor},
+        "parallelism": {"context": case.context, "tensor": case.tensor, "expert": max(1, case.expert)},
     }
     return make_job(
-        data,
+        data / case.model,
         algorithm=ALGORITHMS[case.algorithm],
         workerGroups=case.worker_groups,
         weightSync={"transport": case.transport},

@@ -19,11 +19,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoConfig
+from transformers import AutoConfig, Qwen3Config, Qwen3MoeConfig
 
 from rljob_worker.engines.models import random_policy
 from rljob_worker.tests.jobs import Run, run_job
-from rljob_worker.tests.matrix import ENGINE, PRECISIONS, Case, all_cases, alone, chains, job_of, pairs, pairwise
+from rljob_worker.tests.matrix import ENGINE, PRECISIONS, Case, all_cases, chains, job_of, pairs, pairwise
 from rljob_worker.tests.metrics import assert_learnt_the_same
 
 LONGEST = 4
@@ -33,30 +33,46 @@ CLOSE = {"Transformers": 1e-9, "VLLM": 1e-3}
 after two steps of training the 14th; in float32, where it changes the 7th, a loss near 0 agrees in three."""
 
 
-def chosen(engine: str) -> list[Case]:
-    every = all_cases(engine)
-    return every if os.environ.get("RLJOB_MATRIX") == "full" else pairwise(every)
+FULL = os.environ.get("RLJOB_MATRIX") == "full"
+CHOSEN = all_cases(ENGINE) if FULL else pairwise(all_cases(ENGINE))
+SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
 
 
 @pytest.fixture(scope="module")
 def small(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model's tokenizer and data, and a model whose heads four workers can share in any way."""
+    """The tiny model's tokenizer and data, and models that four workers can share in any way. Two of those that split
+    matrices have one key head each, which goes round where two share sequences as well."""
     directory = tmp_path_factory.mktemp("small")
-    shutil.copytree(tiny, directory, dirs_exist_ok=True)
-    model = directory / "model"
-    config = AutoConfig.from_pretrained(model, hidden_size=64, intermediate_size=128, num_attention_heads=4)
-    config.save_pretrained(model)
-    random_policy(str(model), torch.float32, 0).save_pretrained(model)
+    for name in ("dense", "experts"):
+        shutil.copytree(tiny, directory / name)
+    dense, experts = (directory / name / "model" for name in ("dense", "experts"))
+    config = AutoConfig.from_pretrained(dense, **SIZES)
+    for model, each in ((dense, config), (experts, with_experts(config))):
+        each.save_pretrained(model)
+        random_policy(str(model), torch.float32, 0).save_pretrained(model)
     return directory
 
 
+def with_experts(config: Qwen3Config) -> Qwen3MoeConfig:
+    kept = ("vocab_size", "num_hidden_layers", "num_key_value_heads", "head_dim", "max_position_embeddings")
+    tokens = ("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings")
+    return Qwen3MoeConfig(**SIZES, **EXPERTS, **{name: getattr(config, name) for name in (*kept, *tokens)})
+
+
 @pytest.fixture(scope="module")
-def learnt_alone(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+def learnt_alone(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Run]:
     @cache
-    def run(algorithm: str) -> Run:
-        return finished(alone(algorithm), small, tmp_path_factory.mktemp("alone"), LONGEST)
+    def run(alone: Case) -> Run:
+        return finished(alone, small, tmp_path_factory.mktemp("alone"), LONGEST)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def ran() -> list[Case]:
+    """What this process has run."""
+    return []
 
 
 def finished(case: Case, small: Path, folder: Path, num_steps: int) -> Run:
@@ -67,23 +83,36 @@ def finished(case: Case, small: Path, folder: Path, num_steps: int) -> Run:
 
 @pytest.mark.parametrize(
     "chain",
-    chains(chosen(ENGINE), LONGEST),
-    ids=lambda chain: f"{chain[0].algorithm}-{'together' if chain[0].together else 'apart'}",
+    chains(CHOSEN, LONGEST),
+    ids=lambda chain: f"{chain[0].algorithm}-{chain[0].model}-{'together' if chain[0].together else 'apart'}",
 )
 def test_every_way_of_running_a_job_learns_the_same(
-    small: Path, learnt_alone: Callable[[str], Run], tmp_path: Path, chain: tuple[Case, ...]
+    small: Path,
+    learnt_alone: Callable[[Case], Run],
+    ran: list[Case],
+    tmp_path: Path,
+    chain: tuple[Case, ...],
 ) -> None:
-    one = learnt_alone(chain[0].algorithm)
+    one = learnt_alone(chain[0].alone)
     for num_steps, case in enumerate(chain, start=1):
         run = finished(case, small, tmp_path, num_steps)
         assert len(run.metrics) == num_steps + 1, case
         assert_learnt_the_same(run, one, CLOSE[ENGINE])
+        ran.append(case)
+
+
+if FULL:  # in one process, and after all of them
+
+    def test_every_case_has_run(ran: list[Case]) -> None:
+        assert [case for case in CHOSEN if case not in ran] == []
+        assert len({case for case in ran if case != case.alone}) == NUM_CASES[ENGINE]
 
 
 NUM_CASES = {
-    # 7 ways to put data, context and tensor on up to 4 workers, of 3 algorithms over 3 transports, but for 3 on one
-    "Transformers": 7 * 3 * 3 - 3,
-    # those for one worker that generates and for two, apart over 2 transports, together on all but one; likewise
+    # 7 ways to put data, context and tensor on up to 4 workers; once without experts, once with, and on all but one
+    # worker with experts that two share: 20, of 3 algorithms over 3 transports, but for 6 on one worker
+    "Transformers": 20 * 3 * 3 - 6,
+    # 7 ways for one worker that generates and for two, apart over 2 transports, together on all but one; likewise
     "VLLM": (2 * 2 * 7 + 7 + 6) * 3 - 3,
 }
 
@@ -109,15 +138,15 @@ def test_few_cases_are_chosen(engine: str) -> None:
 def test_jobs_go_on_in_smaller_and_in_larger_layouts() -> None:
     few = pairwise(all_cases("Transformers"))
     moves = [(asdict(one), asdict(other)) for chain in chains(few, LONGEST) for one, other in neighbours(chain)]
-    for way in ("data", "context", "tensor"):
+    for way in ("data", "context", "tensor", "expert"):
         assert {(1, 2), (2, 1)} <= {(one[way], other[way]) for one, other in moves}, way
 
 
 @pytest.mark.parametrize("engine", sorted(PRECISIONS))
-def test_chains_have_every_case_once_and_one_algorithm_and_placement_each(engine: str) -> None:
+def test_chains_have_every_case_once_and_one_job_and_placement_each(engine: str) -> None:
     every = all_cases(engine)
     found = chains(every, LONGEST)
-    ends = [chain[-1] for chain in found if chain[-1] == alone(chain[0].algorithm)]
+    ends = [chain[-1] for chain in found if chain[-1] == chain[0].alone]
     assert sorted(map(str, every + ends)) == sorted(str(case) for chain in found for case in chain)
     assert {len(chain) for chain in found} <= set(range(1, LONGEST + 1))
-    assert all(len({(case.algorithm, case.together) for case in chain}) == 1 for chain in found)
+    assert all(len({(case.alone, case.together) for case in chain}) == 1 for chain in found)

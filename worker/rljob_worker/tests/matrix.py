@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -16,12 +17,17 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "PPO": PPO | {"groupSize": 4},
     "DAPO": {"name": "DAPO", "groupSize": 4},
 }
+TRANSPORTS = ("InProcess", "DataBuffer", "Collective")
+LIBRARIES = ("FSDP", "Megatron")
 PRECISIONS = {"Transformers": "Float64", "VLLM": "Float32"}
 """The finest that an engine generates in."""
 ENGINE = "VLLM" if find_spec("vllm") else "Transformers"
 """That of this environment: VLLM in the one of `make vllm`."""
 MAX_WORKERS = 4
 """That train one model."""
+_SEED, _START = 245, 30
+"""Of the order in which cases are looked at: of the first 500, that whose choice is cheapest. What the start of a job
+counts for, in workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +37,30 @@ class Case:
     algorithm: str
     transport: str
     """Of weights."""
+    library: str = "FSDP"
+    """Whose layers are trained."""
     data: int = 1
     """Copies of the model that is trained."""
     context: int = 1
     tensor: int = 1
+    pipeline: int = 1
     expert: int = 0
     """Workers that share experts; 0: of a model that has none."""
     generating: int = 1
     """Workers that a copy is spread over which generates."""
 
     def __str__(self) -> str:
-        ways = f"{self.data}-{self.context}-{self.tensor}-{self.expert}"
-        return f"{self.algorithm} {self.transport} {ways} {self.generating}"
+        ways = f"{self.data}-{self.context}-{self.tensor}-{self.pipeline}-{self.expert}"
+        return f"{self.algorithm} {self.transport} {self.library} {ways} {self.generating}"
 
     @property
     def model(self) -> Literal["dense", "experts"]:
         return "experts" if self.expert else "dense"
+
+    @property
+    def job(self) -> tuple[str, str, str]:
+        """What it has in common with those that may go on with it, but for where it generates."""
+        return self.algorithm, self.model, self.library
 
     @property
     def together(self) -> bool:
@@ -55,17 +69,23 @@ class Case:
 
     @property
     def num_trainers(self) -> int:
-        return self.data * self.context * self.tensor
+        return self.data * self.context * self.tensor * self.pipeline
+
+    @property
+    def num_workers(self) -> int:
+        return self.num_trainers + (0 if self.together else self.generating)
 
     @property
     def worker_groups(self) -> list[dict[str, Any]]:
         """Colocated in one pod; else a pod that generates, and one for each copy that is trained."""
         if self.together:
             return [_group("train", 1, self.num_trainers)]
-        return [_group("rollout", 1, self.generating), _group("train", self.data, self.context * self.tensor)]
+        return [_group("rollout", 1, self.generating), _group("train", self.data, self.num_trainers // self.data)]
 
     @property
     def is_possible(self) -> bool:
+        if self.pipeline > 1 and (self.library != "Megatron" or self.expert):
+            return False  # FSDP has no stages, and those of Megatron no experts yet
         divides = self.num_trainers % max(1, self.expert) == 0
         return (
             self.num_trainers <= MAX_WORKERS and divides and not (self.together and self.num_trainers % self.generating)
@@ -78,24 +98,31 @@ class Case:
 
 
 def all_cases(engine: str) -> list[Case]:
-    """Of a rollout engine, but for those on one worker that does everything. With VLLM no model has experts: on a CPU
-    it loads those of an update wrongly, and begins anew for each (see `vllm.reload_check`)."""
-    spread, experts = ((1, 2), (0,)) if engine == "VLLM" else ((1,), (0, 1, 2))
-    ways = product(ALGORITHMS, ("InProcess", "DataBuffer", "Collective"), (1, 2), (1, 2), (1, 2), experts, spread)
+    """Of a rollout engine, but for those that all others are compared with. With VLLM no model has experts: on a CPU it
+    loads those of an update wrongly, and begins anew for each (see `vllm.reload_check`). Nor are there layers of
+    Megatron, which its environment lacks."""
+    libraries, experts, spread = (("FSDP",), (0,), (1, 2)) if engine == "VLLM" else (LIBRARIES, (0, 1, 2), (1,))
+    ways = product(ALGORITHMS, TRANSPORTS, libraries, (1, 2), (1, 2), (1, 2), (1, 2), experts, spread)
     return [case for case in starmap(Case, ways) if case.is_possible and case != case.alone]
 
 
 def pairwise(cases: Sequence[Case]) -> list[Case]:
     """Few cases: whatever two choices are together in any case are together in one of these.
 
-    The case that adds most comes first (a greedy cover). The known libraries make rows and filter those that cannot be:
-    allpairspy 2.5.1 left out a quarter of the pairs that cases like these have.
+    The case that adds most for what it costs comes first, and what later ones made superfluous goes. The known
+    libraries make rows and filter those that cannot be: allpairspy 2.5.1 left out a quarter of the pairs that cases
+    like these have.
     """
-    left = set[Any]().union(*map(pairs, cases))
-    chosen = []
+    order = {case: pairs(case) for case in random.Random(_SEED).sample(cases, len(cases))}
+    left = set[Any]().union(*order.values())
+    chosen: list[Case] = []
     while left:
-        chosen.append(max(cases, key=lambda case: len(pairs(case) & left)))
-        left -= pairs(chosen[-1])
+        chosen.append(max(order, key=lambda case: len(order[case] & left) / (_START + case.num_workers)))
+        left -= order[chosen[-1]]
+    for case in tuple(chosen):
+        others = [other for other in chosen if other != case]
+        if order[case] <= set[Any]().union(*map(order.__getitem__, others)):
+            chosen = others
     return chosen
 
 
@@ -106,15 +133,15 @@ def pairs(case: Case) -> set[Any]:
 
 def chains(cases: Sequence[Case], longest: int) -> list[tuple[Case, ...]]:
     """At most so many cases, each of which goes on with the job where the one before it stopped: of one algorithm and
-    model, and of one placement, as worker groups keep their names. One worker has the last word where it can."""
-    by_job: dict[tuple[Case, bool], list[Case]] = {}
+    model, which are beside each other, of one library, as checkpoints are, and of one placement, as worker groups keep
+    their names. Layouts grow in one chain and shrink in the next."""
+    by_job: dict[tuple[str, str, str, bool], list[Case]] = {}
     for case in cases:
-        by_job.setdefault((case.alone, case.together), []).append(case)
+        by_job.setdefault((*case.job, case.together), []).append(case)
     found = []
-    for (alone, together), mine in by_job.items():
-        last = (alone,) if together else ()
-        size = longest - len(last)
-        found += [(*mine[first : first + size], *last) for first in range(0, len(mine), size)]
+    for _, mine in sorted(by_job.items()):
+        count = -(-len(mine) // longest)
+        found += [tuple(mine[index::count][:: -1 if index % 2 else 1]) for index in range(count)]
     return found
 
 
@@ -126,7 +153,13 @@ def job_of(case: Case, engine: str, data: Path, num_steps: int) -> dict[str, Any
         "miniBatchRows": 8,
         "learningRate": 1.0e-3,
         "precision": PRECISIONS[engine],
-        "parallelism": {"context": case.context, "tensor": case.tensor, "expert": max(1, case.expert)},
+        "engine": case.library,
+        "parallelism": {
+            "context": case.context,
+            "tensor": case.tensor,
+            "pipeline": case.pipeline,
+            "expert": max(1, case.expert),
+        },
     }
     return make_job(
         data / case.model,

@@ -14,12 +14,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "search"))
 
 @pytest.fixture(autouse=True)
 def environment_kept() -> Iterator[None]:
-    """A variable that a test leaves behind changes the tests after it, and which those are, chance decides."""
-    before = _variables()
+    """A variable that a test left behind, or a library that it loaded, would change the tests after it; and which those
+    are, chance decides."""
+    before = dict(os.environ)
     yield
-    left = {name for name in before.keys() | _variables().keys() if before.get(name) != os.environ.get(name)}
-    assert not left, f"the test left variables of the environment behind: {', '.join(sorted(left))}"
-
-
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update(before)

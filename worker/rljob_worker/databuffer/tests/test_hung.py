@@ -14,7 +14,6 @@ from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.tests.gang import part, two_stages
 from rljob_worker.databuffer.tests.trouble import Forked, forked
 from rljob_worker.errors import PeerLost, RLJobError
-from rljob_worker.tests.waiting import wait_for
 
 EDGE = "a->b"
 COLUMNS = ("ids", "score")
@@ -133,11 +132,13 @@ def test_the_leads_host_and_an_inner_one_are_named_to_all_others(tmp_path: Path,
 def test_a_peer_that_came_back_is_not_the_one_it_was(tmp_path: Path):
     plan = two_stages((2, 1), (1, 1), deadline_seconds=60.0)
     with forked(plan, tmp_path, RLJOB_BUFFER_RETRY_SECONDS="30") as gang, ThreadPoolExecutor(1) as pool:
-        consumer, producer = gang.gang.client("train", 0), gang.gang.client("rollout", 1)
-        producer.post({"loaded": True})
-        wait_for(lambda: consumer.peer_status("rollout", 1))  # they have met
-        producer.put(1, EDGE, part(plan, 1, 1, 2))
-        waiting = pool.submit(consumer.get, 1, EDGE)
+        consumer = gang.gang.client("train", 0)
+        producers = [gang.gang.client("rollout", rank) for rank in range(2)]
+        for rank, producer in enumerate(producers):
+            producer.put(1, EDGE, part(plan, 1, rank, 2))
+        assert same(consumer.get(1, EDGE), part(plan, 1, 0, 1).select(COLUMNS))  # they have met
+        producers[1].put(2, EDGE, part(plan, 2, 1, 2))
+        waiting = pool.submit(consumer.get, 2, EDGE)
         port = str(gang.gang.ready["rollout-1"]["port"])
         gang.send(signal.SIGKILL, "rollout-1")
         gang.start("rollout", 1, RLJOB_BUFFER_PORT=port, RLJOB_LISTEN="127.0.0.1")

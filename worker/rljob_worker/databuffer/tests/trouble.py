@@ -138,9 +138,9 @@ def forked(plan: Plan, directory: Path, **more: str) -> Iterator[Forked]:
             gang.start(name, host, **more)
         gang.gang.write_book()
         yield gang
+    finally:
         for client in gang.gang.clients:
             client.close()
-    finally:
         for process in gang.processes.values():
             process.kill()
             process.join()

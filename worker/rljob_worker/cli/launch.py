@@ -111,7 +111,8 @@ def _gangs_of(
         orders = Orders(met.seat, hello, str(directory.path), home, str(file.code), asked.commands, asked.seconds)
         expected = Expected(met.seat.num_hosts, hello.version, hello.job, hello.sections, hello.plan)
         with SignalPipe(heeded()) as signals:
-            stack.enter_context(own_station(orders, directory.path / "logs" / "host-0.log"))
+            log = directory.path / "logs" / "host-0.log"
+            stack.enter_context(own_station(orders, log, lambda: 0 in met.dismissed))
             met.gather(expected, signals)
         say(f"all {met.seat.num_hosts} hosts are here" if met.seat.num_hosts > 1 else "the only host is here")
         yield WideGangs(met, plan, "" if home else mark)

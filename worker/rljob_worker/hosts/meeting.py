@@ -40,6 +40,8 @@ class Meeting:
         self.names: dict[int, str] = {}
         """What the machines call themselves, by host."""
         self._tell = tell
+        self.dismissed: set[int] = set()
+        """Hosts that were told to leave."""
         self._has_begun = False
 
     def called(self, host: int) -> str:
@@ -95,7 +97,7 @@ class Meeting:
             self._tell(f"{words}\nends when the other hosts have been told, in {latecomers_seconds:.0f} s at most")
         end = time.monotonic() + (latecomers_seconds if waits else GOODBYE_SECONDS)
         others = set(range(1, self.seat.num_hosts))
-        told: set[int] = set()
+        told = self.dismissed
         while time.monotonic() < end:
             for host in range(self.seat.num_hosts):
                 if host not in told and self.hub.is_here(host):

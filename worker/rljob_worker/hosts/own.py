@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,8 +46,8 @@ class Orders:
 
 
 @contextlib.contextmanager
-def own_station(orders: Orders, log: Path) -> Iterator[None]:
-    """It ends when host 0 dismisses it, or hangs up; the block waits for that."""
+def own_station(orders: Orders, log: Path, was_dismissed: Callable[[], bool]) -> Iterator[None]:
+    """It ends when host 0 dismisses it, or hangs up; the block waits for that. One that had not come yet is ended."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*command_of(MODULE), msgspec.json.encode(orders).decode()],
@@ -60,6 +60,8 @@ def own_station(orders: Orders, log: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if not was_dismissed():
+            process.terminate()
         try:
             process.wait(LEAVING_SECONDS)
         except subprocess.TimeoutExpired:

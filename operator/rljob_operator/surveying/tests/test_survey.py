@@ -134,6 +134,16 @@ def test_a_situation_is_that_of_the_job_that_was_read(world: World) -> None:
     assert [each.is_ready for each in situation.pods] == [True, True] and not situation.is_predecessor_ending
 
 
+def test_the_plan_that_runs_is_read_once(world: World) -> None:
+    world.to_running(**TWO_PODS)
+    surveyor, memory, job = surveyor_of(world), Memory(), Job.read(KEY, world.job)
+    world.cluster.requests.clear()
+    for _ in range(2):
+        asyncio.run(surveyor.survey(job, memory))
+    plans = [name for verb, kind, name in world.cluster.requests if (verb, kind) == ("get", "ConfigMap")]
+    assert plans == [world.status.plan_config_map]
+
+
 class Watched(Mapping[str, AcceleratorProfile]):
     """Profiles, and how often one was looked up."""
 

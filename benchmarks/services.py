@@ -40,8 +40,8 @@ from rljob_api.loading.load import parse_job
 from rljob_api.planning.planner import plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.registry import build_train_engine
-from rljob_worker.local.orphans import end_family, family_members
-from rljob_worker.local.process import LocalProcess
+from rljob_worker.local.family.orphans import end_family, family_members
+from rljob_worker.local.pods.process import LocalProcess
 from rljob_worker.local.services import ServicesPlace, services_environment
 from rljob_worker.rewards.access import ServiceAccess
 from rljob_worker.rewards.service import Service

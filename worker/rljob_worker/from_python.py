@@ -19,9 +19,9 @@ from rljob_worker.cli.jobfile import JobFile, examine, job_of_text, open_job
 from rljob_worker.cli.run import Running, of_this_machine, supervise
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import RLJobError
-from rljob_worker.local.pods import Commands
-from rljob_worker.local.progress import MetricsTail
-from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.local.pods.pods import Commands
+from rljob_worker.local.rundir.directory import RunDirectory, RunNote
+from rljob_worker.local.watching.progress import MetricsTail
 from rljob_worker.metrics.lines import parsed
 
 AnyJob = RLJob | Mapping[str, Any] | str | Path

@@ -8,7 +8,7 @@ import click
 from rljob.commands import COMMANDS, jobs_of, of_a_cluster
 
 if TYPE_CHECKING:
-    from rljob_worker.local.pods import Commands
+    from rljob_worker.local.pods.pods import Commands
 
 JOB = click.argument("job", metavar="JOB.yaml", type=click.Path(path_type=Path))
 SET = click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field, e.g. stop.steps=5.")
@@ -19,7 +19,7 @@ RUNS_DIR = click.option(
 
 def _run_names(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
     """Of the runs there are, for a shell that completes."""
-    from rljob_worker.local.rundir import runs_in
+    from rljob_worker.local.rundir.directory import runs_in
 
     names = (run.name for run in runs_in(context.params.get("runs_dir") or Path("runs")))
     return [name for name in names if name.startswith(begun)]
@@ -105,7 +105,7 @@ def launch(
 
     require_extra("worker", "rljob launch")  # before what it is made of is imported, which a plain install lacks
     from rljob_worker.cli.launch import Launching, launch_job
-    from rljob_worker.local.pods import Commands
+    from rljob_worker.local.pods.pods import Commands
 
     return launch_job(Launching(job, overrides, runs_dir, resume, seconds, commands or Commands()), rank_file)
 

@@ -13,9 +13,9 @@ from rljob_worker.checkpoint.model_card import model_card
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.status import find_run
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.local.home import home_of_directory
-from rljob_worker.local.progress import MetricsTail
-from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.local.rundir.home import home_of_directory
+from rljob_worker.local.watching.progress import MetricsTail
 from rljob_worker.metrics.lines import storage_errors
 from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.place import Place, place_of

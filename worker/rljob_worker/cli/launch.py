@@ -27,9 +27,9 @@ from rljob_worker.hosts.roll import Expected, sections_of
 from rljob_worker.hosts.seat import LINES, Seat, hosts_in, seat_of
 from rljob_worker.hosts.secret import launch_token
 from rljob_worker.hosts.station import MARK_FILE, Station, context_here, pod_at
-from rljob_worker.local.home import home_of
-from rljob_worker.local.pods import Commands
-from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.pods.pods import Commands
+from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.local.rundir.home import home_of
 from rljob_worker.local.supervisor import heeded
 from rljob_worker.rehearsal.machine import findings_here
 from rljob_worker.signal_pipe import SignalPipe

@@ -22,17 +22,17 @@ from rljob_worker.cli.views.plain import PlainView
 from rljob_worker.cli.views.summary import summary
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.local.environment import job_variables, missing_variables, spills_here
-from rljob_worker.local.existing import checkpoint_steps, existing_run
 from rljob_worker.local.gang import gangs_here
-from rljob_worker.local.home import home_of
 from rljob_worker.local.job_paths import moved_to
-from rljob_worker.local.lock import RunLock
-from rljob_worker.local.pods import Commands
-from rljob_worker.local.progress import MetricsTail, Progress
-from rljob_worker.local.resume import Finished, decide_start
-from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.local.pods.environment import job_variables, missing_variables, spills_here
+from rljob_worker.local.pods.pods import Commands
+from rljob_worker.local.rundir.directory import RunDirectory, RunNote
+from rljob_worker.local.rundir.existing import checkpoint_steps, existing_run
+from rljob_worker.local.rundir.home import home_of
+from rljob_worker.local.rundir.lock import RunLock
+from rljob_worker.local.rundir.resume import Finished, decide_start
 from rljob_worker.local.supervisor import AnyGangs, Launch, Supervisor, View
+from rljob_worker.local.watching.progress import MetricsTail, Progress
 from rljob_worker.rehearsal.accounts import unreachable_trackers
 from rljob_worker.rehearsal.machine import findings_here
 from rljob_worker.run_page.page import write_page

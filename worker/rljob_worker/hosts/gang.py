@@ -28,7 +28,7 @@ from rljob_worker.hosts.messages import (
 )
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.launcher.verdict import Exit, first_cause, gang_code, is_failure
-from rljob_worker.local.pods import GANG_SETTLE_SECONDS, READY_SECONDS, AddressLists, GangEnd
+from rljob_worker.local.pods.pods import GANG_SETTLE_SECONDS, READY_SECONDS, AddressLists, GangEnd
 
 SERVING_SECONDS = READY_SECONDS + 30.0
 """A host says itself which data buffer is late; after this long it is the host that says nothing."""

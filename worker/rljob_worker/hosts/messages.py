@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rljob_worker.local.pods import AddressLists
+from rljob_worker.local.pods.pods import AddressLists
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True):

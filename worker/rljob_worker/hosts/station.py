@@ -34,13 +34,13 @@ from rljob_worker.hosts.messages import (
 )
 from rljob_worker.hosts.seat import Seat
 from rljob_worker.hosts.secret import data_token
-from rljob_worker.local.environment import RunContext, spills_here
+from rljob_worker.local.family.household import household
 from rljob_worker.local.gang import rooted
-from rljob_worker.local.household import household
-from rljob_worker.local.interface import interface_of
-from rljob_worker.local.pods import Commands, GangEnd, Pods
+from rljob_worker.local.pods.environment import RunContext, spills_here
+from rljob_worker.local.pods.interface import interface_of
+from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
 from rljob_worker.local.restart import stop_seconds
-from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.supervisor import REQUESTS, heeded
 from rljob_worker.signal_pipe import SignalPipe
 
@@ -263,7 +263,7 @@ def _text_of(path: Path) -> str:
 
 def _write_certificate(context: RunContext, begin: Begin) -> None:
     from rljob_api.certificates.issuing import Issued, KeyPair  # most jobs have no use for its 50 ms
-    from rljob_worker.local.certificates import write_issued
+    from rljob_worker.local.pods.certificates import write_issued
 
     (pod,) = context.here
     pair = KeyPair(begin.certificate, begin.key)

@@ -12,11 +12,11 @@ from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.forkserver.client import fork_root
 from rljob_worker.forkserver.environment import ROOT, are_forked
 from rljob_worker.launcher.children import PRELOAD
-from rljob_worker.local.environment import LOOPBACK, ForkRoot, RunContext, pod_environment
-from rljob_worker.local.household import MAX_TEMPORARY_PATH, MAX_TEMPORARY_PATH_OF_SERVICES, household
-from rljob_worker.local.interface import interface_of
-from rljob_worker.local.pods import Commands, GangEnd, Pods, usable_cores
-from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.family.household import MAX_TEMPORARY_PATH, MAX_TEMPORARY_PATH_OF_SERVICES, household
+from rljob_worker.local.pods.environment import LOOPBACK, ForkRoot, RunContext, pod_environment
+from rljob_worker.local.pods.interface import interface_of
+from rljob_worker.local.pods.pods import Commands, GangEnd, Pods, usable_cores
+from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.services import Services, ServicesPlace
 
 
@@ -32,7 +32,7 @@ class Gang(Pods):
 
     def start(self) -> None:
         if self._context.plan.spec.data_buffer.tls:
-            from rljob_worker.local.certificates import issue_here  # most jobs have no use for its 50 ms
+            from rljob_worker.local.pods.certificates import issue_here  # most jobs have no use for its 50 ms
 
             issue_here(self._context.plan, self._context.attempt, self._context.certificates)
         super().start()

@@ -13,13 +13,13 @@ from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.local.lead_warnings import LeadWarnings
-from rljob_worker.local.pods import GangEnd
-from rljob_worker.local.progress import MetricsTail
+from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.local.restart import Commit, code_after_stop, phase_of, resume_of_attempt, stop_seconds
-from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.services import Services
-from rljob_worker.local.start_lines import BEGINS, StartLines, worker_logs
+from rljob_worker.local.watching.lead_warnings import LeadWarnings
+from rljob_worker.local.watching.progress import MetricsTail
+from rljob_worker.local.watching.start_lines import BEGINS, StartLines, worker_logs
 from rljob_worker.signal_pipe import SignalPipe
 
 TICK_SECONDS = 0.25

@@ -15,7 +15,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import format_bytes, parse_quantity
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.devices import check_devices
+from rljob_worker.local.pods.devices import check_devices
 from rljob_worker.local.services import check_serve
 from rljob_worker.metrics.trackers import check_installed
 from rljob_worker.rehearsal.finding import Finding, finding_of

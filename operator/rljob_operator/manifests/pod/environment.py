@@ -1,4 +1,4 @@
-"""Environment of a pod's containers.  `worker/rljob_worker/local/environment.py` is the same on one machine."""
+"""Environment of a pod's containers.  `worker/rljob_worker/local/pods/environment.py` is the same on one machine."""
 
 from __future__ import annotations
 

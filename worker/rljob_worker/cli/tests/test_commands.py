@@ -77,7 +77,7 @@ def test_no_light_process_imports_torch():
     code = (
         "import sys\n"
         "import rljob_worker.cli.run, rljob_worker.cli.plan.show, rljob_worker.cli.status, rljob_worker.cli.export\n"
-        "import rljob_worker.launcher.launching, rljob_worker.local.reaper\n"
+        "import rljob_worker.launcher.launching, rljob_worker.local.family.reaper\n"
         "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,8 +6,8 @@ from typing import Any
 from rljob_worker.cli.output import say
 from rljob_worker.cli.views.figures import count, duration, number, size
 from rljob_worker.cli.views.misses import misses_of
-from rljob_worker.local.progress import MetricsTail, Progress
-from rljob_worker.local.rundir import RunDirectory, RunNote
+from rljob_worker.local.rundir.directory import RunDirectory, RunNote
+from rljob_worker.local.watching.progress import MetricsTail, Progress
 
 
 class PlainView:

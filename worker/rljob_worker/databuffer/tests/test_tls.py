@@ -20,7 +20,7 @@ from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.databuffer.tests.gang import TOKEN, Gang, as_processes, in_process, part, start, two_stages
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.certificates import issue_here, write_issued
+from rljob_worker.local.pods.certificates import issue_here, write_issued
 
 COLUMNS = ("ids", "score")
 

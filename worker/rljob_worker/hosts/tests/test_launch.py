@@ -13,7 +13,7 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.hosts.hub import OTHER_TOKEN
 from rljob_worker.hosts.station import check_mark
 from rljob_worker.hosts.tests.launched import environment_of, fake_launch, free_port, launching, write_wide_job
-from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.rundir.directory import RunDirectory
 
 STEPPED = ["metrics", {"step": 1}]
 
@@ -221,7 +221,7 @@ def test_a_signal_to_every_process_of_a_step_is_one_request(hosts):
     """As Slurm signals: launchers, data buffers, reapers and workers alike."""
     start(hosts, STOPPABLE)
     hosts.wait_for(lambda: running(hosts))
-    assert hosts.pids("fake_buffer") and hosts.pids("local.reaper") and hosts.pids("hosts.own")
+    assert hosts.pids("fake_buffer") and hosts.pids("family.reaper") and hosts.pids("hosts.own")
     for pid in hosts.pids():
         os.kill(pid, signal.SIGTERM)
     all_exit(hosts, 76)

@@ -1,8 +1,8 @@
 """What happens in the very moment in which an attempt ends."""
 
 from rljob_worker.cli.views.plain import PlainView
-from rljob_worker.local.pods import GangEnd
-from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.pods.pods import GangEnd
+from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.tests.documents import plan_of
 

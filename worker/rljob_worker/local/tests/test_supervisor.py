@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.local.interface import interface_of
-from rljob_worker.local.lock import is_locked
-from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.pods.interface import interface_of
+from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.local.rundir.lock import is_locked
 from rljob_worker.local.tests import run_process
 from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, parent_of, pid_in, wait_for
 

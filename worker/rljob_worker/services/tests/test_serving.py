@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.launcher.last_words import read_last_words
-from rljob_worker.local.orphans import end_family, family_members
-from rljob_worker.local.process import LocalProcess, ready_line
+from rljob_worker.local.family.orphans import end_family, family_members
+from rljob_worker.local.pods.process import LocalProcess, ready_line
 from rljob_worker.local.services import ServicesPlace, services_environment
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.waiting import wait_for

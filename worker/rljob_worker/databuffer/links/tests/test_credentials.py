@@ -10,7 +10,7 @@ from rljob_api.certificates.issuing import issue
 from rljob_worker.databuffer.links.credentials import read_credentials
 from rljob_worker.databuffer.protocol.errors import NotValidNow
 from rljob_worker.errors import InvalidJob, RLJobError
-from rljob_worker.local.certificates import write_issued
+from rljob_worker.local.pods.certificates import write_issued
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 NAMES = ("a-0", "a-0.job.team.svc")

@@ -22,7 +22,7 @@ from rljob_worker.databuffer.protocol.peer_side import Answer, ChunkTicket, Enve
 from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import serve_peers
-from rljob_worker.local.certificates import write_issued
+from rljob_worker.local.pods.certificates import write_issued
 
 HERE, PEER = Host("a", 0), Host("b", 0)
 QUESTION = encode(WhatDoTheyDo())

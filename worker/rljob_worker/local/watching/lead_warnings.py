@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rljob_worker.local.log_tail import LogTail
+from rljob_worker.local.watching.log_tail import LogTail
 
 _OURS = re.compile(r"\S+ \S+ WARNING rljob[\w.]*: (.+)")
 """A line of a worker's log that code of ours wrote, not a library."""

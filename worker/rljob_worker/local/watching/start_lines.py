@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rljob_worker.local.log_tail import LogTail
+from rljob_worker.local.watching.log_tail import LogTail
 
 _START = re.compile(r"\S+ \S+ INFO rljob\.start: (.+)")
 BEGINS = " ..."

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_worker.local.reaper import start_reaper
+from rljob_worker.local.family.reaper import start_reaper
 
 MAX_TEMPORARY_PATH = 60
 """Of 107 bytes for a socket's path, `/rljob-abcdefgh/abcdefghijkl-12345-123.sock` takes 44."""

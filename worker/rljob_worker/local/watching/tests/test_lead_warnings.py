@@ -1,4 +1,4 @@
-from rljob_worker.local.lead_warnings import LeadWarnings
+from rljob_worker.local.watching.lead_warnings import LeadWarnings
 
 AT = "2026-11-22 17:00:00,000"
 PASSED_OVER = f"{AT} WARNING rljob_worker.checkpoint.restore: passing over the checkpoint of step 2\n"

@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.local.reaper SCRATCH MARK...`: ends a run's processes once the supervisor is gone.
+"""`python -m rljob_worker.local.family.reaper SCRATCH MARK...`: ends a run's processes once the supervisor is gone.
 
 Started first, in a session of its own, so that neither Ctrl-C nor `kill -9` of the supervisor reaches it. Its standard
 input is a pipe nobody writes to; the end of the file says that the supervisor is gone, however it went.
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from rljob_worker.lifeline import ignore_what_means_workers
-from rljob_worker.local.orphans import end_family
+from rljob_worker.local.family.orphans import end_family
 
 
 def start_reaper(scratch: str, marks: Sequence[str]) -> "subprocess.Popen[bytes]":

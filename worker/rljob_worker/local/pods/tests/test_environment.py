@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
-from rljob_worker.local.environment import (
+from rljob_worker.local.pods.environment import (
     RunContext,
     device_variables,
     missing_variables,

@@ -7,8 +7,8 @@ from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.job_paths import with_absolute_paths
-from rljob_worker.local.resume import Existing
-from rljob_worker.local.rundir import RunDirectory
+from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.local.rundir.resume import Existing
 
 
 def existing_run(directory: RunDirectory) -> Existing | None:

@@ -13,9 +13,9 @@ from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.launcher.last_words import TERMINATION_LOG
 from rljob_worker.lifeline import LIFELINE_FD
-from rljob_worker.local.devices import share_of
-from rljob_worker.local.orphans import FAMILY
-from rljob_worker.local.rundir import SPILL, RunDirectory
+from rljob_worker.local.family.orphans import FAMILY
+from rljob_worker.local.pods.devices import share_of
+from rljob_worker.local.rundir.directory import SPILL, RunDirectory
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 LOOPBACK = "127.0.0.1"

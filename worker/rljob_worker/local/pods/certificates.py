@@ -9,7 +9,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.keys import TLS_AUTHORITY, TLS_CERTIFICATE, TLS_KEY
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import StorageError
-from rljob_worker.local.environment import LOOPBACK
+from rljob_worker.local.pods.environment import LOOPBACK
 
 
 def issue_here(plan: Plan, attempt: int, directory: Path) -> None:

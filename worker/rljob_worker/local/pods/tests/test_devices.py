@@ -5,7 +5,7 @@ import pytest
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.devices import check_devices, is_loadable, share_of, uncounted_groups
+from rljob_worker.local.pods.devices import check_devices, is_loadable, share_of, uncounted_groups
 from rljob_worker.tests.documents import plan_of
 
 

@@ -6,6 +6,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def launch_job(asked: Launching, rank_file: Path | None) -> int:
 def _supervise(asked: Launching, seat: Seat, token: str) -> int:
     """Host 0. Whatever ends it, the others leave with its code and its words."""
     end = (int(ExitCode.BUG), "host 0 ended with a bug of ours; see its output")
-    with meeting(seat, token, asked.seconds, lambda text: say(text, err=True)) as met, contextlib.ExitStack() as stack:
+    # Hangs up before its own station is waited for: one that has only just come hears of the end no other way.
+    with contextlib.ExitStack() as stack, meeting(seat, token, asked.seconds, partial(say, err=True)) as met:
         try:
             end = _led(asked, met, stack)
         except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from rljob_worker import frames
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.errors import InvalidJob
 from rljob_worker.hosts.hub import OTHER_TOKEN
+from rljob_worker.hosts.own import LEAVING_SECONDS
 from rljob_worker.hosts.station import check_mark
 from rljob_worker.hosts.tests.launched import environment_of, fake_launch, free_port, launching, write_wide_job
 from rljob_worker.local.rundir.directory import RunDirectory
@@ -240,7 +241,7 @@ def test_a_request_while_hosts_are_waited_for_ends_the_wait(hosts):
     start(hosts, {"*": []}, (0,))
     hosts.wait_for(lambda: (hosts.folder / "runs" / "tiny" / "launch").exists())
     hosts.processes[0].send_signal(signal.SIGINT)
-    all_exit(hosts, 130)
+    assert hosts.codes(LEAVING_SECONDS) == {0: 130}, hosts.everything()
 
 
 def test_a_finished_job_is_finished_on_all_hosts(hosts):

@@ -15,9 +15,9 @@ from rljob_worker.databuffer.tests.gang import Gang
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.runtime.control import Opening
-from rljob_worker.runtime.judge import Judge
-from rljob_worker.runtime.lead import Lead
-from rljob_worker.runtime.recorder import Recorder
+from rljob_worker.runtime.lead.judge import Judge
+from rljob_worker.runtime.lead.lead import Lead
+from rljob_worker.runtime.lead.recorder import Recorder
 
 
 class NoCommitter:

@@ -15,7 +15,7 @@ from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.manifest import Committed, committed, damage
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError
-from rljob_worker.runtime.environment import read_plan
+from rljob_worker.runtime.setup.environment import read_plan
 from rljob_worker.storage.place import Place, place_of, upload
 
 GENERATION_CONFIG = "generation_config.json"

@@ -8,7 +8,7 @@ from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.manifest import Committed, committed, damage, read_manifest
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.runtime.environment import read_plan
+from rljob_worker.runtime.setup.environment import read_plan
 from rljob_worker.storage.place import Place, place_of
 
 

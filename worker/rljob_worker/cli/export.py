@@ -98,7 +98,7 @@ def _step(directory: RunDirectory, step: int | None) -> int:
 
 
 def write_card(directory: RunDirectory, out: Place, step: int) -> None:
-    from rljob_worker.runtime.environment import read_plan  # a plain install lacks what it stands on
+    from rljob_worker.runtime.setup.environment import read_plan  # a plain install lacks what it stands on
 
     tail = MetricsTail(directory.metrics)
     tail.poll()

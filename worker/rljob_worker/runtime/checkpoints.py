@@ -16,7 +16,7 @@ from rljob_worker.checkpoint.writer import RankFiles, RankPart, engine_folder
 from rljob_worker.data.listing import DataIdentity, to_json
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.runtime.control import Opening
-from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.stages.stage import RowKeepingStage, Stage
 from rljob_worker.storage.place import Place, place_of
 

@@ -23,18 +23,18 @@ from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
 from rljob_worker.runtime.control import Control, Follower, Opening, StepEnd, Verdict, end_of, governing
-from rljob_worker.runtime.devices import require_devices_of_torch
-from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import StepFigures, data_metrics, times_of
 from rljob_worker.runtime.handover import Handover
-from rljob_worker.runtime.lead import LEAVING_SECONDS, build_lead
+from rljob_worker.runtime.lead.lead import LEAVING_SECONDS, build_lead
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation
-from rljob_worker.runtime.phases import phase
 from rljob_worker.runtime.profiling.profiler import Profiler, build_profiler
-from rljob_worker.runtime.resources import GENERATING, build_resources, build_validation
+from rljob_worker.runtime.setup.devices import require_devices_of_torch
+from rljob_worker.runtime.setup.environment import WorkerEnvironment
+from rljob_worker.runtime.setup.phases import phase
+from rljob_worker.runtime.setup.resources import GENERATING, build_resources, build_validation
+from rljob_worker.runtime.setup.world import device_of, wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.validation import Validation
-from rljob_worker.runtime.world import device_of, wait_for_address, world
 from rljob_worker.scalars import mean
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext

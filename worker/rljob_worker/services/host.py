@@ -15,7 +15,7 @@ from rljob_api.catalogue.services import PREFIX, RAY_GATE
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob, PeerLost
 from rljob_worker.local.family.orphans import FAMILY, end_family
-from rljob_worker.runtime.phases import phase
+from rljob_worker.runtime.setup.phases import phase
 from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
 from rljob_worker.users_function import load_value
 

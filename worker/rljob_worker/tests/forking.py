@@ -9,7 +9,7 @@ PRELOAD = (
     "rljob_worker.engines.megatron.layers",
     "rljob_worker.engines.tests.builders",
     "rljob_worker.databuffer.tests.trouble",
-    "rljob_worker.runtime.world",
+    "rljob_worker.runtime.setup.world",
     "transformers.models.qwen3.modeling_qwen3",
 )
 """Those that an environment lacks are left out."""

@@ -62,7 +62,7 @@ def test_every_application_of_the_catalogue_is_shipped():
         "rljob_worker.launcher.launching",
         "rljob_worker.databuffer.server.process",
         "rljob_worker.rewards.process",
-        "rljob_worker.runtime.environment",
+        "rljob_worker.runtime.setup.environment",
     ],
 )
 def test_light_processes_stay_light(module):

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import torch
 
-from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import StepFigures
 from rljob_worker.runtime.profiling.instruments import Instrument, instruments_of_torch
 from rljob_worker.runtime.profiling.timeline import BlockRecorder
+from rljob_worker.runtime.setup.environment import WorkerEnvironment
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from rljob_worker.data.listing import DataIdentity
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Follower
-from rljob_worker.runtime.environment import WorkerEnvironment
 from rljob_worker.runtime.figures import StepFigures
-from rljob_worker.runtime.lead import Lead, build_lead
+from rljob_worker.runtime.lead.lead import Lead, build_lead
 from rljob_worker.runtime.profiling.profiler import Profiler
 from rljob_worker.runtime.profiling.timeline import BlockRecorder
+from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.tests.board import Board
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.scalars import mean

@@ -11,9 +11,9 @@ from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.mesh import alone
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
-from rljob_worker.runtime import resources
 from rljob_worker.runtime.figures import StepFigures
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation, is_worth_sleeping
+from rljob_worker.runtime.setup import resources
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.stages.stage import Resources, StageResult
 

@@ -5,7 +5,7 @@ import pytest
 from rljob_api.tests.builders import make_plan
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.rewards.tests.in_process import RewardsHere
-from rljob_worker.runtime.resources import needs_rewards
+from rljob_worker.runtime.setup.resources import needs_rewards
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.tests.test_sample import FakeDataset, answering_engine
 

@@ -11,9 +11,9 @@ from rljob_worker.errors import DeadlineExceeded, PeerLost, StorageError
 from rljob_worker.metrics.trackers import TRACKERS
 from rljob_worker.report import Report, report_to_bytes
 from rljob_worker.runtime.control import Opening, Verdict, said
-from rljob_worker.runtime.lead import Lead
+from rljob_worker.runtime.lead.lead import Lead
+from rljob_worker.runtime.lead.tests.judging import make_judge
 from rljob_worker.runtime.tests.board import Board
-from rljob_worker.runtime.tests.judging import make_judge
 from rljob_worker.runtime.worker import failure_told
 from rljob_worker.scalars import mean
 from rljob_worker.tests.waiting import wait_for
@@ -196,7 +196,7 @@ def test_of_two_errors_the_first_is_raised(make_lead, committer):
 
 @pytest.mark.parametrize("error", [PeerLost("gone"), KeyboardInterrupt()])
 def test_an_error_of_a_step_is_not_hidden_and_nothing_is_written_after_it(make_lead, tmp_path, error, monkeypatch):
-    monkeypatch.setattr("rljob_worker.runtime.lead.FINISHING_SECONDS", 0.01)
+    monkeypatch.setattr("rljob_worker.runtime.lead.lead.FINISHING_SECONDS", 0.01)
     board = Board(1)
     board.hold("collect", 1)
     lead = make_lead(board)
@@ -232,7 +232,7 @@ def test_what_all_have_reported_is_committed_before_an_error_is_raised(make_lead
 
 
 def test_a_commit_that_has_begun_is_finished_before_an_error_is_raised(make_lead, committer, monkeypatch):
-    monkeypatch.setattr("rljob_worker.runtime.lead.FINISHING_SECONDS", 0.01)
+    monkeypatch.setattr("rljob_worker.runtime.lead.lead.FINISHING_SECONDS", 0.01)
     lead = make_lead(Board(1), checkpoint={"everySteps": 1})
     committer.hold.clear()
     seen = []
@@ -260,7 +260,7 @@ def test_a_commit_that_has_begun_is_finished_before_an_error_is_raised(make_lead
 
 def test_a_disk_that_hangs_does_not_keep_a_lead_that_failed(make_lead, committer, monkeypatch):
     for name in ("FINISHING_SECONDS", "LEAVING_SECONDS"):
-        monkeypatch.setattr(f"rljob_worker.runtime.lead.{name}", 0.01)
+        monkeypatch.setattr(f"rljob_worker.runtime.lead.lead.{name}", 0.01)
     lead = make_lead(Board(1), checkpoint={"everySteps": 1})
     committer.hold.clear()
     with pytest.raises(PeerLost, match="gone"), lead.attend(0, 0.0):
@@ -274,7 +274,7 @@ def test_a_disk_that_hangs_does_not_keep_a_lead_that_failed(make_lead, committer
 
 def test_an_error_that_comes_after_the_first_is_an_echo(make_lead, committer, monkeypatch):
     """The commit fails while the lead waits for it to finish, because of what the lead failed by."""
-    monkeypatch.setattr("rljob_worker.runtime.lead.FINISHING_SECONDS", 0.01)
+    monkeypatch.setattr("rljob_worker.runtime.lead.lead.FINISHING_SECONDS", 0.01)
     lead = make_lead(Board(1), checkpoint={"everySteps": 1})
     committer.hold.clear()
     committer.error = StorageError("an echo")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_worker.runtime.recorder import derived
+from rljob_worker.runtime.lead.recorder import derived
 
 
 def test_derived_metrics():

@@ -27,8 +27,8 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.local.model_shapes import shape_at
 from rljob_worker.rewards.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
-from rljob_worker.runtime.phases import phase
-from rljob_worker.runtime.precision import cpu_has_bfloat16, slow_precision
+from rljob_worker.runtime.setup.phases import phase
+from rljob_worker.runtime.setup.precision import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
 

@@ -12,7 +12,7 @@ from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.writer import Committer
 from rljob_worker.report import Report
 from rljob_worker.runtime.control import Verdict, decide, end_of
-from rljob_worker.runtime.recorder import Recorder, score_of
+from rljob_worker.runtime.lead.recorder import Recorder, score_of
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.rundir.existing import existing_run
 from rljob_worker.local.rundir.resume import Finished, decide_start
-from rljob_worker.runtime.environment import WorkerEnvironment
+from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.object_path import ObjectPath
 

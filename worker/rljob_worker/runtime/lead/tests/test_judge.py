@@ -8,8 +8,8 @@ import pytest
 from rljob_worker.errors import StorageError
 from rljob_worker.report import Report
 from rljob_worker.runtime.control import Verdict
-from rljob_worker.runtime.judge import step_words
-from rljob_worker.runtime.tests.judging import make_judge, without_validation
+from rljob_worker.runtime.lead.judge import step_words
+from rljob_worker.runtime.lead.tests.judging import make_judge, without_validation
 from rljob_worker.scalars import mean
 
 

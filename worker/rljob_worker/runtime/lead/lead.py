@@ -18,12 +18,12 @@ from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.report import Report, report_from_bytes, report_to_bytes
 from rljob_worker.runtime.control import OPENING, VERDICT, Board, Opening, Verdict, said
-from rljob_worker.runtime.environment import WorkerEnvironment
-from rljob_worker.runtime.judge import Judge
-from rljob_worker.runtime.opening import open_run
+from rljob_worker.runtime.lead.judge import Judge
+from rljob_worker.runtime.lead.opening import open_run
+from rljob_worker.runtime.lead.recorder import Recorder
 from rljob_worker.runtime.profiling.profiler import step_folder
 from rljob_worker.runtime.profiling.timeline import assemble
-from rljob_worker.runtime.recorder import Recorder
+from rljob_worker.runtime.setup.environment import WorkerEnvironment
 
 FINISHING_SECONDS = 2.0
 """How long a lead that failed goes on judging what it has reported: others have reported it, too, as a rule."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.runtime.judge import Judge
-from rljob_worker.runtime.recorder import Recorder
+from rljob_worker.runtime.lead.judge import Judge
+from rljob_worker.runtime.lead.recorder import Recorder
 from rljob_worker.tests.documents import plan_of
 
 TRAIN = {"train": [{"path": "some/data"}], "batchSize": 4}

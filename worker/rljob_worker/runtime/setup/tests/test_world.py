@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from rljob_api.tests.builders import make_plan
 from rljob_worker.errors import PeerLost
-from rljob_worker.runtime.world import world
+from rljob_worker.runtime.setup.world import world
 from rljob_worker.tests.forking import forking
 
 (TWO_WORKERS,) = make_plan("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]").groups

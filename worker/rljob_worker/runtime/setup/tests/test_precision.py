@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from rljob_api.tests.builders import make_plan
-from rljob_worker.runtime import resources
-from rljob_worker.runtime.precision import slow_precision
-from rljob_worker.runtime.resources import build_resources
+from rljob_worker.runtime.setup import resources
+from rljob_worker.runtime.setup.precision import slow_precision
+from rljob_worker.runtime.setup.resources import build_resources
 
 SLOW = ("training.precision=BFloat16", "cpu", False)
 
@@ -40,7 +40,7 @@ def test_the_first_worker_of_a_group_says_it_once(rank, times, monkeypatch, capl
 
 
 def test_a_cpu_with_avx2_alone_has_no_bfloat16():
-    code = "from rljob_worker.runtime.precision import cpu_has_bfloat16; print(cpu_has_bfloat16())"
+    code = "from rljob_worker.runtime.setup.precision import cpu_has_bfloat16; print(cpu_has_bfloat16())"
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"

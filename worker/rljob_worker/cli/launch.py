@@ -32,7 +32,7 @@ from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.rundir.home import home_of
 from rljob_worker.local.supervisor import heeded
-from rljob_worker.rehearsal.machine import findings_here
+from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.signal_pipe import SignalPipe
 
 

@@ -33,8 +33,8 @@ from rljob_worker.local.rundir.lock import RunLock
 from rljob_worker.local.rundir.resume import Finished, decide_start
 from rljob_worker.local.supervisor import AnyGangs, Launch, Supervisor, View
 from rljob_worker.local.watching.progress import MetricsTail, Progress
-from rljob_worker.rehearsal.accounts import unreachable_trackers
-from rljob_worker.rehearsal.machine import findings_here
+from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
+from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.run_page.page import write_page
 
 

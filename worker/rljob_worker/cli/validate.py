@@ -72,8 +72,8 @@ def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
     from rljob_worker.databuffer.routes.hosts import hosts_of  # a plain install lacks what it stands on
     from rljob_worker.local.pods.devices import uncounted_groups
     from rljob_worker.local.pods.environment import job_variables
-    from rljob_worker.rehearsal.accounts import unreachable_trackers
-    from rljob_worker.rehearsal.machine import findings_here
+    from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
+    from rljob_worker.rehearsal.machine.machine import findings_here
 
     found = findings_here(plan, hosts_of(plan), os.environ, Path("runs", plan.job))
     uncounted = [

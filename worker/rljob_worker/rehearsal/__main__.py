@@ -11,8 +11,8 @@ from pathlib import Path
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_worker.rehearsal.finding import Unfit
+from rljob_worker.rehearsal.machine.tools import tool_findings
 from rljob_worker.rehearsal.rehearse import rehearse
-from rljob_worker.rehearsal.tools import tool_findings
 
 
 def main() -> int:

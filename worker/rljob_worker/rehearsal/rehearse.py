@@ -9,13 +9,13 @@ from pathlib import Path
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
-from rljob_worker.rehearsal.far import LOOK_SECONDS, look_far
 from rljob_worker.rehearsal.finding import Finding, Findings
-from rljob_worker.rehearsal.glance import glance_at
-from rljob_worker.rehearsal.imports import IMPORT_SECONDS, Imports
-from rljob_worker.rehearsal.model_files import misplaced, model_findings, models_here
-from rljob_worker.rehearsal.reach import far_paths, is_at_hand
-from rljob_worker.rehearsal.references import references_of, without_column
+from rljob_worker.rehearsal.functions.imports import IMPORT_SECONDS, Imports
+from rljob_worker.rehearsal.functions.references import references_of, without_column
+from rljob_worker.rehearsal.inputs.far import LOOK_SECONDS, look_far
+from rljob_worker.rehearsal.inputs.glance import glance_at
+from rljob_worker.rehearsal.inputs.model_files import misplaced, model_findings, models_here
+from rljob_worker.rehearsal.inputs.reach import far_paths, is_at_hand
 
 _NO_DATA = "the data, as --no-data says"
 

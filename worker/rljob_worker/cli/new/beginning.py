@@ -11,8 +11,8 @@ from rljob_api.loading.starter import Beginning
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.errors import BadData
 from rljob_worker.local.model_shapes import shape_at
-from rljob_worker.rehearsal.first_rows import columns_of, first_rows
-from rljob_worker.rehearsal.tokenizer import light_tokenizer
+from rljob_worker.rehearsal.inputs.first_rows import columns_of, first_rows
+from rljob_worker.rehearsal.inputs.tokenizer import light_tokenizer
 
 PROMPTS = ("prompt", "messages", "question", "problem", "instruction", "query", "input")
 ANSWERS = ("answer", "solution", "final_answer", "ground_truth", "reference", "target", "label", "output", "response")

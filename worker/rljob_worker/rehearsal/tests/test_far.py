@@ -13,7 +13,7 @@ import yaml
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.cli.tests.fake_hub import serving
 from rljob_worker.cli.validate import verdict_on
-from rljob_worker.rehearsal.bounded import within
+from rljob_worker.rehearsal.inputs.bounded import within
 from rljob_worker.rehearsal.rehearse import rehearse
 from rljob_worker.rehearsal.tests.good_job import files, write
 from rljob_worker.rehearsal.tests.test_bad_inputs import parquet

@@ -19,7 +19,7 @@ from rljob_worker.local.pods.devices import check_devices
 from rljob_worker.local.services import check_serve
 from rljob_worker.metrics.trackers import check_installed
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.tools import tool_findings
+from rljob_worker.rehearsal.machine.tools import tool_findings
 
 SHARED_MEMORY = "/dev/shm"
 

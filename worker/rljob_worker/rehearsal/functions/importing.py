@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.rehearsal.importing`: imports the user's functions, in a process that may hang or die of it.
+"""`python -m rljob_worker.rehearsal.functions.importing`: imports users' functions in a process that may die of it.
 
 Standard input holds a JSON list of references; a line of JSON answers each on the descriptor that was standard output:
 null, or the field that is to blame and why it cannot be called. What the user's modules print goes to standard error.
@@ -11,7 +11,7 @@ import os
 import sys
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rehearsal.references import REWARD_ARGUMENTS, Reference
+from rljob_worker.rehearsal.functions.references import REWARD_ARGUMENTS, Reference
 from rljob_worker.rewards.loading import check_reward
 from rljob_worker.users_code import add_to_path
 from rljob_worker.users_function import check_call, load_function

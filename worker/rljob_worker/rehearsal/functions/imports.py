@@ -16,7 +16,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_worker.launcher.verdict import exit_code
 from rljob_worker.lifeline import dying_with_me
 from rljob_worker.rehearsal.finding import Finding
-from rljob_worker.rehearsal.references import Reference
+from rljob_worker.rehearsal.functions.references import Reference
 
 IMPORT_SECONDS = 120.0
 """How long one process may import; the first import of a large library from network storage is slow."""
@@ -57,7 +57,7 @@ class Imports:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rljob_worker.rehearsal.importing"],
+            [sys.executable, "-P", "-m", "rljob_worker.rehearsal.functions.importing"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=dict(self._environment),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rljob_api.tests.builders import make_plan
-from rljob_worker.rehearsal.tools import tool_findings
+from rljob_worker.rehearsal.machine.tools import tool_findings
 
 COMPILED = "training.compile=true"
 

@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.rehearsal.glancing`: the look at a job's data and models, stores and the hub included.
+"""`python -m rljob_worker.rehearsal.inputs.glancing`: the look at a job's data and models, stores and the hub included.
 
 Standard input holds the spec and the folder where paths begin, standard output what was found.
 """
@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_worker.rehearsal.far import to_json
-from rljob_worker.rehearsal.glance import glance_at
+from rljob_worker.rehearsal.inputs.far import to_json
+from rljob_worker.rehearsal.inputs.glance import glance_at
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.tokenizer import json_object
+from rljob_worker.rehearsal.inputs.tokenizer import json_object
 
 INDEX = "model.safetensors.index.json"
 UNSAID_LABELS = ("0", "1")

@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_worker.rehearsal.accounts import unreachable_trackers
+from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
 
 
 @pytest.mark.parametrize(

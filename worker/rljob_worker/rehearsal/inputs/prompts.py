@@ -18,10 +18,10 @@ from rljob_worker.data.survey import text_of
 from rljob_worker.errors import RLJobError, WrongField
 from rljob_worker.local.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.first_rows import LOOK_ROWS, FirstRows, first_rows
-from rljob_worker.rehearsal.reach import is_at_hand, is_out_of_reach, whereabouts
-from rljob_worker.rehearsal.stored_rows import first_stored_rows
-from rljob_worker.rehearsal.tokenizer import light_tokenizer
+from rljob_worker.rehearsal.inputs.first_rows import LOOK_ROWS, FirstRows, first_rows
+from rljob_worker.rehearsal.inputs.reach import is_at_hand, is_out_of_reach, whereabouts
+from rljob_worker.rehearsal.inputs.stored_rows import first_stored_rows
+from rljob_worker.rehearsal.inputs.tokenizer import light_tokenizer
 
 
 @dataclass

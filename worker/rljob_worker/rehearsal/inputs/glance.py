@@ -9,11 +9,11 @@ from pathlib import Path
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.errors import NotHere, RLJobError
-from rljob_worker.rehearsal.fetched_models import fetched_model
 from rljob_worker.rehearsal.finding import Finding, Findings, finding_of
-from rljob_worker.rehearsal.model_files import model_findings, models_here
-from rljob_worker.rehearsal.prompts import Glance, glance_at_data
-from rljob_worker.rehearsal.reach import is_at_hand, whereabouts
+from rljob_worker.rehearsal.inputs.fetched_models import fetched_model
+from rljob_worker.rehearsal.inputs.model_files import model_findings, models_here
+from rljob_worker.rehearsal.inputs.prompts import Glance, glance_at_data
+from rljob_worker.rehearsal.inputs.reach import is_at_hand, whereabouts
 
 
 def glance_at(

@@ -1,0 +1,1 @@
+"""What the machine has for a plan: accelerators, memory, disk, tools, accounts."""

@@ -26,8 +26,8 @@ from emulated_job.job import SETTLING_SECONDS, Cpu, running
 from emulated_job.reports import WORKERS_PER_HOST, payload_below, plan_for, report_of
 
 from rljob_worker.databuffer.routes.job_tree import JobTree
-from rljob_worker.report import Report, merge_reports, report_from_bytes, report_to_bytes
-from rljob_worker.scalars import Scalar, merge_all
+from rljob_worker.metrics.report import Report, merge_reports, report_from_bytes, report_to_bytes
+from rljob_worker.metrics.scalars import Scalar, merge_all
 
 WARM_UP = 5
 WAITING_SECONDS = 5.0

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, part, two_stages
-from rljob_worker.report import Report, report_to_bytes
-from rljob_worker.scalars import mean
+from rljob_worker.metrics.report import Report, report_to_bytes
+from rljob_worker.metrics.scalars import mean
 
 RANKS = 2
 ROWS = 64

@@ -21,7 +21,7 @@ from rljob_worker.hosts.meeting import meeting
 from rljob_worker.hosts.messages import Begin, Book, Clear, Cleared, Ended, Finish, Hello, Serving
 from rljob_worker.hosts.roll import Expected
 from rljob_worker.hosts.seat import Seat
-from rljob_worker.signal_pipe import SignalPipe
+from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.tests.documents import plan_of
 
 TOKEN = "0123456789abcdef-of-a-benchmark"

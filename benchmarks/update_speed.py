@@ -25,7 +25,7 @@ from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.engines.varlen_attention import ATTENTION
-from rljob_worker.scalars import Scalar
+from rljob_worker.metrics.scalars import Scalar
 
 GROUP = 8
 CPU = torch.device("cpu")

@@ -22,7 +22,7 @@ from rljob_worker.databuffer.routes.job_tree import FAN_OUT, JobTree
 from rljob_worker.databuffer.server.worker_side import VERDICT
 from rljob_worker.databuffer.tests.gang import Gang, start
 from rljob_worker.databuffer.work import Timer
-from rljob_worker.report import report_to_bytes
+from rljob_worker.metrics.report import report_to_bytes
 
 SETTLING_SECONDS = 0.05
 """Until everything but the last report has been merged."""

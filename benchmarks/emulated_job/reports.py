@@ -9,8 +9,8 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage
-from rljob_worker.report import Report, merge_reports, report_to_bytes
-from rljob_worker.scalars import maximum, mean, total
+from rljob_worker.metrics.report import Report, merge_reports, report_to_bytes
+from rljob_worker.metrics.scalars import maximum, mean, total
 
 WORKERS_PER_HOST = 8
 NUM_METRICS, NUM_SAMPLES, SAMPLE_CHARACTERS = 60, 2, 400

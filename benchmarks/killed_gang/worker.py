@@ -25,8 +25,8 @@ from killed_gang.job import (
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.tests.gang import Gang
 from rljob_worker.errors import BadData, RLJobError
-from rljob_worker.report import Report, report_to_bytes
-from rljob_worker.scalars import mean
+from rljob_worker.metrics.report import Report, report_to_bytes
+from rljob_worker.metrics.scalars import mean
 
 NUM_PRODUCERS = PRODUCERS[0] * PRODUCERS[1]
 NUM_CONSUMERS = CONSUMERS[0] * CONSUMERS[1]

@@ -21,8 +21,8 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.tests.gang import Gang, group, plan_of, stage
-from rljob_worker.report import Report, report_to_bytes
-from rljob_worker.scalars import mean
+from rljob_worker.metrics.report import Report, report_to_bytes
+from rljob_worker.metrics.scalars import mean
 from rljob_worker.tests.namespaces import Place
 from scaled_jobs.load import COLUMNS, GENERATING, GROUP_SIZE, Load, Measured
 from scaled_jobs.marks import Mark, Marks

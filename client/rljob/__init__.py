@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from rljob_api.loading.builder import make_job as make_job
     from rljob_api.v1alpha1 import RLJob as RLJob
     from rljob_api.v1alpha1 import RLJobSpec as RLJobSpec
-    from rljob_worker.from_python import Run as Run
-    from rljob_worker.from_python import RunFailed as RunFailed
-    from rljob_worker.from_python import plan as plan
-    from rljob_worker.from_python import run as run
-    from rljob_worker.from_python import validate as validate
+    from rljob_worker.cli.from_python import Run as Run
+    from rljob_worker.cli.from_python import RunFailed as RunFailed
+    from rljob_worker.cli.from_python import plan as plan
+    from rljob_worker.cli.from_python import run as run
+    from rljob_worker.cli.from_python import validate as validate
 
-_HERE = "rljob_worker.from_python"
+_HERE = "rljob_worker.cli.from_python"
 _HOMES = {
     "Client": "rljob.client",
     "Job": "rljob.job",

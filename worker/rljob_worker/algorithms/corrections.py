@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rljob_worker import scalars
-from rljob_worker.scalars import Scalar
+from rljob_worker.metrics import scalars
+from rljob_worker.metrics.scalars import Scalar
 
 from .advantages import Reduce, no_reduce
 from .masking import action_positions, scatter_actions

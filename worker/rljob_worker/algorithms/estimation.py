@@ -27,7 +27,7 @@ from .token_rewards import token_level_rewards
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AdvantageSpec, AlgorithmSpec
     from rljob_worker.batch import Batch
-    from rljob_worker.scalars import Scalar
+    from rljob_worker.metrics.scalars import Scalar
 
 
 def has_reward_kl(algorithm: AlgorithmSpec) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rljob_worker.scalars import Scalar
+from rljob_worker.metrics.scalars import Scalar
 
 from .aggregation import AGGREGATIONS, Aggregation, aggregate, numerator
 from .kl import KL_ESTIMATORS, KLEstimator, k3_unclamped, tally_kl, tally_reference_kl

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import InvalidJob
-from rljob_worker.scalars import Scalar
+from rljob_worker.metrics.scalars import Scalar
 
 from .advantages import Reduce, no_reduce
 from .corrections import correct

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.users_function import load_function
+from rljob_worker.users_code.function import load_function
 
 Part = TypeVar("Part", bound=Callable[..., Any])
 

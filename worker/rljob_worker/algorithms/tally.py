@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rljob_worker import scalars
-from rljob_worker.scalars import Scalar
+from rljob_worker.metrics import scalars
+from rljob_worker.metrics.scalars import Scalar
 
 
 class Tally:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from rljob_worker import scalars
-from rljob_worker.scalars import Scalar
+from rljob_worker.metrics import scalars
+from rljob_worker.metrics.scalars import Scalar
 
 from .aggregation import TokenMean, aggregate
 from .masking import action_positions, mask_column

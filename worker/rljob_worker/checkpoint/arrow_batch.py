@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.arrow_table import array_over, numbers_of
 from rljob_worker.batch import Batch, Column
+from rljob_worker.databuffer.rows.arrow_table import array_over, numbers_of
 from rljob_worker.databuffer.rows.kind import Kind, kind_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 

@@ -32,8 +32,8 @@ from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.rundir.home import home_of
 from rljob_worker.local.supervisor import heeded
+from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.rehearsal.machine.machine import findings_here
-from rljob_worker.signal_pipe import SignalPipe
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-from rljob_worker.lifeline import ignore_what_means_workers, lifeline_fd
+from rljob_worker.process.lifeline import ignore_what_means_workers, lifeline_fd
 
 
 def _stop_before_the_start(number: int, _frame: FrameType | None) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.scalars import Scalar
+from rljob_worker.metrics.scalars import Scalar
 from rljob_worker.storage.place import Place
 
 if TYPE_CHECKING:

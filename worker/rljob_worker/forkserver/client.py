@@ -11,7 +11,7 @@ from pathlib import Path
 from rljob_worker.forkserver import wire
 from rljob_worker.forkserver.environment import ROOT, key, server_environment
 from rljob_worker.forkserver.request import WorkerRequest, command_of
-from rljob_worker.lifeline import dying_with_me
+from rljob_worker.process.lifeline import dying_with_me
 
 STDOUT, STDERR = 1, 2
 MODULE = "rljob_worker.forkserver"

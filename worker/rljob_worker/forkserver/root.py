@@ -15,8 +15,8 @@ from rljob_worker.forkserver.environment import server_environment
 from rljob_worker.forkserver.leaving import flush_output, leave_as
 from rljob_worker.forkserver.request import command_of
 from rljob_worker.forkserver.server import Server
-from rljob_worker.lifeline import collect_children, die_with
-from rljob_worker.signal_pipe import SignalPipe
+from rljob_worker.process.lifeline import collect_children, die_with
+from rljob_worker.process.signal_pipe import SignalPipe
 
 SERVER = "rljob_worker.forkserver"
 HELLO_SECONDS = 5.0

@@ -14,8 +14,8 @@ from rljob_worker.forkserver.becoming import become
 from rljob_worker.forkserver.environment import shadowed
 from rljob_worker.forkserver.leaving import flush_output, leave_as
 from rljob_worker.forkserver.request import WorkerRequest
-from rljob_worker.lifeline import die_with
-from rljob_worker.signal_pipe import SignalPipe
+from rljob_worker.process.lifeline import die_with
+from rljob_worker.process.signal_pipe import SignalPipe
 
 
 class Server:

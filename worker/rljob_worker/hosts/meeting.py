@@ -13,8 +13,8 @@ from rljob_worker.hosts.hub import BACKLOG, MAX_UNKNOWN, Hub, Lost, Refused
 from rljob_worker.hosts.messages import Asked, Finish, Hello
 from rljob_worker.hosts.roll import Expected, flaws_of, listed, missing
 from rljob_worker.hosts.seat import Seat
-from rljob_worker.open_files import allow_files
-from rljob_worker.signal_pipe import SignalPipe
+from rljob_worker.process.open_files import allow_files
+from rljob_worker.process.signal_pipe import SignalPipe
 
 SETTLE_SECONDS = 3.0
 """After the first host that cannot take part others are still heard, so that all are told at once."""

@@ -12,8 +12,8 @@ from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.forkserver.request import WorkerRequest, command_of
 from rljob_worker.launcher.last_words import TERMINATION_FILE
 from rljob_worker.launcher.pod import Pod, environment
-from rljob_worker.lifeline import LIFELINE_FD
 from rljob_worker.metrics.reporter import METRICS_FD
+from rljob_worker.process.lifeline import LIFELINE_FD
 
 RUNTIME = "rljob_worker.runtime"
 """The module a worker is."""

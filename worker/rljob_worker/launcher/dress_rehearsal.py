@@ -9,7 +9,7 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import BadData, InvalidJob, RLJobError
 from rljob_worker.launcher.pod import Pod
-from rljob_worker.lifeline import dying_with_me
+from rljob_worker.process.lifeline import dying_with_me
 
 ENDS: dict[int, type[RLJobError]] = {int(ExitCode.INVALID_JOB): InvalidJob, int(ExitCode.BAD_DATA): BadData}
 """Codes by which a rehearsal ends the job; one that fails in another way has found nothing."""

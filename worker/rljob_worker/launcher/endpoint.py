@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from rljob_worker.launcher.board import Board
 from rljob_worker.metrics.names import prometheus_name
-from rljob_worker.ports import named_port
+from rljob_worker.process.ports import named_port
 
 # field of /progress -> gauge
 _PROGRESS = {

@@ -20,7 +20,7 @@ from rljob_worker.launcher.pod import Pod, environment, pod_from
 from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.launcher.verdict import Exit, first_cause
 from rljob_worker.launcher.watch import Watch
-from rljob_worker.lifeline import lifeline_fd
+from rljob_worker.process.lifeline import lifeline_fd
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,8 +12,8 @@ from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.launcher.board import BEAT_SECONDS, Board
 from rljob_worker.launcher.children import Child
 from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, exit_code, gang_code, is_failure
-from rljob_worker.lifeline import collect_children
-from rljob_worker.signal_pipe import SignalPipe
+from rljob_worker.process.lifeline import collect_children
+from rljob_worker.process.signal_pipe import SignalPipe
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT)
 INTERRUPT_GRACE_SECONDS = 2.0

@@ -14,11 +14,11 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.errors import InvalidJob
 from rljob_worker.launcher.last_words import TERMINATION_FILE, LastWords, read_last_words
-from rljob_worker.lifeline import LIFELINE_FD
 from rljob_worker.local.family.orphans import FAMILY, end_family
 from rljob_worker.local.pods.environment import job_variables
 from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.local.pods.process import LocalProcess
+from rljob_worker.process.lifeline import LIFELINE_FD
 
 NAME = "services"
 

@@ -20,7 +20,7 @@ from rljob_worker.local.services import Services
 from rljob_worker.local.watching.lead_warnings import LeadWarnings
 from rljob_worker.local.watching.progress import MetricsTail
 from rljob_worker.local.watching.start_lines import BEGINS, StartLines, worker_logs
-from rljob_worker.signal_pipe import SignalPipe
+from rljob_worker.process.signal_pipe import SignalPipe
 
 TICK_SECONDS = 0.25
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

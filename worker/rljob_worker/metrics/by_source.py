@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.scalars import Scalars, mean_of
+from rljob_worker.metrics.scalars import Scalars, mean_of
 
 
 def means_by_source(name: str, values: NDArray[np.float64], sources: Sequence[str]) -> Scalars:

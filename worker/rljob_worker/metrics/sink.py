@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.errors import StorageError
-from rljob_worker.metrics.background import FAILED_SECONDS
 from rljob_worker.metrics.lines import LinesFile
-from rljob_worker.metrics.trackers import Run, open_trackers
+from rljob_worker.metrics.trackers.background import FAILED_SECONDS
+from rljob_worker.metrics.trackers.trackers import Run, open_trackers
 from rljob_worker.run_page.page import FILE as PAGE
 from rljob_worker.run_page.page import write_page
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.scalars import Scalar, mean, total
+from rljob_worker.metrics.scalars import Scalar, mean, total
 
 Rewards = NDArray[np.float64]
 

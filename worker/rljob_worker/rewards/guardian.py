@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from rljob_worker.lifeline import ignore_what_means_workers
+from rljob_worker.process.lifeline import ignore_what_means_workers
 
 CHECK_SECONDS = 5.0
 """How often the parent is looked at, for the case that a copy of the pipe's other end outlives the worker."""

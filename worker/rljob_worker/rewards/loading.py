@@ -13,7 +13,7 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.access import ServiceAccess
 from rljob_worker.rewards.forms import brought, in_row_form, row_columns
 from rljob_worker.rewards.service import Service
-from rljob_worker.users_function import check_call, load_function
+from rljob_worker.users_code.function import check_call, load_function
 
 
 class Description(TypedDict):

@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.lifeline import die_with
+from rljob_worker.process.lifeline import die_with
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.framing import receive
 from rljob_worker.rewards.guardian import guard

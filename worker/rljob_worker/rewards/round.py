@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from rljob_worker.errors import BadData
+from rljob_worker.metrics.scalars import Scalar
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.row_number import row_number
-from rljob_worker.scalars import Scalar
 
 ASYNC_GRACE_SECONDS = 2.0
 """An async row ends by its own clock; one that does not within this holds up the loop and costs the process."""

@@ -18,7 +18,7 @@ from rljob_worker.forkserver.becoming import release_signals
 from rljob_worker.launcher.last_words import LastWords, write_last_words
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.status import StopSignal
-from rljob_worker.users_code import add_to_path
+from rljob_worker.users_code.search_path import add_to_path
 
 
 def main() -> int:

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from rljob_api.v1alpha1 import RLJobSpec, StopSpec
+from rljob_worker.metrics.report import Report, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
-from rljob_worker.report import Report, report_to_bytes
 
 OPENING = "opening"
 VERDICT = "verdict"

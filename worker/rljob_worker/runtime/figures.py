@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from rljob_worker.report import Report
-from rljob_worker.scalars import Scalars, mean, merge_all, total
+from rljob_worker.metrics.report import Report
+from rljob_worker.metrics.scalars import Scalars, mean, merge_all, total
 
 PRODUCTIVE = (
     "time/generation_seconds",

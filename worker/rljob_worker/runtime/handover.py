@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rljob_api.planning.plan import EdgePlan, Plan, StagePlan
 from rljob_worker.batch import Batch
-from rljob_worker.scalars import Scalars, mean
+from rljob_worker.metrics.scalars import Scalars, mean
 
 
 class Buffer(Protocol):

@@ -21,6 +21,7 @@ from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.engines.models.mirror import with_mirrors
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.metrics.scalars import mean
 from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
 from rljob_worker.runtime.control import Control, Follower, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.figures import StepFigures, data_metrics, times_of
@@ -35,7 +36,6 @@ from rljob_worker.runtime.setup.resources import GENERATING, build_resources, bu
 from rljob_worker.runtime.setup.world import device_of, wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.validation import Validation
-from rljob_worker.scalars import mean
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples

@@ -17,7 +17,7 @@ from rljob_worker.errors import InvalidJob, PeerLost
 from rljob_worker.local.family.orphans import FAMILY, end_family
 from rljob_worker.runtime.setup.phases import phase
 from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
-from rljob_worker.users_function import load_value
+from rljob_worker.users_code.function import load_value
 
 LOOPBACK = "127.0.0.1"
 

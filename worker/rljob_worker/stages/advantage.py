@@ -19,7 +19,7 @@ from rljob_worker.algorithms.overlong import mask_truncated
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
-from rljob_worker.scalars import Scalars, mean
+from rljob_worker.metrics.scalars import Scalars, mean
 from rljob_worker.stages.kept import Filter, Flags
 from rljob_worker.stages.stage import Reduce, Resources, StageContext, StageResult, token_column
 

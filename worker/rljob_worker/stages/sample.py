@@ -24,7 +24,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.scalars import Scalars, mean, mean_of, merge_all
+from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
 from rljob_worker.stages.filling import DROPPED, Filling, Int64, Outcome, outcomes_of, share_of_rank
 from rljob_worker.stages.reward import Reward, reward_metrics
 from rljob_worker.stages.rollout import Rollout

@@ -8,7 +8,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
-from rljob_worker.scalars import mean, mean_of
+from rljob_worker.metrics.scalars import mean, mean_of
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 

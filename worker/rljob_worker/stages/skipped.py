@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rljob_worker.errors import BadData
-from rljob_worker.scalars import Scalars, merge_all
+from rljob_worker.metrics.scalars import Scalars, merge_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.scalars import Scalars
+from rljob_worker.metrics.scalars import Scalars
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,8 @@ from rljob_worker.algorithms.value_objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
 from rljob_worker.errors import BadData
+from rljob_worker.metrics.scalars import Scalars, mean
 from rljob_worker.minibatches import mini_batch_of
-from rljob_worker.scalars import Scalars, mean
 from rljob_worker.stages.advantage import kl_controller, updated
 from rljob_worker.stages.kept import Filter
 from rljob_worker.stages.skipped import SkippedSteps, skipped_state, watched, with_skipped_state

@@ -14,9 +14,9 @@ import numpy as np
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.scalars import mean_of
+from rljob_worker.metrics.scalars import mean_of
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.users_function import check_call, load_function
+from rljob_worker.users_code.function import check_call, load_function
 
 ARGUMENTS = ("batch", "context")
 """What a stage is called with besides its options."""

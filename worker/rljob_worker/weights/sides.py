@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.scalars import Scalars, total
+from rljob_worker.metrics.scalars import Scalars, total
 from rljob_worker.weights.chunks import Received, read_tensors
 
 if TYPE_CHECKING:

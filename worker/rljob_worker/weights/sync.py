@@ -12,7 +12,7 @@ from rljob_api.planning.weights import WeightFlow, weight_flows
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.scalars import Scalars, mean, merge_all
+from rljob_worker.metrics.scalars import Scalars, mean, merge_all
 from rljob_worker.weights.delta import DeltaLoader, DeltaSender
 from rljob_worker.weights.sides import Bystander, InProcess, Receiver, Sender, Side, Source, Target
 

@@ -67,7 +67,7 @@ def test_the_registry_knows_no_part_and_no_type_of_one():
     tree = ast.parse(inspect.getsource(registry))
     from_imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     of_the_worker = {node.module for node in from_imports if node.level or "rljob" in str(node.module)}
-    assert of_the_worker == {"rljob_worker.errors", "rljob_worker.users_function"}
+    assert of_the_worker == {"rljob_worker.errors", "rljob_worker.users_code.function"}
 
 
 def test_one_name_one_part():

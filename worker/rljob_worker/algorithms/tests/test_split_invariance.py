@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rljob_worker.algorithms import AGGREGATIONS, KL_ESTIMATORS, policy_objective, value_objective
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
 from rljob_worker.batch import Batch
-from rljob_worker.scalars import merge_all
+from rljob_worker.metrics.scalars import merge_all
 
 LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=10)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rljob_worker.arrow_table import table_from_bytes, table_to_bytes
 from rljob_worker.batch import Batch
+from rljob_worker.databuffer.rows.arrow_table import table_from_bytes, table_to_bytes
 from rljob_worker.databuffer.rows.kind import Kind, kind_of
 from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData

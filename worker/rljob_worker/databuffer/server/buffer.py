@@ -35,7 +35,7 @@ from rljob_worker.databuffer.tree.tree import Told, Topic, Tree
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import Timer, Work
 from rljob_worker.errors import PeerLost, RLJobError
-from rljob_worker.report import merge_reports
+from rljob_worker.metrics.report import merge_reports
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials

@@ -30,9 +30,9 @@ from rljob_worker.databuffer.server.metrics import BufferMetrics, MetricsServer
 from rljob_worker.databuffer.server.worker_side import WorkerSide
 from rljob_worker.databuffer.store.places import ARENA, SPILL, created, mapped
 from rljob_worker.errors import InvalidJob, RLJobError
-from rljob_worker.lifeline import die_with, ignore_what_means_workers, lifeline_fd
-from rljob_worker.open_files import allow_files
-from rljob_worker.ports import check_free
+from rljob_worker.process.lifeline import die_with, ignore_what_means_workers, lifeline_fd
+from rljob_worker.process.open_files import allow_files
+from rljob_worker.process.ports import check_free
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials

@@ -40,8 +40,8 @@ from rljob_worker.databuffer.tests.gang import group, in_process, part, plan_of,
 from rljob_worker.databuffer.tests.test_rows import resident_bytes
 from rljob_worker.databuffer.tests.trouble import Liar, lying, separately
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost, RLJobError
-from rljob_worker.report import Report, report_to_bytes
-from rljob_worker.scalars import mean, total
+from rljob_worker.metrics.report import Report, report_to_bytes
+from rljob_worker.metrics.scalars import mean, total
 from rljob_worker.tests.waiting import wait_for
 
 EDGE = "a->b"

@@ -18,8 +18,8 @@ from rljob_worker.databuffer.server import buffer
 from rljob_worker.databuffer.server.peer_side import PeerSide
 from rljob_worker.databuffer.tests.gang import Gang, in_process, part, two_stages
 from rljob_worker.errors import DeadlineExceeded
-from rljob_worker.report import Report, report_from_bytes, report_to_bytes
-from rljob_worker.scalars import total
+from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
+from rljob_worker.metrics.scalars import total
 
 PATIENCE_SECONDS = 60.0
 ROW_VALUES = 4096

@@ -28,7 +28,7 @@ from rljob_worker.engines.micro_batch import MicroBatch
 from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.router import likeliest, router_distribution, routers
 from rljob_worker.errors import InvalidJob
-from rljob_worker.scalars import Scalar, mean
+from rljob_worker.metrics.scalars import Scalar, mean
 
 
 class Balance:

@@ -44,7 +44,7 @@ from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.rollout.cache_bytes import key_heads
 from rljob_worker.engines.rollout.free_memory import give_back
 from rljob_worker.engines.router import routing_of
-from rljob_worker.scalars import Scalar, mean, merge_all, total
+from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.place import Place
 
 

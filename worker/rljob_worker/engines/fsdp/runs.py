@@ -13,7 +13,7 @@ from rljob_worker.engines.fsdp.outputs import Outputs
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns
 from rljob_worker.engines.pipeline import Pipeline
 from rljob_worker.engines.protocols import Objective, TokenBatch
-from rljob_worker.scalars import Scalar
+from rljob_worker.metrics.scalars import Scalar
 
 
 @dataclass(slots=True)

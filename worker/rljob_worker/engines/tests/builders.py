@@ -33,7 +33,7 @@ from rljob_worker.engines.fsdp.collectives import wait_for_all
 from rljob_worker.engines.fsdp.shard_index import merge_indexes
 from rljob_worker.engines.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import TokenBatch
-from rljob_worker.scalars import Scalar, mean
+from rljob_worker.metrics.scalars import Scalar, mean
 from rljob_worker.tests.forking import forking
 
 VOCABULARY = 48

@@ -16,7 +16,7 @@ from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.models import random_policy, random_value_model
 from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, ValueRegression, a_batch
-from rljob_worker.scalars import Scalar, Scalars
+from rljob_worker.metrics.scalars import Scalar, Scalars
 
 CPU = torch.device("cpu")
 EXACT = TrainSettings(

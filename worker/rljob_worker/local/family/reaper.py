@@ -9,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from rljob_worker.lifeline import ignore_what_means_workers
 from rljob_worker.local.family.orphans import end_family
+from rljob_worker.process.lifeline import ignore_what_means_workers
 
 
 def start_reaper(scratch: str, marks: Sequence[str]) -> "subprocess.Popen[bytes]":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.launcher.verdict import exit_code
-from rljob_worker.lifeline import dying_with_me
+from rljob_worker.process.lifeline import dying_with_me
 
 
 class LocalProcess:

@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 from rljob_worker.local.watching.log_tail import LogTail
+from rljob_worker.metrics.trackers import background
 
 _OURS = re.compile(r"\S+ \S+ WARNING rljob[\w.]*: (.+)")
 """A line of a worker's log that code of ours wrote, not a library."""
-_OF_TRACKERS = re.compile(r"\S+ \S+ WARNING rljob_worker\.metrics\.background: (.+)")
+_OF_TRACKERS = re.compile(rf"\S+ \S+ WARNING {re.escape(background.log.name)}: (.+)")
 
 
 class LeadWarnings:

@@ -1,7 +1,7 @@
 import numpy as np
 
 from rljob_worker.metrics.by_source import means_by_source
-from rljob_worker.scalars import mean
+from rljob_worker.metrics.scalars import mean
 
 
 def test_each_data_set_has_a_mean_of_its_own():

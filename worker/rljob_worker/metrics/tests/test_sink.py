@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.metrics.trackers import TRACKERS
+from rljob_worker.metrics.trackers.trackers import TRACKERS
 
 
 def records(path):
@@ -134,5 +134,6 @@ def test_an_unwritable_directory_is_a_storage_error(tmp_path):
 
 
 def test_the_sink_needs_no_torch():
-    code = "import rljob_worker.metrics.sink, rljob_worker.metrics.tensorboard, sys; assert 'torch' not in sys.modules"
+    modules = "rljob_worker.metrics.sink, rljob_worker.metrics.trackers.tensorboard"
+    code = f"import {modules}, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -13,8 +13,8 @@ import sys
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rehearsal.functions.references import REWARD_ARGUMENTS, Reference
 from rljob_worker.rewards.loading import check_reward
-from rljob_worker.users_code import add_to_path
-from rljob_worker.users_function import check_call, load_function
+from rljob_worker.users_code.function import check_call, load_function
+from rljob_worker.users_code.search_path import add_to_path
 
 
 def why_not(reference: Reference) -> tuple[str, str] | None:

@@ -14,7 +14,7 @@ from typing import Any
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
-from rljob_worker.lifeline import dying_with_me
+from rljob_worker.process.lifeline import dying_with_me
 from rljob_worker.rehearsal.finding import Finding, Findings
 
 LOOK_SECONDS = 30.0

@@ -17,7 +17,7 @@ from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.pods.devices import check_devices
 from rljob_worker.local.services import check_serve
-from rljob_worker.metrics.trackers import check_installed
+from rljob_worker.metrics.trackers.trackers import check_installed
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.machine.tools import tool_findings
 

@@ -10,7 +10,7 @@ from functools import partial
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.writer import Committer
-from rljob_worker.report import Report
+from rljob_worker.metrics.report import Report
 from rljob_worker.runtime.control import Verdict, decide, end_of
 from rljob_worker.runtime.lead.recorder import Recorder, score_of
 

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 
 from rljob_worker.checkpoint.writer import Committer
+from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.report import Report, report_from_bytes, report_to_bytes
 from rljob_worker.runtime.control import OPENING, VERDICT, Board, Opening, Verdict, said
 from rljob_worker.runtime.lead.judge import Judge
 from rljob_worker.runtime.lead.opening import open_run

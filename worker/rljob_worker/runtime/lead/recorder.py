@@ -13,10 +13,10 @@ from typing import Any
 
 from rljob_worker.algorithms.value_objective import with_explained_variance
 from rljob_worker.metrics.headline import headline
+from rljob_worker.metrics.report import Report
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.samples import joined
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.report import Report
 
 RECENT_STEPS = 20
 """Steps whose mean duration tells how long the remaining ones will take."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from rljob_worker.errors import DeadlineExceeded, PeerLost
-from rljob_worker.report import merge_reports
+from rljob_worker.metrics.report import merge_reports
 
 PATIENCE_SECONDS = 30.0
 

@@ -16,6 +16,7 @@ from rljob_worker.batch import Batch
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.data.listing import DataIdentity
 from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.metrics.scalars import mean
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Follower
 from rljob_worker.runtime.figures import StepFigures
@@ -25,7 +26,6 @@ from rljob_worker.runtime.profiling.timeline import BlockRecorder
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.tests.board import Board
 from rljob_worker.runtime.worker import Worker
-from rljob_worker.scalars import mean
 from rljob_worker.stages.stage import StageResult
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.metrics import without_times

@@ -6,11 +6,11 @@ import os
 import pytest
 
 from rljob_api.v1alpha1 import StopSpec
+from rljob_worker.metrics.report import Report, report_from_bytes
 from rljob_worker.metrics.reporter import Reporter
-from rljob_worker.report import Report, report_from_bytes
+from rljob_worker.metrics.scalars import mean, total
 from rljob_worker.runtime.control import Follower, Opening, StepEnd, Verdict, decide, end_of, governing, is_nth, said
 from rljob_worker.runtime.tests.board import Board
-from rljob_worker.scalars import mean, total
 from rljob_worker.tests.documents import plan_of
 
 

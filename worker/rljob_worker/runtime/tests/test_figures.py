@@ -2,9 +2,9 @@
 
 import pytest
 
-from rljob_worker.report import Report
+from rljob_worker.metrics.report import Report
+from rljob_worker.metrics.scalars import Scalar, maximum, mean, total
 from rljob_worker.runtime.figures import PRODUCTIVE, StepFigures, add_up_times, data_metrics, productive_seconds
-from rljob_worker.scalars import Scalar, maximum, mean, total
 
 
 class Clock:

@@ -7,7 +7,7 @@ import torch
 from rljob_api.tests.builders import REWARD, ROLLOUT, dag, make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.scalars import mean
+from rljob_worker.metrics.scalars import mean
 from rljob_worker.stages.advantage import Advantage
 from rljob_worker.stages.kept import Filter
 from rljob_worker.stages.stage import Resources, StageContext

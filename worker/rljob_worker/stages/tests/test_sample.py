@@ -14,8 +14,8 @@ from rljob_worker.checkpoint.rows import HeldRows, packed_rows, read_rows
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.errors import BadData
+from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.rewards.tests.in_process import RewardsHere
-from rljob_worker.scalars import merge_all
 from rljob_worker.stages.sample import Sample, numbered
 from rljob_worker.stages.stage import Resources, StageContext
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rljob_worker.errors import BadData
-from rljob_worker.scalars import Scalars, total
+from rljob_worker.metrics.scalars import Scalars, total
 from rljob_worker.stages.skipped import SkippedSteps, skipped_state, watched, with_skipped_state
 
 

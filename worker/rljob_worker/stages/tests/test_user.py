@@ -9,7 +9,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.stages.user import UserStage
-from rljob_worker.users_function import load_function
+from rljob_worker.users_code.function import load_function
 
 BATCH = Batch.build([0, 1], [0, 0], {"response_ids": Column.ragged([[1, 2], [3]])})
 

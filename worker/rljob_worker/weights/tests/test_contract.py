@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.scalars import merge_all
+from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.weights.chunks import flat_bytes
 from rljob_worker.weights.tests.ways import way
 

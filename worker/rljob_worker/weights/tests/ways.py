@@ -16,7 +16,7 @@ from rljob_api.planning.plan import Plan, WeightTransport
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.databuffer.tests.gang import Gang, group, in_process, plan_of, stage
 from rljob_worker.engines.arriving_policy import copy_policy
-from rljob_worker.scalars import Scalars
+from rljob_worker.metrics.scalars import Scalars
 from rljob_worker.weights.buffers import Buffers
 from rljob_worker.weights.collective import Collective
 from rljob_worker.weights.sync import WeightSync, build_weight_sync

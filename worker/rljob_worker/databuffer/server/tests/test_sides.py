@@ -30,7 +30,7 @@ from rljob_worker.databuffer.server.worker_side import OPENING, REPORT, VERDICT,
 from rljob_worker.databuffer.store.places import Place
 from rljob_worker.databuffer.tests.gang import TOKEN, part, two_stages
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost, RLJobError
-from rljob_worker.report import Report, report_from_bytes, report_to_bytes
+from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
 from rljob_worker.tests.waiting import wait_for
 
 EDGE = "a->b"

@@ -2,7 +2,9 @@ from rljob_worker.local.watching.lead_warnings import LeadWarnings
 
 AT = "2026-11-22 17:00:00,000"
 PASSED_OVER = f"{AT} WARNING rljob_worker.checkpoint.restore: passing over the checkpoint of step 2\n"
-TRACKER = f"{AT} WARNING rljob_worker.metrics.background: WandB cannot be opened, and is tried again: no account\n"
+TRACKER = (
+    f"{AT} WARNING rljob_worker.metrics.trackers.background: WandB cannot be opened, and is tried again: no account\n"
+)
 REWARD = f"{AT} WARNING rljob_worker.rewards.pool: row 3 took longer than 5 s\n"
 
 

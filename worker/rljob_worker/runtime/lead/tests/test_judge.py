@@ -6,11 +6,11 @@ from contextlib import closing
 import pytest
 
 from rljob_worker.errors import StorageError
-from rljob_worker.report import Report
+from rljob_worker.metrics.report import Report
+from rljob_worker.metrics.scalars import mean
 from rljob_worker.runtime.control import Verdict
 from rljob_worker.runtime.lead.judge import step_words
 from rljob_worker.runtime.lead.tests.judging import make_judge, without_validation
-from rljob_worker.scalars import mean
 
 
 class Notes:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from rljob_worker.scalars import Scalar, maximum, mean, mean_of, merge_all, total
+from rljob_worker.metrics.scalars import Scalar, maximum, mean, mean_of, merge_all, total
 
 
 def test_means_merge_by_sum_and_count():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.metrics.background import FAILED_SECONDS, BackgroundTracker
+from rljob_worker.metrics.trackers.background import FAILED_SECONDS, BackgroundTracker
 
 
 class Tracker(Protocol):
@@ -67,19 +67,19 @@ def _is_installed(package: str) -> bool:
 
 def _tensorboard(run: Run) -> Tracker:
     # takes half a second to import
-    from rljob_worker.metrics.tensorboard import TensorBoardTracker
+    from rljob_worker.metrics.trackers.tensorboard import TensorBoardTracker
 
     return TensorBoardTracker(run.directory / "tensorboard")
 
 
 def _wandb(run: Run) -> Tracker:
-    from rljob_worker.metrics.wandb_tracker import WandBTracker
+    from rljob_worker.metrics.trackers.wandb_tracker import WandBTracker
 
     return WandBTracker(run.directory, run.name, run.config)
 
 
 def _mlflow(run: Run) -> Tracker:
-    from rljob_worker.metrics.mlflow_tracker import MLflowTracker
+    from rljob_worker.metrics.trackers.mlflow_tracker import MLflowTracker
 
     return MLflowTracker(run.directory, run.name, run.config)
 

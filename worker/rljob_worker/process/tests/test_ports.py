@@ -8,7 +8,7 @@ import pytest
 from rljob_worker.errors import InvalidJob
 from rljob_worker.launcher.board import Board
 from rljob_worker.launcher.endpoint import Endpoint
-from rljob_worker.ports import check_free
+from rljob_worker.process.ports import check_free
 
 
 @pytest.fixture
@@ -37,5 +37,5 @@ def test_a_free_port_is_free_again_at_once():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    script = f"from rljob_worker.ports import check_free; check_free('x', '127.0.0.1', {port}, 'X')"
+    script = f"from rljob_worker.process.ports import check_free; check_free('x', '127.0.0.1', {port}, 'X')"
     subprocess.run([sys.executable, "-c", script], check=True, env=dict(os.environ))

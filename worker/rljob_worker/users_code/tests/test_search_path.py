@@ -6,8 +6,8 @@ import pytest
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.loading import load
-from rljob_worker.users_code import add_to_path, code_folders, why_hidden
-from rljob_worker.users_function import load_function
+from rljob_worker.users_code.function import load_function
+from rljob_worker.users_code.search_path import add_to_path, code_folders, why_hidden
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_folders_are_as_in_a_path():
 
 def test_a_process_finds_the_jobs_modules_and_none_in_place_of_its_own(folder):
     code = (
-        "from rljob_worker.users_code import add_to_path\n"
+        "from rljob_worker.users_code.search_path import add_to_path\n"
         "add_to_path(); add_to_path()\n"
         "import json, msgspec, numpy, own_rewards, sys\n"
         "print(own_rewards.__file__, sys.path.count(sys.path[-1]), hasattr(json, 'score'), hasattr(msgspec, 'score'))"

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_worker.open_files import allow_files
+from rljob_worker.process.open_files import allow_files
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Steps of a run for its trackers, in a process of its own, for libraries leave threads, processes and warnings behind.
 
-python -m rljob_worker.metrics.tests.track RUN_DIR TRACKER FIRST LAST close|fail
+python -m rljob_worker.metrics.trackers.tests.track RUN_DIR TRACKER FIRST LAST close|fail
 """
 
 import sys

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.metrics.run_ids import read_run_id, write_run_id
 from rljob_worker.metrics.tables import flattened, table_of
+from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
 
 EXPERIMENT = "rljob"
 """Where MLFLOW_EXPERIMENT_NAME names none."""

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.users_code import why_hidden
+from rljob_worker.users_code.search_path import why_hidden
 
 
 def load_function(owner: str, run: str) -> Callable[..., Any]:

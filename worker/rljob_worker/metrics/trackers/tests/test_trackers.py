@@ -11,10 +11,10 @@ import threading
 
 import pytest
 
-from rljob_worker.metrics.background import BackgroundTracker
-from rljob_worker.metrics.mlflow_tracker import in_batches, legal_name
-from rljob_worker.metrics.run_ids import read_run_id, write_run_id
 from rljob_worker.metrics.tables import flattened
+from rljob_worker.metrics.trackers.background import BackgroundTracker
+from rljob_worker.metrics.trackers.mlflow_tracker import in_batches, legal_name
+from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
 from rljob_worker.tests.waiting import wait_for
 
 COLUMNS = ["row", "prompt", "response", "rewards", "reward", "validation"]
@@ -29,7 +29,7 @@ def track(run_dir, tracker, first, last, end="close"):
         "MLFLOW_TRACKING_URI": f"file://{run_dir.parent}/mlflow",
     }  # fmt: skip
     arguments = [str(run_dir), tracker, str(first), str(last), end]
-    command = [sys.executable, "-m", "rljob_worker.metrics.tests.track", *arguments]
+    command = [sys.executable, "-m", "rljob_worker.metrics.trackers.tests.track", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "rljob" not in done.stderr, "a warning of ours"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.metrics.run_ids import read_run_id, write_run_id
 from rljob_worker.metrics.tables import table_of
+from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
 
 PROJECT = "rljob"
 """Where WANDB_PROJECT names none."""

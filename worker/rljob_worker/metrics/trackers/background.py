@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rljob_worker.metrics.trackers import Tracker
+    from rljob_worker.metrics.trackers.trackers import Tracker
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.errors import BadData
-from rljob_worker.report import (
+from rljob_worker.metrics.report import (
     INFINITE,
     MAX_SAMPLE_BYTES,
     MAX_SAMPLES,
@@ -21,7 +21,7 @@ from rljob_worker.report import (
     report_from_bytes,
     report_to_bytes,
 )
-from rljob_worker.scalars import Scalar, maximum, mean, total
+from rljob_worker.metrics.scalars import Scalar, maximum, mean, total
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e280, max_value=1e280)
 ANY_NUMBERS = st.floats()

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import msgspec
 
 from rljob_worker.errors import BadData
-from rljob_worker.scalars import Kind, Scalar, Scalars
+from rljob_worker.metrics.scalars import Kind, Scalar, Scalars
 
 MAX_SAMPLES = 64
 """A merged report shows no more rows than this: those of the first workers."""

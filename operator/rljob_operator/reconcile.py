@@ -18,10 +18,10 @@ from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.rules import Rules
 from rljob_operator.states import Decision, Situation, decide
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.report import obstructed
-from rljob_operator.states.situation import Obstacle
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import PodFacts
+from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.jobs import Jobs
 from rljob_operator.surveying.ray_services import RayServices

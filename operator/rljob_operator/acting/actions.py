@@ -24,7 +24,7 @@ from rljob_operator.manifests.secrets import token_secret
 from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.serving.ray_service import ray_services
 from rljob_operator.states import Decision, QueueAction
-from rljob_operator.states.facts import PodFacts
+from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.vocabulary.key import Key
 
 

@@ -12,7 +12,7 @@ from rljob_operator.gangs.gang import Gang, Readiness
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.states import Decision, QueueAction
-from rljob_operator.states.facts import PodFacts
+from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.vocabulary.key import Key
 
 

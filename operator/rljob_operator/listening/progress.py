@@ -9,7 +9,7 @@ from typing import Any, Self
 import aiohttp
 from pydantic import ValidationError
 
-from rljob_operator.states.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
 
 _MAX_ANSWER_BYTES = 1 << 20
 

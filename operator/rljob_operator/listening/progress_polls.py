@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from rljob_operator.states.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
 from rljob_operator.vocabulary.key import Key
 
 _SILENT_FACTOR = 3

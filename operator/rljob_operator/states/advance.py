@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rljob_api.v1alpha1.status import MAX_PROGRESS_METRICS, MetricStatus, ProgressStatus
-from rljob_operator.states.progress import ProgressAnswer
-from rljob_operator.states.situation import Situation
+from rljob_operator.states.situation.progress import ProgressAnswer
+from rljob_operator.states.situation.situation import Situation
 
 
 def with_progress(situation: Situation) -> Situation:

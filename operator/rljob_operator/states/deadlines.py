@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rljob_operator.states import failing, finished, services
-from rljob_operator.states.conditions import Reason, condition, no, yes
-from rljob_operator.states.facts import PodFacts, Stuck
 from rljob_operator.states.finished import settled_seconds
-from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.states.situation.conditions import Reason, condition, no, yes
+from rljob_operator.states.situation.facts import PodFacts, Stuck
+from rljob_operator.states.situation.situation import Decision, Situation
 from rljob_operator.vocabulary.timestamps import seconds_since
 
 STUCK_SECONDS = 900

@@ -11,7 +11,7 @@ from rljob_operator.states.advance import with_progress
 from rljob_operator.states.healing import healed
 from rljob_operator.states.report import reported
 from rljob_operator.states.services import beside, with_services
-from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.states.situation.situation import Decision, Situation
 from rljob_operator.states.strays import without_strays
 
 _PHASES: Mapping[Phase, Callable[[Situation], Decision]] = {

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from rljob_operator.states.conditions import Reason, yes
-from rljob_operator.states.facts import PodFacts
-from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, Deletion, QueueAction, Situation, earliest
+from rljob_operator.states.situation.conditions import Reason, yes
+from rljob_operator.states.situation.facts import PodFacts
+from rljob_operator.states.situation.situation import (
+    END_GRACE_SECONDS,
+    Decision,
+    Deletion,
+    QueueAction,
+    Situation,
+    earliest,
+)
 
 LATE_SECONDS = 10.0
 """How long after its grace a pod may be there before that is worth telling."""

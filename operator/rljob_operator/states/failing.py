@@ -10,9 +10,9 @@ from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Because, Restar
 from rljob_api.v1alpha1.status import BugStatus, FailureStatus, ProgressStatus, SuspectNode
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.states import ending, finished
-from rljob_operator.states.conditions import Claim, Reason, yes
 from rljob_operator.states.faults import Fault, cause, faults, noted
-from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.states.situation.conditions import Claim, Reason, yes
+from rljob_operator.states.situation.situation import Decision, Situation
 from rljob_operator.states.suspects import avoided, blamed, may_be_the_nodes
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.timestamps import seconds_of, timestamp

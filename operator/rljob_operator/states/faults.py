@@ -9,10 +9,10 @@ from rljob_api.lifetime.failure_policy import gang_code
 from rljob_api.v1alpha1.status import FailureStatus
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_operator.states.conditions import Reason, known_reason
-from rljob_operator.states.facts import Ended, PodFacts
-from rljob_operator.states.progress import ProgressAnswer
-from rljob_operator.states.situation import Situation
+from rljob_operator.states.situation.conditions import Reason, known_reason
+from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.progress import ProgressAnswer
+from rljob_operator.states.situation.situation import Situation
 from rljob_operator.vocabulary.timestamps import seconds_of
 
 _SAID_BY_KUBERNETES = {"OOMKilled": Reason.OUT_OF_MEMORY}

@@ -6,9 +6,9 @@ from typing import Any
 
 from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_operator.states import ending
-from rljob_operator.states.conditions import Reason, no, yes
-from rljob_operator.states.facts import Ended, PodFacts
-from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest
+from rljob_operator.states.situation.conditions import Reason, no, yes
+from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest
 from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 
 

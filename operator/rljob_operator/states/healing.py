@@ -6,8 +6,8 @@ from typing import Any
 
 from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_operator import names
-from rljob_operator.states.conditions import is_true
-from rljob_operator.states.situation import Situation
+from rljob_operator.states.situation.conditions import is_true
+from rljob_operator.states.situation.situation import Situation
 
 
 def healed(situation: Situation) -> Situation:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rljob_operator.states import deadlines, ending, failing, finished, services
-from rljob_operator.states.admission import AdmissionState
-from rljob_operator.states.conditions import Reason, no, yes
-from rljob_operator.states.situation import Decision, QueueAction, Situation
+from rljob_operator.states.situation.admission import AdmissionState
+from rljob_operator.states.situation.conditions import Reason, no, yes
+from rljob_operator.states.situation.situation import Decision, QueueAction, Situation
 
 UNPLACEABLE_LOOK_SECONDS = 15.0
 """How often it is looked again where an admitted gang may run."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rljob_api.v1alpha1.status import ServiceStatus
-from rljob_operator.states.conditions import Claim, Reason, no, yes
-from rljob_operator.states.situation import Decision, Situation
+from rljob_operator.states.situation.conditions import Claim, Reason, no, yes
+from rljob_operator.states.situation.situation import Decision, Situation
 
 
 def claim(situation: Situation, decision: Decision, *, are_wanted: bool) -> Claim:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rljob_operator.states import ending
-from rljob_operator.states.conditions import Reason, no
-from rljob_operator.states.situation import END_GRACE_SECONDS, Decision, Situation
+from rljob_operator.states.situation.conditions import Reason, no
+from rljob_operator.states.situation.situation import END_GRACE_SECONDS, Decision, Situation
 
 
 def without_strays(situation: Situation, decision: Decision) -> Decision:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rljob_operator.states import ending, finished
-from rljob_operator.states.admission import AdmissionState
-from rljob_operator.states.conditions import Reason, no
-from rljob_operator.states.situation import Decision, QueueAction, Situation
+from rljob_operator.states.situation.admission import AdmissionState
+from rljob_operator.states.situation.conditions import Reason, no
+from rljob_operator.states.situation.situation import Decision, QueueAction, Situation
 from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 
 REFUSED_LOOK_SECONDS = 15.0

@@ -19,8 +19,8 @@ from rljob_api.v1alpha1.infrastructure import LifecycleSpec
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 from rljob_operator.manifests.written_plan import WrittenPlan
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.situation import Refusal
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.situation import Refusal
 
 Profiles = Mapping[str, AcceleratorProfile]
 

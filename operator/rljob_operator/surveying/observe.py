@@ -10,8 +10,8 @@ from rljob_api.lifetime.failure_policy import describe
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.names import parse_pod_name, parse_service_pod_name
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.facts import Ended, PodFacts, Stuck
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import Ended, PodFacts, Stuck
 from rljob_operator.vocabulary.timestamps import seconds_of
 
 Object = Mapping[str, Any]

@@ -13,8 +13,8 @@ from rljob_operator.cluster.kinds import CONFIG_MAP, NAMESPACE, PERSISTENT_VOLUM
 from rljob_operator.manifests.children import child_problems, pod_security_problem
 from rljob_operator.manifests.configmaps import plan_size_problem
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.situation import Refusal
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.situation import Refusal
 
 Object = Mapping[str, Any]
 

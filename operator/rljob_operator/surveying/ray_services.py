@@ -10,7 +10,7 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.cluster.kinds import Kind
 from rljob_operator.manifests.serving.template import GRACE_SECONDS
 from rljob_operator.names import parse_ray_service_name
-from rljob_operator.states.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import Ended, PodFacts
 from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.vocabulary.key import Key
 from rljob_operator.vocabulary.timestamps import seconds_of

@@ -9,7 +9,7 @@ from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import STORAGE_CLASS, Kind
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.states import Refusal
-from rljob_operator.states.conditions import Reason
+from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.surveying.preflight import (
     Need,
     image_problem,

@@ -19,10 +19,10 @@ from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
 from rljob_operator.manifests.written_plan import WrittenPlan
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.facts import PodFacts
-from rljob_operator.states.progress import ProgressAnswer, Unreachable
-from rljob_operator.states.situation import PlanName
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import PodFacts
+from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.situation import PlanName
 from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
 from rljob_operator.surveying.job import Job, Memory

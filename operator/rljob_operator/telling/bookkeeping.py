@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rljob_api.v1alpha1.status import RLJobStatus
-from rljob_operator.states.conditions import is_true
+from rljob_operator.states.situation.conditions import is_true
 from rljob_operator.telling.job_metrics import JobFacts, JobMetrics
 from rljob_operator.vocabulary.key import Key
 from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from rljob_api.v1alpha1.status import ConditionType, Phase
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_operator.states.conditions import Reason
+from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.telling.events import EventReason
 
 HEADER = """\

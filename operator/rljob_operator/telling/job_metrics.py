@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from rljob_operator.states.conditions import Reason
+from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.vocabulary.key import Key
 
 CAUSES = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rljob_api.v1alpha1.status import ENDED_PHASES, RLJobStatus
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE
-from rljob_operator.states.conditions import is_true
+from rljob_operator.states.situation.conditions import is_true
 from rljob_operator.tests.fake_queue import FakeQueue
 from rljob_operator.tests.happenings import (
     OPERATIONS,

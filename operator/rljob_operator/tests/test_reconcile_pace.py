@@ -22,8 +22,8 @@ from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RLJOB, SERVICE
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import obstacle_of
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.situation import Obstacle
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.tests.fake_cluster import LateCache
 from rljob_operator.tests.world import KEY, TWO_PODS, World
 

@@ -25,8 +25,8 @@ from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules
-from rljob_operator.states.conditions import condition
-from rljob_operator.states.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.conditions import condition
+from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
 from rljob_operator.surveying.jobs import Jobs
 from rljob_operator.surveying.recorded import read_status
 from rljob_operator.telling.job_metrics import JobMetrics

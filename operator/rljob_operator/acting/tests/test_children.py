@@ -11,7 +11,7 @@ from rljob_operator.acting.children import Children, NotOurs, covers
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.errors import AlreadyExists, Forbidden
 from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RLJOB, SECRET, SERVICE, Kind
-from rljob_operator.states.situation import Deletion
+from rljob_operator.states.situation.situation import Deletion
 from rljob_operator.tests.fake_cluster import FakeCluster, names
 
 UID = "uid-job"

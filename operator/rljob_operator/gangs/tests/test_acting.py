@@ -21,7 +21,7 @@ from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context
 from rljob_operator.states import Decision, QueueAction
-from rljob_operator.states.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import Ended, PodFacts
 from rljob_operator.tests.fake_cluster import FakeCluster, names
 from rljob_operator.tests.fake_queue import FakeQueue
 from rljob_operator.tests.world import Chosen, Clock

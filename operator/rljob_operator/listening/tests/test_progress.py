@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from rljob_operator.listening.progress import ProgressReader
-from rljob_operator.states.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

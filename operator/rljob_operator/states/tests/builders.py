@@ -9,10 +9,10 @@ from rljob_api.tests.builders import make_job
 from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
 from rljob_api.v1alpha1.status import ConditionType, FailureStatus, RLJobStatus
 from rljob_operator.states import Decision, Situation
-from rljob_operator.states.admission import Admission, AdmissionState
-from rljob_operator.states.conditions import condition
-from rljob_operator.states.facts import Ended, PodFacts
-from rljob_operator.states.situation import PlanName
+from rljob_operator.states.situation.admission import Admission, AdmissionState
+from rljob_operator.states.situation.conditions import condition
+from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.situation import PlanName
 from rljob_operator.vocabulary.timestamps import timestamp
 
 NOW = 1_800_000_000.0

@@ -7,7 +7,7 @@ from typing import Any
 
 from rljob_api.v1alpha1.status import ServiceStatus
 from rljob_operator.states import Decision, Situation
-from rljob_operator.states.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import Ended, PodFacts
 from rljob_operator.states.tests.builders import ago, alive, pending, pod
 
 JUDGE = "services=[{name: judge, run: 'mine:app'}]"

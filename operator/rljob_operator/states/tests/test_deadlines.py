@@ -9,8 +9,8 @@ import pytest
 
 from rljob_api.v1alpha1.status import Condition
 from rljob_operator.states import Decision, Situation, decide
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.facts import PodFacts, Stuck
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import PodFacts, Stuck
 from rljob_operator.states.tests.builders import TWO_PODS, ago, alive, pod, said
 
 NO_IMAGE = Stuck("worker", Reason.IMAGE_PULL_FAILED, "no such image")

@@ -9,7 +9,7 @@ import pytest
 
 from rljob_api.v1alpha1.status import Condition
 from rljob_operator.states import QueueAction, Refusal, Situation, decide
-from rljob_operator.states.conditions import Reason
+from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.tests.builders import (
     EVICTED,
     NOW,

@@ -8,9 +8,9 @@ import pytest
 
 from rljob_api.v1alpha1.status import ProgressStatus, RLJobStatus
 from rljob_operator.states import Deletion, QueueAction, Situation
-from rljob_operator.states.conditions import Reason, no, yes
-from rljob_operator.states.facts import Ended, PodFacts
 from rljob_operator.states.finished import fail, finished, settled_seconds, succeed
+from rljob_operator.states.situation.conditions import Reason, no, yes
+from rljob_operator.states.situation.facts import Ended, PodFacts
 from rljob_operator.states.tests.builders import NOW, TWO_PODS, ago, alive, changed, dead, pod
 
 OF_THE_ATTEMPT: dict[str, Any] = {"active_seconds": 7, "pending_time": ago(200), "next_attempt_time": ago(150)}

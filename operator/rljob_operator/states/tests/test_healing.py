@@ -8,8 +8,8 @@ import pytest
 
 from rljob_api.v1alpha1.status import Condition
 from rljob_operator.states import Situation
-from rljob_operator.states.facts import PodFacts
 from rljob_operator.states.healing import healed
+from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.tests.builders import NOW, ago, alive, pending, pod
 from rljob_operator.vocabulary.timestamps import timestamp
 

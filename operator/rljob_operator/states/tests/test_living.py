@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.states import QueueAction, Refusal, Situation, decide
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.situation import Obstacle
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.states.tests.builders import EVICTED, NOW, TWO_PODS, ago, alive, changed, dead, pod, said
 from rljob_operator.vocabulary.timestamps import timestamp
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.states import Situation, decide
-from rljob_operator.states.facts import Ended, PodFacts
-from rljob_operator.states.situation import QueueAction
+from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.situation import QueueAction
 from rljob_operator.states.tests.builders import EVICTED, NOW, ago, alive, pending, pod, said
 from rljob_operator.states.tests.services import JUDGE, TWO, begun, broken, model, service_of, status, training
 

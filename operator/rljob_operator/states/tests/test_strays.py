@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rljob_operator.states import Decision, Deletion, Situation
-from rljob_operator.states.conditions import Reason, no
+from rljob_operator.states.situation.conditions import Reason, no
 from rljob_operator.states.strays import without_strays
 from rljob_operator.states.tests.builders import NOW, alive, dead, pod
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.states import Deletion, QueueAction, Refusal, Situation, decide
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.situation import Obstacle
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.states.tests.builders import (
     EVICTED,
     NOW,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.facts import Ended, PodFacts, Stuck
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import Ended, PodFacts, Stuck
 from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.tests.world import disrupted, ended, running
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.states.conditions import Reason
-from rljob_operator.states.facts import Ended, PodFacts
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import Ended, PodFacts
 from rljob_operator.surveying.ray_services import ray_service_facts
 from rljob_operator.vocabulary.timestamps import timestamp
 

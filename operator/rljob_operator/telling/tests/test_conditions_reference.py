@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from rljob_api.v1alpha1.status import Phase
-from rljob_operator.states.conditions import TYPES, Reason
+from rljob_operator.states.situation.conditions import TYPES, Reason
 from rljob_operator.telling.conditions_reference import PHASES, conditions_text, reasons_of
 
 PAGE = Path(__file__).parents[4] / "docs/conditions.md"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_operator.states.conditions import Reason
+from rljob_operator.states.situation.conditions import Reason
 
 Server = Literal["Pod", "RayService"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rljob_api.v1alpha1.status import Condition
-from rljob_operator.states.conditions import (
+from rljob_operator.states.situation.conditions import (
     TYPES,
     Claim,
     Reason,

@@ -8,9 +8,9 @@ import pytest
 
 from rljob_api.v1alpha1.status import RLJobStatus, ServiceStatus
 from rljob_operator.states import Decision
-from rljob_operator.states.conditions import Reason, no, yes
-from rljob_operator.states.facts import PodFacts
-from rljob_operator.states.situation import Refusal, earliest
+from rljob_operator.states.situation.conditions import Reason, no, yes
+from rljob_operator.states.situation.facts import PodFacts
+from rljob_operator.states.situation.situation import Refusal, earliest
 from rljob_operator.states.tests.builders import ago, alive, pending, pod
 
 GROUPS = "workerGroups=[{name: train, replicas: 2}, {name: rollout, replicas: 1}]"

@@ -8,21 +8,17 @@ from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks import (
     algorithm,
-    columns,
     data,
     engine,
-    memory,
     names,
     options,
     penalty,
     rewards,
-    sampling,
     services,
-    sizes,
-    stages,
     templates,
     weights,
 )
+from rljob_api.checks.step import columns, memory, sampling, sizes, stages
 from rljob_api.checks.subject import Subject, corrected
 from rljob_api.checks.unbuilt import check_unbuilt
 from rljob_api.v1alpha1 import RLJob

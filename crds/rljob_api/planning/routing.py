@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.checks.memory import check_data_buffer
+from rljob_api.checks.step.memory import check_data_buffer
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.planning.plan import Plan

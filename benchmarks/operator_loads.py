@@ -36,7 +36,7 @@ from operator_scale import CRD, NAMESPACE, idle_cpu_percent, job, listed, mib, p
 
 from e2e.cluster import Cluster  # noqa: E402
 from e2e.cluster.go_programs import module_folder  # noqa: E402
-from e2e.cluster.kwok import DEVICES_PER_NODE  # noqa: E402
+from e2e.cluster.nodes.kwok import DEVICES_PER_NODE  # noqa: E402
 from e2e.cluster.waiting import wait_until  # noqa: E402
 from rljob_operator.cluster.api import Object  # noqa: E402
 from rljob_operator.cluster.client import ApiCluster  # noqa: E402

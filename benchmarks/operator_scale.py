@@ -32,7 +32,7 @@ from operator_process import Operator, Samples, Usage, grown, operator_process, 
 
 from e2e.cluster import Cluster  # noqa: E402
 from e2e.cluster.commands import CommandFailed  # noqa: E402
-from e2e.cluster.kwok import ANNOTATION, DEVICES_PER_NODE  # noqa: E402
+from e2e.cluster.nodes.kwok import ANNOTATION, DEVICES_PER_NODE  # noqa: E402
 from e2e.cluster.waiting import wait_until  # noqa: E402
 
 CRD = Path(__file__).parents[1] / "crds/rljobs.rljob.dev.yaml"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster import Cluster
-from e2e.cluster.image_recipes import CHECKOUT
+from e2e.cluster.images.image_recipes import CHECKOUT
 from e2e.cluster.waiting import wait_until
 
 CHART = CHECKOUT / "charts" / "rljob"

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from e2e.cluster.device_plugin import DevicePlugin, Registration, preferred, visible_devices
-from e2e.cluster.device_plugin_api import api, services
+from e2e.cluster.devices.device_plugin import DevicePlugin, Registration, preferred, visible_devices
+from e2e.cluster.devices.device_plugin_api import api, services
 
 
 class Kubelet(services.RegistrationServicer):  # type: ignore[misc, name-defined]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from e2e.cluster.version_before import TAG, checkout
+from e2e.cluster.images.version_before import TAG, checkout
 from e2e.jobs import ON_STORAGE, Job, Jobs, metrics, small_spec
 from e2e.operator import Operator
 

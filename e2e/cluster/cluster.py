@@ -11,7 +11,7 @@ from typing import Any
 
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import program
-from e2e.cluster.image_recipes import ImageRecipe
+from e2e.cluster.images.image_recipes import ImageRecipe
 from e2e.cluster.spec import ClusterSpec, RunDir
 
 BACKENDS = {"local": "e2e.cluster.local_cluster:LocalCluster", "kind": "e2e.cluster.kind_cluster:KindCluster"}

@@ -9,12 +9,15 @@ from typing import Any
 
 import yaml
 
-from e2e.cluster import access, device_processes, kwok, version_before
-from e2e.cluster.builders import Docker, has_docker_engine
+from e2e.cluster import access
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import run
+from e2e.cluster.devices import device_processes
 from e2e.cluster.go_programs import KUBERNETES_VERSION, program
-from e2e.cluster.image_recipes import RECIPES, ImageRecipe
+from e2e.cluster.images import version_before
+from e2e.cluster.images.builders import Docker, has_docker_engine
+from e2e.cluster.images.image_recipes import RECIPES, ImageRecipe
+from e2e.cluster.nodes import kwok
 from e2e.cluster.spec import ClusterSpec, RunDir, claim
 from e2e.cluster.waiting import wait_until
 

@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from e2e.cluster.archive import write_image
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.go_programs import GO_PROGRAMS, module_folder, program
+from e2e.cluster.images.archive import write_image
 from rljob_worker.built_once import build_once, cache_root
 
 REPOSITORY, TAG = "localhost/kueue", "1"

@@ -9,14 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import access, cgroups, control_plane, device_processes, images, kwok
+from e2e.cluster import access, control_plane
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import CommandFailed, run
+from e2e.cluster.devices import device_processes
 from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
-from e2e.cluster.image_recipes import ImageRecipe
-from e2e.cluster.image_store import ImageStore
-from e2e.cluster.image_transfer import copy_image
-from e2e.cluster.node import LocalNode
+from e2e.cluster.images import images
+from e2e.cluster.images.image_recipes import ImageRecipe
+from e2e.cluster.images.image_store import ImageStore
+from e2e.cluster.images.image_transfer import copy_image
+from e2e.cluster.nodes import cgroups, kwok
+from e2e.cluster.nodes.node import LocalNode
 from e2e.cluster.spec import ClusterSpec, RunDir, claim
 from e2e.cluster.system_packages import RUNTIME, ensure_installed
 from e2e.cluster.waiting import wait_until

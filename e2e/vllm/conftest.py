@@ -9,7 +9,7 @@ import pytest
 
 from e2e.cluster import Cluster
 from e2e.cluster.cluster import backend
-from e2e.cluster.image_recipes import WITH_VLLM
+from e2e.cluster.images.image_recipes import WITH_VLLM
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from e2e.cluster import Cluster
-from e2e.cluster.image_recipes import WITH_VLLM
+from e2e.cluster.images.image_recipes import WITH_VLLM
 from e2e.jobs import ON_STORAGE, Jobs, metrics, small_spec
 
 

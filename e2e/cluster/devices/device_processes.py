@@ -5,7 +5,7 @@ from pathlib import Path
 
 from e2e.cluster.spec import ClusterSpec, RunDir
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 
 
 def start(spec: ClusterSpec, run_dir: RunDir) -> None:
@@ -15,7 +15,7 @@ def start(spec: ClusterSpec, run_dir: RunDir) -> None:
         argv: list[str | Path] = [
             sys.executable,
             "-m",
-            "e2e.cluster.device_plugin",
+            "e2e.cluster.devices.device_plugin",
             run_dir.device_plugins(node),
             *devices,
         ]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster.builders import build_arguments, build_contexts, buildctl_contexts
-from e2e.cluster.image_recipes import CHECKOUT, RECIPES, WITH_VLLM, ImageRecipe
+from e2e.cluster.images.builders import build_arguments, build_contexts, buildctl_contexts
+from e2e.cluster.images.image_recipes import CHECKOUT, RECIPES, WITH_VLLM, ImageRecipe
 
 ALL = (*RECIPES, WITH_VLLM)
 

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from e2e.cluster.archive import image_config, write_image
 from e2e.cluster.commands import run
+from e2e.cluster.images.archive import image_config, write_image
 from e2e.cluster.system_packages import IMAGE_BUILDING, ensure_installed
 from rljob_worker.built_once import build_once, cache_root, digest
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from e2e.cluster.base_image import PYTHON_IMAGE, python_archive
 from e2e.cluster.commands import CommandFailed, environment, run
-from e2e.cluster.containerd import NAMESPACE, Containerd
 from e2e.cluster.go_programs import program
-from e2e.cluster.image_recipes import ImageRecipe
-from e2e.cluster.image_store import ImageStore
-from e2e.cluster.image_transfer import copy_image
+from e2e.cluster.images.base_image import PYTHON_IMAGE, python_archive
+from e2e.cluster.images.containerd import NAMESPACE, Containerd
+from e2e.cluster.images.image_recipes import ImageRecipe
+from e2e.cluster.images.image_store import ImageStore
+from e2e.cluster.images.image_transfer import copy_image
 from e2e.cluster.waiting import wait_until
 
 # a machine behind a proxy of its own trusts more than an image does; the files are used while building only

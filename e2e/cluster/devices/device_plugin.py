@@ -1,7 +1,7 @@
 """Accelerators that are not there: a kubelet device plugin, run for one node from the host.
 
-`python -m e2e.cluster.device_plugin FOLDER RESOURCE=COUNT ...`: FOLDER is the node's /var/lib/kubelet/device-plugins.
-A file `unhealthy` in it names devices, one a line, that the node is to count as broken.
+`python -m e2e.cluster.devices.device_plugin FOLDER RESOURCE=COUNT ...`: FOLDER is the device-plugins folder of
+the node's kubelet. A file `unhealthy` in it names devices, one a line, that the node is to count as broken.
 """
 
 import sys
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 
-from e2e.cluster.device_plugin_api import api, services
+from e2e.cluster.devices.device_plugin_api import api, services
 
 API_VERSION = "v1beta1"
 POLL_SECONDS = 0.5

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from e2e.cluster.commands import run
-from e2e.cluster.image_recipes import CHECKOUT, RECIPES, ImageRecipe, recipes
+from e2e.cluster.images.image_recipes import CHECKOUT, RECIPES, ImageRecipe, recipes
 from rljob_worker.built_once import build_once, cache_root
 
 COMMIT = "c8e8c57f5b642868327365115368991fa81bb610"

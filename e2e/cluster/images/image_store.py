@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from e2e.cluster.commands import environment, run
-from e2e.cluster.containerd import Containerd, store_config
+from e2e.cluster.images.containerd import Containerd, store_config
 from e2e.cluster.waiting import wait_until
 from rljob_worker.built_once import cache_root, locked
 

@@ -11,7 +11,7 @@ from rljob_worker.built_once import digest
 from rljob_worker.tiny.provide import kept_at
 from rljob_worker.tiny.recipe import Recipe
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 SOURCES = (
     "LICENSE",
     "README.md",

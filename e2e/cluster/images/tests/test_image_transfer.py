@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster.containerd import StoredImage
-from e2e.cluster.image_store import ImageStore
-from e2e.cluster.image_transfer import blobs_of, index_of, kept, write_layout
+from e2e.cluster.images.containerd import StoredImage
+from e2e.cluster.images.image_store import ImageStore
+from e2e.cluster.images.image_transfer import blobs_of, index_of, kept, write_layout
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from e2e.cluster import builders, version_before
-from e2e.cluster.base_image import BUSYBOX_IMAGE, PAUSE_IMAGE, busybox_archive, pause_archive, python_archive
 from e2e.cluster.commands import CommandFailed
-from e2e.cluster.image_recipes import RECIPES, ImageRecipe
-from e2e.cluster.image_store import ImageStore
+from e2e.cluster.images import builders, version_before
+from e2e.cluster.images.base_image import BUSYBOX_IMAGE, PAUSE_IMAGE, busybox_archive, pause_archive, python_archive
+from e2e.cluster.images.image_recipes import RECIPES, ImageRecipe
+from e2e.cluster.images.image_store import ImageStore
 
 NAMES = (PAUSE_IMAGE, BUSYBOX_IMAGE, *(recipe.image for recipe in RECIPES), *version_before.IMAGES)
 

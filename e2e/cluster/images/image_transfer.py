@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from e2e.cluster.commands import CommandFailed, environment, failure
-from e2e.cluster.containerd import NAMESPACE, Containerd, StoredImage
-from e2e.cluster.image_store import ImageStore
+from e2e.cluster.images.containerd import NAMESPACE, Containerd, StoredImage
+from e2e.cluster.images.image_store import ImageStore
 
 LAYOUT = b'{"imageLayoutVersion": "1.0.0"}'
 

@@ -4,8 +4,8 @@ import json
 import tarfile
 from pathlib import Path
 
-from e2e.cluster.archive import write_image
-from e2e.cluster.base_image import mirror_in
+from e2e.cluster.images.archive import write_image
+from e2e.cluster.images.base_image import mirror_in
 
 PARAGRAPHS = """Types: deb
 URIs: https://mirror.example/security

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import yaml
 
-from e2e.cluster import cgroups, containerd, node_config
-from e2e.cluster.base_image import PAUSE_IMAGE
 from e2e.cluster.commands import CommandFailed, run
-from e2e.cluster.containerd import Containerd
 from e2e.cluster.go_programs import program
-from e2e.cluster.image_store import ImageStore
+from e2e.cluster.images import containerd
+from e2e.cluster.images.base_image import PAUSE_IMAGE
+from e2e.cluster.images.containerd import Containerd
+from e2e.cluster.images.image_store import ImageStore
 from e2e.cluster.network import Network, node_name
+from e2e.cluster.nodes import cgroups, node_config
 from e2e.cluster.processes import only_child
 from e2e.cluster.spec import ClusterSpec, RunDir
 from e2e.cluster.waiting import wait_until

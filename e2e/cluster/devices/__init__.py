@@ -1,0 +1,1 @@
+"""Accelerators that are not there: what a node tells of them."""

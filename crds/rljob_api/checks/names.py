@@ -97,7 +97,7 @@ def _stage_references(subject: Subject, stage: StageSpec) -> Iterator[Problem]:
         path = subject.stage_path(stage.name, f"after[{i}]")
         if name == stage.name:
             yield problem(path, name, "a stage cannot come after itself", "Leave it out.")
-        elif name not in stage_names:
+        elif name not in stage_names and name != subject.missing_source:
             others = [other for other in stage_names if other != stage.name]
             yield problem(path, name, "there is no such stage", suggestion(name, others))
     for i, name in enumerate(stage.models):

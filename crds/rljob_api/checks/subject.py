@@ -44,6 +44,20 @@ class Subject:
         """Worker groups."""
         return tuple(group.name for group in self.spec.worker_groups)
 
+    @property
+    def makes_rows(self) -> bool:
+        """Whether a step begins anywhere."""
+        return any(stage.generates for stage in self.resolution.stages.values())
+
+    @cached_property
+    def missing_source(self) -> str | None:
+        """The name that stages come after and that no stage has, in a DAG where no stage makes rows: it was meant to.
+        None where that is not clear."""
+        names = {stage.name for stage in self.resolution.declared}
+        absent = {name for stage in self.resolution.declared for name in stage.after} - names
+        is_one = len(absent) == 1 and not self.makes_rows
+        return next((name for name in absent if is_one and nearest(name, list(names)) is None), None)
+
     def stage_path(self, name: str, field: str = "") -> str:
         """Where a stage stands in the YAML; for the algorithm's own pipeline, what it is called."""
         if self.spec.dag is None:

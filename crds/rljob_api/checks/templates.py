@@ -46,8 +46,7 @@ def check_templates(subject: Subject) -> Iterator[Problem]:
 def check_own_variables(subject: Subject) -> Iterator[Problem]:
     """Variables that say who a pod is."""
     for i, variable in enumerate(subject.spec.env):
-        if variable.name in keys.OWN_ENVIRONMENT:
-            yield _own_variable(f"spec.env[{i}].name", variable.name)
+        yield from _own_variable(f"spec.env[{i}].name", variable.name)
 
 
 def template_problems(template: Mapping[str, Any], path: str, ours: Mapping[str, str]) -> Iterator[Problem]:
@@ -115,12 +114,21 @@ def _container(container: Mapping[str, Any], field: str, path: str, ours: Mappin
         yield problem(f"{path}.image", image, IMAGE_FORM, "Copy the digest as the registry says it, or write a tag.")
     if name in ours:
         for i, variable in enumerate(_entries(container, "env")):
-            if isinstance(variable, Mapping) and variable.get("name") in keys.OWN_ENVIRONMENT:
-                yield _own_variable(f"{path}.env[{i}].name", variable["name"])
+            if isinstance(variable, Mapping):
+                yield from _own_variable(f"{path}.env[{i}].name", str(variable.get("name")))
 
 
-def _own_variable(path: str, name: str) -> Problem:
-    return problem(path, name, "the operator tells a pod by this variable who it is", "Choose another name.")
+def _own_variable(path: str, name: str) -> Iterator[Problem]:
+    if name in keys.RANK_ENVIRONMENT:
+        message = "every worker has a rank of its own, and libraries that find this variable would believe it"
+        yield problem(path, name, message, "Leave it out; workers find each other without it.")
+    elif name in keys.OWN_ENVIRONMENT:
+        message = "a process is told by this variable who it is"
+        yield problem(path, name, message, "Leave it out, or choose another name for a variable of your own.")
+    elif name.startswith(keys.OWN_PREFIX) and name not in keys.OPEN_ENVIRONMENT:
+        message = f"variables that begin with {keys.OWN_PREFIX} are what rljob's processes tell each other"
+        fix = f"{suggestion(name, sorted(keys.OPEN_ENVIRONMENT))} A variable of your own has another name."
+        yield problem(path, name, message, fix)
 
 
 def _entries(mapping: Mapping[str, Any], name: str) -> list[Any]:

@@ -78,15 +78,15 @@ _CORRECTED = (
     columns.check_written_once,
 )
 
-_ACYCLIC = (stages.check_reachable, columns.check_produced, memory.check_data_buffer)
-"""Questions about upstream, which have no answer while there is a cycle."""
+_UPSTREAM = (stages.check_reachable, columns.check_produced, memory.check_data_buffer)
+"""Questions that have no answer while there is a cycle, or nothing at its beginning."""
 
 
 def problems_of(job: RLJob, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT) -> list[Problem]:
     """Every problem of the job, in the order of the checks; empty for a job that can run."""
     written = Subject(job.spec, profiles)
     subject = Subject(corrected(job.spec, written.model_names), profiles)
-    checks = _CORRECTED if subject.resolution.graph.cycle() else _CORRECTED + _ACYCLIC
+    checks = _CORRECTED + (_UPSTREAM if subject.makes_rows and not subject.resolution.graph.cycle() else ())
     problems = list(names.check_metadata(job.metadata))
     problems += (problem for check in _AS_WRITTEN for problem in check(written))
     problems += (problem for check in checks for problem in check(subject))

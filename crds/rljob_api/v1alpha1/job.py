@@ -84,7 +84,7 @@ class RLJobSpec(ApiModel):
     """Where data is read and results are written. Unset: the pod's own disk."""
 
     env: Items[EnvVar] = Field(default=(), max_length=256)
-    """Environment variables of every worker."""
+    """Environment variables of every worker; not those by which a launcher tells it who it is, such as RANK."""
 
     checkpoint: CheckpointSpec = CheckpointSpec()
     """When training state is written, what is kept, and where training starts."""

@@ -52,7 +52,16 @@ ENV_RANK_TABLE = "RLJOB_RANK_TABLE"
 ENV_RANK_TABLE_SECONDS = "RLJOB_RANK_TABLE_SECONDS"
 
 OWN_ENVIRONMENT = frozenset(value for name, value in list(globals().items()) if name.startswith("ENV_"))
-"""Variables by which a process knows who it is; a job's `env` cannot set them."""
+"""Variables by which a process knows who it is."""
+
+OWN_PREFIX = "RLJOB_"
+"""Of every variable of ours; a job's `env` cannot set them, but for those that change how a process works."""
+OPEN_ENVIRONMENT = frozenset(
+    {"RLJOB_FORK_WORKERS", "RLJOB_BUFFER_RETRY_SECONDS", "RLJOB_BUFFER_START_SECONDS", "RLJOB_BUFFER_FAN_OUT"}
+)
+
+RANK_ENVIRONMENT = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+"""By which other launchers tell a process its rank. Ours has another, and libraries that find these believe them."""
 
 # Files of a data buffer's certificate, PEM.
 TLS_AUTHORITY = "ca.crt"

@@ -26,15 +26,16 @@ def check_written_once(subject: Subject) -> Iterator[Problem]:
 
 
 def check_produced(subject: Subject) -> Iterator[Problem]:
-    """Everything that is read is written upstream."""
+    """Everything that is read is written upstream, of stages that get rows at all."""
     resolution = subject.resolution
+    sources = {name for name, stage in resolution.stages.items() if stage.generates}
     for stage in resolution.stages.values():
         upstream = resolution.graph.ancestors(stage.name)
         for column in stage.columns.reads:
             producers = resolution.producers.get(column, [])
             if not producers:
                 yield _nobody(subject, stage.name, column)
-            elif not upstream.intersection(producers):
+            elif sources & {stage.name, *upstream} and not upstream.intersection(producers):
                 message = (
                     f"{stage.name} reads column {column}, but {producers[0]} that writes it does not come before it"
                 )

@@ -26,24 +26,32 @@ def check_cycle(subject: Subject) -> Iterator[Problem]:
 
 
 def check_reachable(subject: Subject) -> Iterator[Problem]:
-    """A step begins in Rollout or Sample; what is not downstream of one never gets a row."""
-    graph, stages = subject.resolution.graph, subject.resolution.stages
-    sources = {name for name, stage in stages.items() if stage.generates}
+    """A step begins in Rollout or Sample, of which there is one; nothing else has nothing before it.
+
+    Of stages that no row gets to, the first ones are to blame; names that no stage has are told elsewhere.
+    """
+    stages = subject.resolution.stages
+    source = min(name for name, stage in stages.items() if stage.generates)
     for name, stage in stages.items():
         if stage.generates and stage.spec.after:
             message = f"a step begins in {stage.spec.run}, so nothing comes before it"
             yield problem(subject.stage_path(name, "after"), list(stage.spec.after), message, "Leave after out.")
-        elif not stage.generates and not sources.intersection(graph.ancestors(name)):
+        elif not stage.generates and not stage.spec.after:
             message = "unreachable: the stage is not downstream of any Rollout, so no row ever gets to it"
-            yield problem(subject.stage_path(name, "after"), list(stage.spec.after), message, _after_fix(sources))
+            yield problem(
+                subject.stage_path(name, "after"), [], message, f"Put {source}, or a stage after it, into after."
+            )
 
 
 def check_purpose(subject: Subject) -> Iterator[Problem]:
     """A job makes rows and updates a policy."""
     runs = {stage.run for stage in subject.resolution.declared}
-    for needed, message in ((_SOURCES, "no stage makes rows"), (("UpdatePolicy",), "no stage updates a policy")):
-        if runs.isdisjoint(needed):
-            yield problem("spec.dag.stages", None, message, f"Add a stage with run: {needed[0]}.")
+    if runs.isdisjoint(_SOURCES):
+        name = subject.missing_source
+        named = f" and name: {name}, which stages come after" if name else "; the others come after it"
+        yield problem("spec.dag.stages", None, "no stage makes rows", f"Add a stage with run: {_SOURCES[0]}{named}.")
+    if "UpdatePolicy" not in runs:
+        yield problem("spec.dag.stages", None, "no stage updates a policy", "Add a stage with run: UpdatePolicy.")
 
 
 def check_models(subject: Subject) -> Iterator[Problem]:
@@ -163,9 +171,3 @@ def _homes(subject: Subject) -> Iterator[Problem]:
                     f"stage {trainer} trains model {model} in group {home}, so its {stage.spec.run} runs there too"
                 )
                 yield problem(subject.stage_path(stage.name, "group"), here, message, f"Write group: {home}.")
-
-
-def _after_fix(sources: set[str]) -> str:
-    if not sources:
-        return "Add a stage with run: Rollout."
-    return f"Put {sorted(sources)[0]}, or a stage after it, into after."

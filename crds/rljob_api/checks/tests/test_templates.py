@@ -63,9 +63,24 @@ def test_a_template_may_not_change_what_makes_the_gang(value, path, words):
     assert words in str(problem)
 
 
-def test_a_job_may_not_say_who_its_pods_are():
-    (problem,) = problems("env=[{name: RLJOB_ATTEMPT, value: '7'}]")
-    assert problem.path == "spec.env[0].name"
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("RLJOB_ATTEMPT", "who it is"),
+        ("RLJOB_FORK_ROOT", "what rljob's processes tell each other"),
+        ("RLJOB_FORK_WORKER", "Did you mean RLJOB_FORK_WORKERS?"),
+        ("RANK", "a rank of its own"),
+        ("MASTER_ADDR", "a rank of its own"),
+    ],
+)
+def test_a_job_may_not_say_who_its_workers_are(name, words):
+    (problem,) = problems(f"env=[{{name: {name}, value: '7'}}]")
+    assert (problem.path, problem.found) == ("spec.env[0].name", f'"{name}"')
+    assert words in str(problem)
+
+
+def test_a_job_may_say_how_its_workers_start_and_name_variables_of_its_own():
+    assert problems("env=[{name: RLJOB_FORK_WORKERS, value: 'off'}, {name: RANKING, value: '1'}]") == []
 
 
 def of_service(**fields):

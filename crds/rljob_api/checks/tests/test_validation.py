@@ -245,7 +245,7 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
         ([replaced(ROLLOUT, ROLLOUT + ", group: trian")], "stages[0].group", "Did you mean train?"),
         ([dag(*GRPO, GRPO[0])], "stages[5].name", "taken by spec.dag.stages[0]"),
         ([replaced(REWARD, REWARD.replace("rollout]", "rollout, reward]"))], "stages[1].after[1]", "after itself"),
-        ([dag("name: mine, run: 'm:f', after: [other]")], "stages[0].after[0]", "There is none to choose from."),
+        ([dag("name: mine, run: 'm:f', after: [one, other]")], "stages[0].after[0]", "There is none to choose from."),
         # shape
         ([replaced(REWARD, REWARD.replace("[rollout]", "[advantage]"))], "after", "reward -> advantage -> reward"),
         ([replaced(ROLLOUT, ROLLOUT + ", after: [reward]")], "stages[0].after", "cycle"),
@@ -306,6 +306,30 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
 def test_one_mistake_in_a_dag_is_found_where_it_is(overrides, path, words):
     found = [str(problem) for problem in problems(*overrides)]
     assert any(path in each.partition(": ")[0] and words in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        (GRPO[1:], "Add a stage with run: Rollout and name: rollout, which stages come after."),
+        ([stage.replace(", after: [rollout]", "") for stage in GRPO[1:]], "run: Rollout; the others come after it."),
+        # two names that nobody has: which one was to make rows?
+        (["name: more, run: 'm:f', after: [elsewhere]", *GRPO[1:]], "run: Rollout; the others come after it."),
+    ],
+)
+def test_a_dag_in_which_no_stage_makes_rows_is_told_that(stages, words):
+    found = problems(dag(*stages))
+    assert [each.message for each in found if each.message != "there is no such stage"] == ["no stage makes rows"]
+    assert words in found[-1].fix
+    assert len(found) == 1 or "name:" not in words
+
+
+def test_of_stages_that_no_row_gets_to_the_first_is_told():
+    # the advantage comes after the reward, and the update after both
+    (found,) = problems(replaced(REWARD, "name: reward, run: Reward"))
+    assert (found.path, found.fix) == ("spec.dag.stages[1].after", "Put rollout, or a stage after it, into after.")
+    (found,) = problems(replaced(REWARD, REWARD.replace("[rollout]", "[qqqq]")))
+    assert (found.path, found.message) == ("spec.dag.stages[1].after[0]", "there is no such stage")
 
 
 @pytest.mark.parametrize("column", ["row_ids", "group_ids", "num_tokens", "row_id", "group_id"])

@@ -21,9 +21,6 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 LOOPBACK = "127.0.0.1"
 """Where the pods of one machine find each other."""
 
-OF_OTHER_LAUNCHERS = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
-"""Workers have ranks of their own, and libraries that find these would believe them."""
-
 
 @dataclass(frozen=True, slots=True)
 class ForkRoot:
@@ -104,7 +101,7 @@ def pod_environment(base: Mapping[str, str], context: RunContext, pod: Host, cor
     return {**base, **threads, **device_variables(base, context.plan, context.here, pod), **users, **own}
 
 
-_NOT_HANDED_ON = keys.OWN_ENVIRONMENT | OF_OTHER_LAUNCHERS
+_NOT_HANDED_ON = keys.OWN_ENVIRONMENT | keys.RANK_ENVIRONMENT
 
 
 def _identity(context: RunContext, pod: Host) -> dict[str, str]:

@@ -22,6 +22,10 @@ HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "DU
 LEAST_NEEDED = ("PID", "RESTARTS", "DURATION", "VALIDATION", "REWARD")
 
 
+_NOTHING_RUNS = {"pid": None, "metrics_url": "", "doing": ""}
+"""Of a run that ended: the process is gone, and what answers there by now is somebody else."""
+
+
 def show_status(run: str | None, runs_dir: Path, as_json: bool, jobs: list[Job] | None = None) -> int:
     """All runs as a table, or one in detail; below them the jobs of a cluster."""
     found = [find_run(run, runs_dir)] if run else list(runs_in(runs_dir))
@@ -58,14 +62,19 @@ def row_of(directory: RunDirectory) -> dict[str, Any] | None:
     tail = MetricsTail(directory.metrics)
     tail.poll()
     progress = Progress(tail.records, note.total_steps)
-    return asdict(note) | {
-        "directory": str(directory.path),
-        "step": progress.step,
-        "reward": progress.latest("reward/mean"),
-        "validation": progress.latest("validation/accuracy"),
-        "age_seconds": time.time() - note.started_seconds,
-        "duration_seconds": _duration_seconds(note),
-    }
+    of_its_end = {} if note.phase in RUNNING_PHASES else _NOTHING_RUNS
+    return (
+        asdict(note)
+        | of_its_end
+        | {
+            "directory": str(directory.path),
+            "step": progress.step,
+            "reward": progress.latest("reward/mean"),
+            "validation": progress.latest("validation/accuracy"),
+            "age_seconds": time.time() - note.started_seconds,
+            "duration_seconds": _duration_seconds(note),
+        }
+    )
 
 
 def _duration_seconds(note: RunNote) -> float:
@@ -87,7 +96,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         number(row["reward"]),
         number(row["validation"]),
         str(row["restarts"]),
-        str(row["pid"]) if row["phase"] in RUNNING_PHASES else "–",
+        str(row["pid"] or "–"),
         duration(row["duration_seconds"]),
         age_text(row["age_seconds"]),
         row["cause"] if row["phase"] == "Failed" else "",
@@ -103,10 +112,10 @@ def detail(row: dict[str, Any]) -> str:
     if row["exit_code"] is not None:
         lines.append(f"{'exit code':<11}{row['exit_code']}")
     if row["phase"] == "Lost":
-        lines.append(f"{'cause':<11}its supervisor, process {row['pid']}, died without a word; `rljob run` goes on")
+        lines.append(f"{'cause':<11}its supervisor died without a word; `rljob run` goes on")
     elif row["cause"]:
         lines.append(f"{'cause':<11}{row['cause']}")
-    if row["metrics_url"] and row["phase"] in RUNNING_PHASES:
+    if row["metrics_url"]:
         lines.append(f"{'metrics':<11}{row['metrics_url']}")
     if row["log"]:
         lines.append(f"{'log':<11}{row['log']}")

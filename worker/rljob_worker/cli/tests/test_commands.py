@@ -372,8 +372,18 @@ def test_status_recognises_a_dead_supervisor(tmp_path):
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-    assert json.loads(rljob("status", "tiny", "--json", cwd=tmp_path).stdout)["phase"] == "Lost"
+    lost = json.loads(rljob("status", "tiny", "--json", cwd=tmp_path).stdout)
+    assert (lost["phase"], lost["pid"], lost["metrics_url"]) == ("Lost", None, "")
     assert "died without a word" in rljob("status", "tiny", cwd=tmp_path).stdout
+
+
+def test_a_run_that_ended_has_no_process_and_nobody_who_tells_its_metrics(tmp_path):
+    write_job(tmp_path)
+    run_fake(tmp_path, TRAINS)
+    note = json.loads((tmp_path / "runs" / "tiny" / "run.json").read_text())
+    assert note["pid"] and note["metrics_url"], "of the process that ended"
+    (told,) = json.loads(rljob("status", "--json", cwd=tmp_path).stdout)
+    assert (told["phase"], told["pid"], told["metrics_url"]) == ("Succeeded", None, "")
 
 
 def test_a_directory_that_is_no_run_is_left_alone(tmp_path):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
+from rljob_api.v1alpha1 import ModelSpec, RewardSpec, RLJobSpec
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
+from rljob_worker.rehearsal.inputs.architectures import architecture_findings
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
+from rljob_worker.rehearsal.inputs.weight_names import INDEX, weight_shapes
 
-INDEX = "model.safetensors.index.json"
 UNSAID_LABELS = ("0", "1")
 """Outputs of a classifier whose config names none, in transformers."""
 _RUNS = ("run.json", "manifest.json", "checkpoints")
@@ -39,26 +40,31 @@ def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Find
     """Of every model that has a directory. places: by path in the job."""
     graders = {reward.model: reward for reward in spec.rewards if reward.model is not None}
     for i, model in enumerate(spec.models):
-        place, path = places.get(model.path), f"spec.models[{i}].path"
+        place, at = places.get(model.path), f"spec.models[{i}]"
         if place is not None and not any((place / name).exists() for name in _RUNS):
             try:
-                yield from _of_directory(place, path, model.path, reads_weights=model.initialise == "Weights")
+                yield from _of_directory(model, place, at)
                 if model.name in graders:
-                    yield from _of_classifier(place, path, model.path, graders[model.name])
-            except InvalidJob as error:
-                yield finding_of(path, error)
+                    yield from _of_classifier(place, f"{at}.path", model.path, graders[model.name])
+            except (InvalidJob, BadData) as error:
+                yield finding_of(f"{at}.path", error)
 
 
-def _of_directory(place: Path, path: str, found: str, *, reads_weights: bool) -> Iterator[Finding]:
+def _of_directory(model: ModelSpec, place: Path, at: str) -> Iterator[Finding]:
+    path, found = f"{at}.path", model.path
     if not (place / "config.json").is_file():
         there = ", ".join(sorted(each.name for each in place.iterdir())[:20]) or "nothing"
         message = f"no model is there: {place} has no config.json, and holds {there}"
         yield Finding(Problem(path, found, message, "Name the directory of a Hugging Face model."))
         return
-    if not json_object(place / "config.json").get("model_type"):
+    config = json_object(place / "config.json")
+    if config.get("model_type"):
+        yield from architecture_findings(model, place, at, config)
+    else:
         yield Finding(Problem(path, found, f"{place}/config.json names no model_type", "Fetch the model again."))
-    if not reads_weights:
+    if model.initialise == "Random":
         return
+    weight_shapes(place)
     parts = set(json_object(place / INDEX).get("weight_map", {}).values())
     if not parts and not any(place.glob("*.safetensors")):
         message = f"{place} has no weights as safetensors files"

@@ -1,6 +1,7 @@
 """A folder with a job that can run, as far as a rehearsal can know; tests spoil it."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ NUMBER = 3
 """
 
 
+def weights(**shapes: list[int]) -> bytes:
+    """A safetensors file of bytes of zeros; `__` in a name stands for a dot."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + math.prod(shape)
+        header[name.replace("__", ".")] = {"dtype": "U8", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(end)
+
+
 def rows(count: int, start: int = 0) -> list[dict[str, Any]]:
     """Prompts of 1 to 3 tokens, with answers."""
     return [{"prompt": " ".join("abcdefgh"[: i % 3 + 1]), "answer": str(start + i)} for i in range(count)]
@@ -66,7 +77,12 @@ def files() -> dict[str, str | bytes]:
         "model/config.json": json.dumps(CONFIG),
         "model/tokenizer.json": tokenizer_json(),
         "model/tokenizer_config.json": json.dumps({"chat_template": TEMPLATE, "eos_token": "<|end|>"}),
-        "model/model.safetensors": b"\x02" + bytes(7) + b"{}",
+        "model/model.safetensors": weights(
+            model__embed_tokens__weight=[16, 32],
+            model__layers__0__self_attn__q_proj__weight=[32, 32],
+            model__layers__0__mlp__up_proj__weight=[64, 32],
+            model__layers__0__input_layernorm__weight=[32],
+        ),
         "mine.py": MODULE,
     }
 

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rljob_worker.cli.validate import verdict_on
+from rljob_worker.rehearsal.inputs.weight_names import INDEX
 from rljob_worker.rehearsal.tests.good_job import CONFIG, TEMPLATE, lines, rows, write
 
 TRAIN, MODEL = "data/train.jsonl", "model/"
@@ -60,6 +61,14 @@ def graded(path, **options):
     mine = {"name": "mine", "run": "mine:score", "column": "answer", "options": {"scale": 2.0}}
     taste = {"name": "good", "run": "RewardModel", "model": "taste", "options": options}
     return {"models": [{"name": "actor", "path": "model"}, {"name": "taste", "path": path}], "rewards": [mine, taste]}
+
+
+def adapter(*targets):
+    return {"models.0.adapter": {"rank": 4, "targets": list(targets)}}
+
+
+NAMES = {"weight_map": dict.fromkeys(["model.layers.0.self_attn.o_proj.weight", "model.norm.weight"], "a.safetensors")}
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0f\nsize 9\n"
 
 
 def classifier(**changes):
@@ -171,6 +180,23 @@ CASES = {
     "a lost shard": ({MODEL + "model.safetensors.index.json": json.dumps({"weight_map": {"a": "model-2.safetensors"}})},
         {}, "model-2.safetensors of them cannot be found"),
     "a damaged index": ({MODEL + "model.safetensors.index.json": "{"}, {}, "index.json cannot be read"),
+    "a file of weights that is a pointer": ({MODEL + "model.safetensors": POINTER}, {}, "`git lfs pull` in its folder"),
+    "half a file of weights": ({MODEL + "model.safetensors": b"\xff" + bytes(7) + b"{"}, {}, "is no safetensors file"),
+    "a model that the engines do not know": ({MODEL + "config.json": json.dumps(CONFIG | {"model_type": "mamba"})}, {},
+        "the engines do not know models of type mamba"),
+    "a quantized model": (
+        {MODEL + "config.json": json.dumps(CONFIG | {"quantization_config": {"quant_method": "gptq"}})}, {},
+        "its weights are quantized by gptq"),
+    "an adapter beside no layer": ({}, adapter("up_porj"), "Did you mean up_proj? There are q_proj, up_proj."),
+    "an adapter beside a norm": ({}, adapter("input_layernorm"), "matches no linear layer in the decoder of model"),
+    "an adapter beside the embedding": ({}, adapter("embed_tokens"), "matches no linear layer"),
+    "an adapter beside part of a name": ({}, adapter("proj"), "matches no linear layer"),
+    "an adapter of a model in several files": (
+        {MODEL + "model.safetensors": None, MODEL + "a.safetensors": "", MODEL + INDEX: json.dumps(NAMES)},
+        adapter("q_proj"), "There are o_proj."),
+    "an adapter of a model with experts": (
+        {MODEL + "config.json": json.dumps(CONFIG | {"model_type": "qwen3_moe", "num_experts": 4})}, adapter(),
+        "this one has experts"),
     "responses beyond the positions": ({}, {"rollout.maxResponseTokens": 5000}, "positions"),
     "a model of a reward with two outputs": (classifier(id2label={"0": "bad", "1": "good"}), graded("taste"),
         "it has 2 outputs, and the model of reward good has 1"),
@@ -333,6 +359,24 @@ def test_data_of_every_kind_is_read(tmp_path, prompts):
     place = "data/many" if any("many" in name for name in prompts) else TRAIN
     verdict = verdict_on(write(tmp_path, prompts, {"data.train.0.path": place}), ())
     assert verdict.problems == (), verdict.text()
+
+
+@pytest.mark.parametrize(
+    "target", ["q_proj", "self_attn.q_proj", "model.layers.0.mlp.up_proj", "base.model.layers.0.mlp.up_proj"]
+)
+def test_an_adapter_beside_layers_that_are_there_is_accepted(tmp_path, target):
+    assert verdict_on(write(tmp_path, {}, adapter(target)), ()).problems == ()
+
+
+def test_an_adapter_is_not_refused_where_no_layer_is_known(tmp_path):
+    changed = {MODEL + "model.safetensors": None}
+    spoilt = adapter("anything") | {"models.0.initialise": "Random"}
+    assert verdict_on(write(tmp_path, changed, spoilt), ()).problems == ()
+
+
+def test_a_target_is_told_at_its_place(tmp_path):
+    (found,) = verdict_on(write(tmp_path, {}, adapter("q_proj", "up_porj")), ()).problems
+    assert (found.path, found.found) == ("spec.models[0].adapter.targets[1]", "up_porj")
 
 
 def test_a_model_of_random_weights_needs_none(tmp_path):

@@ -1,0 +1,59 @@
+"""What the weights of a model are called, by the headers of their files: no tensor is read, torch is not imported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rljob_worker.errors import BadData
+from rljob_worker.rehearsal.inputs.tokenizer import json_object
+
+INDEX = "model.safetensors.index.json"
+
+Shapes = Mapping[str, tuple[int, ...] | None]
+"""By name of the tensor; None where only the index is here."""
+
+
+def weight_shapes(place: Path) -> Shapes:
+    """Of every tensor of a directory; nothing where that is not known. Files without bytes stand for such that are
+    elsewhere. Raises BadData for what is no safetensors file, InvalidJob for a damaged index."""
+    files = [file for file in sorted(place.glob("*.safetensors")) if file.stat().st_size]
+    if not files:
+        return dict.fromkeys(json_object(place / INDEX).get("weight_map", {}))
+    return {name: tuple(said["shape"]) for file in files for name, said in _header(file).items()}
+
+
+def linear_layers(shapes: Shapes) -> set[str]:
+    """Names of the layers that have a matrix, in the layers that are numbered, as far as is known."""
+    found = set()
+    for name, shape in shapes.items():
+        layer, _, last = name.rpartition(".")
+        is_matrix = len(shape) == 2 if shape is not None else not _sounds_like_a_norm(layer)
+        if last == "weight" and is_matrix and any(part.isdecimal() for part in layer.split(".")):
+            found.add(layer)
+    return found
+
+
+def _sounds_like_a_norm(layer: str) -> bool:
+    last = layer.rpartition(".")[2]
+    return "norm" in last or last.startswith("ln_")
+
+
+def _header(file: Path) -> dict[str, Any]:
+    """8 bytes with the length of a JSON header, the header: dtype, shape and place of every tensor."""
+    with file.open("rb") as opened:
+        first = opened.read(8)
+        length, size = int.from_bytes(first, "little"), file.stat().st_size
+        text = opened.read(length) if 8 + length <= size else b""
+    try:
+        header = json.loads(text)
+        header.pop("__metadata__", None)
+        return dict(header)
+    except (ValueError, AttributeError, TypeError):
+        is_pointer = first == b"version "
+        fix = (
+            "`git lfs pull` in its folder fetches what this is a pointer to" if is_pointer else "fetch the model again"
+        )
+        raise BadData(f"{file} is no safetensors file; {fix}") from None

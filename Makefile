@@ -2,8 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN = $(BIN)/rljob run
-# threads that spin while they wait make pre-training five times slower on a machine that is not idle
-TINY = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m rljob_worker.tiny
+TINY = $(BIN)/python -m rljob_worker.tiny
 
 .PHONY: setup quickstart learn browser test vllm vllm-test vllm-e2e matrix mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
 
@@ -20,7 +19,7 @@ quickstart: setup  ## a tiny model learns arithmetic word problems, in minutes
 	$(RUN) examples/arithmetic-grpo.yaml --runs-dir runs
 
 learn: setup  ## GRPO with three seeds, every other algorithm and the disaggregated job, each to its target
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/learn.py
+	$(BIN)/python benchmarks/learn.py
 
 browser:  ## what the tests of pages look at them with
 	command -v chromium > /dev/null || (apt-get update && apt-get install -y --no-install-recommends chromium)

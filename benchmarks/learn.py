@@ -60,7 +60,8 @@ def main() -> int:
 def learn(target: Target, out: Path) -> bool:
     """Run one example from scratch; whether it reached its target."""
     tiny = (out / f"tiny-{target.seed}").resolve()
-    run([sys.executable, "-m", "rljob_worker.tiny", "--out", str(tiny), "--seed", str(target.seed)], out)
+    make_tiny = [sys.executable, "-m", "rljob_worker.tiny", "--out", str(tiny), "--seed", str(target.seed)]
+    run(make_tiny, out)
     name = f"{target.example}-{target.seed}"
     overrides = [
         f"metadata.name={name}",
@@ -70,8 +71,7 @@ def learn(target: Target, out: Path) -> bool:
         f"data.validation.0.path={tiny}/validation.parquet",
     ]
     if (model := SERVED.get(target.example.removeprefix("arithmetic-"))) is not None:
-        graders = [sys.executable, "-m", "rljob_worker.tiny.graders", "--out", str(tiny), "--seed", str(target.seed)]
-        run(graders, out)
+        run([*make_tiny, "--graders"], out)
         overrides.append(f"services.0.options.path={tiny}/{model}")
     arguments = [part for override in overrides for part in ("--set", override)]
     started = time.monotonic()

@@ -1,6 +1,7 @@
 """`python -m rljob_worker.tiny --out DIR`: the tiny model and its data, made unless this user has them already."""
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from rljob_worker.tiny.recipe import Recipe, quick
 
 def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
+    # read when torch is imported: threads that spin while they wait make training five times slower on a busy machine
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     recipe = quick(options.seed) if options.quick else Recipe(options.seed)
     if options.threads is not None:
         recipe = replace(recipe, threads=options.threads)
@@ -19,6 +22,11 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"wrote {options.out}/model, train.parquet and validation.parquet")
     else:
         print(f"{options.out} is up to date")
+    if options.graders:
+        from rljob_worker.tiny.graders import Grading, provide_graders
+
+        provide_graders(options.out, recipe.seed, Grading(threads=recipe.threads))
+        print(f"wrote {options.out}/reward-model and {options.out}/judge")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -28,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=None, help="pre-training steps; 0 leaves it untrained")
     parser.add_argument("--threads", type=int, default=None, help="torch threads, 2 by default")
     parser.add_argument("--quick", action="store_true", help="a model that knows nothing, for tests")
+    parser.add_argument("--graders", action="store_true", help="models that grade its answers, too")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.tiny.graders --out DIR`: models that tell true answers from false ones, from DIR/model.
+"""Models that tell true answers from false ones, from DIR/model: `python -m rljob_worker.tiny --out DIR --graders`.
 
 DIR/reward-model    a sequence classifier, trained with the loss of Bradley and Terry
 DIR/judge           a language model that is asked RUBRIC and answers `#### 1` or `#### 0`
@@ -8,7 +8,6 @@ Both begin as the tiny model, which has read how problems are worked out. They a
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import shutil
@@ -21,7 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen3ForCausalLM,
+)
 from transformers.utils import logging as transformers_logging
 
 from rljob_worker.built_once import build_once, cache_root, digest
@@ -38,7 +43,7 @@ RUBRIC = "{prompt}\n{response}\nright?"
 REWARD_MODEL, JUDGE = "reward-model", "judge"
 
 # Raised when the same settings begin to give other models.
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Grading:
     threads: int = 2
 
 
-def provide(directory: Path, seed: int, settings: Grading) -> None:
+def provide_graders(directory: Path, seed: int, settings: Grading) -> None:
     """What `seed` and the model in `directory` make, beside that model."""
     weights = (directory / "model" / "model.safetensors").read_bytes()
     kept = cache_root() / "tiny" / f"graders-{digest(weights, repr((_VERSION, seed, settings, torch.__version__)))}"
@@ -101,9 +106,7 @@ def train_reward_model(
 
     Bradley and Terry, 1952; Ouyang et al., https://arxiv.org/abs/2203.02155
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # the head is new
-        classifier = AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=torch.float32)
+    classifier = _with_new_head(model, seed)
     optimizer = torch.optim.AdamW(classifier.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95))
     schedule = Pretraining(settings.steps)
     graded = pairs(problems, seed)
@@ -118,6 +121,17 @@ def train_reward_model(
         optimizer.step()
         report(step + 1, loss.item())
     return classifier.eval()
+
+
+def _with_new_head(model: Path, seed: int) -> Any:
+    """The model's own layers under a head of one output. `from_pretrained` would warn that nobody trained that."""
+    config = AutoConfig.from_pretrained(model, num_labels=1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        classifier = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+    layers = Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32).model
+    classifier.model.load_state_dict(layers.state_dict())
+    return classifier
 
 
 def _margins(classifier: Any, tokenizer: PreTrainedTokenizerFast, batch: list[tuple[str, str, str]]) -> Tensor:
@@ -146,18 +160,3 @@ def _reporter(name: str) -> Callable[[int, float], None]:
             print(f"  {name}: step {step}  loss {loss:.3f}  {time.monotonic() - began:.0f} s", flush=True)
 
     return report
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m rljob_worker.tiny.graders", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="a directory with what rljob_worker.tiny makes")
-    parser.add_argument("--seed", type=int, default=0, help="that the tiny model was made with")
-    parser.add_argument("--steps", type=int, default=Grading.steps, help="training steps of each")
-    parser.add_argument("--threads", type=int, default=Grading.threads, help="torch threads")
-    options = parser.parse_args(arguments)
-    provide(options.out, options.seed, Grading(options.steps, threads=options.threads))
-    print(f"wrote {options.out}/{REWARD_MODEL} and {options.out}/{JUDGE}")
-
-
-if __name__ == "__main__":
-    main()

@@ -55,12 +55,11 @@ def write_example(name: str) -> int:
     for beside in files_beside(folder, text):
         if not Path(beside.name).exists():
             shutil.copyfile(beside, beside.name)
-    if needs_tiny and subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny", "--out", TINY]):
-        raise StorageError(f"the model and data of the example could not be made in {TINY}; see above")
-    if any(f"path: {TINY}/{grader}" in text for grader in GRADERS):
+    graders = ["--graders"] if any(f"path: {TINY}/{grader}" in text for grader in GRADERS) else []
+    if graders:
         require_extra("serve", f"rljob run {name}.yaml")
-        if subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny.graders", "--out", TINY]):
-            raise StorageError(f"the models that grade answers could not be made in {TINY}; see above")
+    if needs_tiny and subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny", "--out", TINY, *graders]):
+        raise StorageError(f"the models and data of the example could not be made in {TINY}; see above")
     if absent := absent_data(text):
         click.echo(f"wrote {name}.yaml; it reads {', '.join(absent)}, which its first lines say how to fetch")
     else:

@@ -57,6 +57,26 @@ def brought(function: Function, columns: Collection[str]) -> list[str] | None:
     return None if form is None else list(_taken(parameters, form.arguments(dict.fromkeys(columns, "") | _TEXTS)))
 
 
+class ByName(NamedTuple):
+    """The parameter of a function that has columns by their names."""
+
+    parameter: str
+    names: frozenset[str]
+    """What may be there."""
+
+
+def columns_by_name(function: Function, columns: Collection[str], options: Collection[str]) -> ByName | None:
+    """The row itself, or what takes other keywords of a function in another form; None where there is no such.
+
+    columns: what a row has of the data.   options: names of the reward's.
+    """
+    parameters = _parameters(function)
+    if _form_of(parameters) is None:
+        return ByName(next(iter(parameters)), frozenset({*columns, *_TEXTS})) if parameters else None
+    rest = (name for name, each in parameters.items() if each.kind is inspect.Parameter.VAR_KEYWORD)
+    return next((ByName(name, frozenset({*columns, *options, "prompts", _TRL})) for name in rest), None)
+
+
 class _Form(NamedTuple):
     arguments: Callable[[Row], dict[str, Any]]
     """Keywords of the function, of which it gets those that it takes."""

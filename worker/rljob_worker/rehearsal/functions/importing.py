@@ -11,8 +11,9 @@ import os
 import sys
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rehearsal.functions.references import REWARD_ARGUMENTS, Reference
+from rljob_worker.rehearsal.functions.references import REWARD_ARGUMENTS, SHIPPED, Reference
 from rljob_worker.rewards.loading import check_reward
+from rljob_worker.rewards.reads import check_reads
 from rljob_worker.users_code.function import check_call, load_function
 from rljob_worker.users_code.search_path import add_to_path
 
@@ -23,8 +24,11 @@ def why_not(reference: Reference) -> tuple[str, str] | None:
     to_blame = reference.path
     try:
         function = load_function(owner, run)
+        is_reward = tuple(reference.arguments) == tuple(REWARD_ARGUMENTS)
+        if is_reward and not run.startswith(SHIPPED):  # of which another room knows who needs a column
+            check_reads(owner, run, function, reference.columns, options)
         to_blame = reference.options_path if options else reference.path
-        if tuple(reference.arguments) == tuple(REWARD_ARGUMENTS):
+        if is_reward:
             check_reward(owner, run, function, reference.columns, options, asks_service=reference.asks_service)
         else:
             check_call(owner, run, function, reference.arguments, options)

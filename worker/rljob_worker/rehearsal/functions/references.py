@@ -13,6 +13,7 @@ from rljob_worker.rewards.forms import row_columns
 STAGE_ARGUMENTS = ("batch", "context")
 REWARD_ARGUMENTS = ("row",)
 
+SHIPPED = "rljob_worker.rewards:"
 NEEDS_COLUMN = ("exact_match", "final_number", "math_answer")
 """Shipped rewards that compare with a column of the data."""
 
@@ -44,7 +45,7 @@ def references_of(spec: RLJobSpec) -> list[Reference]:
 
 def without_column(spec: RLJobSpec) -> list[str]:
     """Paths of shipped rewards that compare with a column, and have none."""
-    ours = {f"rljob_worker.rewards:{name}" for name in NEEDS_COLUMN}
+    ours = {f"{SHIPPED}{name}" for name in NEEDS_COLUMN}
     return [
         f"spec.rewards[{i}].column"
         for i, reward in enumerate(spec.rewards)

@@ -234,6 +234,14 @@ CASES = {
     "a reward for TRL of a column that no reward names": (
         module("def score(completions, hint): return [0.0]\n"), {REWARD + "options": {}},
         "missing a required argument: 'hint'"),
+    "a reward for TRL that takes every keyword and reads one that no reward names": (
+        module("def score(completions, **kwargs):\n    return [len(h) for h in kwargs['hint']]\n"),
+        {REWARD + "options": {}},
+        "mine:score reads kwargs['hint'] in line 2, and of the data rows have answer, reference, source"),
+    "a reward that reads what no row has": (
+        module("def score(row, scale):\n    right = row['solution']\n    return 1.0\n"), {}, "reads row['solution']"),
+    "a reward that asks and reads what no row has": (
+        module("async def score(row, scale):\n    return await ask(row['text'])\n"), {}, "reads row['text'] in line 2"),
     "a reward for TRL that gets a column twice": (
         module("def score(completions, answer): return [0.0]\n"), {REWARD + "options": {"answer": "x"}},
         "gets 'answer' from every row"),

@@ -1,6 +1,7 @@
 """A run as plain lines: for logs, pipes and CI."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rljob_worker.cli.output import say
@@ -10,17 +11,30 @@ from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.watching.progress import MetricsTail, Progress
 
 
+LONG_SECONDS = 5.0
+"""After which what a start does is told although it has not ended, and again whenever that has doubled."""
+
+
 class PlainView:
     """One line per step and per event."""
 
-    def __init__(self, directory: RunDirectory, total_steps: int, stages: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        total_steps: int,
+        stages: tuple[str, ...],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tail = MetricsTail(directory.metrics)
         self._tail.poll()  # an earlier run's lines are not news
         self._total_steps = total_steps
         self._stages = stages
-        self._phase = ""
+        self._phase = self._doing = ""
+        self._clock, self._began, self._told_seconds = clock, clock(), LONG_SECONDS
 
     def note(self, note: RunNote) -> None:
+        if note.doing != self._doing:
+            self._doing, self._began, self._told_seconds = note.doing, self._clock(), LONG_SECONDS
         if note.phase != self._phase:
             self._phase = note.phase
             if note.phase in ("Restarting", "Stopping"):
@@ -31,6 +45,9 @@ class PlainView:
         say(text)
 
     def tick(self) -> None:
+        if self._phase == "Starting" and self._doing and self._clock() - self._began >= self._told_seconds:
+            say(f"  {self._doing} ... {self._told_seconds:.0f} s so far")
+            self._told_seconds *= 2
         for record in self._tail.poll():
             earlier = [each for each in self._tail.records if each["step"] <= record["step"]]
             say(step_line(record, Progress(earlier, self._total_steps, self._stages)))

@@ -150,6 +150,24 @@ def test_plain_lines_tell_news_only(directory, capsys):
     ]
 
 
+def test_plain_lines_tell_what_a_long_start_does_at_5_10_and_20_seconds(directory, capsys):
+    seconds = [0.0]
+    view = PlainView(directory, 10, (), clock=lambda: seconds[0])
+    view.note(replace(NOTE, phase="Starting", doing="tokenizer"))
+    for seconds[0] in (4.0, 5.0, 9.0, 12.0, 19.0, 21.0):
+        view.tick()
+    view.note(replace(NOTE, phase="Starting", doing="models"))
+    for seconds[0] in (25.0, 26.0):
+        view.tick()
+    view.note(replace(NOTE, phase="Running", doing=""))
+    seconds[0] = 100.0
+    view.tick()
+    assert capsys.readouterr().out.splitlines() == [
+        "tiny: starting, attempt 2", "  tokenizer ... 5 s so far", "  tokenizer ... 10 s so far",
+        "  tokenizer ... 20 s so far", "  models ... 5 s so far", "tiny: running, attempt 2",
+    ]  # fmt: skip
+
+
 def test_a_plain_line_has_every_figure_that_the_step_has():
     first = record(3, **{"validation/accuracy": 0.5})
     assert step_line(first, Progress([first], 10, STAGES)) == (

@@ -10,7 +10,6 @@ from rljob_worker.cli.views.misses import misses_of
 from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.watching.progress import MetricsTail, Progress
 
-
 LONG_SECONDS = 5.0
 """After which what a start does is told although it has not ended, and again whenever that has doubled."""
 

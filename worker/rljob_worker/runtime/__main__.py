@@ -33,7 +33,7 @@ def main() -> int:
     try:
         environment = WorkerEnvironment.read()
         name = environment.name
-        from rljob_worker.runtime.worker import run_worker  # torch comes in here
+        from rljob_worker.runtime.joining import run_worker  # torch comes in here
 
         words = run_worker(environment, stop)
     except RLJobError as error:

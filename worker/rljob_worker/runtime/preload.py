@@ -10,7 +10,7 @@ import rljob_worker.engines.fsdp
 import rljob_worker.engines.models
 import rljob_worker.engines.rollout.transformers
 import rljob_worker.metrics.trackers.tensorboard
-import rljob_worker.runtime.worker  # noqa: F401
+import rljob_worker.runtime.joining  # noqa: F401
 
 LATE = (
     "datasets",

@@ -1,96 +1,34 @@
-"""One worker: joins its group, builds what its stages need, trains from where the lead says, says how it ended.
+"""One worker: trains from where the lead says, says how it ended.
 
 `Worker.step` is a training step.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from rljob_api.planning.plan import Plan, StagePlan, WeightTransport
+from rljob_api.planning.plan import Plan, StagePlan
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.data.listing import DataIdentity
-from rljob_worker.databuffer.client import BufferClient, Identity
-from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.engines.models.mirror import with_mirrors
+from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.launcher.last_words import LastWords
-from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.scalars import mean
-from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
-from rljob_worker.runtime.control import Control, Follower, Opening, StepEnd, Verdict, end_of, governing
+from rljob_worker.runtime.checkpoints import Checkpoints
+from rljob_worker.runtime.control import Control, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.figures import StepFigures, data_metrics, times_of
 from rljob_worker.runtime.handover import Handover
-from rljob_worker.runtime.lead.lead import LEAVING_SECONDS, build_lead
+from rljob_worker.runtime.lead.lead import LEAVING_SECONDS
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation
-from rljob_worker.runtime.profiling.profiler import Profiler, build_profiler
-from rljob_worker.runtime.setup.devices import require_devices_of_torch
+from rljob_worker.runtime.profiling.profiler import Profiler
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
-from rljob_worker.runtime.setup.phases import phase
-from rljob_worker.runtime.setup.resources import GENERATING, build_resources, build_validation
-from rljob_worker.runtime.setup.world import device_of, wait_for_address, world
-from rljob_worker.runtime.status import StatusPoster, StopSignal
+from rljob_worker.runtime.setup.resources import GENERATING
+from rljob_worker.runtime.status import StatusPoster
 from rljob_worker.runtime.validation import Validation
-from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples
 from rljob_worker.stages.warm_up import policy_version
-from rljob_worker.weights.buffers import Buffers
-from rljob_worker.weights.collective import Collective
-from rljob_worker.weights.sync import Transport, WeightSync, build_weight_sync
-
-
-def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
-    """Join the group, run the job to its end, report how it went. Raises RLJobError."""
-    plan, group = environment.plan, environment.group_plan
-    require_devices_of_torch(group)
-    deadline = plan.spec.data_buffer.deadline_seconds
-    identity = Identity(
-        token=environment.token,
-        attempt=environment.attempt,
-        plan_hash=plan.hash(),
-        group=environment.group,
-        host=environment.host_index,
-        rank=environment.rank,
-    )
-    client = BufferClient(environment.buffer_socket, identity)
-    with failure_told() as controls, contextlib.closing(client), stop.passed_on(client.request_stop):
-        host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
-        attempt = environment.attempt
-        joined = world(client, group, environment.rank, host=host, attempt=attempt, deadline_seconds=deadline)
-        with contextlib.ExitStack() as stack:
-            with phase("world") as told:
-                meeting = stack.enter_context(joined)
-                told.found = f"{group.num_workers} workers of group {group.name}"
-            controls.append(control := build_control(environment, client, meeting))
-            words = Worker.assemble(environment, client, control).run()
-        client.drain(deadline)
-    return words
-
-
-@contextlib.contextmanager
-def failure_told() -> Iterator[list[Control]]:
-    """Controls that get to know of an error, once nobody else waits for this worker to let go of anything."""
-    controls: list[Control] = []
-    try:
-        yield controls
-    except BaseException:
-        for control in controls:
-            control.fail()
-        raise
-
-
-def build_control(environment: WorkerEnvironment, client: BufferClient, meeting: str) -> Control:
-    """This worker's end of the control. meeting: the address of the store of the group's world."""
-    reporter = Reporter.from_environment()
-    if not environment.is_lead:
-        return Follower(client, environment.ordinal, reporter)
-    return build_lead(environment, client, environment.ordinal, reporter, meeting)
+from rljob_worker.weights.sync import WeightSync
 
 
 @dataclass
@@ -114,39 +52,6 @@ class Worker:
     status: StatusPoster
     first_reported: int = 0
     """The first step that this attempt reports: 0 where it validates before the first step."""
-
-    @staticmethod
-    def assemble(environment: WorkerEnvironment, client: BufferClient, control: Control) -> Worker:
-        """Collective over the group. Before any model is read, the lead's claims the run and chooses where to go on."""
-        plan, group, rank = environment.plan, environment.group_plan, environment.rank
-        device, access = device_of(group, environment.local_rank), environment.data_access
-        opening = control.open()
-        engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
-        weights = weights_to_load(opening, plan.spec.checkpoint.init_from, [engine.name for engine in engines])
-        resources = build_resources(with_mirrors(plan, access.cache_dir), group, rank, device, access, weights)
-        stages = [plan.stage(name) for name in group.schedule]
-        schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
-        trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
-        data = DataIdentity() if resources.dataset is None else resources.dataset.identity
-        transports = weight_transports(environment, client, device)
-        figures = StepFigures()
-        return Worker(
-            environment=environment,
-            client=client,
-            resources=resources,
-            schedule=schedule,
-            handover=Handover(plan, group.name, rank, client, plan.spec.data_buffer.deadline_seconds),
-            weights=build_weight_sync(
-                plan, group.name, rank, transports, resources.train_engines, resources.rollout_engines
-            ),
-            validation=build_validation(plan, stages, rank, resources, access),
-            checkpoints=Checkpoints(environment, trainable, schedule, data, weights),
-            control=control,
-            opening=opening,
-            figures=figures,
-            profiler=build_profiler(environment, figures, device),
-            status=StatusPoster(client.post),
-        )
 
     def run(self) -> LastWords:
         """Go on from where the lead says, to the last step."""
@@ -309,12 +214,3 @@ class Worker:
         code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE
         checkpoint = step if self.environment.keeps_checkpoints else None
         return LastWords(int(code), step, checkpoint, verdict.cause, self.environment.name)
-
-
-def weight_transports(
-    environment: WorkerEnvironment, client: BufferClient, device: torch.device
-) -> dict[WeightTransport, Transport]:
-    """The ways of weights between worker groups, for this worker."""
-    deadline = environment.plan.spec.data_buffer.deadline_seconds
-    backend = environment.group_plan.backend
-    return {"DataBuffer": Buffers(client), "Collective": Collective(environment.attempt, backend, device, deadline)}

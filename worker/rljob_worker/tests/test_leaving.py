@@ -22,9 +22,9 @@ from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.control import Follower
+from rljob_worker.runtime.joining import run_worker
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.status import StopSignal
-from rljob_worker.runtime.worker import run_worker
 from rljob_worker.tests.jobs import CPU
 from rljob_worker.tests.trouble import troubled_job
 from rljob_worker.tests.waiting import wait_for

@@ -12,10 +12,10 @@ from rljob_worker.metrics.report import Report, report_to_bytes
 from rljob_worker.metrics.scalars import mean
 from rljob_worker.metrics.trackers.trackers import TRACKERS
 from rljob_worker.runtime.control import Opening, Verdict, said
+from rljob_worker.runtime.joining import failure_told
 from rljob_worker.runtime.lead.lead import Lead
 from rljob_worker.runtime.lead.tests.judging import make_judge
 from rljob_worker.runtime.tests.board import Board
-from rljob_worker.runtime.worker import failure_told
 from rljob_worker.tests.waiting import wait_for
 
 REPORT = Report({"reward/mean": mean(0.25)})

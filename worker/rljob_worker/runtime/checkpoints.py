@@ -17,7 +17,7 @@ from rljob_worker.data.listing import DataIdentity, to_json
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.runtime.control import Opening
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
-from rljob_worker.stages.stage import RowKeepingStage, Stage
+from rljob_worker.stages.stage import RowKeepingStage, Stage, StatefulStage
 from rljob_worker.storage.place import Place, place_of
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ class Checkpoints:
         state = GroupState.read(checkpoint, self.environment.group)
         state.check_dataset(self.data)
         for plan, stage in self.schedule:
-            if plan.name in state.stages:
-                stage.load_state(state.stages[plan.name])  # type: ignore[attr-defined]
+            if isinstance(stage, StatefulStage) and plan.name in state.stages:
+                stage.load_state(state.stages[plan.name])
             if isinstance(stage, RowKeepingStage):
                 dp_rank = plan.mesh.dp_rank(self.environment.rank)
                 stage.load_rows(read_rows(checkpoint, plan.name, dp_rank, plan.mesh.dp))
@@ -71,7 +71,7 @@ class Checkpoints:
         before could not be written."""
         self.writing.wait()
         environment = self.environment
-        stages = {plan.name: stage.state() for plan, stage in self.schedule if hasattr(stage, "state")}
+        stages = {plan.name: stage.state() for plan, stage in self.schedule if isinstance(stage, StatefulStage)}
         state = GroupState(stages, self.data.fingerprint, active_seconds, to_json(self.data.files))
         part = RankPart.copy(self.trainable, state.to_json(), self._held_rows())
         files = RankFiles(environment.home, environment.owner, environment.group, environment.rank)

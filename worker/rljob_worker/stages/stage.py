@@ -101,12 +101,17 @@ class Stage(Protocol):
         ...
 
 
+@runtime_checkable
 class StatefulStage(Stage, Protocol):
     """A stage that remembers something between steps; the state is part of every checkpoint."""
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, Any]:
+        """In plain values that JSON holds."""
+        ...
 
-    def load_state(self, state: Mapping[str, Any]) -> None: ...
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """What `state` gave."""
+        ...
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rljob_api.vocabulary import keys
 from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.forkserver.request import WorkerRequest, command_of
@@ -81,7 +82,7 @@ def start_worker(
     last_words.unlink(missing_ok=True)
     read_end, write_end = os.pipe()
     extra = {
-        "RLJOB_LOCAL_RANK": str(local_rank),
+        keys.ENV_LOCAL_RANK: str(local_rank),
         TERMINATION_FILE: str(last_words),
         "PYTHONUNBUFFERED": "1",
     }

@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from rljob_api.vocabulary import keys
 from rljob_worker.launcher.board import Board
 from rljob_worker.metrics.names import prometheus_name
 from rljob_worker.process.ports import named_port
@@ -100,7 +101,7 @@ class Endpoint(ThreadingHTTPServer):
         self.registry.register(BoardCollector(board))
         super().__init__(("", port), _Handler, bind_and_activate=False)
         self.socket.close()
-        with named_port("the launcher's metrics", port, "RLJOB_METRICS_PORT"):
+        with named_port("the launcher's metrics", port, keys.ENV_METRICS_PORT):
             self.socket = _listening_socket(port)
         self.port: int = self.socket.getsockname()[1]
         self._thread = threading.Thread(target=self.serve_forever, name="endpoint", daemon=True)

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary import keys
 from rljob_worker.errors import InvalidJob
+
+LOG_DIR = "RLJOB_LOG_DIR"
+"""A folder for a file per worker; unset where nobody but `kubectl logs` reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +39,17 @@ class Pod:
 
 def pod_from(environment: Mapping[str, str]) -> Pod:
     """The pod that `environment` describes; raises InvalidJob naming the variable that is missing or wrong."""
-    group = _required(environment, "RLJOB_GROUP")
-    plan = Plan.model_validate_json(Path(_required(environment, "RLJOB_PLAN")).read_bytes())
-    log_dir = environment.get("RLJOB_LOG_DIR")
+    group = _required(environment, keys.ENV_GROUP)
+    plan = Plan.model_validate_json(Path(_required(environment, keys.ENV_PLAN)).read_bytes())
+    log_dir = environment.get(LOG_DIR)
     return Pod(
         group=group,
-        host=_number(environment, "RLJOB_HOST_INDEX"),
+        host=_number(environment, keys.ENV_HOST_INDEX),
         num_workers=plan.group(group).workers_per_host,
         device=plan.group(group).device,
-        attempt=_number(environment, "RLJOB_ATTEMPT"),
+        attempt=_number(environment, keys.ENV_ATTEMPT),
         log_dir=Path(log_dir) if log_dir else None,
-        metrics_port=_number(environment, "RLJOB_METRICS_PORT") if environment.get("RLJOB_METRICS_PORT") else 0,
+        metrics_port=_number(environment, keys.ENV_METRICS_PORT) if environment.get(keys.ENV_METRICS_PORT) else 0,
     )
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_api.vocabulary.keys import ENV_TLS_DIR
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
@@ -82,33 +82,33 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
             raise InvalidJob(f"{name} is not set; the supervisor or the operator sets it")
         return environment[name]
 
-    plan = Plan.model_validate_json(Path(required("RLJOB_PLAN")).read_bytes())
+    plan = Plan.model_validate_json(Path(required(keys.ENV_PLAN)).read_bytes())
     identity = Identity(
         token=read_token(environment),
-        attempt=int(required("RLJOB_ATTEMPT")),
+        attempt=int(required(keys.ENV_ATTEMPT)),
         plan_hash=plan.hash(),
-        group=required("RLJOB_GROUP"),
-        host=int(required("RLJOB_HOST_INDEX")),
+        group=required(keys.ENV_GROUP),
+        host=int(required(keys.ENV_HOST_INDEX)),
     )
-    peers = AddressBook(required("RLJOB_PEERS"), plan.job)
-    tls_directory = Path(required(ENV_TLS_DIR)) if plan.spec.data_buffer.tls else None
-    port = int(environment.get("RLJOB_BUFFER_PORT", "0"))
+    peers = AddressBook(required(keys.ENV_PEERS), plan.job)
+    tls_directory = Path(required(keys.ENV_TLS_DIR)) if plan.spec.data_buffer.tls else None
+    port = int(environment.get(keys.ENV_BUFFER_PORT, "0"))
     ready, spill = environment.get("RLJOB_READY_FILE"), plan.spec.data_buffer.spill
     return Settings(
         plan=plan,
         identity=identity,
         peers=peers,
         credentials=_credentials(tls_directory, peers, identity.pod) if tls_directory else None,
-        socket=_socket(required("RLJOB_BUFFER")),
-        arena_directory=Path(environment.get("RLJOB_ARENA_DIR", "/dev/shm")),
+        socket=_socket(required(keys.ENV_BUFFER)),
+        arena_directory=Path(environment.get(keys.ENV_ARENA_DIR, "/dev/shm")),
         ready_file=Path(ready) if ready else None,
-        listen=environment.get("RLJOB_LISTEN", "0.0.0.0" if port else "127.0.0.1"),
+        listen=environment.get(keys.ENV_LISTEN, "0.0.0.0" if port else "127.0.0.1"),
         port=port,
-        metrics_port=int(environment.get("RLJOB_METRICS_PORT", "0")),
+        metrics_port=int(environment.get(keys.ENV_METRICS_PORT, "0")),
         memory_bytes=parse_quantity(plan.spec.data_buffer.memory),
         spill=None
         if spill is None
-        else (Path(spill.directory or required("RLJOB_SPILL_DIR")), parse_quantity(spill.limit)),
+        else (Path(spill.directory or required(keys.ENV_SPILL_DIR)), parse_quantity(spill.limit)),
         retry_seconds=float(environment.get("RLJOB_BUFFER_RETRY_SECONDS", "5")),
         start_seconds=float(environment.get("RLJOB_BUFFER_START_SECONDS", "300")),
         fan_out=int(environment.get("RLJOB_BUFFER_FAN_OUT", str(FAN_OUT))),
@@ -155,11 +155,11 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
         stack.callback(settings.socket.unlink, missing_ok=True)
         local = serve_workers(settings.socket, identity, buffer.life, plan.groups, WorkerSide(buffer))
         stack.callback(local.shutdown)
-        check_free("the data buffer", settings.listen, settings.port, "RLJOB_BUFFER_PORT")
+        check_free("the data buffer", settings.listen, settings.port, keys.ENV_BUFFER_PORT)
         address = f"{settings.listen}:{settings.port}"
         remote = serve_peers(address, identity, buffer.life, plan.groups, buffer.peer_side, settings.credentials)
         stack.callback(remote.shutdown)
-        check_free("the data buffer's metrics", settings.listen, settings.metrics_port, "RLJOB_METRICS_PORT")
+        check_free("the data buffer's metrics", settings.listen, settings.metrics_port, keys.ENV_METRICS_PORT)
         scraped = MetricsServer(metrics, settings.listen, settings.metrics_port)
         scraped.start()
         stack.callback(scraped.stop)

@@ -12,6 +12,7 @@ from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.launcher.last_words import TERMINATION_LOG
+from rljob_worker.launcher.pod import LOG_DIR
 from rljob_worker.local.family.orphans import FAMILY
 from rljob_worker.local.pods.devices import share_of
 from rljob_worker.local.rundir.directory import SPILL, RunDirectory
@@ -117,8 +118,8 @@ def _identity(context: RunContext, pod: Host) -> dict[str, str]:
         keys.ENV_RUN_DIR: str(context.run_dir),
         keys.ENV_METRICS_PORT: "0",
         keys.ENV_REHEARSED: "1",
-        "RLJOB_RESUME": context.resume,
-        "RLJOB_LOG_DIR": str(context.log_dir),
+        keys.ENV_RESUME: context.resume,
+        LOG_DIR: str(context.log_dir),
         TERMINATION_LOG: str(termination_log(context.log_dir, pod)),
         LIFELINE_FD: str(context.lifeline),
         FAMILY: context.mark,

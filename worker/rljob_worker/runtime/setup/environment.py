@@ -86,15 +86,15 @@ class WorkerEnvironment:
         """Raises InvalidJob naming the variable that is missing or wrong."""
         token = read_token(environ)
         return WorkerEnvironment(
-            plan=read_plan(Path(_required(environ, "RLJOB_PLAN"))),
-            group=_required(environ, "RLJOB_GROUP"),
-            host_index=_integer(environ, "RLJOB_HOST_INDEX"),
-            local_rank=_integer(environ, "RLJOB_LOCAL_RANK"),
-            attempt=_integer(environ, "RLJOB_ATTEMPT"),
-            peers=_required(environ, "RLJOB_PEERS"),
-            buffer_socket=_required(environ, "RLJOB_BUFFER"),
+            plan=read_plan(Path(_required(environ, keys.ENV_PLAN))),
+            group=_required(environ, keys.ENV_GROUP),
+            host_index=_integer(environ, keys.ENV_HOST_INDEX),
+            local_rank=_integer(environ, keys.ENV_LOCAL_RANK),
+            attempt=_integer(environ, keys.ENV_ATTEMPT),
+            peers=_required(environ, keys.ENV_PEERS),
+            buffer_socket=_required(environ, keys.ENV_BUFFER),
             token=token,
-            run_dir=Path(_required(environ, "RLJOB_RUN_DIR")),
+            run_dir=Path(_required(environ, keys.ENV_RUN_DIR)),
             resume=environ.get(keys.ENV_RESUME, "auto"),
             run_id=environ.get(keys.ENV_RUN_ID, ""),
             store=environ.get(keys.ENV_RUN_HOME, ""),
@@ -105,7 +105,7 @@ class WorkerEnvironment:
 def read_plan(path: Place) -> Plan:
     """The Plan a planner wrote; a version this worker does not know is refused."""
     try:
-        return Plan.model_validate_json(_read(path, "RLJOB_PLAN"))
+        return Plan.model_validate_json(_read(path, keys.ENV_PLAN))
     except ValidationError as error:
         if unknown := [_place(each["loc"]) for each in error.errors() if each["type"] == "extra_forbidden"]:
             raise InvalidJob(

@@ -31,8 +31,8 @@ from rljob_worker.hosts.station import MARK_FILE, Station, context_here, pod_at
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.rundir.home import home_of
-from rljob_worker.local.supervisor import heeded
 from rljob_worker.process.signal_pipe import SignalPipe
+from rljob_worker.process.stop_requests import heeded
 from rljob_worker.rehearsal.machine.machine import findings_here
 
 

@@ -22,6 +22,8 @@ from rljob_worker.cli.views.plain import PlainView
 from rljob_worker.cli.views.summary import summary
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.local.account import View
+from rljob_worker.local.any_gang import AnyGangs
 from rljob_worker.local.gang import gangs_here
 from rljob_worker.local.job_paths import moved_to
 from rljob_worker.local.pods.environment import job_variables, missing_variables, spills_here
@@ -31,7 +33,7 @@ from rljob_worker.local.rundir.existing import checkpoint_steps, existing_run
 from rljob_worker.local.rundir.home import home_of
 from rljob_worker.local.rundir.lock import RunLock
 from rljob_worker.local.rundir.resume import Finished, decide_start
-from rljob_worker.local.supervisor import AnyGangs, Launch, Supervisor, View
+from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.local.watching.progress import MetricsTail, Progress
 from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
 from rljob_worker.rehearsal.machine.machine import findings_here

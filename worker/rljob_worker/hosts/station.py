@@ -41,8 +41,8 @@ from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
 from rljob_worker.local.restart import stop_seconds
 from rljob_worker.local.rundir.directory import RunDirectory
-from rljob_worker.local.supervisor import REQUESTS, heeded
 from rljob_worker.process.signal_pipe import SignalPipe
+from rljob_worker.process.stop_requests import REQUESTS, heeded
 
 TICK_SECONDS = 0.25
 MARK_SECONDS = 35.0

@@ -3,14 +3,10 @@
 import signal
 import sys
 
-
-def _stop_before_the_start(number: int, _frame: object) -> None:
-    """Until the workers are watched. A container's process 1 has no default: without this it would not hear SIGTERM."""
-    raise SystemExit(128 + number)
-
+from rljob_worker.process.stop_requests import leave
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop_before_the_start)
+    signal.signal(signal.SIGTERM, leave)
     from rljob_worker.launcher.launching import main  # takes a moment, in which a request to stop is heard
 
     sys.exit(main(sys.argv[1:]))

@@ -1,10 +1,12 @@
-"""Whether, and from where, a gang that ended starts again, and how long it may take to end. Pure."""
+"""Whether, and from where, a gang that ended starts again, how long it may take to end, and the words for it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rljob_api.lifetime.failure_policy import Decision, Done
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.local.pods.pods import GangEnd
 
 STOP_MARGIN_SECONDS = 60.0
 """For the checkpoint that follows the last step."""
@@ -46,3 +48,28 @@ def phase_of(code: int) -> str:
     """What `rljob status` says of an ended run."""
     phases = {int(ExitCode.DONE): "Succeeded", int(ExitCode.STOPPED): "Stopped", int(ExitCode.INTERRUPTED): "Stopped"}
     return phases.get(code, "Failed")
+
+
+def start_of_restart(commits: Sequence[Commit]) -> str:
+    """From where the next attempt starts."""
+    steps = [commit.step for commit in commits]
+    return f"from the checkpoint of step {max(steps)}" if steps else "from the beginning: there is no checkpoint yet"
+
+
+def cause_of(end: GangEnd) -> str:
+    """Who ended an attempt, and what it said; empty for an attempt that did what it should."""
+    if not end.process:
+        return ""
+    words = end.words.cause if end.words and end.words.cause else "no last words"
+    return f"{end.process}: {words}"
+
+
+def reason_of(decision: Decision) -> str:
+    """Why the policy decides as it does; nothing where there is nothing to explain."""
+    return "" if isinstance(decision, Done) else decision.reason
+
+
+def kept(commits: Sequence[Commit]) -> str:
+    """What a run that stops at once has to go on from."""
+    steps = [commit.step for commit in commits]
+    return f"the checkpoint of step {max(steps)} stays" if steps else "there is no checkpoint"

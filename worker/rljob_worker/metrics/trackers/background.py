@@ -5,10 +5,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rljob_worker.metrics.trackers.trackers import Tracker
+from rljob_worker.metrics.trackers.tracker import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +22,7 @@ LONGEST_RETRY_SECONDS = 300.0
 MAX_WARNINGS = 10
 """Failures that are told one by one; the rest are counted."""
 
-Call = Callable[["Tracker"], None]
+Call = Callable[[Tracker], None]
 
 
 class BackgroundTracker:
@@ -32,7 +31,7 @@ class BackgroundTracker:
     def __init__(
         self,
         name: str,
-        open_tracker: "Callable[[], Tracker]",
+        open_tracker: Callable[[], Tracker],
         *,
         max_waiting: int = MAX_WAITING,
         close_seconds: float = CLOSE_SECONDS,
@@ -96,7 +95,7 @@ class BackgroundTracker:
             self._try(call, tracker)
         self._try(lambda closed: closed.close(failed=self._has_failed), tracker)
 
-    def _opened(self) -> "Tracker | None":
+    def _opened(self) -> Tracker | None:
         """The tracker; None where it cannot be had before the run ends."""
         pause = self._retry_seconds
         while True:
@@ -114,7 +113,7 @@ class BackgroundTracker:
             self._changed.wait_for(lambda: self._calls or self._is_closing)
             return self._calls.popleft() if self._calls else None
 
-    def _try(self, call: Call, tracker: "Tracker") -> None:
+    def _try(self, call: Call, tracker: Tracker) -> None:
         try:
             call(tracker)
         except Exception as error:

@@ -1,30 +1,15 @@
-"""Where metrics go besides the JSON lines. A new tracker is a class with the methods of `Tracker`, named here."""
+"""The trackers that a job can name, and those of one run, opened. A new one is a `Tracker`, named here."""
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.trackers.background import FAILED_SECONDS, BackgroundTracker
-
-
-class Tracker(Protocol):
-    """Gets every step, in order."""
-
-    def log(self, step: int, metrics: Mapping[str, float], samples: Sequence[Mapping[str, Any]]) -> None:
-        """One step: finite metrics, and the rows to show."""
-
-    def upload(self, path: Path, name: str) -> None:
-        """A file or folder of the run, which may be gone by the time it is read."""
-
-    def cut_back(self, step: int) -> None:
-        """Forget steps after `step`: the run goes on from there."""
-
-    def close(self, *, failed: bool = False) -> None:
-        """The attempt has ended, by an error where it failed; a later one may go on with the run."""
+from rljob_worker.metrics.trackers.tracker import Tracker
 
 
 @dataclass(frozen=True, slots=True)

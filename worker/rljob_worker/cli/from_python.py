@@ -22,7 +22,7 @@ from rljob_worker.errors import RLJobError
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.watching.progress import MetricsTail
-from rljob_worker.metrics.lines import parsed
+from rljob_worker.metrics.lines import METRICS, SAMPLES, records_in
 
 AnyJob = RLJob | Mapping[str, Any] | str | Path
 """A job built in Python, its object as a mapping, or its file."""
@@ -51,12 +51,12 @@ class Run:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """One mapping for each step."""
-        return list(_records(self.directory / "metrics.jsonl"))
+        return list(records_in(self.directory / METRICS))
 
     @property
     def samples(self) -> list[dict[str, Any]]:
         """Rows to look at, as in samples.jsonl."""
-        return list(_records(self.directory / "samples.jsonl"))
+        return list(records_in(self.directory / SAMPLES))
 
 
 class RunFailed(RLJobError):
@@ -149,8 +149,3 @@ def _file_of(job: AnyJob, folder: str | Path) -> JobFile:
     file = job_of_text(text, Path(folder) / "the job", ())
     # lines of a text that nobody wrote say nothing
     return replace(file, text="{}", problems=tuple(replace(each, line=None) for each in file.problems))
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file:
-        yield from (record for _, record in parsed(file))

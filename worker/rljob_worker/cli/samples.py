@@ -20,7 +20,7 @@ from rljob_worker.cli.status import find_run
 from rljob_worker.cli.views.figures import MISSING, number
 from rljob_worker.cli.where import parse_condition, value_at
 from rljob_worker.errors import InvalidJob
-from rljob_worker.metrics.lines import parsed
+from rljob_worker.metrics.lines import records_in
 
 Record = dict[str, Any]
 
@@ -76,13 +76,6 @@ def show_samples(run: str, runs_dir: Path, question: Question, *, as_json: bool,
     else:
         click.echo(pages(found, width, tokens=tokens, colour=False))
     return 0
-
-
-def records_in(path: Path) -> Iterator[Record]:
-    """Samples as they were written; a file may be larger than memory."""
-    if path.exists():
-        with path.open("rb") as file:
-            yield from (record for _, record in parsed(file))
 
 
 def last(found: Iterable[Record], limit: int) -> list[Record]:

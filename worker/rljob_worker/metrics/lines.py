@@ -10,6 +10,10 @@ from typing import Any
 
 from rljob_worker.errors import StorageError
 
+METRICS = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
+"""Files of a run's directory."""
+
 
 class LinesFile:
     """Appends whole lines; every `write` is on disk when it returns."""
@@ -43,6 +47,13 @@ class LinesFile:
     def close(self) -> None:
         with storage_errors(self._path):
             self._file.close()
+
+
+def records_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Those of the whole lines of a file, as they are read: it may be larger than memory, or not there."""
+    if path.exists():
+        with path.open("rb") as file:
+            yield from (record for _, record in parsed(file))
 
 
 def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:

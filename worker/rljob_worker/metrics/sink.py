@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.errors import StorageError
-from rljob_worker.metrics.lines import LinesFile
+from rljob_worker.metrics.lines import METRICS, SAMPLES, LinesFile
 from rljob_worker.metrics.trackers.background import FAILED_SECONDS
 from rljob_worker.metrics.trackers.trackers import Run, open_trackers
 from rljob_worker.run_page.page import FILE as PAGE
 from rljob_worker.run_page.page import write_page
 
-METRICS = "metrics.jsonl"
-SAMPLES = "samples.jsonl"
 FILES = ("job.yaml", "plan.json", METRICS, SAMPLES, PAGE)
 """What a tracker gets of the run's folder at its end."""
 

@@ -2,14 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rljob_worker.metrics.lines import parsed
+from rljob_worker.metrics.lines import METRICS, SAMPLES, records_in
 from rljob_worker.metrics.tables import flattened
 
 MAX_POINTS = 1000
@@ -38,14 +38,14 @@ class RunContent:
 
 def read_content(directory: Path) -> RunContent:
     """The run as its files are now; what is not there yet is empty."""
-    steps, metrics = curves(_records(directory / "metrics.jsonl"))
+    steps, metrics = curves(records_in(directory / METRICS))
     return RunContent(
         name=directory.name,
         state=_state(_json(directory / "run.json"), steps),
         steps=steps,
         metrics=metrics,
         stages=[stage["name"] for stage in _json(directory / "plan.json").get("stages", ())],
-        samples=shown_samples(_records(directory / "samples.jsonl")),
+        samples=shown_samples(records_in(directory / SAMPLES)),
         config=dict(flattened(_job(directory / "job.yaml").get("spec", {}))),
     )
 
@@ -102,12 +102,6 @@ def _short(value: Any) -> Any:
 
 def _number(value: Any) -> float | None:
     return value if isinstance(value, int | float) else None
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    if path.exists():
-        with path.open("rb") as file:
-            yield from (record for _, record in parsed(file))
 
 
 def _json(path: Path) -> dict[str, Any]:

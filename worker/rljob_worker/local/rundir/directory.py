@@ -10,7 +10,7 @@ from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.ownership import owner_of
 from rljob_worker.errors import StorageError
 from rljob_worker.local.rundir.lock import is_locked
-from rljob_worker.metrics.sink import METRICS, SAMPLES
+from rljob_worker.metrics.lines import METRICS, SAMPLES
 from rljob_worker.run_page.page import FILE as PAGE
 from rljob_worker.storage.place import Place
 

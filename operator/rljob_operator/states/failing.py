@@ -14,15 +14,13 @@ from rljob_operator.states.faults import Fault, cause, faults, noted
 from rljob_operator.states.situation.conditions import Claim, Reason, yes
 from rljob_operator.states.situation.situation import Decision, Situation
 from rljob_operator.states.suspects import avoided, blamed, may_be_the_nodes
-from rljob_operator.vocabulary.backoff import Backoff
-from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
+from rljob_operator.vocabulary.timestamps import seconds_of
 
 SETTLE_SECONDS = 2.0
 """How long after the first failure others are heard: a peer's 75 often comes before its cause."""
 STOPPING_SETTLE_SECONDS = 30.0
 """The same where a worker stopped on request of its node: its peers are about to stop, too, with a checkpoint."""
 
-_PAUSE = Backoff(5.0, 300.0)
 
 _REASON_OF_CODE: Mapping[ExitCode, Reason] = {
     ExitCode.INVALID_JOB: Reason.INVALID_JOB,
@@ -69,14 +67,9 @@ def _given_up(situation: Situation, **changes: Any) -> Situation:
         ready_time=None,
         pending_time=status.pending_time or situation.timestamp,
         futile_attempts=num_futile,
-        next_attempt_time=_after_a_pause(situation, num_futile) if num_futile else None,
+        next_attempt_time=situation.after_a_pause(num_futile) if num_futile else None,
         **changes,
     )
-
-
-def _after_a_pause(situation: Situation, num_futile: int) -> str:
-    # Rounded up: a time is written in whole seconds, and a pause is a promise.
-    return timestamp(situation.now + _PAUSE.seconds(num_futile, situation.chance) + 1)
 
 
 def _decided(situation: Situation, found: Sequence[Fault], worst: Fault) -> Decision:

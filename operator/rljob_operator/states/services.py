@@ -22,10 +22,8 @@ from rljob_operator.states.situation.admission import AdmissionState
 from rljob_operator.states.situation.conditions import Reason, no
 from rljob_operator.states.situation.facts import Ended, PodFacts
 from rljob_operator.states.situation.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest
-from rljob_operator.vocabulary.backoff import Backoff
-from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
+from rljob_operator.vocabulary.timestamps import seconds_of
 
-_PAUSE = Backoff(5.0, 300.0)
 _MAX_MESSAGE_LENGTH = 2048
 
 RAY_START_SECONDS = 300
@@ -139,7 +137,7 @@ def _ended(situation: Situation, known: ServiceStatus, pod: PodFacts | None) -> 
         known,
         failures=known.failures + is_counted,
         futile_starts=futile,
-        next_start_time=_after_a_pause(situation, futile) if futile else None,
+        next_start_time=situation.after_a_pause(futile) if futile else None,
         stopped=isinstance(verdict, Stop),
         message=words[:_MAX_MESSAGE_LENGTH],
     )
@@ -162,11 +160,6 @@ def _words(pod: PodFacts | None, ended: Ended | None, disruption: str) -> str:
 def _next_start(known: ServiceStatus, **changes: Any) -> ServiceStatus:
     fresh = {"start": known.start + 1, "start_time": None, "ready": False, "ready_time": None, "next_start_time": None}
     return known.model_copy(update={**fresh, **changes})
-
-
-def _after_a_pause(situation: Situation, num_futile: int) -> str:
-    # Rounded up: a time is written in whole seconds, and a pause is a promise.
-    return timestamp(situation.now + _PAUSE.seconds(num_futile, situation.chance) + 1)
 
 
 def _pod(situation: Situation, known: ServiceStatus) -> PodFacts | None:

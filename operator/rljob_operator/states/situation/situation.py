@@ -15,10 +15,12 @@ from rljob_operator.states.situation.admission import Admission, AdmissionState
 from rljob_operator.states.situation.conditions import Claim, Claims, Reason
 from rljob_operator.states.situation.facts import PodFacts, Server
 from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.timestamps import timestamp
 
 END_GRACE_SECONDS = 2
 """What pods of a gang that failed have to end: it cannot checkpoint any more."""
+_PAUSE = Backoff(5.0, 300.0)
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,11 @@ class Situation:
     @property
     def timestamp(self) -> str:
         return timestamp(self.now)
+
+    def after_a_pause(self, num_futile: int) -> str:
+        """When to try again after so many failures in a row without anything good, as the API writes it."""
+        # Rounded up: a time is written in whole seconds, and a pause is a promise.
+        return timestamp(self.now + _PAUSE.seconds(num_futile, self.chance) + 1)
 
 
 class QueueAction(Enum):

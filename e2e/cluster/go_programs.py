@@ -96,7 +96,6 @@ GO_PROGRAMS = {
 }
 
 CLUSTER_PROGRAMS = (*KUBERNETES_PROGRAMS, "etcd", "coredns", "helm")
-BUILD_PROGRAMS = ("buildkitd", "buildctl")
 
 
 def program(name: str) -> Path:

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rljob_api.checks.subject import problem
 from rljob_api.pipeline.settled import settled
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_api.vocabulary.problem import Problem
 
 _ORDINALS = "prompts are counted in the order of the data, so the run could not go on where it stopped"
 _ROWS = "rows are numbered by it, so row numbers and random numbers would not go on"
@@ -58,20 +56,6 @@ def resume_changes(old: RLJobSpec, new: RLJobSpec) -> list[Change]:
     """Every field that differs, in the order of the spec."""
     differences = _differences(settled(old).to_json(), settled(new).to_json(), "")
     return [Change(path, before, after, _refusal(path)) for path, before, after in differences]
-
-
-def resume_problems(changes: list[Change]) -> list[Problem]:
-    """A problem for each change that is refused."""
-    return [
-        problem(
-            f"spec.{change.path}",
-            change.new,
-            f"a run that resumes cannot change it: {change.refused}",
-            f"Write {change.old!r} again, or start a new run.",
-        )
-        for change in changes
-        if change.refused is not None
-    ]
 
 
 def _refusal(path: str) -> str | None:

@@ -30,7 +30,6 @@ PYTHON_PACKAGES = (
     "python3-venv",
     "tzdata",
 )
-UNREAD = ("dev", "usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "var/log")
 # a sandbox holds the pod's namespaces: it only waits, and as PID 1 reaps what it inherits
 PAUSE_SOURCE = """
 #include <signal.h>

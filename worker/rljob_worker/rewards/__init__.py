@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rljob_worker.rewards.functions import exact_match, final_number, matches_format
     from rljob_worker.rewards.mathematics import math_answer
-    from rljob_worker.rewards.round import Missed, RewardResult
-    from rljob_worker.rewards.runner import RewardRunner
+    from rljob_worker.rewards.running.round import Missed, RewardResult
+    from rljob_worker.rewards.running.runner import RewardRunner
     from rljob_worker.rewards.service import served
 
 __all__ = [
@@ -38,9 +38,9 @@ _HOMES = {
     "matches_format": "functions",
     "math_answer": "mathematics",
     "served": "service",
-    "RewardRunner": "runner",
-    "RewardResult": "round",
-    "Missed": "round",
+    "RewardRunner": "running.runner",
+    "RewardResult": "running.round",
+    "Missed": "running.round",
 }
 
 

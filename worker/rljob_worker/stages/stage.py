@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rljob_worker.engines.mesh import ProcessMesh
     from rljob_worker.engines.protocols import ScoringEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
-    from rljob_worker.rewards.runner import RewardRunner
+    from rljob_worker.rewards.running.runner import RewardRunner
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
 Rest = TypeVar("Rest")

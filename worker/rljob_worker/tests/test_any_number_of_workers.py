@@ -137,7 +137,9 @@ def test_no_process_pickles_anything_but_files(run_on, places):
     run_on("disaggregated")
     place = places["disaggregated"]
     guarded = {path.name for path in (place.folder / "pickles").iterdir()}
-    processes = {f"rljob_worker.{name}" for name in ("cli", "databuffer", "launcher", "runtime", "rewards.process")}
+    processes = {
+        f"rljob_worker.{name}" for name in ("cli", "databuffer", "launcher", "runtime", "rewards.running.process")
+    }
     assert processes <= guarded
     asked = subprocess.run([sys.executable, "-c", ASK_EVERY_WAY], env=os.environ | place.guard, capture_output=True)
     assert asked.stdout.split() == [b"PickleRefused"] * 4, asked.stderr

@@ -61,7 +61,7 @@ def test_every_application_of_the_catalogue_is_shipped():
         "rljob_worker.cli.run",
         "rljob_worker.launcher.launching",
         "rljob_worker.databuffer.server.process",
-        "rljob_worker.rewards.process",
+        "rljob_worker.rewards.running.process",
         "rljob_worker.runtime.setup.environment",
     ],
 )

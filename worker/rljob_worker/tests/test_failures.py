@@ -11,7 +11,7 @@ from rljob_worker.tests.jobs import CPU, make_job, run_job
 from rljob_worker.tests.live_run import live_run
 from rljob_worker.tests.trouble import ask_for, held, troubled_job
 
-ATTEMPT = ("databuffer", "launcher", "runtime", "rewards.process")
+ATTEMPT = ("databuffer", "launcher", "runtime", "rewards.running.process")
 """What runs as long as an attempt does."""
 
 

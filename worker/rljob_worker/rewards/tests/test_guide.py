@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob_worker.rewards.runner import RewardRunner
-from rljob_worker.rewards.tests.test_runner import Spec
+from rljob_worker.rewards.running.runner import RewardRunner
+from rljob_worker.rewards.running.tests.test_runner import Spec
 
 GUIDE = Path(__file__).parents[4] / "docs" / "writing-a-reward.md"
 

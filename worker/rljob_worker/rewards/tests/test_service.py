@@ -8,10 +8,10 @@ import pytest
 
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rewards.access import ServiceAccess, access_of
-from rljob_worker.rewards.runner import RewardRunner
+from rljob_worker.rewards.running.runner import RewardRunner
+from rljob_worker.rewards.running.tests.test_runner import HERE, Spec, rows
 from rljob_worker.rewards.service import Service, ServiceError
 from rljob_worker.rewards.tests.model_server import lengths, serving
-from rljob_worker.rewards.tests.test_runner import HERE, Spec, rows
 
 SERVED = "rljob_worker.rewards:served"
 

@@ -25,7 +25,7 @@ from rljob_worker.engines.registry import build_rollout_engine, build_train_engi
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.model_shapes import shape_at
-from rljob_worker.rewards.runner import RewardRunner
+from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
 from rljob_worker.runtime.setup.phases import phase
 from rljob_worker.runtime.setup.precision import cpu_has_bfloat16, slow_precision

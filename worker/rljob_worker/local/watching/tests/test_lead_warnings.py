@@ -5,7 +5,7 @@ PASSED_OVER = f"{AT} WARNING rljob_worker.checkpoint.restore: passing over the c
 TRACKER = (
     f"{AT} WARNING rljob_worker.metrics.trackers.background: WandB cannot be opened, and is tried again: no account\n"
 )
-REWARD = f"{AT} WARNING rljob_worker.rewards.pool: row 3 took longer than 5 s\n"
+REWARD = f"{AT} WARNING rljob_worker.rewards.running.pool: row 3 took longer than 5 s\n"
 
 
 def test_after_the_start_only_what_trackers_miss_is_told(tmp_path):

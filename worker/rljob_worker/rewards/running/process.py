@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.rewards.process REQUESTS RESULTS WORKER`: the process that runs rewards for one worker.
+"""`python -m rljob_worker.rewards.running.process REQUESTS RESULTS WORKER`: runs rewards for one worker.
 
 REQUESTS and RESULTS are file descriptors of pipes whose messages `framing` describes, WORKER the worker's process id.
 Standard input is the worker's lifeline, standard output and error belong to the user.
@@ -29,9 +29,9 @@ from typing import Any
 from rljob_worker.errors import InvalidJob
 from rljob_worker.process.lifeline import die_with
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
-from rljob_worker.rewards.framing import receive
-from rljob_worker.rewards.guardian import guard
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
+from rljob_worker.rewards.running.framing import receive
+from rljob_worker.rewards.running.guardian import guard
 from rljob_worker.rewards.service import Service
 
 CONCURRENT_ROWS = 64

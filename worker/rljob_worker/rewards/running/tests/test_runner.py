@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.rewards import pool
-from rljob_worker.rewards.child import RewardProcess, environment
-from rljob_worker.rewards.runner import RewardRunner
+from rljob_worker.rewards.running import pool
+from rljob_worker.rewards.running.child import RewardProcess, environment
+from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.tests.waiting import wait_for
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[2] / "tests"
 
 
 @dataclass
@@ -415,8 +415,8 @@ def test_numeric_libraries_have_one_thread_each_unless_the_user_says_otherwise(m
 
 WORKER = """
 import sys, time
-from rljob_worker.rewards.runner import RewardRunner
-from rljob_worker.rewards.tests.test_runner import Spec
+from rljob_worker.rewards.running.runner import RewardRunner
+from rljob_worker.rewards.running.tests.test_runner import Spec
 spec = Spec("user_rewards:forks", options={"folder": sys.argv[1]})
 RewardRunner([spec], 1, [sys.argv[2]]).score([{"response": "bad", "row_id": 1}])
 """
@@ -452,7 +452,7 @@ def wait_until_gone(processes):
 
 def test_the_processes_import_neither_torch_nor_numpy():
     heavy = "('torch', 'numpy', 'transformers')"
-    script = f"import sys, rljob_worker.rewards.process; print([m for m in {heavy} if m in sys.modules])"
+    script = f"import sys, rljob_worker.rewards.running.process; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,

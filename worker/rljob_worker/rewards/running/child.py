@@ -10,19 +10,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rljob_worker.rewards.framing import Lines, Message, Outbox, until_death
+from rljob_worker.rewards.running.framing import Lines, Message, Outbox, until_death
 
 READ_BYTES = 1 << 16
+_PROGRAM = (sys.executable, "-P", "-m", "rljob_worker.rewards.running.process")
 
 
 class RewardProcess:
-    """A running `python -m rljob_worker.rewards.process`; never blocks, the caller waits on its descriptors."""
+    """A running `python -m rljob_worker.rewards.running.process`; never blocks, the caller waits on its descriptors."""
 
     def __init__(self, hello: Message, environment: Mapping[str, str]) -> None:
         requests, self.requests = os.pipe()
         self.results, results = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rljob_worker.rewards.process", str(requests), str(results), str(os.getpid())],
+            [*_PROGRAM, str(requests), str(results), str(os.getpid())],
             stdin=subprocess.PIPE,
             pass_fds=(requests, results),
             env=environment,

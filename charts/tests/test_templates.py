@@ -225,7 +225,7 @@ def test_at_a_site_without_a_way_out_every_image_is_of_the_mirror(tmp_path: Path
     container = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
     listed = [line.rpartition(":")[0] for line in (CHART / "files/images.txt").read_text().splitlines()]
     workers = [images.worker, images.worker_cpu]
-    others = [images.serve, images.worker_vllm, images.worker_vllm_cpu]
+    others = [images.serve, images.serve_cuda, images.worker_vllm, images.worker_vllm_cpu]
     found = [container["image"], images.data_buffer, *workers, *others]
     assert found == [f"mirror.example/rl/{name}:stable" for name in listed]
     assert container["imagePullPolicy"] == images.pull_policy == "Always"

@@ -74,6 +74,9 @@ class ImagesValues(ApiModel):
     serve: ImageValues = ImageValues(repository="rljob-serve")
     """Models served beside a job, on CPUs."""
 
+    serve_cuda: ImageValues = ImageValues(repository="rljob-serve-cuda")
+    """Models served beside a job, on NVIDIA accelerators; a profile may name another."""
+
     worker_vllm: ImageValues = ImageValues(repository="rljob-worker-vllm")
     """Workers on NVIDIA accelerators that generate with vLLM."""
 

@@ -22,6 +22,7 @@ workerVllm: {{ include "rljob.image" (dict "root" . "image" .Values.images.worke
 workerVllmCpu: {{ include "rljob.image" (dict "root" . "image" .Values.images.workerVllmCpu) }}
 dataBuffer: {{ include "rljob.image" (dict "root" . "image" .Values.images.dataBuffer) }}
 serve: {{ include "rljob.image" (dict "root" . "image" .Values.images.serve) }}
+serveCuda: {{ include "rljob.image" (dict "root" . "image" .Values.images.serveCuda) }}
 pullPolicy: {{ .Values.images.pullPolicy }}
 pullSecrets: {{ include "rljob.pullSecrets" . }}
 {{- end }}

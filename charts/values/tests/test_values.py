@@ -51,6 +51,7 @@ def test_the_image_list_is_for_a_mirror():
         "rljob-worker:1.2.3",
         "rljob-worker-cpu:1.2.3",
         "rljob-serve:1.2.3",
+        "rljob-serve-cuda:1.2.3",
         "rljob-worker-vllm:1.2.3",
         "rljob-worker-vllm-cpu:1.2.3",
     ]

@@ -78,6 +78,13 @@ class AcceleratorProfile(ApiModel):
     image: str | None = Field(default=None, pattern=IMAGE)
     """The workers' image. Unset: the operator's own for CPUs or for CUDA."""
 
+    serve_image: str | None = Field(default=None, pattern=IMAGE)
+    """The image of models beside a job. Unset: the operator's own for CPUs or for CUDA."""
+
+    ray_resource: str | None = Field(default=None, min_length=1)
+    """What Ray calls such an accelerator, such as GPU or NPU, by which it gives each copy of a model its own. Unset:
+    Ray does not know it, and no model beside a job may ask for one."""
+
     visible_devices_env: str | None = None
     """The variable by which the launcher gives each worker its own accelerator. Unset: workers choose by local rank."""
 
@@ -143,6 +150,7 @@ _NVIDIA = AcceleratorProfile(
     resource="nvidia.com/gpu",
     device="cuda",
     backend="nccl",
+    ray_resource="GPU",
     visible_devices_env="CUDA_VISIBLE_DEVICES",
     tolerations=_tolerate("nvidia.com/gpu"),
 )
@@ -168,6 +176,7 @@ def _ascend(name: str, resource: str, *, ring: str, accelerator: str) -> Acceler
         resource=resource,
         device="npu",
         backend="hccl",
+        ray_resource="NPU",
         visible_devices_env="ASCEND_RT_VISIBLE_DEVICES",
         env={"HCCL_CONNECT_TIMEOUT": "1200", "HCCL_WHITELIST_DISABLE": "1"},
         env_from_fields={
@@ -192,6 +201,7 @@ _METAX = AcceleratorProfile(
     resource="metax-tech.com/gpu",
     device="cuda",
     backend="nccl",
+    ray_resource="GPU",
     visible_devices_env="MACA_VISIBLE_DEVICES",
     tolerations=_tolerate("metax-tech.com/gpu"),
 )
@@ -201,6 +211,7 @@ _ALIBABA_PPU = AcceleratorProfile(
     resource="alibabacloud.com/ppu",
     device="cuda",
     backend="nccl",
+    ray_resource="GPU",
     visible_devices_env="CUDA_VISIBLE_DEVICES",
     labels={
         "alibabacloud.com/compute-class": "gpu-hpn",
@@ -216,6 +227,7 @@ _AMD = AcceleratorProfile(
     resource="amd.com/gpu",
     device="cuda",
     backend="nccl",
+    ray_resource="GPU",
     visible_devices_env="HIP_VISIBLE_DEVICES",
     tolerations=_tolerate("amd.com/gpu"),
     supplemental_groups=(44, 109),  # video and render, who own /dev/kfd and /dev/dri on Debian and Ubuntu
@@ -245,6 +257,7 @@ _GAUDI = AcceleratorProfile(
     resource="habana.ai/gaudi",
     device="hpu",
     backend="hccl",
+    ray_resource="HPU",
     visible_devices_env="HABANA_VISIBLE_MODULES",
     resources={"hugepages-2Mi": "95000Mi"},
     capabilities=("SYS_NICE",),

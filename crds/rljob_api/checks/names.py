@@ -52,11 +52,10 @@ def check_unique(subject: Subject) -> Iterator[Problem]:
 
 def check_references(subject: Subject) -> Iterator[Problem]:
     """Names of profiles and reward functions, and in stages, names of other things."""
-    for i, group in enumerate(subject.spec.worker_groups):
-        if group.accelerator.profile not in subject.profiles:
-            name = group.accelerator.profile
-            fix = suggestion(name, subject.profiles)
-            yield problem(f"spec.workerGroups[{i}].accelerator.profile", name, "there is no such profile", fix)
+    for path, accelerator in subject.accelerators:
+        if accelerator.profile not in subject.profiles:
+            fix = suggestion(accelerator.profile, subject.profiles)
+            yield problem(f"{path}.profile", accelerator.profile, "there is no such profile", fix)
     for i, reward in enumerate(subject.spec.rewards):
         if USER_STAGE.match(reward.run) is None and reward.run != REWARD_MODEL:
             yield problem(

@@ -28,6 +28,7 @@ def check_services(subject: Subject) -> Iterator[Problem]:
         path = f"spec.services[{i}]"
         yield from _application(path, service)
         yield from _copies(path, service)
+        yield from _accelerator(subject, path, service)
 
 
 def check_calls(subject: Subject) -> Iterator[Problem]:
@@ -99,6 +100,19 @@ def _copies(path: str, service: ServiceSpec) -> Iterator[Problem]:
             message = "it is outside of minReplicas and maxReplicas"
             fix = f"Write a number from {least} to {most}."
             yield problem(f"{path}.autoscaling.initialReplicas", bounds.initial_replicas, message, fix)
+
+
+def _accelerator(subject: Subject, path: str, service: ServiceSpec) -> Iterator[Problem]:
+    """Which Ray gives to copies by its own name for it."""
+    profile = subject.profiles.get(service.worker_group.accelerator.profile)
+    if profile is not None and profile.device != "cpu" and profile.ray_resource is None:
+        yield problem(
+            f"{path}.workerGroup.accelerator.profile",
+            profile.name,
+            "Ray knows no such accelerator, so it could not give each copy its own",
+            "Write cpu or another profile, serve it elsewhere and give rewards its url, or have an administrator say "
+            f"what Ray calls it: acceleratorProfiles.{profile.name}.rayResource in the chart's values.",
+        )
 
 
 def _url(path: str, reward: RewardSpec) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.catalogue.stages import STAGES
 from rljob_api.pipeline.resolution import Resolution, place
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
+from rljob_api.v1alpha1.infrastructure import AcceleratorSpec
 from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE
 from rljob_api.vocabulary.problem import Problem, nearest
 
@@ -57,6 +58,13 @@ class Subject:
         absent = {name for stage in self.resolution.declared for name in stage.after} - names
         is_one = len(absent) == 1 and not self.makes_rows
         return next((name for name in absent if is_one and nearest(name, list(names)) is None), None)
+
+    @cached_property
+    def accelerators(self) -> tuple[tuple[str, AcceleratorSpec], ...]:
+        """Those of workers and of models beside the job, each with its place in the YAML."""
+        groups = [(f"spec.workerGroups[{i}]", each) for i, each in enumerate(self.spec.worker_groups)]
+        served = [(f"spec.services[{i}].workerGroup", each.worker_group) for i, each in enumerate(self.spec.services)]
+        return tuple((f"{path}.accelerator", each.accelerator) for path, each in (*groups, *served))
 
     def stage_path(self, name: str, field: str = "") -> str:
         """Where a stage stands in the YAML; for the algorithm's own pipeline, what it is called."""

@@ -19,7 +19,6 @@ UNBUILT = {
     "training.memory.offload.parameters": "true with a training.parallelism.tensor or expert above 1",
     "models[].adapter.dropout": "any but 0",
     "rollout.maxStaleness": "any but 0",
-    "services[].workerGroup.accelerator.profile": "any but cpu",
 }
 """Values that the types take and this version refuses, by their place in the spec: for the reference."""
 
@@ -50,10 +49,6 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
-    for i, service in enumerate(spec.services):
-        profile = service.worker_group.accelerator.profile
-        fix = "Write cpu, or serve it elsewhere and give rewards its url."
-        yield f"services[{i}].workerGroup.accelerator.profile", profile, profile == "cpu", fix
 
 
 def _of_whole_models(training: TrainingSpec) -> Iterator[tuple[str, Any, bool, str]]:

@@ -12,6 +12,7 @@ from pydantic import Field
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.meshes import Mesh, MeshCost
+from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import AdapterSpec, Balance, OffloadSpec, Precision, RLJobSpec
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.model import ApiModel, Items
@@ -135,6 +136,8 @@ class Plan(ApiModel):
     lead_group: str
     """The group that updates the first policy. Its rank 0 writes metrics and decides when to stop."""
     spec: RLJobSpec
+    services: Items[ServicePlan] = ()
+    """The models beside the job, in its order."""
     memory: Items[GroupMemory] = ()
     """What a worker of each group has in memory, phase by phase."""
     meshes: Items[MeshCost] = ()
@@ -181,6 +184,10 @@ class Plan(ApiModel):
     def actor_engine(self) -> EnginePlan:
         """The one that trains the policy."""
         return next(engine for engine in self.engines if engine.kind == "Train" and engine.model == ACTOR)
+
+    def service(self, name: str) -> ServicePlan:
+        """The model beside the job of this name; KeyError when there is none."""
+        return _named(self.services, name)
 
     def edge(self, name: str) -> EdgePlan:
         """The data edge of this name; KeyError when there is none."""
@@ -239,7 +246,7 @@ class Plan(ApiModel):
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
 
 
-Named = TypeVar("Named", GroupPlan, StagePlan, EnginePlan, EdgePlan)
+Named = TypeVar("Named", GroupPlan, StagePlan, EnginePlan, ServicePlan, EdgePlan)
 
 
 def _named(items: tuple[Named, ...], name: str) -> Named:

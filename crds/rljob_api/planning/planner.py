@@ -21,6 +21,7 @@ from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, Stage
 from rljob_api.planning.positions import position_problems
 from rljob_api.planning.recomputing import with_recomputing
 from rljob_api.planning.routing import routing_problems
+from rljob_api.planning.serving import service_plan
 from rljob_api.planning.spreading import spreading_problems
 from rljob_api.planning.weights import weight_transport
 from rljob_api.v1alpha1 import OffloadSpec, RLJob, WeightTransportChoice, WorkerGroupSpec
@@ -103,6 +104,7 @@ class _Planner:
             weights=_weights(tuple(engines.values()), self.spec.weight_sync.transport),
             lead_group=self._lead_group(),
             spec=self.spec,
+            services=tuple(service_plan(service, self.profiles) for service in self.spec.services),
         )
 
     def _group(self, group: WorkerGroupSpec) -> GroupPlan:

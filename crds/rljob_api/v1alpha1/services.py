@@ -22,8 +22,9 @@ class ServiceGroupSpec(ApiModel):
     """Copies of the model, each on accelerators of its own. Default 1."""
 
     accelerator: AcceleratorSpec = AcceleratorSpec()
-    """The accelerators of one copy. On a cluster all copies are in one pod, on one node; where KubeRay serves them,
-    each is in a pod of its own."""
+    """The accelerators of one copy, over which a shipped model lays its layers one after the other. On a cluster all
+    copies are in one pod, on one node; where KubeRay serves them, each is in a pod of its own. On one machine copies
+    have the accelerators behind those of workers. With the profile cpu the count says how many CPUs a copy is worth."""
 
     template: dict[str, Any] = Field(default_factory=dict)
     """A pod template merged over the generated one, in which the container is `service`: images, resources, volumes,
@@ -78,3 +79,8 @@ class ServiceSpec(ApiModel):
     """How long it may take from its start until it is healthy, and until it is so again where it answers no more, in
     seconds. One that takes longer is started again, failurePolicy.maxRestarts times; then the job ends with what it
     last said. Default 600."""
+
+    @property
+    def num_copies(self) -> int:
+        """The most that there may be."""
+        return self.worker_group.replicas if self.autoscaling is None else self.autoscaling.max_replicas

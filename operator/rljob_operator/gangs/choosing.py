@@ -76,7 +76,8 @@ def _check_accelerators(context: JobContext, name: str) -> None:
 
 
 def _profiles(context: JobContext) -> list[AcceleratorProfile]:
-    return [context.profile(group) for group in context.plan.groups]
+    served = [context.profile_of_service(service) for service in context.spec.services]
+    return [*(context.profile(group) for group in context.plan.groups), *served]
 
 
 def _served_version(gang: type[Ungrouped], served: Collection[str]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rljob_operator import names
-from rljob_operator.gangs.pod_groups import attempt_of, num_pods, pod_group, total_requests
+from rljob_operator.gangs.pod_groups import attempt_of, pod_group, total_requests
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
 
@@ -20,7 +20,7 @@ class Coscheduling(Ungrouped):
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         spec = {
-            "minMember": num_pods(context),
+            "minMember": context.num_pods,
             "minResources": total_requests(context),
             "scheduleTimeoutSeconds": context.spec.scheduling.timeout_seconds,
         }

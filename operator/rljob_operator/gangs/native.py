@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rljob_operator import names
-from rljob_operator.gangs.pod_groups import attempt_of, num_pods, pod_group
+from rljob_operator.gangs.pod_groups import attempt_of, pod_group
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.pod.topology import label_key
@@ -19,7 +19,7 @@ class Native(Ungrouped):
     counts_services = False
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
-        spec: Manifest = {"schedulingPolicy": {"gang": {"minCount": num_pods(context)}}}
+        spec: Manifest = {"schedulingPolicy": {"gang": {"minCount": context.num_pods}}}
         priority = context.spec.scheduling.priority_class_name
         if priority is not None:
             spec["priorityClassName"] = priority

@@ -12,11 +12,6 @@ from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.pods import pod
 
 
-def num_pods(context: JobContext) -> int:
-    """Pods of the whole job: one gang."""
-    return sum(group.replicas for group in context.plan.groups)
-
-
 def pod_group(context: JobContext, attempt: int, api_version: str, spec: Manifest) -> Manifest:
     """A PodGroup of an attempt: its pods are other pods than those of the attempt before."""
     name = names.pod_group_name(context.name, attempt)

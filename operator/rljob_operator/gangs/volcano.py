@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rljob_api.vocabulary import keys
 from rljob_operator import names
-from rljob_operator.gangs.pod_groups import attempt_of, num_pods, pod_group, total_requests
+from rljob_operator.gangs.pod_groups import attempt_of, pod_group, total_requests
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.pod.pods import vendor_annotations
@@ -24,7 +24,7 @@ class Volcano(Ungrouped):
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         scheduling = context.spec.scheduling
         spec: Manifest = {
-            "minMember": num_pods(context),
+            "minMember": context.num_pods,
             "minTaskMember": {group.name: group.replicas for group in context.plan.groups},
             "minResources": total_requests(context),
         }
@@ -37,7 +37,7 @@ class Volcano(Ungrouped):
         for group in context.plan.groups:
             profile = context.profile(group)
             found["metadata"]["labels"] |= profile.labels
-            found["metadata"].setdefault("annotations", {}).update(vendor_annotations(context, profile))
+            found["metadata"].setdefault("annotations", {}).update(vendor_annotations(profile, context.num_pods))
         return [found]
 
     def shape(self, context: JobContext, pod: Manifest) -> Manifest:

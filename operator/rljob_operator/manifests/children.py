@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.vocabulary import keys
 from rljob_operator.manifests.certificates import tls_size_problem
 from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
 from rljob_operator.manifests.context import JobContext, Manifest
@@ -72,12 +74,26 @@ def _level_for(rendered: Manifest) -> str:
 def _image_problems(context: JobContext) -> Iterator[str]:
     """Images of ours run on CPUs and under CUDA; for other devices the site names one."""
     for index, group in enumerate(context.plan.groups):
-        template = without_nulls(context.group(group.name).template)
-        containers = template.get("spec", {}).get("containers", ())
-        named = any(each.get("name") == "worker" and each.get("image") for each in containers)
-        if context.profile(group).image is None and group.device not in ("cpu", "cuda") and not named:
-            yield (
-                f"spec.workerGroups[{index}].accelerator.profile {group.profile}: no worker image for {group.device}; "
-                f"set profiles.{group.profile}.image in the chart's values, or image of container worker in the "
-                "group's template"
-            )
+        profile, template = context.profile(group), context.group(group.name).template
+        if profile.image is None and not _has_image(profile, template, keys.CONTAINER_WORKER):
+            path = f"spec.workerGroups[{index}].accelerator.profile"
+            yield _no_image(path, profile, "image", keys.CONTAINER_WORKER)
+    for index, served in enumerate(context.spec.services):
+        profile, template = context.profile_of_service(served), served.worker_group.template
+        if profile.serve_image is None and not _has_image(profile, template, keys.CONTAINER_SERVICE):
+            path = f"spec.services[{index}].workerGroup.accelerator.profile"
+            yield _no_image(path, profile, "serveImage", keys.CONTAINER_SERVICE)
+
+
+def _has_image(profile: AcceleratorProfile, template: Manifest, container: str) -> bool:
+    """Whether ours runs on it, or the template names one."""
+    containers = without_nulls(template).get("spec", {}).get("containers", ())
+    named = any(each.get("name") == container and each.get("image") for each in containers)
+    return named or profile.device in ("cpu", "cuda")
+
+
+def _no_image(path: str, profile: AcceleratorProfile, field: str, container: str) -> str:
+    return (
+        f"{path} {profile.name}: no {container} image for {profile.device}; set acceleratorProfiles.{profile.name}."
+        f"{field} in the chart's values, or image of container {container} in the group's template"
+    )

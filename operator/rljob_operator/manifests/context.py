@@ -60,6 +60,11 @@ class JobContext:
         """A thousand pods carry it."""
         return self.written.hash
 
+    @property
+    def num_pods(self) -> int:
+        """Pods of workers: one gang."""
+        return sum(group.replicas for group in self.plan.groups)
+
     def group(self, name: str) -> WorkerGroupSpec:
         """The worker group of this name; KeyError when there is none."""
         for group in self.spec.worker_groups:
@@ -77,3 +82,7 @@ class JobContext:
     def profile(self, group: GroupPlan) -> AcceleratorProfile:
         """What the group's accelerator needs."""
         return self.profiles[group.profile]
+
+    def profile_of_service(self, service: ServiceSpec) -> AcceleratorProfile:
+        """What the accelerator of each of its copies needs."""
+        return self.profiles[service.worker_group.accelerator.profile]

@@ -34,6 +34,9 @@ class ImageSettings(ApiModel):
     serve: str = Field(default="rljob-serve:dev", pattern=IMAGE)
     """Models served beside a job: Ray Serve, on CPUs."""
 
+    serve_cuda: str = Field(default="rljob-serve-cuda:dev", pattern=IMAGE)
+    """The same on accelerators: torch with CUDA."""
+
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When a node pulls them."""
 

@@ -51,14 +51,16 @@ def main(port: str, *names: str) -> int:
 
 def serve_job(port: int, names: Collection[str]) -> None:
     """Serve these services, or all, and say whether they are healthy, until one of them is given up."""
-    known = Plan.model_validate_json(Path(os.environ[keys.ENV_PLAN]).read_bytes()).spec.services
-    services = [service for service in known if not names or service.name in names]
+    plan = Plan.model_validate_json(Path(os.environ[keys.ENV_PLAN]).read_bytes())
+    services = [service for service in plan.spec.services if not names or service.name in names]
+    plans = [plan.service(service.name) for service in services]
     scratch = Path(os.environ[keys.ENV_SERVICES_SCRATCH])
     healthy_file(scratch).unlink(missing_ok=True)
     os.environ |= ray_environment(Path(os.environ[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip(), scratch)
     with phase("applications"):
-        applications = {service.name: application_of(service) for service in services}  # what is wrong is known soon
-    port = start_serve(services, scratch, os.environ.get(keys.ENV_LISTEN, LOOPBACK), port)
+        # what is wrong with them is known soon
+        applications = {each.name: application_of(service, each) for service, each in zip(services, plans, strict=True)}
+    port = start_serve(plans, scratch, os.environ.get(keys.ENV_LISTEN, LOOPBACK), port)
     with phase("services") as told:
         from ray import serve
 

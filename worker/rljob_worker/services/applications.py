@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from rljob_api.catalogue.services import SHIPPED
 from rljob_worker.services.joining import Joined
 from rljob_worker.services.models import MODELS
+from rljob_worker.services.place import ON_CPU, Place
 from rljob_worker.services.requests import BadRequest, rows_of
 
 
@@ -22,10 +23,10 @@ from rljob_worker.services.requests import BadRequest, rows_of
 class Answering:
     """One copy of a shipped model: rewards of rows at its route, whatever else the model answers below it."""
 
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, options: Mapping[str, Any], place: Place) -> None:
         module, _, model = MODELS[name].partition(":")
         found = importlib.import_module(f"rljob_worker.services.models.{module}")
-        self._model = getattr(found, model)(SHIPPED[name].model_validate(options))
+        self._model = getattr(found, model)(SHIPPED[name].model_validate(options), place)
         self._one_at_a_time = asyncio.Lock()
         self._rewards = Joined(lambda rows: self._computed(self._model.rewards, rows))
 
@@ -48,25 +49,26 @@ class Answering:
             return await asyncio.to_thread(function, *arguments)
 
 
-def reward_model(options: Mapping[str, Any], **copies: Any) -> Application:
-    """A sequence classifier with one output. copies: `num_replicas` or `autoscaling_config`, as Ray Serve has them."""
-    return _serving("reward_model", options, copies)
+def reward_model(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
+    """A sequence classifier with one output. copies: `num_replicas` or `autoscaling_config`, and `ray_actor_options`,
+    as Ray Serve has them."""
+    return _serving("reward_model", options, place, copies)
 
 
-def process_reward_model(options: Mapping[str, Any], **copies: Any) -> Application:
+def process_reward_model(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
     """A token classifier that is read at the end of each step."""
-    return _serving("process_reward_model", options, copies)
+    return _serving("process_reward_model", options, place, copies)
 
 
-def judge(options: Mapping[str, Any], **copies: Any) -> Application:
+def judge(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
     """A generating model that is asked a rubric."""
-    return _serving("judge", options, copies)
+    return _serving("judge", options, place, copies)
 
 
-def embedding(options: Mapping[str, Any], **copies: Any) -> Application:
+def embedding(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
     """A model that turns texts into vectors."""
-    return _serving("embedding", options, copies)
+    return _serving("embedding", options, place, copies)
 
 
-def _serving(name: str, options: Mapping[str, Any], copies: Mapping[str, Any]) -> Application:
-    return Answering.options(**copies).bind(name, dict(options))
+def _serving(name: str, options: Mapping[str, Any], place: Place, copies: Mapping[str, Any]) -> Application:
+    return Answering.options(**copies).bind(name, dict(options), place)

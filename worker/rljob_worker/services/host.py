@@ -7,15 +7,18 @@ import os
 import shlex
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rljob_api.catalogue.services import PREFIX, RAY_GATE
+from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob, PeerLost
 from rljob_worker.local.family.orphans import FAMILY, end_family
 from rljob_worker.runtime.setup.phases import phase
+from rljob_worker.services.place import Place
 from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
 from rljob_worker.users_code.function import load_value
 
@@ -52,7 +55,7 @@ def ray_environment(token: str, scratch: Path) -> dict[str, str]:
     }
 
 
-def start_serve(services: Sequence[ServiceSpec], scratch: Path, address: str, port: int) -> int:
+def start_serve(services: Sequence[ServicePlan], scratch: Path, address: str, port: int) -> int:
     """Ray on this machine alone, Ray Serve at `address`; the port that answers. port: 0 takes a free one. Raises
     PeerLost: the port is taken."""
     port = free_port(port, address)
@@ -60,9 +63,9 @@ def start_serve(services: Sequence[ServiceSpec], scratch: Path, address: str, po
 
     with phase("ray") as told:
         ports = start_ray(
-            lambda ports: _init_ray(ports, scratch / "ray", logical_cpus(services, os.cpu_count() or 1)),
+            lambda ports: _init_ray(ports, scratch / "ray", resources_of(services, os.cpu_count() or 1)),
             lambda: end_family(os.environ[FAMILY], grace_seconds=0.0),
-            lambda: free_ports(num_copies(services)),
+            lambda: free_ports(sum(each.copies for each in services)),
         )
         told.found = f"ports {ports.first} to {ports.arguments['max_worker_port']}"
     serve.start(proxy_location="HeadOnly", http_options={"host": address, "port": port}, logging_config=LOGGING)
@@ -91,7 +94,7 @@ def start_ray(
     raise AssertionError("at least one start")
 
 
-def _init_ray(ports: RayPorts, scratch: Path, num_cpus: int) -> None:
+def _init_ray(ports: RayPorts, scratch: Path, resources: Mapping[str, Any]) -> None:
     """A head on this machine's own address, and this process as its driver; `ray.init` alone takes no ports."""
     import ray
     from ray.cluster_utils import Cluster
@@ -101,10 +104,10 @@ def _init_ray(ports: RayPorts, scratch: Path, num_cpus: int) -> None:
         initialize_head=True,
         head_node_args={
             **ports.arguments,
+            **resources,
             "include_dashboard": False,
             "no_monitor": True,  # of an autoscaler, which a cluster of one node has no use for
             "node_ip_address": LOOPBACK,
-            "num_cpus": num_cpus,
             "object_store_memory": OBJECT_STORE_BYTES,
             "temp_dir": str(scratch),
         },
@@ -136,16 +139,16 @@ def deploy(applications: Mapping[str, Any]) -> None:
     serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 
 
-def application_of(service: ServiceSpec) -> Any:
+def application_of(service: ServiceSpec, plan: ServicePlan) -> Any:
     """The application, which a function makes of the options. Raises InvalidJob."""
     from ray.serve import Application
 
     owner = f'service "{service.name}"'
     found = load_value(owner, service.run)
     if callable(found):
-        copies = copies_of(service) if service.run.startswith(PREFIX) else {}
+        ours = {"place": place_of(plan), **copies_of(service, plan)} if service.run.startswith(PREFIX) else {}
         try:
-            found = found(dict(service.options), **copies)
+            found = found(dict(service.options), **ours)
         except Exception as error:  # user code: whatever it raises, the job's owner must read it
             raise InvalidJob(f"{owner}: {service.run} raised {type(error).__name__}: {error}") from error
     elif service.options:
@@ -158,12 +161,21 @@ def application_of(service: ServiceSpec) -> Any:
     return found
 
 
-def copies_of(service: ServiceSpec) -> dict[str, Any]:
-    """How many copies of a shipped model, in Ray Serve's words."""
+def place_of(plan: ServicePlan) -> Place:
+    """Where a copy of a shipped model lies."""
+    return Place(plan.device, plan.accelerators, plan.profile)
+
+
+def copies_of(service: ServiceSpec, plan: ServicePlan) -> dict[str, Any]:
+    """How many copies of a shipped model, and what Ray gives to each, in Ray Serve's words."""
+    given = {}
+    if plan.ray_resource is not None:
+        given = {"ray_actor_options": in_rays_words({plan.ray_resource: plan.accelerators})}
     bounds = service.autoscaling
     if bounds is None:
-        return {"num_replicas": service.worker_group.replicas}
+        return {**given, "num_replicas": service.worker_group.replicas}
     return {
+        **given,
         "autoscaling_config": {
             "min_replicas": bounds.min_replicas,
             "initial_replicas": bounds.initial_replicas,
@@ -171,20 +183,26 @@ def copies_of(service: ServiceSpec) -> dict[str, Any]:
             "target_ongoing_requests": bounds.target_ongoing_requests,
             "upscale_delay_s": bounds.upscale_delay_seconds,
             "downscale_delay_s": bounds.downscale_delay_seconds,
-        }
+        },
     }
 
 
-def logical_cpus(services: Sequence[ServiceSpec], cores: int) -> int:
-    """What Ray shares out to copies, one for each: they take turns on the cores rather than wait for ever."""
-    return max(cores, num_copies(services))
+def resources_of(services: Sequence[ServicePlan], cores: int) -> dict[str, Any]:
+    """What Ray shares out to copies, in its words. A CPU for each, so that they take turns on the cores rather than
+    wait for ever; of accelerators those that copies ask for, and none where they ask for none."""
+    accelerators: Counter[str] = Counter()
+    for each in services:
+        if each.ray_resource is not None:
+            accelerators[each.ray_resource] += each.num_accelerators
+    num_cpus = max(cores, sum(each.copies for each in services))
+    return {"num_cpus": num_cpus, "num_gpus": 0, **in_rays_words(accelerators)}
 
 
-def num_copies(services: Sequence[ServiceSpec]) -> int:
-    """Of all models, at most."""
-    return sum(
-        each.worker_group.replicas if each.autoscaling is None else each.autoscaling.max_replicas for each in services
-    )
+def in_rays_words(accelerators: Mapping[str, int]) -> dict[str, Any]:
+    """By Ray's names; it has a field of its own for what it calls GPU."""
+    others = {name: count for name, count in accelerators.items() if name != "GPU"}
+    gpus = {"num_gpus": accelerators["GPU"]} if "GPU" in accelerators else {}
+    return {**gpus, **({"resources": others} if others else {})}
 
 
 def free_port(port: int, address: str = LOOPBACK) -> int:

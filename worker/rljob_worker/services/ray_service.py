@@ -6,12 +6,14 @@ from typing import Any
 
 from ray.serve import Application
 
+from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.services.host import application_of
 
 
 def application(arguments: dict[str, Any]) -> Application:
-    """arguments: `service`, as in the job's spec. Raises InvalidJob, which Ray Serve shows as the application's
-    message."""
-    found: Application = application_of(ServiceSpec.model_validate(arguments["service"]))
+    """arguments: `service`, as in the job's spec, and `plan`, as in its plan. Raises InvalidJob, which Ray Serve shows
+    as the application's message."""
+    service, plan = ServiceSpec.model_validate(arguments["service"]), ServicePlan.model_validate(arguments["plan"])
+    found: Application = application_of(service, plan)
     return found

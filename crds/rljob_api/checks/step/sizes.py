@@ -81,13 +81,12 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
 
 def check_accelerators(subject: Subject) -> Iterator[Problem]:
     """Accelerators per pod that the vendor allows."""
-    for i, group in enumerate(subject.spec.worker_groups):
-        profile = subject.profiles.get(group.accelerator.profile)
-        count = group.accelerator.count
-        if profile is not None and profile.counts and count not in profile.counts:
+    for path, accelerator in subject.accelerators:
+        profile = subject.profiles.get(accelerator.profile)
+        if profile is not None and profile.counts and accelerator.count not in profile.counts:
             allowed = ", ".join(map(str, profile.counts))
             message = f"a pod with profile {profile.name} cannot have so many accelerators"
-            yield problem(f"spec.workerGroups[{i}].accelerator.count", count, message, f"Write one of {allowed}.")
+            yield problem(f"{path}.count", accelerator.count, message, f"Write one of {allowed}.")
 
 
 def check_lengths(subject: Subject) -> Iterator[Problem]:

@@ -76,9 +76,19 @@ def test_a_service_that_nobody_asks_is_warned_of() -> None:
         ("[{name: judge, run: 'my:app', workerGroup: {replicas: 2}}]", "spec.services[0].workerGroup.replicas", "own"),
         ("[{name: judge, run: 'my:app', autoscaling: {maxReplicas: 2}}]", "spec.services[0].autoscaling", "own"),
         (
-            "[{name: judge, run: 'my:app', workerGroup: {accelerator: {profile: nvidia-h100}}}]",
+            "[{name: judge, run: 'my:app', workerGroup: {accelerator: {profile: nvidia-h10}}}]",
             "spec.services[0].workerGroup.accelerator.profile",
-            "not built yet",
+            'there is no such profile, found "nvidia-h10". Did you mean nvidia-h100?',
+        ),
+        (
+            "[{name: judge, run: 'my:app', workerGroup: {accelerator: {profile: gaudi, count: 3}}}]",
+            "spec.services[0].workerGroup.accelerator.count",
+            "Write one of 1, 2, 4, 8.",
+        ),
+        (
+            "[{name: judge, run: 'my:app', workerGroup: {accelerator: {profile: cambricon}}}]",
+            "spec.services[0].workerGroup.accelerator.profile",
+            "acceleratorProfiles.cambricon.rayResource in the chart's values",
         ),
     ],
 )
@@ -133,3 +143,10 @@ def test_a_services_name_is_part_of_an_address(name: str) -> None:
     with pytest.raises(ValidationError, match="name"):
         ServiceSpec.model_validate({"name": name, "run": "mine:app"})
     assert ServiceSpec.model_validate({"name": "my_2nd_judge", "run": "mine:app"}).name == "my_2nd_judge"
+
+
+@pytest.mark.parametrize(("profile", "count"), [("nvidia-h100", 2), ("amd", 1), ("ascend-910", 4), ("cpu", 3)])
+@pytest.mark.parametrize("of", [JUDGE, "{name: judge, run: 'my:app'}"])
+def test_a_service_may_have_accelerators(of: str, profile: str, count: int) -> None:
+    group = f"workerGroup: {{accelerator: {{profile: {profile}, count: {count}}}}}"
+    assert problems(f"services=[{of.removesuffix('}')}, {group}}}]", ASKS) == []

@@ -92,3 +92,14 @@ def test_kueue_is_spoken_to_in_the_version_it_serves(served, version):
     context = make_context("scheduling.provider=Kueue")
     (made,) = select(context, served).objects(context, 1)
     assert (made["apiVersion"], made["kind"]) == (f"kueue.x-k8s.io/{version}", "Workload")
+
+
+def test_what_a_models_accelerator_needs_is_asked_for_too():
+    """And what it needs counts pods of an attempt, of which a model has none."""
+    models = "services=[{name: judge, run: 'mine:app', workerGroup: {accelerator: {profile: ascend-910, count: 4}}}]"
+    with pytest.raises(Unserved, match="spec.services: provider Volcano counts the pods of an attempt"):
+        select(make_context(models), EVERYTHING)
+    with pytest.raises(Unserved, match="profile ascend-910 needs scheduling.provider Volcano, and the job gets Kueue"):
+        select(make_context(models, labels=QUEUE), EVERYTHING)
+    free = make_context(models, profiles={"ascend-910": {"schedulers": []}})
+    assert select(free, EVERYTHING).provider == "None"

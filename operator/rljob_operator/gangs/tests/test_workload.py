@@ -170,3 +170,23 @@ def test_a_model_is_a_set_of_one_pod_whichever_start_it_is() -> None:
     found = workload(service_context(), V1BETA2, None)["spec"]["podSets"][1]
     assert (found["name"], found["count"], set(found)) == ("service-my-judge", 1, {"name", "count", "template"})
     assert "rljob.dev/attempt" not in found["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sets"),
+    [
+        # one pod with both copies; or a pod for each, and a head that has none
+        ({}, {"service-my-judge": (1, "4")}),
+        ({"rayServices": True}, {"service-my-judge--head": (1, None), "service-my-judge": (2, "2")}),
+    ],
+)
+def test_accelerators_of_models_are_quota(settings: dict[str, Any], sets: dict[str, tuple[int, str | None]]) -> None:
+    fields = "options: {path: m}, workerGroup: {replicas: 2, accelerator: {profile: nvidia, count: 2}}"
+    context = make_context(
+        f"services=[{{name: my_judge, run: 'rljob_worker.services:reward_model', {fields}}}]", settings=settings
+    )
+    found = {}
+    for each in workload(context, V1BETA2, None)["spec"]["podSets"][1:]:
+        (container,) = each["template"]["spec"]["containers"]
+        found[each["name"]] = (each["count"], container["resources"]["requests"].get("nvidia.com/gpu"))
+    assert found == sets

@@ -120,8 +120,7 @@ def store_variables(context: JobContext) -> list[Manifest]:
 
 def keeps_checkpoints(context: JobContext) -> bool:
     """Whether the parts of a checkpoint come together: on shared storage, or on the disk of a single pod."""
-    num_pods = sum(group.replicas for group in context.plan.groups)
-    return context.spec.storage is not None or num_pods == 1
+    return context.spec.storage is not None or context.num_pods == 1
 
 
 def _python() -> dict[str, str]:

@@ -47,7 +47,10 @@ def pod(context: JobContext, group: GroupPlan, host: int, attempt: int, placemen
         "kind": "Pod",
         "metadata": {
             **metadata(context, name, keys.CONTAINER_WORKER, labels),
-            "annotations": {**vendor_annotations(context, profile), keys.ANNOTATION_PLAN_HASH: context.plan_hash},
+            "annotations": {
+                **vendor_annotations(profile, context.num_pods),
+                keys.ANNOTATION_PLAN_HASH: context.plan_hash,
+            },
         },
         "spec": _spec(context, group, host, attempt),
     }
@@ -61,10 +64,10 @@ def templated(ours: Manifest, template: Manifest) -> Manifest:
     return merged
 
 
-def vendor_annotations(context: JobContext, profile: AcceleratorProfile) -> dict[str, str]:
-    """The profile's annotations, with the size of the gang where a scheduler plugin wants to know it."""
-    num_pods = str(sum(group.replicas for group in context.plan.groups))
-    return {name: value.replace("{pods}", num_pods) for name, value in profile.annotations.items()}
+def vendor_annotations(profile: AcceleratorProfile, num_pods: int) -> dict[str, str]:
+    """The profile's annotations, with the number of pods that start together where a scheduler plugin wants to know
+    it."""
+    return {name: value.replace("{pods}", str(num_pods)) for name, value in profile.annotations.items()}
 
 
 def _spec(context: JobContext, group: GroupPlan, host: int, attempt: int) -> Manifest:

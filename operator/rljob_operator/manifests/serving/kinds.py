@@ -9,7 +9,6 @@ from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.serving.pod import service_pod
 from rljob_operator.manifests.serving.ray_service import ray_pods
-from rljob_operator.manifests.serving.template import num_copies
 
 
 @dataclass(frozen=True)
@@ -31,5 +30,5 @@ def kinds_of_pods(context: JobContext, service: ServiceSpec) -> tuple[KindOfPod,
     head, copy = ray_pods(context, service, {})
     return (
         KindOfPod(names.service_head_pod_set(service.name), 1, head),
-        KindOfPod(own, num_copies(service), copy),
+        KindOfPod(own, service.num_copies, copy),
     )

@@ -14,7 +14,7 @@ from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.containers import PYTHON
 from rljob_operator.manifests.pod.environment import CODE_PATH, EnvList, as_list, by_name, given_variables
 from rljob_operator.manifests.pod.paths import PLAN_FILE
-from rljob_operator.manifests.pod.pods import ANYWHERE, placed, templated
+from rljob_operator.manifests.pod.pods import ANYWHERE, placed, templated, vendor_annotations
 from rljob_operator.manifests.pod.volumes import (
     Mounted,
     host_volumes,
@@ -27,8 +27,8 @@ from rljob_operator.manifests.serving.template import (
     GATE_ENVIRONMENT,
     HEALTHY,
     container_spec,
+    image_of,
     name_in_domain,
-    num_copies,
     pod_spec,
     resources_of,
     threads_per_copy,
@@ -54,7 +54,7 @@ def service_pods(
 
 def service_pod(context: JobContext, service: ServiceSpec, start: int, placement: Placement = ANYWHERE) -> Manifest:
     """One pod with all copies of the model: ours, the user's template over it, and over both what a queue decided."""
-    profile = context.profiles[service.worker_group.accelerator.profile]
+    profile = context.profile_of_service(service)
     labels = {keys.LABEL_SERVICE: service.name, **profile.labels}
     name = names.service_pod_name(context.name, service.name, start)
     volumes = [
@@ -69,7 +69,7 @@ def service_pod(context: JobContext, service: ServiceSpec, start: int, placement
         "kind": "Pod",
         "metadata": {
             **metadata(context, name, keys.CONTAINER_SERVICE, labels),
-            "annotations": {keys.ANNOTATION_PLAN_HASH: context.plan_hash},
+            "annotations": {**vendor_annotations(profile, 1), keys.ANNOTATION_PLAN_HASH: context.plan_hash},
         },
         "spec": {**name_in_domain(context, service), **pod_spec(context, profile, volumes, container)},
     }
@@ -84,10 +84,11 @@ def _container(
         context,
         profile,
         volumes,
+        image_of(context, profile),
         command=[*PYTHON, "rljob_worker.services", str(keys.PORT_SERVICE), service.name],
         env=_env(context, service, profile),
         ports=[{"name": "http", "containerPort": keys.PORT_SERVICE}],
-        resources=resources_of(context, service, profile, num_copies(service)),
+        resources=resources_of(context, service, profile, service.num_copies),
         startupProbe={**HEALTHY, "periodSeconds": PROBE_SECONDS, "failureThreshold": patience},
         readinessProbe={**HEALTHY, "periodSeconds": 5, "failureThreshold": 3},
         livenessProbe={**ALIVE, "periodSeconds": 20, "failureThreshold": 6},
@@ -96,5 +97,5 @@ def _container(
 
 def _env(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile) -> EnvList:
     own = {keys.ENV_PLAN: PLAN_FILE, keys.ENV_CODE: CODE_PATH, keys.ENV_LISTEN: "0.0.0.0", **GATE_ENVIRONMENT}
-    threads = threads_per_copy(context, service, num_copies(service))
+    threads = threads_per_copy(context, service, service.num_copies)
     return by_name(given_variables(context, profile, threads) + as_list(own))

@@ -12,13 +12,14 @@ from copy import deepcopy
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.catalogue.services import PREFIX, RAY_APPLICATION, RAY_GATE, RAY_VERSION
+from rljob_api.planning.serving import ServicePlan, service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest, Placement
 from rljob_operator.manifests.metadata import labels, metadata
 from rljob_operator.manifests.pod.environment import CODE_PATH, EnvList, as_list, by_name, given_variables
-from rljob_operator.manifests.pod.pods import ANYWHERE, placed, templated
+from rljob_operator.manifests.pod.pods import ANYWHERE, placed, templated, vendor_annotations
 from rljob_operator.manifests.pod.volumes import (
     Mounted,
     host_volumes,
@@ -30,8 +31,8 @@ from rljob_operator.manifests.serving.template import (
     ALIVE,
     GATE_ENVIRONMENT,
     container_spec,
+    image_of,
     name_in_domain,
-    num_copies,
     pod_spec,
     resources_of,
     threads_per_copy,
@@ -70,7 +71,7 @@ def ray_service(
     head, copy = ray_pods(context, service, placements or {})
     parameters = {"object-store-memory": str(OBJECT_STORE_BYTES)}
     places = 1 if service.run.startswith(PREFIX) else PLACES
-    count = num_copies(service)
+    served = service_plan(service, context.profiles)
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -81,7 +82,7 @@ def ray_service(
             {keys.LABEL_SERVICE: service.name},
         ),
         "spec": {
-            "serveConfigV2": serve_config(service),
+            "serveConfigV2": serve_config(service, served),
             "upgradeStrategy": {"type": "None"},
             "excludeHeadPodFromServeSvc": True,
             "rayClusterConfig": {
@@ -95,10 +96,10 @@ def ray_service(
                 "workerGroupSpecs": [
                     {
                         "groupName": GROUP_NAME,
-                        "replicas": count,
-                        "minReplicas": count,
-                        "maxReplicas": count,
-                        "rayStartParams": {"num-cpus": str(places), **parameters},
+                        "replicas": served.copies,
+                        "minReplicas": served.copies,
+                        "maxReplicas": served.copies,
+                        "rayStartParams": {"num-cpus": str(places), **_accelerators(served), **parameters},
                         "template": copy,
                     }
                 ],
@@ -107,14 +108,14 @@ def ray_service(
     }
 
 
-def serve_config(service: ServiceSpec) -> str:
+def serve_config(service: ServiceSpec, served: ServicePlan) -> str:
     """What Ray Serve is told, as JSON, which is YAML without its surprises.  It has the whole service in it: a plan may
     be gone when KubeRay makes a pod anew."""
     application = {
         "name": service.name,
         "route_prefix": f"/{service.name}",
         "import_path": RAY_APPLICATION,
-        "args": {"service": service.to_json()},
+        "args": {"service": service.to_json(), "plan": served.to_json()},
     }
     config = {
         "proxy_location": "EveryNode",
@@ -125,13 +126,23 @@ def serve_config(service: ServiceSpec) -> str:
     return json.dumps(config, indent=1)
 
 
+def _accelerators(served: ServicePlan) -> dict[str, str]:
+    """What Ray is told of a pod's accelerators, of which it finds by itself only those of some vendors.  KubeRay writes
+    it into a command for a shell."""
+    if served.ray_resource is None:
+        return {}
+    if served.ray_resource == "GPU":
+        return {"num-gpus": str(served.accelerators)}
+    return {"resources": f"'{json.dumps({served.ray_resource: served.accelerators})}'"}
+
+
 def ray_pods(
     context: JobContext, service: ServiceSpec, placements: Mapping[str, Placement]
 ) -> tuple[Manifest, Manifest]:
     """The template of the head, and of a copy: ours, the user's over it, and over both what a queue decided."""
-    profile = context.profiles[service.worker_group.accelerator.profile]
+    profile = context.profile_of_service(service)
     users = service.worker_group.template
-    head = templated(_head(context, service), _without_resources(users))
+    head = templated(_head(context, service, image_of(context, profile)), _without_resources(users))
     copy = templated(_copy(context, service, profile), users)
     return (
         placed(head, placements.get(names.service_head_pod_set(service.name), ANYWHERE)),
@@ -139,7 +150,7 @@ def ray_pods(
     )
 
 
-def _head(context: JobContext, service: ServiceSpec) -> Manifest:
+def _head(context: JobContext, service: ServiceSpec, image: str) -> Manifest:
     """On any node: it has no copy.  Applications are imported in it, so it has their code and image."""
     profile = context.profiles["cpu"]
     volumes = [token_volume(context), *scratch_volumes(context), *users_volumes(context)]
@@ -148,6 +159,7 @@ def _head(context: JobContext, service: ServiceSpec) -> Manifest:
         context,
         profile,
         volumes,
+        image,
         env=_env(context, profile, 1),
         ports=[
             {"name": "gcs-server", "containerPort": PORT_STORE},
@@ -173,6 +185,7 @@ def _copy(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile
         context,
         profile,
         volumes,
+        image_of(context, profile),
         env=_env(context, profile, threads_per_copy(context, service, 1)),
         ports=[
             {"name": "serve", "containerPort": keys.PORT_SERVICE},
@@ -189,7 +202,8 @@ def _copy(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile
         },
     )
     spec = {**name_in_domain(context, service), **pod_spec(context, profile, volumes, container)}
-    return _template(context, service, keys.CONTAINER_SERVICE, profile.labels, spec)
+    found = _template(context, service, keys.CONTAINER_SERVICE, profile.labels, spec)
+    return {**found, "metadata": {**found["metadata"], "annotations": vendor_annotations(profile, service.num_copies)}}
 
 
 def _template(

@@ -39,13 +39,19 @@ def pod_spec(context: JobContext, profile: AcceleratorProfile, volumes: list[Mou
     }
 
 
+def image_of(context: JobContext, profile: AcceleratorProfile) -> str:
+    """The profile's, or the operator's own for CPUs or for CUDA."""
+    images = context.pods.images
+    return profile.serve_image or (images.serve if profile.device == "cpu" else images.serve_cuda)
+
+
 def container_spec(
-    context: JobContext, profile: AcceleratorProfile, volumes: list[Mounted], **more: object
+    context: JobContext, profile: AcceleratorProfile, volumes: list[Mounted], image: str, **more: object
 ) -> Manifest:
     """Of the container in which copies of a model are; `more` fields stand in front of what all have."""
     return {
         "name": keys.CONTAINER_SERVICE,
-        "image": profile.image or context.pods.images.serve,
+        "image": image,
         "imagePullPolicy": context.pods.images.pull_policy,
         "workingDir": keys.WORKSPACE,
         **more,
@@ -73,11 +79,6 @@ def resources_of(context: JobContext, service: ServiceSpec, profile: Accelerator
         **devices,
     }
     return {"requests": requests, "limits": devices} if devices else {"requests": requests}
-
-
-def num_copies(service: ServiceSpec) -> int:
-    """The most that there may be."""
-    return service.worker_group.replicas if service.autoscaling is None else service.autoscaling.max_replicas
 
 
 def threads_per_copy(context: JobContext, service: ServiceSpec, copies: int) -> int:

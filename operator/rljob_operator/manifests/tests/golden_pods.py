@@ -43,25 +43,37 @@ def rendered(profile):
     return _text(pod)
 
 
-def rendered_service():
+def rendered_service(profile="cpu"):
     """The text of the golden file of a model's pod."""
-    context = _judged_context()
+    context = _judged_context(profile)
     return _text(service_pod(context, context.spec.services[0], 3))
 
 
-def rendered_ray_service():
+def rendered_ray_service(profile="cpu"):
     """The text of the golden file of a model's RayService."""
-    context = _judged_context({"rayServices": True})
+    context = _judged_context(profile, {"rayServices": True})
     return _text(ray_service(context, context.spec.services[0], 3))
 
 
-def _judged_context(settings=None):
+SERVED = {
+    "service": rendered_service,
+    "ray-service": rendered_ray_service,
+    "service-nvidia-h100": lambda: rendered_service("nvidia-h100"),
+    "ray-service-nvidia-h100": lambda: rendered_ray_service("nvidia-h100"),
+}
+"""What writes the golden file of each name."""
+
+
+def _judged_context(profile, settings=None):
     """A job with a model, and with what a real one has besides."""
     container = {"name": "service", "resources": {"limits": {"memory": "8Gi"}}}
     judge = {
         "name": "my_judge",
         "run": "rljob_worker.services:judge",
-        "workerGroup": {"template": {"spec": {"containers": [container]}}},
+        "workerGroup": {
+            "accelerator": {"profile": profile, "count": 1 if profile == "cpu" else 2},
+            "template": {"spec": {"containers": [container]}},
+        },
         "autoscaling": {"maxReplicas": 2},
         "options": {"path": "models/judge", "rubric": "{response}"},
     }
@@ -81,8 +93,8 @@ def main():
         stale.unlink()
     for profile in DEFAULT:
         (GOLDEN / f"{profile}.yaml").write_text(rendered(profile), encoding="utf-8")
-    (GOLDEN / "service.yaml").write_text(rendered_service(), encoding="utf-8")
-    (GOLDEN / "ray-service.yaml").write_text(rendered_ray_service(), encoding="utf-8")
+    for name, render in SERVED.items():
+        (GOLDEN / f"{name}.yaml").write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
-from rljob_operator.manifests.tests.golden_pods import GOLDEN, rendered, rendered_ray_service, rendered_service
+from rljob_operator.manifests.tests.golden_pods import GOLDEN, SERVED, rendered
 
 
 @pytest.mark.parametrize("profile", DEFAULT)
@@ -10,15 +10,11 @@ def test_a_vendors_pod_is_as_in_its_golden_file(profile):
     assert rendered(profile) == expected, "if meant: python -m rljob_operator.manifests.tests.golden_pods"
 
 
-def test_the_pod_of_a_model_is_as_in_its_golden_file():
-    expected = (GOLDEN / "service.yaml").read_text(encoding="utf-8")
-    assert rendered_service() == expected, "if meant: python -m rljob_operator.manifests.tests.golden_pods"
-
-
-def test_the_ray_service_of_a_model_is_as_in_its_golden_file():
-    expected = (GOLDEN / "ray-service.yaml").read_text(encoding="utf-8")
-    assert rendered_ray_service() == expected, "if meant: python -m rljob_operator.manifests.tests.golden_pods"
+@pytest.mark.parametrize("name", SERVED)
+def test_what_serves_a_model_is_as_in_its_golden_file(name):
+    expected = (GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")
+    assert SERVED[name]() == expected, "if meant: python -m rljob_operator.manifests.tests.golden_pods"
 
 
 def test_no_golden_file_is_left_over():
-    assert {path.stem for path in GOLDEN.glob("*.yaml")} == {*DEFAULT, "service", "ray-service"}
+    assert {path.stem for path in GOLDEN.glob("*.yaml")} == {*DEFAULT, *SERVED}

@@ -249,7 +249,7 @@ def test_who_generates_with_vllm_has_the_image_that_holds_it(profile, engine, ex
 
 def test_a_device_for_which_we_have_no_image_needs_one():
     (problem,) = child_problems(make_context(one_group("cambricon")))
-    assert "no worker image for mlu; set profiles.cambricon.image" in problem
+    assert "no worker image for mlu; set acceleratorProfiles.cambricon.image" in problem
     own = {"spec": {"containers": [{"name": "worker", "image": "mine:1"}]}}
     assert child_problems(make_context(one_group("cambricon", template=own))) == []
     assert child_problems(make_context(one_group("cambricon"), profiles={"cambricon": {"image": "mlu:1"}})) == []

@@ -1,6 +1,7 @@
 """Models as RayServices of KubeRay."""
 
 import json
+import shlex
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_ray_serve_is_told_all_that_the_service_says():
     assert config["http_options"] == {"host": "0.0.0.0", "port": keys.PORT_SERVICE}
     (application,) = config["applications"]
     assert (application["name"], application["route_prefix"]) == ("my_judge", "/my_judge")
-    assert application["args"] == {"service": context.spec.services[0].to_json()}
+    assert application["args"]["service"] == context.spec.services[0].to_json()
 
 
 def test_copies_are_found_where_workers_ask_and_the_head_is_not():
@@ -150,3 +151,46 @@ def test_what_keeps_pods_out_holds_for_those_that_kube_ray_makes():
     problem = pod_security_problem(context, {"pod-security.kubernetes.io/enforce": "restricted"})
     assert problem is not None and problem.startswith("services[0] my_judge with profile cpu needs what namespace team")
     assert pod_security_problem(context_of(**SHIPPED), {"pod-security.kubernetes.io/enforce": "restricted"}) is None
+
+
+def on(profile, count):
+    return {"replicas": 3, "accelerator": {"profile": profile, "count": count}}
+
+
+def test_each_copy_has_its_accelerators_and_the_head_none():
+    context = context_of(**SHIPPED, workerGroup=on("nvidia-h100", 2))
+    head, copy = pods_of(context)
+    assert container_of(copy)["resources"]["limits"] == {"nvidia.com/gpu": "2"}, "of one copy"
+    assert copy["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert "limits" not in container_of(head)["resources"] and "nodeSelector" not in head["spec"]
+    # what is imported in the head is made for the copies' image
+    assert container_of(head)["image"] == container_of(copy)["image"] == "rljob-serve-cuda:dev"
+    (group,) = cluster_of(context)["workerGroupSpecs"]
+    assert (group["replicas"], group["rayStartParams"]["num-gpus"]) == (3, "2")
+    assert "num-gpus" not in cluster_of(context)["headGroupSpec"]["rayStartParams"]
+
+
+def test_ray_is_told_of_other_accelerators_by_its_own_name_in_a_shells_quotes():
+    site = {"gaudi": {"serveImage": "hpu:1"}}
+    service = {"name": "my_judge", **SHIPPED, "workerGroup": on("gaudi", 4)}
+    overrides = (f"services={json.dumps([service])}", "podSecurity=Privileged")
+    context = make_context(*overrides, settings={"rayServices": True}, profiles=site)
+    (group,) = cluster_of(context)["workerGroupSpecs"]
+    assert shlex.split(group["rayStartParams"]["resources"]) == ['{"HPU": 4}']
+    assert "num-gpus" not in group["rayStartParams"]
+    assert container_of(group["template"])["resources"]["limits"]["habana.ai/gaudi"] == "4"
+
+
+def test_a_copy_is_told_what_it_runs_on_where_there_is_no_plan():
+    context = context_of(**SHIPPED, workerGroup=on("nvidia-h100", 2))
+    (application,) = json.loads(made(context)["spec"]["serveConfigV2"])["applications"]
+    assert application["args"]["plan"] == context.plan.service("my_judge").to_json()
+    assert application["args"]["plan"]["device"] == "cuda"
+
+
+def test_a_vendors_annotations_say_how_many_copies_start():
+    site = {"nvidia": {"annotations": {"vendor.example/min": "{pods}"}}}
+    service = {"name": "my_judge", **SHIPPED, "workerGroup": on("nvidia", 1)}
+    context = make_context(f"services={json.dumps([service])}", settings={"rayServices": True}, profiles=site)
+    head, copy = pods_of(context)
+    assert copy["metadata"]["annotations"] == {"vendor.example/min": "3"} and head["metadata"]["annotations"] == {}

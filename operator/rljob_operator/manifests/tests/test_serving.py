@@ -4,10 +4,10 @@ import pytest
 
 from rljob_api.vocabulary import keys
 from rljob_operator.manifests.ceilings import Ceilings, beyond
-from rljob_operator.manifests.children import pod_security_problem, static_children
+from rljob_operator.manifests.children import child_problems, pod_security_problem, static_children
 from rljob_operator.manifests.context import Placement
 from rljob_operator.manifests.serving.pod import service_pods
-from rljob_operator.manifests.tests.builders import env_of, make_context, named
+from rljob_operator.manifests.tests.builders import env_of, make_context, named, one_group
 
 ROOT = {"spec": {"containers": [{"name": "service", "securityContext": {"runAsUser": 0}}]}}
 
@@ -98,3 +98,59 @@ def test_a_model_that_the_namespace_would_not_admit_is_named():
     context = context_of("podSecurity=Privileged", workerGroup={"template": ROOT})
     problem = pod_security_problem(context, {"pod-security.kubernetes.io/enforce": "restricted"})
     assert problem is not None and problem.startswith("services[0] judge with profile cpu needs what namespace team")
+
+
+def on(profile, count=2, **group):
+    return {"accelerator": {"profile": profile, "count": count}, **group}
+
+
+def test_a_model_on_accelerators_asks_for_them_and_stands_where_they_are():
+    (pod,) = service_pods(context_of(**shipped(workerGroup=on("nvidia-h100", replicas=3))), {"judge": 1})
+    container = named(pod["spec"]["containers"], "service")
+    # two for each of three copies
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "6"}
+    assert container["resources"]["requests"]["nvidia.com/gpu"] == "6"
+    assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["spec"]["tolerations"]
+    assert container["image"] == "rljob-serve-cuda:dev"
+
+
+def test_a_vendors_labels_annotations_and_drivers_come_with_a_model():
+    site = {"ascend-910": {"serveImage": "npu:1", "schedulers": []}}
+    service = {"name": "judge", "run": "mine:app", "workerGroup": on("ascend-910", 4)}
+    context = make_context(f"services={json.dumps([service])}", "podSecurity=Privileged", profiles=site)
+    (pod,) = service_pods(context, {"judge": 1})
+    container = named(pod["spec"]["containers"], "service")
+    assert container["image"] == "npu:1"
+    assert pod["metadata"]["labels"]["ring-controller.atlas"] == "ascend-910b"
+    assert pod["metadata"]["annotations"]["huawei.com/schedule_minAvailable"] == "1", "its pod alone"
+    assert "ascend-driver" in [volume["name"] for volume in pod["spec"]["volumes"]]
+    assert env_of(container)["HCCL_CONNECT_TIMEOUT"] == "1200"
+    assert container["resources"]["limits"] == {"huawei.com/Ascend910": "4"}
+
+
+def test_a_model_on_a_device_for_which_we_have_no_image_needs_one():
+    service = {"name": "judge", "run": "mine:app", "workerGroup": on("gaudi", 2)}
+    own = {"spec": {"containers": [{"name": "service", "image": "mine:1"}]}}
+
+    def found(profiles=None, **group):
+        given = {**service, "workerGroup": {**service["workerGroup"], **group}}
+        return child_problems(make_context(f"services={json.dumps([given])}", profiles=profiles))
+
+    assert found() == [
+        "spec.services[0].workerGroup.accelerator.profile gaudi: no service image for hpu; set "
+        "acceleratorProfiles.gaudi.serveImage in the chart's values, or image of container service in the group's "
+        "template"
+    ]
+    # that of workers has no Ray
+    assert len(found({"gaudi": {"image": "hpu:1"}})) == 1
+    assert found({"gaudi": {"serveImage": "hpu:1"}}) == found(template=own) == []
+
+
+def test_accelerators_of_models_count_against_the_ceiling_like_those_of_workers():
+    service = {"name": "judge", **shipped(workerGroup=on("nvidia", replicas=2))}
+    overrides = (one_group("nvidia", 4), f"services={json.dumps([service])}")
+    for settings in ({}, {"rayServices": True}):
+        context = make_context(*overrides, settings=settings)
+        assert beyond(Ceilings(accelerators=8), context) == []
+        assert beyond(Ceilings(accelerators=7), context) == ["8 accelerators, and a job may have 7 (accelerators)"]

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api.catalogue.profiles import DEFAULT, AcceleratorProfile
 from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.planning.serving import ServicePlan
 from rljob_worker.accelerators import require_devices
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.errors import InvalidJob
 
 DRIVER_LIBRARIES = {"nvidia.com/gpu": "libcuda.so.1"}
 """By a profile's resource: the library without which torch has none of its devices."""
@@ -44,6 +46,62 @@ def check_devices(
             require_devices(group, len(share_of(plan, here, pod, profile, base)))
 
 
+def check_devices_of_services(
+    plan: Plan, here: Sequence[Host], base: Mapping[str, str], has_library: Callable[[str], bool] = is_loadable
+) -> None:
+    """InvalidJob where this machine certainly has fewer devices than the pods `here` and the services take together."""
+    for service in plan.services:
+        profile = DEFAULT.get(service.profile)
+        if profile is None or not service.accelerators:
+            continue
+        if _is_set_by_job(profile, plan):
+            raise InvalidJob(
+                f'spec.env sets {profile.visible_devices_env} for workers and for service "{service.name}" alike, '
+                "which would share accelerators: leave it out there, and export it where the job is started"
+            )
+        driver = DRIVER_LIBRARIES.get(profile.resource or "")
+        visible = [] if driver is not None and not has_library(driver) else visible_devices(profile, base)
+        if visible is not None:
+            _require_devices_of_service(plan, here, service, visible)
+
+
+def _require_devices_of_service(plan: Plan, here: Sequence[Host], service: ServicePlan, visible: Sequence[str]) -> None:
+    first = _first_of_service(plan, here, service)
+    num_left = max(0, len(visible) - first)
+    if num_left < service.num_accelerators:
+        others = f" besides the {first} that workers and other services take" if first else ""
+        raise InvalidJob(
+            f'service "{service.name}" wants {service.num_accelerators} {service.device.upper()} devices (profile '
+            f"{service.profile}){others}, and {num_left or 'none'} of {len(visible)} are left; lower its "
+            "workerGroup.replicas or accelerator.count, use profile cpu, or run where there are enough"
+        )
+
+
+def service_variables(plan: Plan, here: Sequence[Host], base: Mapping[str, str]) -> dict[str, str]:
+    """The variables that give the services their share of the accelerators of a machine: those behind its pods'.
+    Nothing for CPUs."""
+    found: dict[str, str] = {}
+    shares: dict[str, list[str]] = {}
+    for service in plan.services:
+        profile = DEFAULT.get(service.profile)
+        if profile is None or profile.visible_devices_env is None or not service.accelerators:
+            continue
+        first = _first_of_service(plan, here, service)
+        share = _devices(profile, base, slice(first, first + service.num_accelerators))
+        shares.setdefault(profile.visible_devices_env, []).extend(share)
+        found |= profile.env
+    return {**found, **{name: ",".join(share) for name, share in shares.items()}}
+
+
+def _first_of_service(plan: Plan, here: Sequence[Host], service: ServicePlan) -> int:
+    """How many devices of its type are taken by pods, and by the services before it."""
+    groups = (plan.group(pod.group) for pod in here)
+    before = plan.services[: plan.services.index(service)]
+    return sum(each.workers_per_host for each in groups if each.device == service.device) + sum(
+        each.num_accelerators for each in before if each.device == service.device
+    )
+
+
 def uncounted_groups(
     plan: Plan, base: Mapping[str, str], has_library: Callable[[str], bool] = is_loadable
 ) -> list[GroupPlan]:
@@ -61,14 +119,15 @@ def uncounted_groups(
 def share_of(
     plan: Plan, here: Sequence[Host], pod: Host, profile: AcceleratorProfile, base: Mapping[str, str]
 ) -> list[str]:
-    """The accelerators of one pod: the pods of a machine take them one after the other.
-
-    What the user made visible is shared out; otherwise devices count from 0.
-    """
+    """The accelerators of one pod: the pods of a machine take them one after the other."""
     group = plan.group(pod.group)
     before = (plan.group(other.group) for other in here[: here.index(pod)])
     first = sum(other.workers_per_host for other in before if other.device == group.device)
-    share = slice(first, first + group.workers_per_host)
+    return _devices(profile, base, slice(first, first + group.workers_per_host))
+
+
+def _devices(profile: AcceleratorProfile, base: Mapping[str, str], share: slice) -> list[str]:
+    """What the user made visible is shared out; otherwise devices count from 0."""
     visible = visible_devices(profile, base)
     return [str(number) for number in range(share.start, share.stop)] if visible is None else visible[share]
 

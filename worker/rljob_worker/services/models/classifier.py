@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 from rljob_api.catalogue.services import ServedModel
 from rljob_worker.errors import InvalidJob
 from rljob_worker.services.batches import in_batches
-from rljob_worker.services.models.loading import load_model, padded
+from rljob_worker.services.models.loading import load_model, on_device, padded
+from rljob_worker.services.place import Place
 from rljob_worker.services.requests import BadRequest
 from rljob_worker.services.texts import load_tokenizer
 
@@ -19,10 +20,10 @@ from rljob_worker.services.texts import load_tokenizer
 class ServedClassifier:
     """A model of an Auto class of transformers, and its tokenizer."""
 
-    def __init__(self, family: Any, options: ServedModel, num_labels: int) -> None:
-        """Raises InvalidJob: no such model, or one of another number of outputs."""
+    def __init__(self, family: Any, options: ServedModel, num_labels: int, place: Place) -> None:
+        """Raises InvalidJob: no such model, one of another number of outputs, or no such place."""
         self.tokenizer = load_tokenizer(options.tokenizer or options.path)
-        self._model = load_model(family, options)
+        self._model = load_model(family, options, place)
         if (found := self._model.config.num_labels) != num_labels:
             raise InvalidJob(
                 f"options.path {options.path!r} has {found} outputs, and this application reads {num_labels}"
@@ -40,4 +41,9 @@ class ServedClassifier:
 
     @torch.inference_mode()
     def _batch(self, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        return self._model(**padded(texts, self.tokenizer.pad_token_id)).logits.float().unbind()
+        return head_of(self._model, padded(texts, self.tokenizer.pad_token_id))
+
+
+def head_of(model: Any, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+    """What the model says of each of `inputs`, which it reads wherever it lies; float32 on the CPU."""
+    return model(**on_device(inputs, model.device)).logits.float().cpu().unbind()

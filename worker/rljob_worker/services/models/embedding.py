@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from transformers import AutoModel
 
 from rljob_api.catalogue.services import EmbeddingOptions
 from rljob_worker.services.batches import in_batches
-from rljob_worker.services.models.loading import Answer, load_model, padded
+from rljob_worker.services.models.loading import Answer, load_model, on_device, padded
+from rljob_worker.services.place import Place
 from rljob_worker.services.requests import BadRequest, Row, texts_of
 from rljob_worker.services.texts import load_tokenizer
 
@@ -21,10 +22,10 @@ EMBEDDINGS = "/v1/embeddings"
 class Embedding:
     """Answers OpenAI's embeddings, and how near a response is to its reference."""
 
-    def __init__(self, options: EmbeddingOptions) -> None:
+    def __init__(self, options: EmbeddingOptions, place: Place) -> None:
         self._options = options
         self._tokenizer = load_tokenizer(options.tokenizer or options.path)
-        self._model = load_model(AutoModel, options)
+        self._model = load_model(AutoModel, options, place)
 
     def rewards(self, rows: Sequence[Row]) -> list[Answer]:
         """The cosine between a row's response and its reference, with `truncated`: 1 where either was longer than
@@ -48,15 +49,19 @@ class Embedding:
     def _vectors(self, texts: Sequence[str]) -> tuple[Tensor, list[bool]]:
         """[texts, hidden], and which texts were cut."""
         options = self._options
-        pad = self._tokenizer.pad_token_id
         tokens = [list(each) for each in self._tokenizer(list(texts))["input_ids"]]
-        kept = [each[-options.max_tokens :] or [pad] for each in tokens]
-        lengths = [len(each) for each in kept]
-        found = in_batches(kept, lengths, options.batch_tokens, lambda some: self._batch(padded(some, pad)).unbind())
+        kept = [each[-options.max_tokens :] or [self._tokenizer.pad_token_id] for each in tokens]
+        found = in_batches(kept, [len(each) for each in kept], options.batch_tokens, self._batch)
         return torch.stack(found), [len(each) > options.max_tokens for each in tokens]
 
     @torch.inference_mode()
-    def _batch(self, inputs: dict[str, Tensor]) -> Tensor:
-        hidden = self._model(**inputs).last_hidden_state.float()  # [texts, longest, hidden]
-        mask = inputs["attention_mask"].unsqueeze(-1)
-        return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)
+    def _batch(self, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+        return mean_of(self._model, padded(texts, self._tokenizer.pad_token_id)).unbind()
+
+
+def mean_of(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Of each of `inputs`, which the model reads wherever it lies, the mean over its tokens: [texts, hidden], of length
+    1, on the CPU."""
+    hidden = model(**on_device(inputs, model.device)).last_hidden_state.float().cpu()  # [texts, longest, hidden]
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)

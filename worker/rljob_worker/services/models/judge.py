@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from rljob_api.catalogue.services import JudgeOptions
 from rljob_worker.errors import InvalidJob
 from rljob_worker.services.batches import in_batches
-from rljob_worker.services.models.loading import Answer, load_model
+from rljob_worker.services.models.loading import Answer, load_model, on_device
+from rljob_worker.services.place import Place
 from rljob_worker.services.requests import BadRequest, Row, filled, messages_of
 from rljob_worker.services.rubric import of_votes, verdict
 from rljob_worker.services.texts import load_tokenizer
@@ -23,12 +25,12 @@ CHAT = "/v1/chat/completions"
 class Judge:
     """Asks its model the rubric about each row, `votes` times."""
 
-    def __init__(self, options: JudgeOptions) -> None:
+    def __init__(self, options: JudgeOptions, place: Place) -> None:
         self._options = options
         self._tokenizer = load_tokenizer(options.tokenizer or options.path)
         if self._tokenizer.chat_template is None:
             raise InvalidJob(f"the tokenizer of {options.path!r} has no chat template, which a judge is asked by")
-        self._model = load_model(AutoModelForCausalLM, options)
+        self._model = load_model(AutoModelForCausalLM, options, place)
 
     def rewards(self, rows: Sequence[Row]) -> list[Answer]:
         """Of each row the mean of its votes, with `unparsed`, `disagreement` and `truncated`: 1 where the question was
@@ -85,16 +87,22 @@ class Judge:
 
     @torch.inference_mode()
     def _batch(self, prompts: Sequence[list[int]], temperature: float, limit: int, count: int) -> list[str]:
-        pad, longest = self._tokenizer.pad_token_id, max(map(len, prompts))
-        # on the left: what is generated continues the prompt's last token
-        ids = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in prompts])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         sampling = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}
-        output = self._model.generate(
-            input_ids=ids, attention_mask=mask, max_new_tokens=limit, num_return_sequences=count, pad_token_id=pad,
-            **sampling,
-        )  # fmt: skip
-        return list(self._tokenizer.batch_decode(output[:, longest:], skip_special_tokens=True))
+        pad = self._tokenizer.pad_token_id
+        tokens = continued(self._model, prompts, pad, max_new_tokens=limit, num_return_sequences=count, **sampling)
+        return list(self._tokenizer.batch_decode(tokens, skip_special_tokens=True))
+
+
+def continued(model: Any, prompts: Sequence[list[int]], pad: int, **sampling: Any) -> Tensor:
+    """What the model, wherever it lies, says after each prompt: [answers, tokens], padded, on the CPU. sampling: as
+    `generate` of transformers has it."""
+    longest = max(map(len, prompts))
+    # on the left: what is generated continues the prompt's last token
+    ids = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    inputs = on_device({"input_ids": ids, "attention_mask": mask}, model.device)
+    output: Tensor = model.generate(**inputs, pad_token_id=pad, **sampling)
+    return output[:, longest:].cpu()
 
 
 def _number(body: Mapping[str, Any], name: str, default: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from rljob_api.catalogue.services import ServedModel
 from rljob_worker.errors import InvalidJob
+from rljob_worker.runtime.devices import num_devices
+from rljob_worker.services.place import Place
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
 
@@ -17,11 +19,16 @@ Answer = Mapping[str, Any]
 """What is answered to a row: `reward`, and what goes with it."""
 
 
-def load_model(family: Any, options: ServedModel) -> Any:
-    """A model of an Auto class of transformers, to read with. Raises InvalidJob: none there, or one of another kind,
-    whose missing head would be random numbers."""
+def load_model(family: Any, options: ServedModel, place: Place, count: Callable[[str], int] = num_devices) -> Any:
+    """A model of an Auto class of transformers, to read with, whose `device` is where its inputs belong. Over several
+    accelerators its layers lie one after the other. Raises InvalidJob: none there, one of another kind, whose missing
+    head would be random numbers, or fewer accelerators than the copy asks for."""
+    if place.accelerators:
+        _require_accelerators(place, count(place.device))
+    spread = {"device_map": "auto"} if place.accelerators > 1 else {}
+    dtype = DTYPES[options.precision]
     try:
-        model, told = family.from_pretrained(options.path, dtype=DTYPES[options.precision], output_loading_info=True)
+        model, told = family.from_pretrained(options.path, dtype=dtype, output_loading_info=True, **spread)
     except (OSError, ValueError) as error:
         raise InvalidJob(f"options.path {options.path!r} is no model for {family.__name__}: {error}") from error
     if told["missing_keys"]:
@@ -30,7 +37,23 @@ def load_model(family: Any, options: ServedModel) -> Any:
             f"options.path {options.path!r} lacks weights that {family.__name__} needs ({names}); name a model that "
             "was trained as one"
         )
-    return model.eval()
+    if spread and (left_over := {"cpu", "disk"} & {str(each) for each in model.hf_device_map.values()}):
+        raise InvalidJob(
+            f"options.path {options.path!r} does not fit in {place.accelerators} accelerators: layers of it would be "
+            f"in {' and '.join(sorted(left_over))}; ask for more in workerGroup.accelerator.count, or write precision "
+            "BFloat16"
+        )
+    return (model if spread else model.to(place.device)).eval()
+
+
+def _require_accelerators(place: Place, found: int) -> None:
+    """Before gigabytes are read. On a machine whose accelerators nobody has counted, this is who counts them."""
+    if found < place.accelerators:
+        raise InvalidJob(
+            f"a copy wants {place.accelerators} {place.device.upper()} devices (profile {place.profile}) and finds "
+            f"{found or 'none'}: there are fewer than workers and services ask for together, or torch here is not made "
+            "for them"
+        )
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
@@ -42,3 +65,8 @@ def padded(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
         ids[i, : len(row)] = torch.tensor(row)
         mask[i, : len(row)] = 1
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def on_device(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """What a model reads, where it reads it."""
+    return {name: each.to(device) for name, each in inputs.items()}

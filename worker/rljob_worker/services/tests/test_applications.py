@@ -4,19 +4,24 @@ import warnings
 
 import pytest
 
+from rljob_api.catalogue.profiles import DEFAULT
+from rljob_api.planning.serving import service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob
 from rljob_worker.services.host import application_of
+from rljob_worker.services.place import Place
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own, while it is imported
+    from ray._private.accelerators import get_accelerator_manager_for_resource, get_all_accelerator_resource_names
     from ray.serve import Application
 
 HERE = "rljob_worker.services.tests.served_here"
 
 
-def service(run, **fields):
-    return ServiceSpec.model_validate({"name": "judge", "run": run, **fields})
+def made(run, **fields):
+    service = ServiceSpec.model_validate({"name": "judge", "run": run, **fields})
+    return application_of(service, service_plan(service, DEFAULT))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +34,7 @@ def service(run, **fields):
     ],
 )
 def test_applications_and_what_makes_them(run, options):
-    assert isinstance(application_of(service(run, options=options)), Application)
+    assert isinstance(made(run, options=options), Application)
 
 
 @pytest.mark.parametrize(
@@ -45,5 +50,32 @@ def test_applications_and_what_makes_them(run, options):
 )
 def test_what_is_no_application_is_named(run, options, words):
     with pytest.raises(InvalidJob) as caught:
-        application_of(service(run, options=options))
+        made(run, options=options)
     assert str(caught.value).startswith('service "judge": ') and words in str(caught.value)
+
+
+def test_a_shipped_model_is_told_where_it_lies_and_ray_what_to_give_it():
+    group = {"accelerator": {"profile": "nvidia-h100", "count": 2}}
+    app = made("rljob_worker.services:reward_model", options={"path": "m"}, workerGroup=group)
+    deployment = app._bound_deployment
+    assert deployment.init_args == ("reward_model", {"path": "m"}, Place("cuda", 2, "nvidia-h100"))
+    assert deployment.ray_actor_options["num_gpus"] == 2
+
+
+def test_on_cpus_ray_gives_a_copy_a_cpu():
+    deployment = made("rljob_worker.services:judge", options={"path": "m", "rubric": "?"})._bound_deployment
+    assert deployment.init_args[2] == Place() and deployment.ray_actor_options == {"num_cpus": 1}
+
+
+def test_an_application_of_the_users_own_says_itself_what_it_asks_ray_for():
+    group = {"accelerator": {"profile": "nvidia-h100", "count": 2}}
+    app = made(f"{HERE}:scaled", options={"scale": 2.0}, workerGroup=group)
+    assert "num_gpus" not in app._bound_deployment.ray_actor_options
+
+
+def test_ray_has_the_names_by_which_profiles_call_its_accelerators():
+    named = {profile.name: profile.ray_resource for profile in DEFAULT.values() if profile.ray_resource}
+    assert set(named.values()) <= get_all_accelerator_resource_names()
+    for name in ("huawei-npu", "gaudi"):
+        ours = get_accelerator_manager_for_resource(named[name]).get_visible_accelerator_ids_env_var()
+        assert ours == DEFAULT[name].visible_devices_env, "Ray hands out what the supervisor has made visible"

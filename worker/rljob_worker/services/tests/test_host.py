@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.catalogue.profiles import DEFAULT
+from rljob_api.planning.serving import service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import PeerLost
 from rljob_worker.services.host import (
     NUM_STARTS,
     copies_of,
     free_port,
-    logical_cpus,
     ray_environment,
+    resources_of,
     start_ray,
 )
 from rljob_worker.services.ray_ports import RayPorts
@@ -24,9 +26,21 @@ def service(name="judge", **fields):
     return ServiceSpec.model_validate({"name": name, "run": "my:app", **fields})
 
 
+def planned(service):
+    return service_plan(service, DEFAULT)
+
+
+def on(profile, count, replicas=1):
+    return {"replicas": replicas, "accelerator": {"profile": profile, "count": count}}
+
+
 def test_copies_are_said_in_ray_serves_words():
-    assert copies_of(service(workerGroup={"replicas": 3})) == {"num_replicas": 3}
-    assert copies_of(service(autoscaling={"maxReplicas": 4, "upscaleDelaySeconds": 1.0})) == {
+    three, scaled = (
+        service(workerGroup={"replicas": 3}),
+        service(autoscaling={"maxReplicas": 4, "upscaleDelaySeconds": 1}),
+    )
+    assert copies_of(three, planned(three)) == {"num_replicas": 3}
+    assert copies_of(scaled, planned(scaled)) == {
         "autoscaling_config": {
             "min_replicas": 1,
             "initial_replicas": None,
@@ -38,9 +52,43 @@ def test_copies_are_said_in_ray_serves_words():
     }
 
 
+@pytest.mark.parametrize(
+    ("profile", "options"),
+    [
+        ("nvidia-h100", {"num_gpus": 2}),
+        ("amd", {"num_gpus": 2}),
+        ("huawei-npu", {"resources": {"NPU": 2}}),
+        ("gaudi", {"resources": {"HPU": 2}}),
+    ],
+)
+def test_ray_gives_each_copy_its_accelerators(profile, options):
+    fixed, scaled = (
+        service(workerGroup=on(profile, 2)),
+        service(workerGroup=on(profile, 2), autoscaling={"maxReplicas": 4}),
+    )
+    assert copies_of(fixed, planned(fixed)) == {"num_replicas": 1, "ray_actor_options": options}
+    assert copies_of(scaled, planned(scaled))["ray_actor_options"] == options
+
+
 def test_there_is_a_place_for_every_copy_however_few_cores_there_are():
     many = [service("a", workerGroup={"replicas": 3}), service("b", autoscaling={"maxReplicas": 4})]
-    assert logical_cpus(many, cores=2) == 7 and logical_cpus(many, cores=16) == 16
+    plans = [planned(each) for each in many]
+    # what Ray would find by itself belongs to workers
+    assert resources_of(plans, cores=2) == {"num_cpus": 7, "num_gpus": 0}
+    assert resources_of(plans, cores=16) == {"num_cpus": 16, "num_gpus": 0}
+
+
+def test_ray_has_the_accelerators_of_all_copies():
+    many = [
+        service("a", workerGroup=on("nvidia", 2, replicas=3)),
+        service("b", workerGroup=on("nvidia-h100", 1), autoscaling={"maxReplicas": 4}),
+        service("c", workerGroup=on("cpu", 5)),
+    ]
+    plans = [planned(each) for each in many]
+    # 3 copies of 2 and at most 4 of 1
+    assert resources_of(plans, cores=2) == {"num_cpus": 8, "num_gpus": 10}
+    others = [planned(service("d", workerGroup=on("gaudi", 2))), planned(service("e", workerGroup=on("gaudi", 4)))]
+    assert resources_of(others, cores=2) == {"num_cpus": 2, "num_gpus": 0, "resources": {"HPU": 6}}
 
 
 def test_a_port_that_is_taken_is_named():

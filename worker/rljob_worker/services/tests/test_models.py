@@ -14,6 +14,7 @@ from rljob_worker.services.models.embedding import Embedding
 from rljob_worker.services.models.judge import Judge
 from rljob_worker.services.models.process_reward_model import ProcessRewardModel
 from rljob_worker.services.models.reward_model import RewardModel
+from rljob_worker.services.place import ON_CPU
 from rljob_worker.services.requests import BadRequest
 from rljob_worker.tiny.make import make
 from rljob_worker.tiny.recipe import quick
@@ -54,7 +55,7 @@ ROWS = [row("How many eggs?", "3*4=12\n12-5=7\n#### 7"), row("How many?", "#### 
 
 
 def reward_model(path, **options):
-    return RewardModel(RewardModelOptions(path=str(path), **options))
+    return RewardModel(RewardModelOptions(path=str(path), **options), ON_CPU)
 
 
 def test_a_reward_is_what_transformers_says_of_the_row_alone(classifier):
@@ -119,7 +120,7 @@ def two_outputs(language_model):
 
 def test_steps_are_scored_where_they_end(step_classifier):
     options = ProcessRewardModelOptions(path=str(step_classifier), aggregate="Mean")
-    (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
+    (found,) = ProcessRewardModel(options, ON_CPU).rewards(ROWS[:1])
     tokenizer = AutoTokenizer.from_pretrained(step_classifier)
     model = AutoModelForTokenClassification.from_pretrained(step_classifier).eval()
     # head, then each of the three steps with the end of its line
@@ -136,7 +137,7 @@ def test_steps_are_scored_where_they_end(step_classifier):
 def test_steps_that_were_cut_off_have_no_score(step_classifier):
     def steps(max_tokens):
         options = ProcessRewardModelOptions(path=str(step_classifier), max_tokens=max_tokens)
-        (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
+        (found,) = ProcessRewardModel(options, ON_CPU).rewards(ROWS[:1])
         return found["truncated"], [end for end, _ in found["step_rewards"]]
 
     last = len(AutoTokenizer.from_pretrained(step_classifier)("#### 7\n", add_special_tokens=False)["input_ids"])
@@ -147,7 +148,7 @@ def test_steps_that_were_cut_off_have_no_score(step_classifier):
 
 def test_the_worst_step_is_the_reward_unless_the_job_says_otherwise(step_classifier):
     def rewards(**options):
-        model = ProcessRewardModel(ProcessRewardModelOptions(path=str(step_classifier), **options))
+        model = ProcessRewardModel(ProcessRewardModelOptions(path=str(step_classifier), **options), ON_CPU)
         return [answer["reward"] for answer in model.rewards(ROWS)]
 
     assert all(0 <= low <= middle <= 1 for low, middle in zip(rewards(), rewards(aggregate="Mean"), strict=True))
@@ -156,11 +157,11 @@ def test_the_worst_step_is_the_reward_unless_the_job_says_otherwise(step_classif
 
 def test_a_step_classifier_has_two_labels(classifier):
     with pytest.raises(InvalidJob):
-        ProcessRewardModel(ProcessRewardModelOptions(path=str(classifier)))
+        ProcessRewardModel(ProcessRewardModelOptions(path=str(classifier)), ON_CPU)
 
 
 def judge(path, **options):
-    return Judge(JudgeOptions(path=str(path), rubric="{prompt} {response}?", max_new_tokens=4, **options))
+    return Judge(JudgeOptions(path=str(path), rubric="{prompt} {response}?", max_new_tokens=4, **options), ON_CPU)
 
 
 def test_a_judge_that_says_no_number_is_counted(language_model):
@@ -215,7 +216,7 @@ def test_a_judge_needs_a_chat_template(language_model):
 
 
 def test_texts_become_vectors_of_length_1_and_like_texts_are_near(language_model):
-    model = Embedding(EmbeddingOptions(path=str(language_model)))
+    model = Embedding(EmbeddingOptions(path=str(language_model)), ON_CPU)
     said = model.answer("/v1/embeddings", {"input": ["12-5=7", "12-5=7", "How many eggs?"]})
     first, second, other = (torch.tensor(each["embedding"]) for each in said["data"])
     assert first.norm().item() == pytest.approx(1.0, abs=1e-5)
@@ -227,7 +228,7 @@ def test_texts_become_vectors_of_length_1_and_like_texts_are_near(language_model
 
 
 def test_an_embedding_needs_references_and_has_one_route(language_model):
-    model = Embedding(EmbeddingOptions(path=str(language_model)))
+    model = Embedding(EmbeddingOptions(path=str(language_model)), ON_CPU)
     with pytest.raises(BadRequest, match="name the data's column"):
         model.rewards(ROWS)
     with pytest.raises(BadRequest, match="no route /v1/x"):

@@ -4,9 +4,12 @@ import warnings
 
 import pytest
 
+from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.catalogue.services import RAY_APPLICATION, RAY_GATE, RAY_VERSION
+from rljob_api.planning.serving import service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob
+from rljob_worker.services.place import Place
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own, while it is imported
@@ -22,7 +25,8 @@ HERE = "rljob_worker.services.tests.served_here"
 
 def arguments(run, **fields):
     """As the operator writes them."""
-    return {"service": ServiceSpec.model_validate({"name": "judge", "run": run, **fields}).to_json()}
+    service = ServiceSpec.model_validate({"name": "judge", "run": run, **fields})
+    return {"service": service.to_json(), "plan": service_plan(service, DEFAULT).to_json()}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +39,13 @@ def arguments(run, **fields):
 )
 def test_applications_of_a_ray_service_are_those_of_a_pod(given):
     assert isinstance(application(given), Application)
+
+
+def test_a_copy_of_a_ray_service_lies_where_the_operator_says():
+    group = {"accelerator": {"profile": "huawei-npu", "count": 1}}
+    app = application(arguments("rljob_worker.services:embedding", options={"path": "m"}, workerGroup=group))
+    assert app._bound_deployment.init_args[2] == Place("npu", 1, "huawei-npu")
+    assert app._bound_deployment.ray_actor_options["resources"] == {"NPU": 1}
 
 
 def test_what_is_no_application_is_named():

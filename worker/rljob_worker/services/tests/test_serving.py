@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.launcher.last_words import read_last_words
 from rljob_worker.local.family.orphans import end_family, family_members
 from rljob_worker.local.pods.process import LocalProcess, ready_line
@@ -34,7 +35,7 @@ def services(folder, *specs):
     scratch = Path(subprocess.check_output(["mktemp", "-d", "/tmp/rljob-test-XXXXXX"], text=True).strip())
     mark = f"{MARK}-{folder.name}-{os.getpid()}"
     lifeline, end = os.pipe()
-    place = ServicesPlace(plan, folder / "plan.json", folder, scratch, HERE, mark, lifeline)
+    place = ServicesPlace(plan, folder / "plan.json", folder, scratch, HERE, mark, lifeline, hosts_of(plan), "s3cret")
     environment = services_environment(os.environ, place, folder / "token", folder / "words.json")
     command = [sys.executable, "-P", "-m", "rljob_worker.services", "0"]
     log = folder / "services.log"

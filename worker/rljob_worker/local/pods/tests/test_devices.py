@@ -5,7 +5,14 @@ import pytest
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.pods.devices import check_devices, is_loadable, share_of, uncounted_groups
+from rljob_worker.local.pods.devices import (
+    check_devices,
+    check_devices_of_services,
+    is_loadable,
+    service_variables,
+    share_of,
+    uncounted_groups,
+)
 from rljob_worker.tests.documents import plan_of
 
 
@@ -91,3 +98,69 @@ def test_what_the_job_itself_makes_visible_is_left_to_its_workers():
 
 def test_a_library_is_there_or_not():
     assert is_loadable("libc.so.6") and not is_loadable("libno-such-driver.so.1")
+
+
+def model(name, profile="nvidia-h100", count=1, replicas=1):
+    accelerator = {"profile": profile, "count": count}
+    shipped = {"run": "rljob_worker.services:reward_model", "options": {"path": "m"}}
+    return {"name": name, **shipped, "workerGroup": {"replicas": replicas, "accelerator": accelerator}}
+
+
+def refusal_of_services(plan, base, libraries=("libcuda.so.1",)):
+    try:
+        check_devices_of_services(plan, hosts_of(plan), base, libraries.__contains__)
+    except InvalidJob as error:
+        return str(error)
+    return ""
+
+
+def test_services_have_the_accelerators_that_workers_leave():
+    # workers take six
+    plan = gpu_plan(services=[model("a", count=2), model("b", profile="nvidia", replicas=2), model("c", "cpu", 3)])
+    assert service_variables(plan, hosts_of(plan), {}) == {"CUDA_VISIBLE_DEVICES": "6,7,8,9"}
+    visible = {"CUDA_VISIBLE_DEVICES": "9,8,7,6,5,4,3,2,1,0"}
+    assert service_variables(plan, hosts_of(plan), visible) == {"CUDA_VISIBLE_DEVICES": "3,2,1,0"}
+    assert service_variables(plan, [Host("rollout", 0)], {}) == {"CUDA_VISIBLE_DEVICES": "2,3,4,5"}
+
+
+def test_services_on_cpus_are_told_of_no_accelerator():
+    plan = gpu_plan(services=[model("a", "cpu", 3)])
+    assert service_variables(plan, hosts_of(plan), {}) == {}
+    assert refusal_of_services(plan, {"CUDA_VISIBLE_DEVICES": ""}, libraries=()) == ""
+
+
+def test_what_a_vendor_wants_in_the_environment_comes_with_its_devices():
+    plan = plan_of(services=[model("a", "huawei-npu", 2)])
+    found = service_variables(plan, hosts_of(plan), {})
+    assert (found["ASCEND_RT_VISIBLE_DEVICES"], found["HCCL_CONNECT_TIMEOUT"]) == ("0,1", "1200")
+
+
+@pytest.mark.parametrize(
+    ("visible", "libraries", "words"),
+    [
+        ("0,1,2,3,4,5,6", ["libcuda.so.1"],
+         'service "b" wants 2 CUDA devices (profile nvidia-h100) besides the 7 that workers and other services take, '
+         "and none of 7 are left; lower its workerGroup.replicas"),
+        ("0,1,2,3,4,5,6,7", ["libcuda.so.1"], "and 1 of 8 are left"),
+        ("0,1", ["libcuda.so.1"], 'service "a" wants 1 CUDA devices (profile nvidia-h100) besides the 6'),
+        (None, [], "and none of 0 are left"),
+    ],
+)  # fmt: skip
+def test_services_for_which_too_few_are_left_are_named(visible, libraries, words):
+    plan = gpu_plan(services=[model("a"), model("b", replicas=2)])
+    base = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert words in refusal_of_services(plan, base, libraries)
+
+
+def test_services_for_which_there_are_enough_or_nobody_knows_are_not_refused():
+    plan = gpu_plan(services=[model("a"), model("b", replicas=2)])
+    nine = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7,8"}
+    assert refusal_of_services(plan, nine) == refusal_of_services(plan, {}) == ""
+    assert refusal_of_services(gpu_plan("amd", services=[model("a", "amd")]), {}, libraries=()) == ""
+
+
+def test_a_variable_for_workers_and_services_alike_is_refused():
+    own = [{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}]
+    words = 'spec.env sets CUDA_VISIBLE_DEVICES for workers and for service "a" alike, which would share accelerators'
+    assert refusal_of_services(gpu_plan(env=own, services=[model("a")]), {}).startswith(words)
+    assert refusal_of_services(gpu_plan(env=own, services=[model("a", "cpu")]), {}) == ""

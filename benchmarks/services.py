@@ -39,6 +39,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from rljob_api.loading.load import parse_job
 from rljob_api.planning.planner import plan
 from rljob_worker.batch import Batch, Column
+from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.local.family.orphans import end_family, family_members
 from rljob_worker.local.pods.process import LocalProcess
@@ -108,9 +109,9 @@ def serving(folder: Path, services: list[dict[str, Any]], gated: bool) -> Iterat
     token, mark, (lifeline, end) = secrets.token_hex(32), secrets.token_hex(16), os.pipe()
     (folder / "token").write_text(token)
     scratch = Path(tempfile.mkdtemp(prefix="rljob-", dir="/tmp"))
-    place = ServicesPlace(
-        plan(parse_job(json.dumps(document), [])), folder / "plan.json", folder, scratch, folder.parent, mark, lifeline
-    )
+    made = plan(parse_job(json.dumps(document), []))
+    folders = folder / "plan.json", folder, scratch, folder.parent
+    place = ServicesPlace(made, *folders, mark, lifeline, hosts_of(made), token)
     environment = services_environment(os.environ, place, folder / "token", folder / "words.json")
     program = ["-m", "rljob_worker.services"] if gated else [str(folder.parent / "ungated.py")]
     command = [sys.executable, "-P", *program, "0"]

@@ -5,16 +5,14 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from rljob_api.checks.subject import problem
 from rljob_api.planning.plan import Plan
-from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_api.vocabulary.problem import InvalidJobError, Problem
+from rljob_api.vocabulary.problem import InvalidJobError
 from rljob_worker.cli.jobfile import JobFile, missing_files, open_job, planned, read_text
 from rljob_worker.cli.output import say
 from rljob_worker.cli.run import Running, command_line, supervise, told, view_of
@@ -26,11 +24,13 @@ from rljob_worker.hosts.messages import Hello
 from rljob_worker.hosts.own import Orders, own_station
 from rljob_worker.hosts.roll import Expected, sections_of
 from rljob_worker.hosts.seat import LINES, Seat, hosts_in, seat_of
-from rljob_worker.hosts.secret import launch_token
+from rljob_worker.hosts.secret import launch_token, services_token
 from rljob_worker.hosts.station import MARK_FILE, Station, context_here, pod_at
+from rljob_worker.local.family.household import MAX_TEMPORARY_PATH_OF_SERVICES, household
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.rundir.home import home_of
+from rljob_worker.local.services import Services, ServicesPlace
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import heeded
 from rljob_worker.rehearsal.machine.machine import findings_here
@@ -49,16 +49,7 @@ class Launching:
     commands: Commands
 
     def open(self) -> JobFile:
-        file = open_job(self.path, self.overrides)
-        return replace(file, problems=(*file.problems, *file.located(unbuilt(file.job))))
-
-
-def unbuilt(job: RLJob) -> Iterator[Problem]:
-    """What a job may ask for and gets on one machine and on a cluster alone."""
-    if services := job.spec.services:
-        names = ", ".join(service.name for service in services)
-        fix = "Serve them elsewhere and give rewards their url, or use `rljob run` on one machine."
-        yield problem("spec.services", names, "rljob launch starts no services: this is not built yet", fix)
+        return open_job(self.path, self.overrides)
 
 
 def launch_job(asked: Launching, rank_file: Path | None) -> int:
@@ -117,9 +108,33 @@ def _gangs_of(
             stack.enter_context(own_station(orders, log, lambda: 0 in met.dismissed))
             met.gather(expected, signals)
         say(f"all {met.seat.num_hosts} hosts are here" if met.seat.num_hosts > 1 else "the only host is here")
-        yield WideGangs(met, plan, "" if home else mark)
+        with _services(asked, file, met, directory, plan) as services:
+            yield WideGangs(met, plan, "" if home else mark, services)
 
     return gangs
+
+
+@contextlib.contextmanager
+def _services(asked: Launching, file: JobFile, met: Meeting, directory: RunDirectory, plan: Plan) -> Iterator[Services]:
+    """Beside host 0's own pod, where the others reach it; nothing of them outlives the block."""
+    with household(MAX_TEMPORARY_PATH_OF_SERVICES) as house:
+        place = ServicesPlace(
+            plan=plan,
+            plan_path=directory.plan,
+            logs=directory.supervisor_log.parent,
+            scratch=house.scratch,
+            code_dir=file.code,
+            mark=house.services_mark,
+            lifeline=house.lifeline,
+            here=(pod_at(met.seat, plan),),
+            token=services_token(launch_token(os.environ)),
+            address=met.hub.address_of(0),
+        )
+        services = Services(place, asked.commands.services)
+        try:
+            yield services
+        finally:
+            services.end()
 
 
 def _take_part(asked: Launching, seat: Seat, token: str) -> int:
@@ -150,7 +165,7 @@ def _planned(file: JobFile) -> Plan:
 
 
 def _flaws(file: JobFile, runs_dir: Path, seat: Seat, plan: Plan) -> tuple[str, ...]:
-    found = findings_here(plan, [pod_at(seat, plan)], os.environ, runs_dir / file.job.name)
+    found = findings_here(plan, [pod_at(seat, plan)], os.environ, runs_dir / file.job.name, serves=False)
     return tuple(str(each.problem) for each in found)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from rljob_worker.hosts.messages import (
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.launcher.verdict import Exit, first_cause, gang_code, is_failure
 from rljob_worker.local.pods.pods import GANG_SETTLE_SECONDS, READY_SECONDS, AddressLists, GangEnd
+from rljob_worker.local.services import Services
 
 SERVING_SECONDS = READY_SECONDS + 30.0
 """A host says itself which data buffer is late; after this long it is the host that says nothing."""
@@ -44,6 +45,8 @@ class Attempt:
     resume: str
     mark: str
     """What the run directory holds, where it has to be the same for all."""
+    services: Mapping[str, str]
+    """Where those of the job answer, by name."""
 
 
 class WideGang:
@@ -83,8 +86,14 @@ class WideGang:
             if host not in addresses:
                 self._lost[host] = "it hung up between two attempts"
                 continue
-            number, resume, mark = self._attempt.number, self._attempt.resume, self._attempt.mark
-            self._hub.send(host, Begin(number, resume, addresses[host], mark, *issued.get(host, ())))
+            self._hub.send(host, self._begin(addresses[host], issued.get(host, (b"", b"", b""))))
+
+    def _begin(self, address: str, issued: tuple[bytes, bytes, bytes]) -> Begin:
+        attempt = self._attempt
+        authority, certificate, key = issued
+        return Begin(
+            attempt.number, attempt.resume, address, attempt.mark, authority, certificate, key, dict(attempt.services)
+        )
 
     def poll(self) -> GangEnd | None:
         """The end, once nothing is left of the attempt anywhere and every machine that is gone is known."""
@@ -207,14 +216,21 @@ class WideGang:
 class WideGangs:
     """Makes the gang of every attempt, of the same hosts."""
 
-    services = None
-    """Jobs that have some are refused."""
-
-    def __init__(self, meeting: Meeting, plan: Plan, mark: str) -> None:
+    def __init__(self, meeting: Meeting, plan: Plan, mark: str, services: Services) -> None:
         self._meeting = meeting
         self._plan = plan
         self._mark = mark
         self._asked: dict[int, int] = {}
+        self.services = services
+
+    @property
+    def num_requests(self) -> int:
+        """Listens for them: a host that hangs up meanwhile is missed when the next gang starts."""
+        for host, event in self._meeting.hub.pump(0.0):
+            if isinstance(event, Asked):
+                self._asked[host] = event.times
+        return max(self._asked.values(), default=0)
 
     def gang(self, attempt: int, resume: str) -> WideGang:
-        return WideGang(self._meeting, self._plan, Attempt(attempt, resume, self._mark), self._asked)
+        begun = Attempt(attempt, resume, self._mark, self.services.urls)
+        return WideGang(self._meeting, self._plan, begun, self._asked)

@@ -42,6 +42,8 @@ class Begin(_Message):
     certificate: bytes = b""
     key: bytes = b""
     """PEM; empty: the job has no dataBuffer.tls."""
+    services: dict[str, str] = {}
+    """Where those of the job answer, by name."""
 
 
 class Serving(_Message):

@@ -43,6 +43,11 @@ def data_token(token: str) -> str:
     return _digest(token, b"data buffers").hex()
 
 
+def services_token(token: str) -> str:
+    """What workers show the job's services."""
+    return _digest(token, b"services").hex()
+
+
 class Seals:
     """One side of one connection."""
 

@@ -33,7 +33,7 @@ from rljob_worker.hosts.messages import (
     Stop,
 )
 from rljob_worker.hosts.seat import Seat
-from rljob_worker.hosts.secret import data_token
+from rljob_worker.hosts.secret import data_token, services_token
 from rljob_worker.local.family.household import household
 from rljob_worker.local.gang import rooted
 from rljob_worker.local.pods.environment import RunContext, spills_here
@@ -41,6 +41,7 @@ from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
 from rljob_worker.local.restart import stop_seconds
 from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.local.services import TOKEN_FILE, most_start_seconds, worker_variables, write_token
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS, heeded
 
@@ -74,6 +75,7 @@ def context_here(seat: Seat, plan: Plan, directory: RunDirectory, code_dir: Path
         plan_path, token_path = house.scratch / "plan.json", house.scratch / "token"
         plan_path.write_text(plan.canonical_json())
         directory.write(token_path, data_token(token), mode=0o600)
+        write_token(house.scratch / TOKEN_FILE, services_token(token))
         yield RunContext(
             plan=plan,
             plan_path=plan_path,
@@ -123,13 +125,15 @@ class _Duty:
         self._context = context
         self._commands = commands
         self._stack = stack
-        self._seconds = seconds
         self._is_rooted = False
         self._attempt = 0
         self._pods: Pods | None = None
         self._has_served = self._has_ended = self._has_met = self._told_of_metrics = False
         self._num_requests = 0
-        self._await("let nobody begin", seconds + LATECOMERS_SECONDS)
+        self._between_seconds = seconds + LATECOMERS_SECONDS
+        if context is not None:
+            self._between_seconds += most_start_seconds(context.plan)
+        self._await("let nobody begin", self._between_seconds)
 
     def until_the_end(self, signals: SignalPipe) -> Finish:
         try:
@@ -180,7 +184,7 @@ class _Duty:
         elif isinstance(word, Clear):
             self._clear()
             self._connection.send(Cleared(word.attempt))
-            self._await("began no further attempt", self._seconds + LATECOMERS_SECONDS)
+            self._await("began no further attempt", self._between_seconds)
 
     def _begin(self, begin: Begin) -> None:
         assert self._context is not None, "host 0 begins with nobody who has said what is wrong with it"
@@ -206,7 +210,12 @@ class _Duty:
             self._is_rooted = True
         address = begin.address
         return replace(
-            context, attempt=begin.attempt, resume=begin.resume, address=address, interface=interface_of(address)
+            context,
+            attempt=begin.attempt,
+            resume=begin.resume,
+            address=address,
+            interface=interface_of(address),
+            services=worker_variables(begin.services, context.scratch / TOKEN_FILE),
         )
 
     def _look(self, pods: Pods) -> None:

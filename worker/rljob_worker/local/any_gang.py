@@ -34,8 +34,12 @@ class AnyGangs(Protocol):
     """Where gangs come from, and what runs beside them over all attempts."""
 
     @property
-    def services(self) -> Services | None:
-        """None where a job cannot have any."""
+    def services(self) -> Services:
+        """Those of the job, which may be none."""
+
+    @property
+    def num_requests(self) -> int:
+        """How often one of the machines, this one aside, was asked to stop, while no gang is there to say so."""
 
     def gang(self, attempt: int, resume: str) -> AnyGang:
         """resume: what workers start from: auto, never, or a step."""

@@ -49,6 +49,9 @@ class Gang(Pods):
 class Gangs:
     """Makes the gang of every attempt."""
 
+    num_requests = 0
+    """As of a gang."""
+
     def __init__(self, context: RunContext, commands: Commands, services: Services) -> None:
         self._context = context
         self._commands = commands
@@ -78,7 +81,17 @@ def gangs_here(directory: RunDirectory, plan: Plan, code_dir: Path, commands: Co
             interface=interface_of(LOOPBACK),
         )
         logs = directory.supervisor_log.parent
-        place = ServicesPlace(plan, directory.plan, logs, house.scratch, code_dir, house.services_mark, house.lifeline)
+        place = ServicesPlace(
+            plan=plan,
+            plan_path=directory.plan,
+            logs=logs,
+            scratch=house.scratch,
+            code_dir=code_dir,
+            mark=house.services_mark,
+            lifeline=house.lifeline,
+            here=context.here,
+            token=secrets.token_hex(32),
+        )
         services = Services(place, commands.services)
         with rooted(context, commands) as context:
             try:

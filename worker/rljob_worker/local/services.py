@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import secrets
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +11,23 @@ from pathlib import Path
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
+from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import InvalidJob
 from rljob_worker.launcher.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.local.family.orphans import FAMILY, end_family
-from rljob_worker.local.pods.environment import job_variables
+from rljob_worker.local.pods.devices import service_variables
+from rljob_worker.local.pods.environment import LOOPBACK, job_variables
 from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.local.pods.process import LocalProcess
 from rljob_worker.process.lifeline import LIFELINE_FD
 
 NAME = "services"
+
+RAY_SECONDS = 300.0
+"""What Ray itself may take to start, many times over, on a machine that is very busy; then healthSeconds begin."""
+
+TOKEN_FILE = "services-token"
+"""In the scratch directory of whoever serves or asks."""
 
 SHOWN_LINES = 5
 """Of the log of a process that left no last words."""
@@ -40,6 +47,12 @@ class ServicesPlace:
     mark: str
     """Of every process of the services, which live longer than an attempt."""
     lifeline: int
+    here: tuple[Host, ...]
+    """The pods that run on this machine, too, whose accelerators services leave to them."""
+    token: str
+    """What workers show, and nobody else has."""
+    address: str = LOOPBACK
+    """By which workers reach them."""
 
 
 class Services:
@@ -52,7 +65,7 @@ class Services:
         self._process: LocalProcess | None = None
         self._num_starts = 0
         self._port = 0
-        self._token = place.scratch / "services-token"
+        self._token = place.scratch / TOKEN_FILE
 
     @property
     def are_wanted(self) -> bool:
@@ -73,13 +86,15 @@ class Services:
         return True
 
     @property
+    def urls(self) -> dict[str, str]:
+        """Where each answers; once they are healthy. A start after that takes the same port."""
+        names = (service.name for service in self._place.plan.spec.services)
+        return {name: f"http://{self._place.address}:{self._port}/{name}" for name in names}
+
+    @property
     def environment(self) -> dict[str, str]:
-        """How workers reach them; once they are healthy. A start after that takes the same port."""
-        if not self.are_wanted:
-            return {}
-        names = [service.name for service in self._place.plan.spec.services]
-        urls = {name: f"http://127.0.0.1:{self._port}/{name}" for name in names}
-        return {keys.ENV_SERVICES: json.dumps(urls), keys.ENV_SERVICES_TOKEN_FILE: str(self._token)}
+        """How workers of this machine reach them."""
+        return worker_variables(self.urls, self._token)
 
     def start(self) -> bool:
         """Unless they run, or there are none; whether they were started."""
@@ -87,9 +102,7 @@ class Services:
             return False
         self._end_processes()
         if not self._num_starts:
-            descriptor = os.open(self._token, os.O_WRONLY | os.O_CREAT, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_hex(32))
+            write_token(self._token, self._place.token)
         self._num_starts += 1
         self._words.unlink(missing_ok=True)
         self._process = LocalProcess(
@@ -135,6 +148,24 @@ class Services:
         self._process = None
 
 
+def worker_variables(urls: Mapping[str, str], token: Path) -> dict[str, str]:
+    """By which workers find services, of which there may be none."""
+    return {keys.ENV_SERVICES: json.dumps(urls), keys.ENV_SERVICES_TOKEN_FILE: str(token)} if urls else {}
+
+
+def most_start_seconds(plan: Plan) -> float:
+    """How long others may wait for services to get healthy, at most, before they give up whoever starts them."""
+    longest = max((service.health_seconds for service in plan.spec.services), default=None)
+    starts = 1 + plan.spec.failure_policy.max_restarts
+    return 0.0 if longest is None else starts * (RAY_SECONDS + longest)
+
+
+def write_token(path: Path, token: str) -> None:
+    """For the eyes of this user alone."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write(token)
+
+
 def check_serve(plan: Plan, is_there: Callable[[str], object] = importlib.util.find_spec) -> None:
     """InvalidJob, with the fix, where the job has services and Ray Serve is not in this environment."""
     missing = [package for package in ("ray", "starlette") if not is_there(package)] if plan.spec.services else []
@@ -156,6 +187,7 @@ def services_environment(base: Mapping[str, str], place: ServicesPlace, token: P
         keys.ENV_PLAN: str(place.plan_path),
         keys.ENV_CODE: str(place.code_dir),
         keys.ENV_SERVICES_TOKEN_FILE: str(token),
+        keys.ENV_LISTEN: place.address,
         TERMINATION_FILE: str(words),
         LIFELINE_FD: str(place.lifeline),
         FAMILY: place.mark,
@@ -163,7 +195,8 @@ def services_environment(base: Mapping[str, str], place: ServicesPlace, token: P
         "PYTHONUNBUFFERED": "1",
         "SPT_NOENV": "1",  # Ray's workers change their titles, and would write over the mark by which they are found
     }
-    return {**WORKER_DEFAULTS, **inherited, **job_variables(place.plan.spec), **own}
+    devices = service_variables(place.plan, place.here, base)
+    return {**WORKER_DEFAULTS, **inherited, **devices, **job_variables(place.plan.spec), **own}
 
 
 def last_lines(log: Path, count: int = SHOWN_LINES) -> str:

@@ -86,8 +86,6 @@ class Supervisor:
     def _wait_for_services(self, signals: SignalPipe) -> GangEnd | None:
         """Until they are healthy; how the attempt ends where they do not get so."""
         services = self._gangs.services
-        if services is None:
-            return None
         if services.start():
             self._start_lines = StartLines({services.log.stem: services.log})
         while not services.are_healthy:
@@ -125,7 +123,7 @@ class Supervisor:
 
     def _look_after_services(self) -> None:
         services, max_starts = self._gangs.services, 1 + self._launch.plan.spec.failure_policy.max_restarts
-        said = None if services is None else services.look(max_starts)
+        said = services.look(max_starts)
         if said is not None:
             self._account.say(said)
 
@@ -133,7 +131,7 @@ class Supervisor:
         self._num_signals += sum(number in REQUESTS for number in signals.read())
         was_asked = self._num_requests > 0
         # whoever stops a job under Slurm signals all machines at once: that is one request
-        self._num_requests = max(self._num_signals, 0 if gang is None else gang.num_requests)
+        self._num_requests = max(self._num_signals, (self._gangs if gang is None else gang).num_requests)
         if self._num_requests > 0 and not was_asked:
             self._begin_to_stop(gang)
 

@@ -9,16 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.builders import make_job
 from rljob_worker.cli.app import app
 from rljob_worker.cli.failures import run_and_exit
-from rljob_worker.cli.launch import unbuilt
 from rljob_worker.cli.tests.test_commands import write_job
 
-SERVED = (
-    "services=[{name: judge, run: my:app}]",
-    "rewards=[{name: quality, run: my:reward, service: judge}]",
-)
 TOKEN = "0123456789abcdef-of-a-test"
 NOBODY = {"RANK": None, "WORLD_SIZE": None, "MASTER_ADDR": None, "MASTER_PORT": None}
 SLURM = NOBODY | {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_NODELIST": "gpu01", "SLURM_JOB_ID": "7"}
@@ -124,9 +118,3 @@ def test_whoever_may_still_come_is_waited_for_no_longer_than_hosts_wait(
 ) -> None:
     said, code = launched(["--wait", "1", "--set", "stop.steps=-1"], place | {"WORLD_SIZE": "2"})
     assert code == 64 and "ends when the other hosts have been told, in 1 s at most" in said
-
-
-def test_services_are_refused_by_name() -> None:
-    (found,) = unbuilt(make_job(*SERVED))
-    assert found.path == "spec.services" and found.found == '"judge"' and "not built yet" in found.message
-    assert list(unbuilt(make_job())) == []

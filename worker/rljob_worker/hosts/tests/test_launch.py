@@ -12,9 +12,20 @@ from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.errors import InvalidJob
 from rljob_worker.hosts.hub import OTHER_TOKEN
 from rljob_worker.hosts.own import LEAVING_SECONDS
-from rljob_worker.hosts.station import check_mark
-from rljob_worker.hosts.tests.launched import environment_of, fake_launch, free_port, launching, write_wide_job
+from rljob_worker.hosts.seat import Seat
+from rljob_worker.hosts.secret import services_token
+from rljob_worker.hosts.station import check_mark, context_here
+from rljob_worker.hosts.tests.launched import (
+    TOKEN,
+    environment_of,
+    fake_launch,
+    free_port,
+    launching,
+    write_wide_job,
+)
 from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.local.services import TOKEN_FILE
+from rljob_worker.tests.documents import plan_of
 
 STEPPED = ["metrics", {"step": 1}]
 
@@ -292,3 +303,54 @@ def test_help_says_how_to_start_it(tmp_path):
         all_exit(hosts, 0)
         for word in ("srun --ntasks-per-node=1", "WORLD_SIZE", "--rank-file", "RLJOB_TOKEN", "75", "76"):
             assert word in hosts.said(0)
+
+
+SERVED = [{"name": "judge", "run": "mine:app"}]
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Hosts of a job of three pods with a service."""
+    write_wide_job(tmp_path, services=SERVED, failurePolicy={"maxRestarts": 1})
+    with launching(tmp_path) as launched:
+        yield launched
+
+
+def test_workers_of_all_hosts_find_the_services_beside_host_0(served):
+    said = [["say_environment", "RLJOB_SERVICES"], ["say_environment", "RLJOB_SERVICES_TOKEN_FILE"]]
+    start(served, {"services": "fine", "attempt-1": [["exit", 75]], "*": said})
+    all_exit(served, 0)
+    runs = served.folder / "runs" / "tiny"
+    found = [path.read_text().splitlines() for path in sorted((runs / "logs" / "attempt-2").glob("worker-*"))]
+    # by the address at which the others called host 0
+    assert [lines[0] for lines in found] == 3 * ['RLJOB_SERVICES={"judge": "http://127.0.0.1:4321/judge"}']
+    assert len({lines[1] for lines in found}) == 3, "each host has a file of its own"
+    assert [path.name for path in (runs / "logs").glob("services-*")] == ["services-1.log"], "both attempts had them"
+
+
+def test_services_that_cannot_be_end_the_launch_on_all_hosts(served):
+    start(served, {"services": "refuses", "*": [["hang"]]})
+    all_exit(served, 64)
+    for host in range(3):
+        assert "InvalidJob: service \"judge\": no module 'mine'" in served.said(host)
+    assert not (served.folder / "runs" / "tiny" / "logs" / "attempt-1").exists()
+
+
+def test_a_request_on_any_host_while_services_start_ends_the_launch(served):
+    start(served, {"services": "silent", "*": [["hang"]]})
+    log = served.folder / "runs" / "tiny" / "logs" / "services-1.log"
+    served.wait_for(lambda: log.is_file() and log.read_text())
+    served.processes[2].send_signal(signal.SIGINT)
+    all_exit(served, 130)
+    assert not served.pids("fake_services")
+
+
+def test_every_host_knows_what_services_ask_for_and_nobody_else_reads_it(tmp_path):
+    directory = RunDirectory(tmp_path / "tiny")
+    directory.prepare()
+    plan = plan_of("tiny", groups=[("train", 2, 1)], services=SERVED)
+    seat = Seat(1, 2, "127.0.0.1", 1)
+    with context_here(seat, plan, directory, tmp_path, TOKEN) as context:
+        path = context.scratch / TOKEN_FILE
+        assert path.read_text() == services_token(TOKEN) and path.stat().st_mode & 0o777 == 0o600
+        assert context.services == {}, "until host 0 says where they are"

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.hosts.secret import Foreign, Seals, data_token, launch_token
+from rljob_worker.hosts.secret import Foreign, Seals, data_token, launch_token, services_token
 
 TOKEN = "0123456789abcdef"
 ONE, OTHER = b"1" * 16, b"2" * 16
@@ -46,7 +46,9 @@ def test_what_was_recorded_opens_nothing():
 
 
 def test_data_buffers_show_another_token_which_tells_nothing_of_the_first():
-    assert data_token(TOKEN) == data_token(TOKEN) != data_token(TOKEN + "0") and TOKEN not in data_token(TOKEN)
+    for made in (data_token, services_token):
+        assert made(TOKEN) == made(TOKEN) != made(TOKEN + "0") and TOKEN not in made(TOKEN)
+    assert services_token(TOKEN) != data_token(TOKEN), "workers show it to models, which are anybody's code"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from rljob_worker.cli.views.plain import PlainView
 from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.local.services import Services, ServicesPlace
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.tests.documents import plan_of
 
@@ -36,10 +37,12 @@ class LastBreath:
 
 
 class Gangs:
-    services = None
+    num_requests = 0
 
-    def __init__(self, directory):
+    def __init__(self, directory, plan):
         self._directory = directory
+        folders = directory.plan, directory.path, directory.path, directory.path
+        self.services = Services(ServicesPlace(plan, *folders, mark="", lifeline=-1, here=(), token=""), ())
 
     def gang(self, attempt, resume):
         return LastBreath(self._directory)
@@ -49,8 +52,9 @@ def test_it_is_told_in_the_order_in_which_it_happened(tmp_path, capsys):
     directory = RunDirectory(tmp_path / "tiny")
     directory.prepare()
     view = PlainView(directory, 10, ())
-    launch = Launch(directory, plan_of("tiny", groups=[("train", 1, 1)]), "never")
-    assert Supervisor(launch, view, Gangs(directory)).run().phase == "Succeeded"
+    plan = plan_of("tiny", groups=[("train", 1, 1)])
+    launch = Launch(directory, plan, "never")
+    assert Supervisor(launch, view, Gangs(directory, plan)).run().phase == "Succeeded"
     view.close()
     assert capsys.readouterr().out.splitlines() == [
         "tiny: starting, attempt 1",

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.services import ServicesPlace, check_serve, last_lines, services_environment
+from rljob_worker.local.services import ServicesPlace, check_serve, last_lines, most_start_seconds, services_environment
 from rljob_worker.local.tests import fake_services
 from rljob_worker.local.tests.test_supervisor import run, supervisor
 from rljob_worker.tests.documents import plan_of
@@ -104,13 +105,28 @@ def test_nothing_of_the_services_outlives_a_killed_supervisor(run_dir):
         wait_for(lambda: is_gone(services))
 
 
+def place_of(plan):
+    folders = Path("/r/plan.json"), Path("/r/logs"), Path("/tmp/x"), Path("/project")
+    return ServicesPlace(plan, *folders, "abc", 9, hosts_of(plan), "s3cret")
+
+
 def test_services_are_told_nothing_of_another_cluster_or_another_pod():
     base = {"HOME": "/home/me", "RAY_ADDRESS": "10.0.0.1:6379", "RLJOB_GROUP": "train", "HF_TOKEN": "mine"}
-    place = ServicesPlace(SERVED, Path("/r/plan.json"), Path("/r/logs"), Path("/tmp/x"), Path("/project"), "abc", 9)
-    found = services_environment(base, place, Path("/tmp/x/token"), Path("/tmp/x/words"))
+    found = services_environment(base, place_of(SERVED), Path("/tmp/x/token"), Path("/tmp/x/words"))
     assert (found["HOME"], found["HF_TOKEN"], found["RLJOB_FAMILY"]) == ("/home/me", "mine", "abc")
     assert not {"RAY_ADDRESS", "RLJOB_GROUP"} & found.keys()
-    assert found["RLJOB_CODE"] == "/project"
+    assert (found["RLJOB_CODE"], found["RLJOB_LISTEN"]) == ("/project", "127.0.0.1")
+
+
+def test_services_see_the_accelerators_that_are_theirs():
+    group = {"accelerator": {"profile": "nvidia", "count": 2}}
+    plan = plan_of(
+        workerGroups=[{"name": "train", "accelerator": {"profile": "nvidia", "count": 4}}],
+        services=[{"name": "judge", "run": "mine:app", "workerGroup": group}],
+    )
+    base = {"CUDA_VISIBLE_DEVICES": "7,6,5,4,3,2,1,0"}
+    found = services_environment(base, place_of(plan), Path("/tmp/x/token"), Path("/tmp/x/words"))
+    assert found["CUDA_VISIBLE_DEVICES"] == "3,2"
 
 
 def test_ray_that_is_not_installed_names_the_extra():
@@ -118,6 +134,20 @@ def test_ray_that_is_not_installed_names_the_extra():
         check_serve(SERVED, lambda package: None)
     check_serve(plan_of(), lambda package: None)
     check_serve(SERVED, lambda package: package)
+
+
+@pytest.mark.parametrize(
+    ("services", "restarts", "seconds"),
+    [
+        ([], 3, 0.0),
+        # each of four starts: Ray's 300, and the longer of both
+        ([20.0, 600.0], 3, 4 * (300 + 600)),
+        ([20.0], 0, 300 + 20),
+    ],
+)
+def test_others_wait_as_long_as_services_may_take(services, restarts, seconds):
+    specs = [{"name": f"s{i}", "run": "mine:app", "healthSeconds": health} for i, health in enumerate(services)]
+    assert most_start_seconds(plan_of(services=specs, failurePolicy={"maxRestarts": restarts})) == seconds
 
 
 def test_the_end_of_a_log_is_one_line(tmp_path):

@@ -4,7 +4,7 @@ choose, and so never taken."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import format_bytes, parse_quantity
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.pods.devices import check_devices
+from rljob_worker.local.pods.devices import check_devices, check_devices_of_services
 from rljob_worker.local.services import check_serve
 from rljob_worker.metrics.trackers.trackers import check_installed
 from rljob_worker.rehearsal.finding import Finding, finding_of
@@ -42,27 +42,42 @@ def this_machine(environment: Mapping[str, str], run_dir: Path) -> Machine:
     return Machine(_memory_bytes(), _free_bytes(Path(arena)), _free_bytes(run_dir))
 
 
-def findings_here(plan: Plan, here: Sequence[Host], environment: Mapping[str, str], run_dir: Path) -> list[Finding]:
-    """What keeps the pods `here` from running on this machine, as it is now."""
+def findings_here(
+    plan: Plan, here: Sequence[Host], environment: Mapping[str, str], run_dir: Path, *, serves: bool = True
+) -> list[Finding]:
+    """What keeps the pods `here` from running on this machine, as it is now; and the services, where it `serves`."""
     machine = this_machine(environment, run_dir)
-    return [*tool_findings(plan, environment), *machine_findings(plan, here, environment, machine)]
+    served = service_findings(plan, here, environment) if serves else ()
+    return [*tool_findings(plan, environment), *machine_findings(plan, here, environment, machine), *served]
 
 
 def machine_findings(
     plan: Plan, here: Sequence[Host], environment: Mapping[str, str], machine: Machine
 ) -> list[Finding]:
     """What keeps the pods `here` from running on one machine."""
-    found = []
-    for path, check in (
+    checks = (
         ("spec.workerGroups", lambda: check_devices(plan, here, environment)),
         ("spec.monitoring.trackers", lambda: check_installed(plan.spec.monitoring.trackers)),
+    )
+    return [*_failed(checks), *shortages(plan, here, machine)]
+
+
+def service_findings(plan: Plan, here: Sequence[Host], environment: Mapping[str, str]) -> list[Finding]:
+    """What keeps the services from running beside the pods `here`."""
+    checks = (
         ("spec.services", lambda: check_serve(plan)),
-    ):
+        ("spec.services", lambda: check_devices_of_services(plan, here, environment)),
+    )
+    return list(_failed(checks))
+
+
+def _failed(checks: Iterable[tuple[str, Callable[[], object]]]) -> Iterator[Finding]:
+    """Those that raise, by the field that they are about."""
+    for path, check in checks:
         try:
             check()
         except InvalidJob as error:
-            found.append(finding_of(path, error))
-    return [*found, *shortages(plan, here, machine)]
+            yield finding_of(path, error)
 
 
 def shortages(plan: Plan, here: Sequence[Host], machine: Machine) -> Iterator[Finding]:

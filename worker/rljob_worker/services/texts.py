@@ -9,6 +9,9 @@ from typing import Any
 from rljob_worker.errors import InvalidJob
 from rljob_worker.services.requests import Row, filled
 
+PROBE = "2 + 2 = 4, as everybody knows."
+"""A text of which every tokenizer knows something."""
+
 
 def load_tokenizer(path: str) -> Any:
     """The tokenizer of a directory or of a Hugging Face name. Raises InvalidJob."""
@@ -18,6 +21,9 @@ def load_tokenizer(path: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise InvalidJob(f"no tokenizer at {path!r}: {error}; name one in options.tokenizer") from error
+    # where its files are missing transformers makes one without words, for which every text is the same
+    if not set(tokenizer(PROBE)["input_ids"]) - set(tokenizer.all_special_ids):
+        raise InvalidJob(f"no tokenizer at {path!r}: one without any word; name one in options.tokenizer")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

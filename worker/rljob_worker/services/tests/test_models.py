@@ -99,6 +99,21 @@ def test_what_is_too_long_loses_its_beginning_and_says_so(classifier):
     assert other[0]["reward"] == pytest.approx(long["reward"])  # its beginning is not read
 
 
+def test_a_tokenizer_that_lies_elsewhere_is_found_there(classifier, tmp_path):
+    for file in classifier.iterdir():
+        if not file.name.startswith(("tokenizer", "chat_template", "special_tokens")):
+            shutil.copy(file, tmp_path)
+    with pytest.raises(InvalidJob, match="no tokenizer at .*; name one in options.tokenizer"):
+        reward_model(tmp_path)
+    assert reward_model(tmp_path, tokenizer=str(classifier)).rewards(ROWS) == reward_model(classifier).rewards(ROWS)
+
+
+def test_without_a_chat_template_prompt_and_response_are_read_one_after_the_other(classifier, tmp_path):
+    without = without_chat_template(classifier, tmp_path / "plain")
+    both = reward_model(classifier, template="{prompt}{response}").rewards(ROWS)
+    assert reward_model(without).rewards(ROWS) == both != reward_model(classifier).rewards(ROWS)
+
+
 def test_a_model_that_was_not_trained_as_a_classifier_is_refused(language_model, classifier):
     with pytest.raises(InvalidJob, match="lacks weights that AutoModelForSequenceClassification needs"):
         reward_model(language_model)
@@ -134,6 +149,29 @@ def test_steps_are_scored_where_they_end(step_classifier):
     assert found == {"reward": mean, "step_rewards": at_ends, "steps": 3.0, "truncated": 0.0}
 
 
+def scored(path, rows, **options):
+    return ProcessRewardModel(ProcessRewardModelOptions(path=str(path), **options), ON_CPU).rewards(rows)
+
+
+def test_steps_of_rows_that_are_read_together_are_those_of_each_row(step_classifier):
+    together = scored(step_classifier, ROWS)
+    alone = [answer for each in ROWS for answer in scored(step_classifier, [each])]
+    assert [answer["steps"] for answer in together] == [3.0, 1.0, 1.0]
+    for one, other in zip(together, alone, strict=True):
+        assert [end for end, _ in one["step_rewards"]] == [end for end, _ in other["step_rewards"]]
+        assert [score for _, score in one["step_rewards"]] == pytest.approx(
+            [score for _, score in other["step_rewards"]], abs=1e-4
+        )
+
+
+def test_steps_are_divided_and_begun_as_the_job_says(step_classifier):
+    (found,) = scored(step_classifier, [row("q", "3*4=12;12-5=7", level="easy")], separator=";", template="{level}")
+    assert [end for end, _ in found["step_rewards"]] == [7, 13]
+    (other,) = scored(step_classifier, [row("z", "3*4=12;12-5=7", level="easy")], separator=";", template="{level}")
+    (third,) = scored(step_classifier, [row("q", "3*4=12;12-5=7", level="hard")], separator=";", template="{level}")
+    assert other == found and third["reward"] != pytest.approx(found["reward"])
+
+
 def test_steps_that_were_cut_off_have_no_score(step_classifier):
     def steps(max_tokens):
         options = ProcessRewardModelOptions(path=str(step_classifier), max_tokens=max_tokens)
@@ -162,6 +200,45 @@ def test_a_step_classifier_has_two_labels(classifier):
 
 def judge(path, **options):
     return Judge(JudgeOptions(path=str(path), rubric="{prompt} {response}?", max_new_tokens=4, **options), ON_CPU)
+
+
+class Scripted(Judge):
+    """A judge that says these, in their order, and notes what it was asked."""
+
+    def __init__(self, path, said, **options):
+        super().__init__(JudgeOptions(path=str(path), rubric="{response}?", **options), ON_CPU)
+        self.said, self.prompts = list(said), []
+
+    def _batch(self, prompts, temperature, limit, count):
+        self.prompts += prompts
+        found, self.said = self.said[: len(prompts) * count], self.said[len(prompts) * count :]
+        return found
+
+
+def test_what_a_judge_says_becomes_its_reward(language_model):
+    said = ["So #### 5", "#### 10 of 10", "#### 11", "all good"]
+    rows = [row("", str(n)) for n in range(4)]  # as long as each other, so that they are asked in their order
+    found = Scripted(language_model, said, highest=10.0, unparsed=0.3).rewards(rows)
+    assert [answer["reward"] for answer in found] == [0.5, 1.0, 0.3, 0.3]
+    assert [answer["unparsed"] for answer in found] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_votes_belong_to_their_rows(language_model):
+    said = ["#### 1", "#### 0", "hm", "#### 1", "#### 1", "#### 1"]
+    first, second = Scripted(language_model, said, votes=3, temperature=1.0).rewards([row("", "1"), row("", "2")])
+    # (1 + 0) / 2, where one of three says nothing
+    assert first == {"reward": 0.5, "unparsed": pytest.approx(1 / 3), "disagreement": 0.5, "truncated": 0.0}
+    assert second == {"reward": 1.0, "unparsed": 0.0, "disagreement": 0.0, "truncated": 0.0}
+
+
+def test_a_question_that_is_too_long_loses_its_beginning_and_says_so(language_model):
+    judge = Scripted(language_model, ["#### 1"] * 2, max_tokens=12)
+    long, short = judge.rewards([row("", "7" * 40), row("", "7")])
+    assert (long["truncated"], short["truncated"]) == (1.0, 0.0)
+    tokenizer = AutoTokenizer.from_pretrained(language_model)
+    whole = tokenizer.apply_chat_template([{"role": "user", "content": "7" * 40 + "?"}], add_generation_prompt=True)
+    asked = max(judge.prompts, key=len)
+    assert len(asked) == 12 and asked == list(whole["input_ids"])[-12:]
 
 
 def test_a_judge_that_says_no_number_is_counted(language_model):
@@ -205,14 +282,17 @@ def test_a_chat_that_cannot_be_is_refused(language_model, path, body, words):
 
 
 def test_a_judge_needs_a_chat_template(language_model):
-    folder = language_model.parent / "no-template"
-    shutil.copytree(language_model, folder)
+    with pytest.raises(InvalidJob, match="no chat template"):
+        judge(without_chat_template(language_model, language_model.parent / "no-template"))
+
+
+def without_chat_template(model, folder):
+    shutil.copytree(model, folder)
     (folder / "chat_template.jinja").unlink(missing_ok=True)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     settings.pop("chat_template", None)
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(InvalidJob, match="no chat template"):
-        judge(folder)
+    return folder
 
 
 def test_texts_become_vectors_of_length_1_and_like_texts_are_near(language_model):
@@ -225,6 +305,14 @@ def test_texts_become_vectors_of_length_1_and_like_texts_are_near(language_model
     (same, different) = model.rewards([row("", "#### 7", reference="#### 7"), row("", "#### 7", reference="eggs")])
     assert same["reward"] == pytest.approx(1.0, abs=1e-5)
     assert different["reward"] < 0.999
+
+
+def test_either_text_that_is_too_long_loses_its_beginning_and_says_so(language_model):
+    model = Embedding(EmbeddingOptions(path=str(language_model), max_tokens=3), ON_CPU)
+    rows = [row("", "7", reference="7"), row("", "12345 789", reference="7"), row("", "7", reference="12345 789")]
+    found = model.rewards([*rows, row("", "99999 789", reference="11111 789")])
+    assert [answer["truncated"] for answer in found] == [0.0, 1.0, 1.0, 1.0]
+    assert found[3]["reward"] == pytest.approx(1.0, abs=1e-5), "what differs is not read"
 
 
 def test_an_embedding_needs_references_and_has_one_route(language_model):

@@ -12,7 +12,7 @@ from transformers import AutoModel
 from rljob_api.catalogue.services import EmbeddingOptions
 from rljob_worker.services.batches import in_batches
 from rljob_worker.services.models.loading import Answer, load_model, on_device, padded
-from rljob_worker.services.place import Place
+from rljob_worker.services.place import ON_CPU, Place
 from rljob_worker.services.requests import BadRequest, Row, texts_of
 from rljob_worker.services.texts import load_tokenizer
 
@@ -22,7 +22,7 @@ EMBEDDINGS = "/v1/embeddings"
 class Embedding:
     """Answers OpenAI's embeddings, and how near a response is to its reference."""
 
-    def __init__(self, options: EmbeddingOptions, place: Place) -> None:
+    def __init__(self, options: EmbeddingOptions, place: Place = ON_CPU) -> None:
         self._options = options
         self._tokenizer = load_tokenizer(options.tokenizer or options.path)
         self._model = load_model(AutoModel, options, place)

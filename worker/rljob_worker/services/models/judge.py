@@ -14,7 +14,7 @@ from rljob_api.catalogue.services import JudgeOptions
 from rljob_worker.errors import InvalidJob
 from rljob_worker.services.batches import in_batches
 from rljob_worker.services.models.loading import Answer, load_model, on_device
-from rljob_worker.services.place import Place
+from rljob_worker.services.place import ON_CPU, Place
 from rljob_worker.services.requests import BadRequest, Row, filled, messages_of
 from rljob_worker.services.rubric import of_votes, verdict
 from rljob_worker.services.texts import load_tokenizer
@@ -25,7 +25,7 @@ CHAT = "/v1/chat/completions"
 class Judge:
     """Asks its model the rubric about each row, `votes` times."""
 
-    def __init__(self, options: JudgeOptions, place: Place) -> None:
+    def __init__(self, options: JudgeOptions, place: Place = ON_CPU) -> None:
         self._options = options
         self._tokenizer = load_tokenizer(options.tokenizer or options.path)
         if self._tokenizer.chat_template is None:

@@ -9,7 +9,7 @@ from transformers import AutoModelForTokenClassification
 from rljob_api.catalogue.services import ProcessRewardModelOptions
 from rljob_worker.services.models.classifier import ServedClassifier
 from rljob_worker.services.models.loading import Answer
-from rljob_worker.services.place import Place
+from rljob_worker.services.place import ON_CPU, Place
 from rljob_worker.services.requests import Row, filled
 from rljob_worker.services.steps import AGGREGATES, Step, kept_pieces, steps_of
 
@@ -17,7 +17,7 @@ from rljob_worker.services.steps import AGGREGATES, Step, kept_pieces, steps_of
 class ProcessRewardModel(ServedClassifier):
     """The score of a step is the probability of the second label at the last token of the separator after it."""
 
-    def __init__(self, options: ProcessRewardModelOptions, place: Place) -> None:
+    def __init__(self, options: ProcessRewardModelOptions, place: Place = ON_CPU) -> None:
         super().__init__(AutoModelForTokenClassification, options, num_labels=2, place=place)
         self._options = options
 

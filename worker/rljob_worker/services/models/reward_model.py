@@ -9,7 +9,7 @@ from transformers import AutoModelForSequenceClassification
 from rljob_api.catalogue.services import RewardModelOptions
 from rljob_worker.services.models.classifier import ServedClassifier
 from rljob_worker.services.models.loading import Answer
-from rljob_worker.services.place import Place
+from rljob_worker.services.place import ON_CPU, Place
 from rljob_worker.services.requests import Row
 from rljob_worker.services.texts import graded_texts
 
@@ -17,7 +17,7 @@ from rljob_worker.services.texts import graded_texts
 class RewardModel(ServedClassifier):
     """Bradley-Terry: P(a is better than b) = sigmoid(reward(a) - reward(b))."""
 
-    def __init__(self, options: RewardModelOptions, place: Place) -> None:
+    def __init__(self, options: RewardModelOptions, place: Place = ON_CPU) -> None:
         super().__init__(AutoModelForSequenceClassification, options, num_labels=1, place=place)
         self._options = options
 

@@ -13,7 +13,7 @@ from rljob_worker.services.place import Place
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own, while it is imported
-    from ray._private.accelerators import get_accelerator_manager_for_resource, get_all_accelerator_resource_names
+    import ray._private.accelerators as rays
     from ray.serve import Application
 
 HERE = "rljob_worker.services.tests.served_here"
@@ -54,28 +54,28 @@ def test_what_is_no_application_is_named(run, options, words):
     assert str(caught.value).startswith('service "judge": ') and words in str(caught.value)
 
 
-def test_a_shipped_model_is_told_where_it_lies_and_ray_what_to_give_it():
+def test_a_shipped_model_is_told_where_it_lies_and_ray_what_to_give_it(answering):
     group = {"accelerator": {"profile": "nvidia-h100", "count": 2}}
-    app = made("rljob_worker.services:reward_model", options={"path": "m"}, workerGroup=group)
-    deployment = app._bound_deployment
-    assert deployment.init_args == ("reward_model", {"path": "m"}, Place("cuda", 2, "nvidia-h100"))
-    assert deployment.ray_actor_options["num_gpus"] == 2
+    made("rljob_worker.services:reward_model", options={"path": "m"}, workerGroup=group)
+    assert answering.given == ("reward_model", {"path": "m"}, Place("cuda", 2, "nvidia-h100"))
+    assert answering.told == {"num_replicas": 1, "ray_actor_options": {"num_gpus": 2}}
 
 
-def test_on_cpus_ray_gives_a_copy_a_cpu():
-    deployment = made("rljob_worker.services:judge", options={"path": "m", "rubric": "?"})._bound_deployment
-    assert deployment.init_args[2] == Place() and deployment.ray_actor_options == {"num_cpus": 1}
+def test_on_cpus_ray_gives_a_copy_what_it_gives_to_any(answering):
+    made("rljob_worker.services:judge", options={"path": "m", "rubric": "?"})
+    assert answering.given == ("judge", {"path": "m", "rubric": "?"}, Place())
+    assert answering.told == {"num_replicas": 1}
 
 
 def test_an_application_of_the_users_own_says_itself_what_it_asks_ray_for():
+    """It takes nothing but its options."""
     group = {"accelerator": {"profile": "nvidia-h100", "count": 2}}
-    app = made(f"{HERE}:scaled", options={"scale": 2.0}, workerGroup=group)
-    assert "num_gpus" not in app._bound_deployment.ray_actor_options
+    assert isinstance(made(f"{HERE}:scaled", options={"scale": 2.0}, workerGroup=group), Application)
 
 
 def test_ray_has_the_names_by_which_profiles_call_its_accelerators():
     named = {profile.name: profile.ray_resource for profile in DEFAULT.values() if profile.ray_resource}
-    assert set(named.values()) <= get_all_accelerator_resource_names()
+    assert set(named.values()) <= rays.get_all_accelerator_resource_names()
     for name in ("huawei-npu", "gaudi"):
-        ours = get_accelerator_manager_for_resource(named[name]).get_visible_accelerator_ids_env_var()
+        ours = rays.get_accelerator_manager_for_resource(named[name]).get_visible_accelerator_ids_env_var()
         assert ours == DEFAULT[name].visible_devices_env, "Ray hands out what the supervisor has made visible"

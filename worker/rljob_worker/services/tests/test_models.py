@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import warnings
 
 import pytest
 import torch
@@ -14,10 +15,14 @@ from rljob_worker.services.models.embedding import Embedding
 from rljob_worker.services.models.judge import Judge
 from rljob_worker.services.models.process_reward_model import ProcessRewardModel
 from rljob_worker.services.models.reward_model import RewardModel
-from rljob_worker.services.place import ON_CPU
+from rljob_worker.services.place import Place
 from rljob_worker.services.requests import BadRequest
 from rljob_worker.tiny.make import make
 from rljob_worker.tiny.recipe import quick
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of Ray's own, while it is imported
+    from rljob_worker.services.applications import Answering
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,7 @@ ROWS = [row("How many eggs?", "3*4=12\n12-5=7\n#### 7"), row("How many?", "#### 
 
 
 def reward_model(path, **options):
-    return RewardModel(RewardModelOptions(path=str(path), **options), ON_CPU)
+    return RewardModel(RewardModelOptions(path=str(path), **options))
 
 
 def test_a_reward_is_what_transformers_says_of_the_row_alone(classifier):
@@ -135,7 +140,7 @@ def two_outputs(language_model):
 
 def test_steps_are_scored_where_they_end(step_classifier):
     options = ProcessRewardModelOptions(path=str(step_classifier), aggregate="Mean")
-    (found,) = ProcessRewardModel(options, ON_CPU).rewards(ROWS[:1])
+    (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
     tokenizer = AutoTokenizer.from_pretrained(step_classifier)
     model = AutoModelForTokenClassification.from_pretrained(step_classifier).eval()
     # head, then each of the three steps with the end of its line
@@ -150,7 +155,7 @@ def test_steps_are_scored_where_they_end(step_classifier):
 
 
 def scored(path, rows, **options):
-    return ProcessRewardModel(ProcessRewardModelOptions(path=str(path), **options), ON_CPU).rewards(rows)
+    return ProcessRewardModel(ProcessRewardModelOptions(path=str(path), **options)).rewards(rows)
 
 
 def test_steps_of_rows_that_are_read_together_are_those_of_each_row(step_classifier):
@@ -175,7 +180,7 @@ def test_steps_are_divided_and_begun_as_the_job_says(step_classifier):
 def test_steps_that_were_cut_off_have_no_score(step_classifier):
     def steps(max_tokens):
         options = ProcessRewardModelOptions(path=str(step_classifier), max_tokens=max_tokens)
-        (found,) = ProcessRewardModel(options, ON_CPU).rewards(ROWS[:1])
+        (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
         return found["truncated"], [end for end, _ in found["step_rewards"]]
 
     last = len(AutoTokenizer.from_pretrained(step_classifier)("#### 7\n", add_special_tokens=False)["input_ids"])
@@ -186,7 +191,7 @@ def test_steps_that_were_cut_off_have_no_score(step_classifier):
 
 def test_the_worst_step_is_the_reward_unless_the_job_says_otherwise(step_classifier):
     def rewards(**options):
-        model = ProcessRewardModel(ProcessRewardModelOptions(path=str(step_classifier), **options), ON_CPU)
+        model = ProcessRewardModel(ProcessRewardModelOptions(path=str(step_classifier), **options))
         return [answer["reward"] for answer in model.rewards(ROWS)]
 
     assert all(0 <= low <= middle <= 1 for low, middle in zip(rewards(), rewards(aggregate="Mean"), strict=True))
@@ -195,18 +200,18 @@ def test_the_worst_step_is_the_reward_unless_the_job_says_otherwise(step_classif
 
 def test_a_step_classifier_has_two_labels(classifier):
     with pytest.raises(InvalidJob):
-        ProcessRewardModel(ProcessRewardModelOptions(path=str(classifier)), ON_CPU)
+        ProcessRewardModel(ProcessRewardModelOptions(path=str(classifier)))
 
 
 def judge(path, **options):
-    return Judge(JudgeOptions(path=str(path), rubric="{prompt} {response}?", max_new_tokens=4, **options), ON_CPU)
+    return Judge(JudgeOptions(path=str(path), rubric="{prompt} {response}?", max_new_tokens=4, **options))
 
 
 class Scripted(Judge):
     """A judge that says these, in their order, and notes what it was asked."""
 
     def __init__(self, path, said, **options):
-        super().__init__(JudgeOptions(path=str(path), rubric="{response}?", **options), ON_CPU)
+        super().__init__(JudgeOptions(path=str(path), rubric="{response}?", **options))
         self.said, self.prompts = list(said), []
 
     def _batch(self, prompts, temperature, limit, count):
@@ -296,7 +301,7 @@ def without_chat_template(model, folder):
 
 
 def test_texts_become_vectors_of_length_1_and_like_texts_are_near(language_model):
-    model = Embedding(EmbeddingOptions(path=str(language_model)), ON_CPU)
+    model = Embedding(EmbeddingOptions(path=str(language_model)))
     said = model.answer("/v1/embeddings", {"input": ["12-5=7", "12-5=7", "How many eggs?"]})
     first, second, other = (torch.tensor(each["embedding"]) for each in said["data"])
     assert first.norm().item() == pytest.approx(1.0, abs=1e-5)
@@ -307,8 +312,16 @@ def test_texts_become_vectors_of_length_1_and_like_texts_are_near(language_model
     assert different["reward"] < 0.999
 
 
+@pytest.mark.parametrize("name", ["reward_model", "process_reward_model", "judge", "embedding"])
+def test_a_copy_of_any_application_lies_where_it_is_told_to(name, language_model):
+    """There is no such device here."""
+    options = {"path": str(language_model)} | ({"rubric": "?"} if name == "judge" else {})
+    with pytest.raises(InvalidJob, match=r"a copy wants 2 NPU devices .profile huawei-npu. and finds none"):
+        Answering.func_or_class(name, options, Place("npu", 2, "huawei-npu"))
+
+
 def test_either_text_that_is_too_long_loses_its_beginning_and_says_so(language_model):
-    model = Embedding(EmbeddingOptions(path=str(language_model), max_tokens=3), ON_CPU)
+    model = Embedding(EmbeddingOptions(path=str(language_model), max_tokens=3))
     rows = [row("", "7", reference="7"), row("", "12345 789", reference="7"), row("", "7", reference="12345 789")]
     found = model.rewards([*rows, row("", "99999 789", reference="11111 789")])
     assert [answer["truncated"] for answer in found] == [0.0, 1.0, 1.0, 1.0]
@@ -316,7 +329,7 @@ def test_either_text_that_is_too_long_loses_its_beginning_and_says_so(language_m
 
 
 def test_an_embedding_needs_references_and_has_one_route(language_model):
-    model = Embedding(EmbeddingOptions(path=str(language_model)), ON_CPU)
+    model = Embedding(EmbeddingOptions(path=str(language_model)))
     with pytest.raises(BadRequest, match="name the data's column"):
         model.rewards(ROWS)
     with pytest.raises(BadRequest, match="no route /v1/x"):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModel, AutoModelForSequenceClassification, LlamaConfig
 
 from rljob_api.catalogue.services import RewardModelOptions
@@ -89,7 +88,7 @@ def on_cuda(family, **inputs):
 
 
 def test_what_a_model_reads_goes_where_it_lies_and_what_it_says_comes_back():
-    with FakeTensorMode():
+    with torch._subclasses.FakeTensorMode():
         inputs = padded([[3, 4, 5], [6, 7]], pad=0)
         assert inputs["input_ids"].device.type == "cpu"
         said = head_of(on_cuda(AutoModelForSequenceClassification), inputs)
@@ -112,7 +111,7 @@ class Generating:
 
 def test_a_judge_is_asked_where_it_lies_and_its_answers_come_back():
     model = Generating()
-    with FakeTensorMode():
+    with torch._subclasses.FakeTensorMode():
         tokens = continued(model, [[3, 4, 5], [6]], pad=0, max_new_tokens=2)
     assert (tokens.shape, tokens.device.type) == ((2, 2), "cpu")
     assert model.asked == {"pad_token_id": 0, "max_new_tokens": 2}

@@ -41,11 +41,11 @@ def test_applications_of_a_ray_service_are_those_of_a_pod(given):
     assert isinstance(application(given), Application)
 
 
-def test_a_copy_of_a_ray_service_lies_where_the_operator_says():
+def test_a_copy_of_a_ray_service_lies_where_the_operator_says(answering):
     group = {"accelerator": {"profile": "huawei-npu", "count": 1}}
-    app = application(arguments("rljob_worker.services:embedding", options={"path": "m"}, workerGroup=group))
-    assert app._bound_deployment.init_args[2] == Place("npu", 1, "huawei-npu")
-    assert app._bound_deployment.ray_actor_options["resources"] == {"NPU": 1}
+    application(arguments("rljob_worker.services:embedding", options={"path": "m"}, workerGroup=group))
+    assert answering.given == ("embedding", {"path": "m"}, Place("npu", 1, "huawei-npu"))
+    assert answering.told["ray_actor_options"] == {"resources": {"NPU": 1}}
 
 
 def test_what_is_no_application_is_named():

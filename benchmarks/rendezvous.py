@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 
 from rljob_worker.hosts.calling import Connection, call
-from rljob_worker.hosts.gang import WideGangs
+from rljob_worker.hosts.gang import Attempt, WideGang
 from rljob_worker.hosts.meeting import meeting
 from rljob_worker.hosts.messages import Begin, Book, Clear, Cleared, Ended, Finish, Hello, Serving
 from rljob_worker.hosts.roll import Expected
@@ -56,7 +56,7 @@ def measured(num_hosts: int, tls: bool) -> Times:
         with SignalPipe(()) as signals:
             met.gather(Expected(num_hosts, "0", "wide", {}, "hash"), signals)
         met_at = time.monotonic()
-        gang = WideGangs(met, plan, "").gang(1, "never")
+        gang = WideGang(met, plan, Attempt(1, "never", "", {}), {})
         gang.start()
         while gang.poll() is None and gang.serving_seconds is None:
             time.sleep(0.001)

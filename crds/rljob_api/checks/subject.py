@@ -62,9 +62,12 @@ class Subject:
     @cached_property
     def accelerators(self) -> tuple[tuple[str, AcceleratorSpec], ...]:
         """Those of workers and of models beside the job, each with its place in the YAML."""
-        groups = [(f"spec.workerGroups[{i}]", each) for i, each in enumerate(self.spec.worker_groups)]
-        served = [(f"spec.services[{i}].workerGroup", each.worker_group) for i, each in enumerate(self.spec.services)]
-        return tuple((f"{path}.accelerator", each.accelerator) for path, each in (*groups, *served))
+        groups = [(f"spec.workerGroups[{i}]", each.accelerator) for i, each in enumerate(self.spec.worker_groups)]
+        served = [
+            (f"spec.services[{i}].workerGroup", each.worker_group.accelerator)
+            for i, each in enumerate(self.spec.services)
+        ]
+        return tuple((f"{path}.accelerator", each) for path, each in (*groups, *served))
 
     def stage_path(self, name: str, field: str = "") -> str:
         """Where a stage stands in the YAML; for the algorithm's own pipeline, what it is called."""

@@ -37,8 +37,8 @@ def write_job(folder, file="job.yaml", **options):
     for name in ("tokenizer.json", "model.safetensors"):
         content = good_job.files()[f"model/{name}"]
         (folder / "some" / "model" / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    # of an architecture whose size nobody knows
-    (folder / "some" / "model" / "config.json").write_text('{"model_type": "unheard-of"}')
+    # of a size that it does not say
+    (folder / "some" / "model" / "config.json").write_text('{"model_type": "llama"}')
     (folder / file).write_text(yaml.safe_dump(job_document(**options)))
 
 

@@ -91,6 +91,8 @@ class CollectiveSender:
         self._slots = slots
 
     def close(self) -> None:
+        if self._circle is not None:
+            self._circle.leave()
         self._circle = self._slots = None
 
 
@@ -164,6 +166,8 @@ class CollectiveReceiver:
         return self._reading.chunks()
 
     def close(self) -> None:
+        for circle in self._circles:
+            circle.leave()
         self._circles, self._reading = [], None
 
 

@@ -21,7 +21,9 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Proble
     heads = f"the {shape.heads} attention heads and {shape.key_heads} key heads"
     columns = f"{heads}, and the MLP's {shape.intermediate} columns,"
     if engine.kind == "Rollout":
-        yield from _size_problems("rollout.parallelism.tensor", engine, tensor, tensor_sizes(shape), columns)
+        widths = " and ".join(f"{whose} {width} columns" for whose, width in _mlp_widths(shape).items())
+        shared = f"{heads}, and {widths},"
+        yield from _size_problems("rollout.parallelism.tensor", engine, tensor, tensor_sizes(shape), shared)
     elif tensor > 1 and shape.family.fused:
         can = ", ".join(name for name, family in sorted(FAMILIES.items()) if not family.fused)
         message = f"{engine.path} keeps queries, keys and values in one matrix, which FSDP does not split"
@@ -68,9 +70,16 @@ def _size_problems(field: str, engine: EnginePlan, size: int, sizes: tuple[int, 
 
 def tensor_sizes(shape: ModelShape) -> tuple[int, ...]:
     """How many workers may share the layers of a model that generates: each gets whole attention heads, the key heads
-    that they ask, which are its own or one that it shares with others, and columns of the MLP."""
-    sizes = divisors(gcd(shape.heads, shape.intermediate))
+    that they ask, which are its own or one that it shares with others, and columns of the MLP, or of every expert."""
+    sizes = divisors(gcd(shape.heads, *_mlp_widths(shape).values()))
     return tuple(size for size in sizes if shape.key_heads % size == 0 or size % shape.key_heads == 0)
+
+
+def _mlp_widths(shape: ModelShape) -> dict[str, int]:
+    """Columns of what the layers have behind attention, by whose they are."""
+    found = {} if shape.experts is None else {"an expert's": shape.experts.width}
+    has_mlps = shape.experts is None or shape.experts.dense_layers > 0
+    return found | ({"the MLP's": shape.intermediate} if has_mlps else {})
 
 
 def split_sizes(shape: ModelShape) -> tuple[int, ...]:

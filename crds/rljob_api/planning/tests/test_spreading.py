@@ -130,6 +130,21 @@ EXPERTS = parse_shape(
 )
 
 
+@pytest.mark.parametrize(("dense_layers", "sizes"), [(0, (1, 2, 3, 6)), (1, (1, 2))])
+def test_workers_that_generate_share_every_expert(dense_layers, sizes):
+    """12 heads, 6 key heads and 18 columns of an expert; where layers have an MLP all the same, its 128 columns."""
+    experts = replace(EXPERTS.experts, width=18, dense_layers=dense_layers)
+    assert tensor_sizes(replace(EXPERTS, key_heads=6, experts=experts)) == sizes
+
+
+def test_experts_that_are_too_narrow_to_be_shared_say_so():
+    (found,) = spreading_problems(
+        engine("Rollout", Mesh(tp=4)), replace(EXPERTS, experts=replace(EXPERTS.experts, width=18))
+    )
+    assert "4 key heads, and an expert's 18 columns, of models/tiny" in found.message
+    assert found.fix == "Write one of 1, 2."
+
+
 @pytest.mark.parametrize("size", [2, 3, 6])
 def test_workers_share_whole_experts(size):
     assert list(spreading_problems(engine("Train", Mesh(dp=6, ep=size)), EXPERTS)) == []

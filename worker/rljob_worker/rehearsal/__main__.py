@@ -19,7 +19,9 @@ def main() -> int:
     plan = Plan.model_validate_json(Path(os.environ[keys.ENV_PLAN]).read_bytes())
     try:
         findings = rehearse(plan.spec, Path.cwd(), os.environ)
-        replace(findings, found=(*findings.found, *tool_findings(plan, os.environ))).raise_found()
+        replace(
+            findings, found=(*findings.found, *tool_findings(plan, {os.environ[keys.ENV_GROUP]}, os.environ))
+        ).raise_found()
     except Unfit as error:
         print(error)
         return int(error.exit_code)

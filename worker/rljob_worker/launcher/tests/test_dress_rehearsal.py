@@ -21,7 +21,8 @@ def environment(tmp_path, monkeypatch):
     def spoil(changed=None, **fields):
         path = good_job.write(tmp_path, changed, fields)
         (tmp_path / "plan.json").write_text(plan(parse_job(path.read_text())).canonical_json())
-        return os.environ | {keys.ENV_PLAN: str(tmp_path / "plan.json"), keys.ENV_CODE: str(tmp_path)}
+        told = {keys.ENV_PLAN: str(tmp_path / "plan.json"), keys.ENV_GROUP: "train", keys.ENV_CODE: str(tmp_path)}
+        return os.environ | told
 
     return spoil
 

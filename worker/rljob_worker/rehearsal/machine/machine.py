@@ -48,7 +48,8 @@ def findings_here(
     """What keeps the pods `here` from running on this machine, as it is now; and the services, where it `serves`."""
     machine = this_machine(environment, run_dir)
     served = service_findings(plan, here, environment) if serves else ()
-    return [*tool_findings(plan, environment), *machine_findings(plan, here, environment, machine), *served]
+    tools = tool_findings(plan, {host.group for host in here}, environment)
+    return [*tools, *machine_findings(plan, here, environment, machine), *served]
 
 
 def machine_findings(

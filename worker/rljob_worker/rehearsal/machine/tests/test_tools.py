@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.builders import make_plan
+from rljob_api.tests.builders import TWO_GROUPS, make_plan
 from rljob_worker.rehearsal.machine.tools import tool_findings
 
 COMPILED = "training.compile=true"
@@ -19,8 +19,14 @@ def tools(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def lacking(*overrides: str, path: str | Path = "", installed: str = "", **environment: str) -> list[str]:
-    told = make_plan(*overrides), {"PATH": str(path), **environment}, installed.split().__contains__
+def lacking(
+    *overrides: str,
+    groups: tuple[str, ...] = ("train",),
+    path: str | Path = "",
+    installed: str = "",
+    **environment: str,
+) -> list[str]:
+    told = make_plan(*overrides), groups, {"PATH": str(path), **environment}, installed.split().__contains__
     problems = [each.problem for each in tool_findings(*told)]
     assert all(each.fix.endswith(".") for each in problems)
     return [f"{each.path}: {each.message}; {each.fix}" for each in problems]
@@ -42,6 +48,7 @@ def test_a_compiler_is_looked_for(tools: Path) -> None:
     ("asked", "package", "field", "fix"),
     [
         ("training.engine=Megatron", "megatron", "spec.training.engine", "`pip install 'rljob[megatron]'` brings it"),
+        ("rollout.engine=VLLM", "vllm", "spec.rollout.engine", "`make vllm` in a checkout makes an environment"),
         ("models.0.adapter={rank: 4}", "peft", "spec.models[0].adapter", "`pip install 'rljob[adapters]'` brings it"),
     ],
 )
@@ -49,3 +56,10 @@ def test_packages_of_an_extra_are_looked_for(asked: str, package: str, field: st
     (found,) = lacking(asked)
     assert found.startswith(f"{field}: ") and fix in found
     assert lacking(asked, installed=package) == lacking(installed=package) == []
+
+
+def test_vllm_is_looked_for_where_it_generates() -> None:
+    """Who only trains has the image without it."""
+    asked = "rollout.engine=VLLM", *TWO_GROUPS
+    assert lacking(*asked, groups=("train",)) == []
+    assert len(lacking(*asked, groups=("rollout",))) == len(lacking(*asked, groups=("train", "rollout"))) == 1

@@ -192,10 +192,11 @@ def _vllm(
 
     _refuse_unbuilt_parallelism(engine, "tp")
     _require_shareable(engine)
-    start = load_start()
+    settings = settings_of(plan, engine)
+    start = load_start(batch_invariant=settings.batch_invariant)
     model = _policy(plan, engine, torch.device("cpu"))
     ends, vocabulary = _endings(plan, engine)
-    return start(settings_of(plan, engine), engine.path, model, ends, device, vocabulary, mesh)
+    return start(settings, engine.path, model, ends, device, vocabulary, mesh)
 
 
 def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:

@@ -25,10 +25,11 @@ _PREFERRED = {
 }
 
 
-def load_start() -> Start:
+def load_start(*, batch_invariant: bool = False) -> Start:
     """`starting.start`, for which vLLM is imported. Of the variables that it reads, those it may do without are left as
-    the job has them. Raises InvalidJob where it is not installed, or too old."""
-    os.environ.update(_REQUIRED)
+    the job has them. batch_invariant: as in the settings; kernels of devices ask when they are imported. Raises
+    InvalidJob where it is not installed, or too old."""
+    os.environ.update(_REQUIRED | ({"VLLM_BATCH_INVARIANT": "1"} if batch_invariant else {}))
     for name, value in _PREFERRED.items():
         os.environ.setdefault(name, value)
     logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])  # already while it is imported

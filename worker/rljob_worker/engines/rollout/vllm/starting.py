@@ -52,7 +52,7 @@ def start(
     _require_positions(model, settings)
     require_block_size(settings, is_cpu=is_cpu)
     arguments = engine_arguments(settings, path, is_cpu=is_cpu) | _memory(settings, model, device, mesh)
-    with kept_surroundings(_variables(settings, device)), own_groups():
+    with kept_surroundings(_variables(is_cpu=is_cpu)), own_groups():
         built = _built(arguments, executor_of(mesh, device))
     if is_cpu:
         log.info("vLLM cannot sleep on the CPU: its weights and cache stay in memory while others compute")
@@ -81,13 +81,10 @@ def _shapes(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return dict(checkpoint_tensors((name, empty[id(each)]) for name, each in named))
 
 
-def _variables(settings: VLLMSettings, device: torch.device) -> dict[str, str]:
-    """What vLLM reads of its environment while it starts."""
-    found = {"VLLM_BATCH_INVARIANT": "1"} if settings.batch_invariant else {}
-    if device.type == "cpu":
-        # Functions that take microseconds would be compiled when first called: ten seconds, and a C++ compiler.
-        found["TORCHDYNAMO_DISABLE"] = "1"
-    return found
+def _variables(*, is_cpu: bool) -> dict[str, str]:
+    """What is read of the environment while vLLM starts."""
+    # Functions that take microseconds would be compiled when first called: ten seconds, and a C++ compiler.
+    return {"TORCHDYNAMO_DISABLE": "1"} if is_cpu else {}
 
 
 def _built(arguments: dict[str, object], executor: type[Executor]) -> LLMEngine:

@@ -1,5 +1,6 @@
 """Where vLLM is not installed, or another one than is called."""
 
+import os
 import sys
 from types import ModuleType
 
@@ -23,6 +24,24 @@ def test_a_version_that_is_too_old_is_named_before_more_of_it_is_imported(monkey
     monkeypatch.setitem(sys.modules, "vllm", old)
     with pytest.raises(InvalidJob, match=r"has vLLM 0\.9\.2, and 0\.32 is the oldest.*engine: Transformers"):
         load_start()
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_what_kernels_ask_for_when_they_are_imported_is_there_by_then(
+    monkeypatch: pytest.MonkeyPatch, batch_invariant: bool
+) -> None:
+    asked = []
+
+    class Importing(ModuleType):
+        @property
+        def __version__(self) -> str:
+            asked.append(os.environ.get("VLLM_BATCH_INVARIANT"))
+            return "0.9.2"
+
+    monkeypatch.setitem(sys.modules, "vllm", Importing("vllm"))
+    with pytest.raises(InvalidJob):
+        load_start(batch_invariant=batch_invariant)
+    assert asked == ["1" if batch_invariant else None]
 
 
 @pytest.mark.parametrize("version", ["0.32.0", "0.32.0+cpu", "0.33.1.dev4+g123", "1.0"])

@@ -10,16 +10,16 @@ from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
 from rljob_worker.tests.documents import plan_of
 
 
-def settings(**rollout: Any) -> VLLMSettings:
-    made = planned(**rollout)
+def settings(profile: str = "cpu", **rollout: Any) -> VLLMSettings:
+    made = planned(profile, **rollout)
     return settings_of(made, made.engine("rollout/actor"))
 
 
-def planned(**rollout: Any) -> Plan:
+def planned(profile: str, **rollout: Any) -> Plan:
     return plan_of(
         data={"batchSize": 8, "maxPromptTokens": 100, "train": [{"path": "train.parquet"}]},
         algorithm={"name": "GRPO", "groupSize": 4},
-        workerGroups=[{"name": "train", "replicas": 1, "accelerator": {"profile": "cpu", "count": 2}}],
+        workerGroups=[{"name": "train", "replicas": 1, "accelerator": {"profile": profile, "count": 2}}],
         training={"precision": "Float32"},
         rollout={"engine": "VLLM", "maxResponseTokens": 28, **rollout},
     )
@@ -40,6 +40,11 @@ def test_options_that_are_not_given_are_what_their_docs_say() -> None:
     found = settings()
     assert found.block_size is None and found.max_batched_tokens is None and found.speculative_tokens == 0
     assert (found.prefix_caching, found.enforce_eager, found.batch_invariant) == (True, False, False)
+
+
+def test_what_only_devices_have_reaches_the_settings() -> None:
+    found = settings("nvidia-h100", engineOptions={"batchInvariant": True, "speculativeTokens": 4})
+    assert found.batch_invariant and found.speculative_tokens == 4
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def tool_findings(
     environment: Mapping[str, str],
     is_there: Callable[[str], object] = importlib.util.find_spec,
 ) -> Iterator[Finding]:
-    """What is missing here. groups: whose workers run here. environment: of a worker. is_there: whether a Python package
-    of this name is."""
+    """What is missing here. groups: whose workers run here. environment: of a worker. is_there: whether a Python
+    package of this name is."""
     compiler = environment.get("CXX", COMPILER)
     if plan.spec.training.compile and shutil.which(compiler, path=environment.get("PATH")) is None:
         message = f"torch compiles layers with {compiler}, which is not installed here"

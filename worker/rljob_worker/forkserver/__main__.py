@@ -1,6 +1,6 @@
-"""`python -m rljob_worker.forkserver --channel FD [--preload MODULE]`: the fork server of one pod.
+"""`python -m rljob_worker.forkserver --channel FD --preload [MODULE ...]`: the fork server of one pod.
 
-`python -m rljob_worker.forkserver --listen FD --key KEY --preload MODULE`: a root, as long as its standard input.
+`python -m rljob_worker.forkserver --listen FD --key KEY --preload MODULE ...`: a root, as long as its standard input.
 """
 
 import argparse
@@ -24,17 +24,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _serve_pod(channel: int, module: str | None) -> None:
-    refusal = None if module is None else preload(module)
+def _serve_pod(channel: int, modules: Sequence[str]) -> None:
+    refusal = preload(modules) if modules else None
     if refusal is not None:
         print(f"fork server: workers import for themselves: {refusal}", file=sys.stderr, flush=True)
     with socket.socket(fileno=channel) as connected:
-        Server(connected, forks=module is not None and refusal is None).serve()
+        Server(connected, forks=bool(modules) and refusal is None).serve()
 
 
-def _serve_root(listening: int, key: str, module: str) -> None:
+def _serve_root(listening: int, key: str, modules: Sequence[str]) -> None:
     with socket.socket(fileno=listening) as listener:
-        Root(listener, key, preload(module)).serve(lifeline=sys.stdin.fileno())
+        Root(listener, key, preload(modules)).serve(lifeline=sys.stdin.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--channel", type=int, help="descriptor of the socket to the launcher")
     parser.add_argument("--listen", type=int, help="descriptor of a root's listening socket")
     parser.add_argument("--key", help="key of the environment that a root's forks may have")
-    parser.add_argument("--preload", help="module whose import brings what forks need; none: nothing is forked")
+    parser.add_argument(
+        "--preload", nargs="*", default=[], help="modules that import what forks need; none: nothing is forked"
+    )
     return parser
 
 

@@ -56,24 +56,23 @@ class ForkServer:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def open_fork_server(environment: Mapping[str, str], preload: str | None) -> ForkServer:
+def open_fork_server(environment: Mapping[str, str], preload: tuple[str, ...]) -> ForkServer:
     """A server for workers with `environment`: a fork of the root that it names, or a process of its own.
 
-    `preload`: the module to import first; None where nothing will be forked.
+    `preload`: modules to import first; none where nothing will be forked.
     """
-    if preload is not None and environment.get(ROOT):
+    if preload and environment.get(ROOT):
         server = _from_root(Path(environment[ROOT]), environment)
         if server is not None:
             return server
     return _own(environment, preload)
 
 
-def _own(environment: Mapping[str, str], preload: str | None) -> ForkServer:
+def _own(environment: Mapping[str, str], preload: tuple[str, ...]) -> ForkServer:
     ours, theirs = socket.socketpair()
-    preloading = () if preload is None else ("--preload", preload)
     with theirs:
         process = subprocess.Popen(
-            [*command_of(MODULE), "--channel", str(theirs.fileno()), *preloading],
+            [*command_of(MODULE), "--channel", str(theirs.fileno()), "--preload", *preload],
             env=server_environment(environment),
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
@@ -105,7 +104,7 @@ def _from_root(path: Path, environment: Mapping[str, str]) -> ForkServer | None:
 
 
 @contextlib.contextmanager
-def fork_root(environment: Mapping[str, str], preload: str, path: Path, log: Path) -> Iterator[int]:
+def fork_root(environment: Mapping[str, str], preload: tuple[str, ...], path: Path, log: Path) -> Iterator[int]:
     """A root for launchers whose workers have `environment`, listening on `path`; its process id.
 
     It ends with the block, or with this process.
@@ -113,7 +112,7 @@ def fork_root(environment: Mapping[str, str], preload: str, path: Path, log: Pat
     with log.open("ab") as output, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen(socket.SOMAXCONN)  # here and now: who connects during the imports waits for their end
-        asked = ("--listen", str(listener.fileno()), "--key", key(environment), "--preload", preload)
+        asked = ("--listen", str(listener.fileno()), "--key", key(environment), "--preload", *preload)
         process = subprocess.Popen(
             [*command_of(MODULE), *asked],
             env=server_environment(environment),

@@ -4,6 +4,7 @@ import gc
 import importlib
 import os
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 SHARED_DEVICES = (
@@ -22,21 +23,23 @@ _TASKS = Path("/proc/self/task")
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
-def preload(module: str) -> str | None:
-    """Import `module`; why forks of this process would not be safe, or None where they are."""
+def preload(modules: Sequence[str]) -> str | None:
+    """Import modules; why forks of this process would not be safe, or None where they are."""
     gc.disable()  # imports make no garbage worth a collection, and many objects that each one would look at
+    names = " and ".join(modules)
     try:
-        importlib.import_module(module)
+        for module in modules:
+            importlib.import_module(module)
     except (Exception, SystemExit):
-        return f"importing {module} failed:\n{traceback.format_exc()}"
+        return f"importing {names} failed:\n{traceback.format_exc()}"
     finally:
         gc.enable()
     # what lives now lives as long as this process: collections in forks would copy every page of it
     gc.freeze()
     if threads := other_threads():
-        return f"importing {module} left threads behind: {', '.join(threads)}"
+        return f"importing {names} left threads behind: {', '.join(threads)}"
     if devices := open_devices():
-        return f"importing {module} opened devices: {', '.join(devices)}"
+        return f"importing {names} opened devices: {', '.join(devices)}"
     return None
 
 

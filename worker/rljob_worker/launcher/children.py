@@ -18,8 +18,6 @@ from rljob_worker.process.lifeline import LIFELINE_FD
 
 RUNTIME = "rljob_worker.runtime"
 """The module a worker is."""
-PRELOAD = "rljob_worker.runtime.preload"
-"""What it imports, once for all workers of a pod."""
 
 
 @dataclass(slots=True)

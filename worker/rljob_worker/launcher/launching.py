@@ -12,7 +12,7 @@ from rljob_worker.errors import RLJobError
 from rljob_worker.forkserver.client import open_fork_server
 from rljob_worker.forkserver.environment import are_forked
 from rljob_worker.launcher.board import Board
-from rljob_worker.launcher.children import PRELOAD, Child, start_worker
+from rljob_worker.launcher.children import Child, start_worker
 from rljob_worker.launcher.dress_rehearsal import rehearse_once
 from rljob_worker.launcher.endpoint import Endpoint
 from rljob_worker.launcher.last_words import LastWords, read_last_words, termination_log
@@ -43,7 +43,7 @@ def launch(pod: Pod, command: Sequence[str] | None) -> int:
     board = Board(pod.attempt, pod.num_workers)
     # the server first: a fork beside the endpoint's threads could inherit a held lock
     forked = command is None and are_forked(pod.device, environment())
-    server = open_fork_server(environment(), PRELOAD if forked else None)
+    server = open_fork_server(environment(), pod.preload if forked else ())
     with contextlib.closing(server), _words_directory(pod) as words_dir:
         children = [start_worker(server, pod, n, command, words_dir) for n in range(pod.num_workers)]
         watch = Watch(children, server, board, lifeline_fd())

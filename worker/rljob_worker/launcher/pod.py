@@ -8,6 +8,7 @@ from pathlib import Path
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_worker.errors import InvalidJob
+from rljob_worker.launcher.preloading import PRELOAD, preload_for
 
 LOG_DIR = "RLJOB_LOG_DIR"
 """A folder for a file per worker; unset where nobody but `kubectl logs` reads them."""
@@ -27,6 +28,8 @@ class Pod:
     """0: the system chooses and only this machine can connect."""
     device: str = "cpu"
     """The workers' torch device type."""
+    preload: tuple[str, ...] = (PRELOAD,)
+    """Modules that are imported once for all of them."""
 
     def rank(self, local_rank: int) -> int:
         """The worker's number in its group."""
@@ -47,6 +50,7 @@ def pod_from(environment: Mapping[str, str]) -> Pod:
         host=_number(environment, keys.ENV_HOST_INDEX),
         num_workers=plan.group(group).workers_per_host,
         device=plan.group(group).device,
+        preload=preload_for(plan, {group}),
         attempt=_number(environment, keys.ENV_ATTEMPT),
         log_dir=Path(log_dir) if log_dir else None,
         metrics_port=_number(environment, keys.ENV_METRICS_PORT) if environment.get(keys.ENV_METRICS_PORT) else 0,

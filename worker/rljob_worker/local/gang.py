@@ -11,7 +11,7 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.forkserver.client import fork_root
 from rljob_worker.forkserver.environment import ROOT, are_forked
-from rljob_worker.launcher.children import PRELOAD
+from rljob_worker.launcher.preloading import preload_for
 from rljob_worker.local.family.household import MAX_TEMPORARY_PATH, MAX_TEMPORARY_PATH_OF_SERVICES, household
 from rljob_worker.local.pods.environment import LOOPBACK, ForkRoot, RunContext, pod_environment
 from rljob_worker.local.pods.interface import interface_of
@@ -111,5 +111,6 @@ def rooted(context: RunContext, commands: Commands) -> Iterator[RunContext]:
         return
     path, log = context.scratch / "fork.sock", RunDirectory(context.run_dir).fork_log(pod)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with fork_root(environment, PRELOAD, path, log) as pid:
+    preload = preload_for(context.plan, {each.group for each in context.here})
+    with fork_root(environment, preload, path, log) as pid:
         yield replace(context, root=ForkRoot(str(path), frozenset({pid})))

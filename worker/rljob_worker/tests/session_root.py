@@ -10,7 +10,7 @@ from pathlib import Path
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.forkserver.client import fork_root
 from rljob_worker.forkserver.environment import ROOT
-from rljob_worker.launcher.children import PRELOAD
+from rljob_worker.launcher.preloading import LIBRARIES, PRELOAD
 from rljob_worker.local.family.orphans import FAMILY
 
 TEST_MARK = "RLJOB_TEST_MARK"
@@ -40,5 +40,6 @@ def _root() -> tuple[dict[str, str], str]:
     atexit.register(stack.close)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))
     of_pods = {**WORKER_DEFAULTS, **environment, **marks, "PYTHONUNBUFFERED": "1"}
-    stack.enter_context(fork_root(of_pods, PRELOAD, folder / "root.sock", folder / "root.log"))
+    modules = (PRELOAD, *LIBRARIES.values())
+    stack.enter_context(fork_root(of_pods, modules, folder / "root.sock", folder / "root.log"))
     return environment, str(folder / "root.sock")

@@ -9,8 +9,8 @@ from typing import Any
 from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.forkserver.request import WorkerRequest, command_of
 
-LIGHT = "rljob_worker.forkserver.tests.light"
-THREADED = "rljob_worker.forkserver.tests.threaded"
+LIGHT = ("rljob_worker.forkserver.tests.light",)
+THREADED = ("rljob_worker.forkserver.tests.light", "rljob_worker.forkserver.tests.threaded")
 SCRIPTED = "rljob_worker.forkserver.tests.scripted"
 PATIENCE_SECONDS = 120.0
 

@@ -1,4 +1,4 @@
-"""Owns a root fork server until it is killed: `root_owner.py SOCKET LOG PRELOAD`; prints the root's process id."""
+"""Owns a root fork server until it is killed: `root_owner.py SOCKET LOG MODULE ...`; prints the root's process id."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 from rljob_worker.forkserver.client import fork_root
 
 
-def main(path: str, log: str, preload: str) -> None:
+def main(path: str, log: str, *preload: str) -> None:
     with fork_root(os.environ, preload, Path(path), Path(log)) as pid:
         print(pid, flush=True)
         while True:

@@ -145,7 +145,7 @@ def test_servers_and_workers_die_with_a_killed_root(root: int, tmp_path: Path) -
 
 def test_a_root_dies_with_its_killed_owner_and_all_below_it(tmp_path: Path) -> None:
     owner_program = str(Path(__file__).with_name("root_owner.py"))
-    command = [sys.executable, owner_program, str(tmp_path / "root.sock"), str(tmp_path / "root.log"), LIGHT]
+    command = [sys.executable, owner_program, str(tmp_path / "root.sock"), str(tmp_path / "root.log"), *LIGHT]
     with subprocess.Popen(command, env=plain_environment(), stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         root = int(owner.stdout.readline())

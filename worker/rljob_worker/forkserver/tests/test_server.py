@@ -112,12 +112,12 @@ def test_a_server_ends_with_the_channel_and_its_workers_with_it(server: ForkServ
     ("preload", "why"),
     [
         (THREADED, "left threads behind: python"),
-        ("rljob_worker.no_such_module", "No module named"),
-        ("rljob_worker.forkserver.tests.leaving_early", "install the other one first"),
+        (("rljob_worker.no_such_module",), "No module named"),
+        ((*LIGHT, "rljob_worker.forkserver.tests.leaving_early"), "install the other one first"),
     ],
 )
 def test_a_server_that_cannot_be_forked_says_why_and_starts_programs(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], preload: str, why: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], preload: tuple[str, ...], why: str
 ) -> None:
     with closing(open_fork_server(plain_environment(), preload)) as server:
         said = ask(server, tmp_path, SCRIPT={"exit": 3}).report()
@@ -154,19 +154,19 @@ def test_signals_to_whoever_is_there_leave_the_server_to_its_launcher(server: Fo
 
 def test_programs_begin_with_the_usual_signals(tmp_path: Path) -> None:
     """`yes | head -1` ends by SIGPIPE, silently."""
-    with closing(open_fork_server(plain_environment(), None)) as server:
+    with closing(open_fork_server(plain_environment(), ())) as server:
         asked = ask(server, tmp_path, program=("sh", "-c", "yes | head -1"))
         assert ended(server) == ("worker-0", 0)
     assert asked.log.read_text() == "y\n"
 
 
 def test_without_a_preload_nothing_is_forked(tmp_path: Path) -> None:
-    with closing(open_fork_server(plain_environment(), None)) as server:
+    with closing(open_fork_server(plain_environment(), ())) as server:
         assert not ask(server, tmp_path).report()["forked"]
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with closing(open_fork_server(plain_environment(), None)) as server:
+    with closing(open_fork_server(plain_environment(), ())) as server:
         asked = ask(server, tmp_path, program=("/no/such/program",))
         assert ended(server) == ("worker-0", 127)
     assert asked.log.read_text() == "cannot start /no/such/program: No such file or directory\n"

@@ -119,6 +119,7 @@ def read_tensors(chunks: Iterable[Received]) -> Iterator[tuple[str, torch.Tensor
             whole = assembly.add(piece, chunk.data)
             if whole is not None:
                 yield piece.name, whole
+                assembly.has_been_read()
     assembly.check_complete()
 
 
@@ -134,6 +135,8 @@ class _Cut:
     """A tensor of which pieces are here."""
 
     tensor: torch.Tensor
+    room: torch.Tensor
+    """Its memory; uint8, of as many bytes or more."""
     num_filled: int = 0
     spans: list[tuple[int, int]] = field(default_factory=list)
     """(first byte, byte after the last) of the pieces, ascending."""
@@ -150,11 +153,17 @@ class _Cut:
 
 
 class _Assembly:
-    """Tensors that have come, whole or in part."""
+    """Tensors that have come, whole or in part.
+
+    Those that were cut take over the memory of those before them: of a large model they are nearly all, and to have the
+    pages of each made anew takes longer than to copy it.
+    """
 
     def __init__(self) -> None:
         self._whole: set[str] = set()
         self._cut: dict[str, _Cut] = {}
+        self._handed_out: torch.Tensor | None = None
+        self._free: list[torch.Tensor] = []
 
     def add(self, piece: Piece, data: torch.Tensor) -> torch.Tensor | None:
         """The tensor of a piece if that makes it whole. data: the bytes of the piece's chunk."""
@@ -167,12 +176,33 @@ class _Assembly:
         if piece.num_bytes == num_bytes:
             self._whole.add(piece.name)
             return found.view(dtype).reshape(piece.shape) if num_bytes else torch.empty(piece.shape, dtype=dtype)
-        cut = self._cut.setdefault(piece.name, _Cut(torch.empty(piece.shape, dtype=dtype, device=data.device)))
+        cut = self._cut.get(piece.name)
+        if cut is None:
+            room = self._room(num_bytes, data.device)
+            cut = self._cut[piece.name] = _Cut(room[:num_bytes].view(dtype).reshape(piece.shape), room)
         cut.fill(piece, found)
         if cut.num_filled < num_bytes:
             return None
         self._whole.add(piece.name)
-        return self._cut.pop(piece.name).tensor
+        self._handed_out = self._cut.pop(piece.name).room
+        return cut.tensor
+
+    def has_been_read(self) -> None:
+        """The tensor that `add` gave last: another may have its memory."""
+        if self._handed_out is not None:
+            self._free.append(self._handed_out)
+            self._handed_out = None
+
+    def _room(self, num_bytes: int, device: torch.device) -> torch.Tensor:
+        """The smallest that is large enough. Where none is, the largest makes way, so that there are never more than
+        were needed at once."""
+        self._free.sort(key=len)
+        place = bisect_left(self._free, num_bytes, key=len)
+        if place < len(self._free):
+            return self._free.pop(place)
+        if self._free:
+            self._free.pop()
+        return torch.empty(num_bytes, dtype=torch.uint8, device=device)
 
     def check_complete(self) -> None:
         """All pieces have come. Raises PeerLost naming what is not whole."""

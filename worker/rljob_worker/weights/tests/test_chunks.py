@@ -117,6 +117,26 @@ def test_a_whole_tensor_is_a_view_of_its_chunk():
     assert tensor.data_ptr() == chunk.data.data_ptr()
 
 
+def test_tensors_that_were_cut_have_each_others_memory_as_far_as_it_goes():
+    """400, 320 and 400 bytes one after another; 800 take more, for which the 400 make way; 600 and 320 find room in
+    those; 4 lie in their chunk."""
+    sizes = {"a": 100, "b": 80, "c": 100, "d": 200, "e": 150, "f": 1, "g": 80}
+    chunks = chunks_of(((name, torch.full((size,), float(size))) for name, size in sizes.items()), 128)
+    places = {}
+    for name, tensor in read_tensors(chunks):
+        assert tensor.tolist() == [float(sizes[name])] * sizes[name]
+        places[name] = tensor  # kept, so that no allocator gives it to others
+    found = {name: tensor.data_ptr() for name, tensor in places.items()}
+    assert found["a"] == found["b"] == found["c"] != found["d"] == found["e"] == found["g"] != found["f"]
+
+
+def test_tensors_that_are_cut_side_by_side_have_memory_of_their_own():
+    before = chunks_of([("u", torch.ones(40))], 128)
+    one, other = chunks_of([("w", torch.zeros(40))], 128), chunks_of([("v", torch.ones(40))], 128)
+    read = {name: tensor.clone() for name, tensor in read_tensors([*before, one[0], other[0], one[1], other[1]])}
+    assert read["w"].sum() == 0 and read["v"].sum() == 40
+
+
 def test_a_stream_that_ends_inside_tensors_is_a_lost_peer():
     chunks = chunks_of([("w", torch.arange(100.0))], 128) + chunks_of([("v", torch.arange(50.0))], 128)
     with pytest.raises(PeerLost, match="ended inside w: 384 of 400 bytes, and 1 more$"):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.resolution import place
+from rljob_api.v1alpha1 import EngineOptions
 from rljob_api.vocabulary.problem import Problem
 
 CPU_BLOCK = 32
@@ -19,7 +20,10 @@ def check_engine_options(subject: Subject) -> Iterator[Problem]:
     """Options that the engine has, where it runs."""
     rollout = subject.spec.rollout
     options = rollout.engine_options
-    if rollout.engine != "VLLM":
+    if rollout.engine == "VLLM":
+        if "cpu" in _devices(subject):
+            yield from _vllm_on_cpus(options, subject.spec.longest_row)
+    else:
         for name, info in type(options).model_fields.items():
             if (found := getattr(options, name)) is not None and name != "enforce_eager":
                 message = f"rollout.engine {rollout.engine} has no such option"
@@ -27,17 +31,23 @@ def check_engine_options(subject: Subject) -> Iterator[Problem]:
         if options.enforce_eager is False and _devices(subject) - {"cuda"}:
             message = "graphs are recorded on CUDA devices only"
             yield problem(f"{_PATH}.enforceEager", options.enforce_eager, message, "Leave it out.")
-    elif "cpu" in _devices(subject):
-        if options.block_size is not None and options.block_size % CPU_BLOCK:
-            message = f"VLLM's blocks on CPUs are multiples of {CPU_BLOCK} tokens"
-            more = -(-options.block_size // CPU_BLOCK) * CPU_BLOCK
-            yield problem(f"{_PATH}.blockSize", options.block_size, message, f"Write {more}, or leave it out.")
-        for field, found in (
-            ("batchInvariant", options.batch_invariant),
-            ("speculativeTokens", options.speculative_tokens),
-        ):
-            if found:
-                yield problem(f"{_PATH}.{field}", found, "VLLM has this on devices only", "Leave it out.")
+
+
+def _vllm_on_cpus(options: EngineOptions, longest_row: int) -> Iterator[Problem]:
+    if options.block_size is not None and options.block_size % CPU_BLOCK:
+        message = f"VLLM's blocks on CPUs are multiples of {CPU_BLOCK} tokens"
+        more = -(-options.block_size // CPU_BLOCK) * CPU_BLOCK
+        yield problem(f"{_PATH}.blockSize", options.block_size, message, f"Write {more}, or leave it out.")
+    if options.max_batched_tokens is not None and options.max_batched_tokens < longest_row:
+        message = f"on CPUs VLLM computes prompts whole, and rows have up to {longest_row} tokens"
+        fix = f"Write {longest_row} or more, or leave it out."
+        yield problem(f"{_PATH}.maxBatchedTokens", options.max_batched_tokens, message, fix)
+    for field, found in (
+        ("batchInvariant", options.batch_invariant),
+        ("speculativeTokens", options.speculative_tokens),
+    ):
+        if found:
+            yield problem(f"{_PATH}.{field}", found, "VLLM has this on devices only", "Leave it out.")
 
 
 def check_engine_parallelism(subject: Subject) -> Iterator[Problem]:

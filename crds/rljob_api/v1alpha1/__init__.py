@@ -47,6 +47,7 @@ from rljob_api.v1alpha1.status import (
 from rljob_api.v1alpha1.training import (
     Checkpointing,
     CheckpointSpec,
+    EngineOptions,
     OffloadSpec,
     OptimizerSpec,
     Precision,
@@ -80,6 +81,7 @@ __all__ = [
     "DataBufferSpec",
     "DataSpec",
     "DatasetSpec",
+    "EngineOptions",
     "EnvVar",
     "EnvVarSource",
     "FailurePolicySpec",

@@ -181,8 +181,8 @@ class EngineOptions(ApiModel):
     of 32. Unset: 32 on CPUs, elsewhere VLLM's choice."""
 
     max_batched_tokens: int | None = Field(default=None, ge=1)
-    """Most tokens of prompts and responses that one forward computes; longer prompts are computed in parts. Unset:
-    VLLM's choice."""
+    """Most tokens of prompts and responses that one forward computes; longer prompts are computed in parts. On CPUs,
+    where they are not, at least the longest prompt and response. Unset: VLLM's choice."""
 
     prefix_caching: bool | None = None
     """Whether what was computed for the beginning of a prompt is kept for others that begin alike, until the weights

@@ -34,6 +34,8 @@ def test_transformers_has_no_other_options(option: str) -> None:
             "spec.rollout.engineOptions.speculativeTokens",
             "devices only",
         ),
+        # prompts and responses of 48 tokens together
+        ("rollout.engineOptions={maxBatchedTokens: 47}", "spec.rollout.engineOptions.maxBatchedTokens", "Write 48"),
         ("rollout.temperature=2.5", "spec.rollout.temperature", "up to 2"),
         ("validation.temperature=3", "spec.validation.temperature", "up to 2"),
         ("training.precision=Float64", "spec.training.precision", "Float32 and BFloat16"),
@@ -44,11 +46,17 @@ def test_what_vllm_does_not_have_on_cpus(override: str, path: str, words: str) -
     assert problem.path == path and words in str(problem)
 
 
-@pytest.mark.parametrize("option", ["blockSize: 16", "batchInvariant: true", "speculativeTokens: 4"])
+@pytest.mark.parametrize(
+    "option", ["blockSize: 16", "maxBatchedTokens: 47", "batchInvariant: true", "speculativeTokens: 4"]
+)
 def test_what_it_has_on_devices(option: str) -> None:
     assert problems(VLLM, ON_GPUS, f"rollout.engineOptions={{{option}}}") == []
     (problem,) = problems(VLLM, GENERATES_ON_CPU, f"rollout.engineOptions={{{option}}}")
     assert "CPUs" in problem.message or "devices only" in problem.message
+
+
+def test_a_forward_on_cpus_has_room_for_the_longest_row() -> None:
+    assert problems(VLLM, "rollout.engineOptions={maxBatchedTokens: 48}") == []
 
 
 def test_only_vllm_shares_layers_between_workers() -> None:

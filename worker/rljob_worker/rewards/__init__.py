@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rljob_worker.rewards.functions import exact_match, final_number, matches_format
     from rljob_worker.rewards.mathematics import math_answer
-    from rljob_worker.rewards.running.round import Missed, RewardResult
+    from rljob_worker.rewards.results import Missed, RewardResult
     from rljob_worker.rewards.running.runner import RewardRunner
     from rljob_worker.rewards.service import served
 
@@ -39,8 +39,8 @@ _HOMES = {
     "math_answer": "mathematics",
     "served": "service",
     "RewardRunner": "running.runner",
-    "RewardResult": "running.round",
-    "Missed": "running.round",
+    "RewardResult": "results",
+    "Missed": "results",
 }
 
 

@@ -19,7 +19,7 @@ from rljob_worker.metrics.by_source import means_by_source
 from rljob_worker.metrics.pass_at_k import maj_at_k, pass_at_k, sizes
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
 from rljob_worker.rewards.combine import Rewards
-from rljob_worker.rewards.running.round import RewardResult
+from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.stages.reward import begins_rewards, reward_rows, shown_row
 from rljob_worker.stages.rollout import asked_batch, rollout_batch, rows_of_groups

@@ -16,7 +16,7 @@ from rljob_worker.engines.rollout.requests import Ended
 from rljob_worker.metrics.by_source import means_by_source
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of
 from rljob_worker.rewards.combine import Rewards, combine, joined
-from rljob_worker.rewards.running.round import RewardResult
+from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.stages.step_rewards import step_rewards

@@ -17,8 +17,9 @@ from typing import Any, Literal, Protocol
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.access import Asks, access_of
 from rljob_worker.rewards.running.child import RewardProcess, environment
+from rljob_worker.rewards.running.chunks import Chunk, RewardCall
 from rljob_worker.rewards.running.framing import Message
-from rljob_worker.rewards.running.round import Chunk, RewardCall, Round
+from rljob_worker.rewards.running.round import Round
 
 START_SECONDS = 300.0
 """How long a process may take to import the rewards' modules; a first import from network storage is slow."""

@@ -1,8 +1,4 @@
-"""The bookkeeping of rows from `begin` to `collect`: which are waiting, where each runs, when its time is up. No I/O.
-
-A chunk is rows of one reward that one process works through. A plain reward runs its chunk row by row, so a row starts
-when the one before it ends; an async reward says itself which rows it has started, and takes more while they run.
-"""
+"""The bookkeeping of rows from `begin` to `collect`: which wait, where each runs, when its time is up. No I/O."""
 
 from __future__ import annotations
 
@@ -10,97 +6,22 @@ import heapq
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from rljob_worker.errors import BadData
-from rljob_worker.metrics.scalars import Scalar
 from rljob_worker.rewards.combine import Rewards
+from rljob_worker.rewards.results import Missed, Steps
+from rljob_worker.rewards.running.chunks import Chunk, RewardCall, cut
 from rljob_worker.row_number import row_number
 
 ASYNC_GRACE_SECONDS = 2.0
 """An async row ends by its own clock; one that does not within this holds up the loop and costs the process."""
 
-MAX_CHUNK_ROWS = 64
-
 MAX_OPEN_ROWS = 64
 """Rows of an async reward beyond which a process gets no more before some are done."""
-
-
-LONGEST_WAIT_SECONDS = 60.0
-"""A call that is made again waits no longer, unless the first one does."""
-
-
-@dataclass(frozen=True, slots=True)
-class RewardCall:
-    """What the bookkeeping knows of a reward."""
-
-    name: str
-    limit_seconds: float
-    asynchronous: bool
-    on_error: Literal["Fail", "Zero", "Retry"] = "Fail"
-    retries: int = 0
-    backoff_seconds: float = 1.0
-    service: str | None = None
-    """The service that it asks, which has failed when it is late: another call may find it well."""
-    has_steps: bool = False
-    """Whether its reward of a row is the sum of those of its steps, which it has to say."""
-
-    def wait_seconds(self, num_failed: int) -> float:
-        """Before the call that follows so many failed ones."""
-        return min(self.backoff_seconds * 2.0 ** (num_failed - 1), max(LONGEST_WAIT_SECONDS, self.backoff_seconds))
-
-
-Steps = Sequence[tuple[int, float]]
-"""Rewards of a row's steps: characters of the response up to the end of each, and its reward."""
-
-
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """A row without an answer of a reward, which is 0 for it."""
-
-    reward: str
-    row: int
-    """Position in the collected rows."""
-    message: str
-    kind: Literal["timeouts", "errors"] = "timeouts"
-
-
-@dataclass(frozen=True, slots=True)
-class RewardResult:
-    """What was found of some rows."""
-
-    rewards: Rewards
-    """[rows, num_rewards], unweighted; 0 where a reward was missed."""
-    total: Rewards
-    """[rows], weighted sum over rewards."""
-    metrics: dict[str, Scalar]
-    missed: tuple[Missed, ...]
-    answers: Mapping[int, str | None] = field(default_factory=dict)
-    """What the first reward took for the answer of a row, by position; None where it found none or was missed. Rows of
-    which it says nothing are not there."""
-    steps: Mapping[int, Sequence[Steps]] = field(default_factory=dict)
-    """Of each reward that is spread over steps, by its place: [rows]."""
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Rows of one reward, at one process."""
-
-    reward: int
-    waiting: deque[int]
-    running: dict[int, float] = field(default_factory=dict)
-    """Row -> when it started, seconds."""
-    dealt: float = 0.0
-    """When the process last got rows of it, seconds."""
-    alone: bool = False
-    """Whether its row is suspected of ending its process, and gets one to itself."""
-
-    @property
-    def rows(self) -> list[int]:
-        return [*self.running, *self.waiting]
 
 
 class Round:
@@ -133,7 +54,7 @@ class Round:
         for reward, call in enumerate(self._calls):
             self._rewards[reward].extend(0.0 for _ in rows)
             self._extra[reward].extend({} for _ in rows)
-            self._queues[reward].extend(_cut(reward, first, len(rows), self._processes, call))
+            self._queues[reward].extend(cut(reward, first, len(rows), self._processes, call))
 
     @property
     def done(self) -> bool:
@@ -314,11 +235,3 @@ class Round:
         values = self.rows[row]
         source = f" (source {values['source']})" if "source" in values else ""
         return f"row {row_number(values.get('row_id', row))}{source}"
-
-
-def _cut(reward: int, first: int, num_rows: int, processes: int, call: RewardCall) -> list[Chunk]:
-    """Chunks small enough that processes finish together and few rows wait behind a slow one."""
-    pieces = processes * (1 if call.asynchronous else 4)
-    size = max(1, min(MAX_CHUNK_ROWS, -(-num_rows // pieces)))
-    end = first + num_rows
-    return [Chunk(reward, deque(range(start, min(start + size, end)))) for start in range(first, end, size)]

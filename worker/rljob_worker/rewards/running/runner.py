@@ -24,8 +24,9 @@ from types import TracebackType
 from typing import Any
 
 from rljob_worker.rewards.combine import combine, metrics, misses, services
+from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.pool import RewardPool, RewardSpec
-from rljob_worker.rewards.running.round import RewardResult, Round
+from rljob_worker.rewards.running.round import Round
 
 Rows = Sequence[Mapping[str, Any]]
 

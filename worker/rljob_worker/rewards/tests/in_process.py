@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rljob_worker.rewards.running.round import RewardResult
+from rljob_worker.rewards.results import RewardResult
 
 Row = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ from rljob_worker.engines.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.tests.builders import run_ranks
 from rljob_worker.errors import BadData, PeerLost
 from rljob_worker.metrics.scalars import mean, merge_all, total
-from rljob_worker.rewards.running.round import Missed, RewardResult
+from rljob_worker.rewards.results import Missed, RewardResult
 from rljob_worker.stages.rollout import Rollout
 from rljob_worker.stages.sample import Sample
 from rljob_worker.stages.scoring import LogProbs, Values

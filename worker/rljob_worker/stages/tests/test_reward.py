@@ -5,7 +5,7 @@ import numpy as np
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.rewards.combine import combine
-from rljob_worker.rewards.running.round import RewardResult
+from rljob_worker.rewards.results import RewardResult
 from rljob_worker.stages.reward import Reward
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.stages.tests.test_step_rewards import PIECES, listed, plain

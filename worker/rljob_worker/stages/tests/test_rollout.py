@@ -7,7 +7,7 @@ from rljob_worker.batch import Column
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine, ended, responses_of
 from rljob_worker.rewards.combine import combine
-from rljob_worker.rewards.running.round import RewardResult
+from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.stages.reward import Reward, begins_rewards, reward_rows, shown_row
 from rljob_worker.stages.rollout import Rollout, asked_batch, rollout_batch, rows_of_groups

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.errors import BadData
-from rljob_worker.rewards.running.round import RewardCall, Round
+from rljob_worker.rewards.running.chunks import RewardCall
+from rljob_worker.rewards.running.round import Round
 
 
 @dataclass

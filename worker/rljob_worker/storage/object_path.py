@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 from rljob_worker.storage.bucket import Bucket
+from rljob_worker.storage.ranged_file import RangedFile
 
 PART_BYTES = 16 << 20
 """Of a multipart upload, which has 10,000 parts at most: files of up to 160 GB."""
@@ -113,7 +114,7 @@ class ObjectPath:
     def open(self, mode: str) -> AbstractContextManager[BinaryIO]:
         """`rb`, or `wb`: the object is there when the file was closed without an error."""
         if mode == "rb":
-            return cast(BinaryIO, io.BufferedReader(_Reading(self), 1 << 20))
+            return cast(BinaryIO, io.BufferedReader(RangedFile(self.stat().st_size, self.read_range), 1 << 20))
         if mode != "wb":
             raise ValueError(f"mode {mode!r}: an object is read (rb) or written whole (wb)")
         return cast(BinaryIO, Upload(self))
@@ -182,34 +183,3 @@ class Upload:
         if kind is None:
             self.close()
         self._open = False
-
-
-class _Reading(io.RawIOBase):
-    """A file that can only be read: every read is a request for a range."""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._path, self._at = path, 0
-        self._size = path.stat().st_size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
-        return self._at
-
-    def readinto(self, into: Any) -> int:
-        view = memoryview(into).cast("B")
-        stop = min(self._at + len(view), self._size)
-        if stop <= self._at:
-            return 0
-        found = self._path.read_range(self._at, stop)
-        view[: len(found)] = found
-        self._at += len(found)
-        return len(found)

@@ -6,7 +6,6 @@ that small data sets are read once per process, and neighbours in one request.
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from rljob_worker.data.objects.kinds import rows_of
 from rljob_worker.data.objects.store import Span, Store
 from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, top_of, value_of
 from rljob_worker.errors import BadData
+from rljob_worker.storage.ranged_file import RangedFile
 
 CACHE_BYTES = 64 << 20
 """Row groups and footers that a process keeps, of each data set."""
@@ -122,44 +122,19 @@ class RowGroupSource:
 
     def _open(self, index: int, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
         file = self.files[index]
+
+        def read_range(start: int, stop: int) -> bytes:
+            (found,) = self.store.read([Span(file, start, stop)])
+            return found
+
+        opened = pa.PythonFile(RangedFile(file.size, read_range), mode="r")
         with _readable(file):
-            return pq.ParquetFile(
-                pa.PythonFile(_ObjectFile(self.store, file), mode="r"), metadata=footer, pre_buffer=True
-            )
+            return pq.ParquetFile(opened, metadata=footer, pre_buffer=True)
 
     def _values(self, table: pa.Table) -> dict[str, Sequence[Any]]:
         tops = {name: top_of(name, table.column_names) for name in self.columns}
         columns = {top: table.column(top).to_pylist() for top in set(tops.values())}
         return {name: [value_of({top: value}, name) for value in columns[top]] for name, top in tops.items()}
-
-
-class _ObjectFile(io.RawIOBase):
-    """An object as a file that can only be read: every read is a request."""
-
-    def __init__(self, store: Store, file: DataFile) -> None:
-        self._store, self._file, self._at = store, file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
-        self._at = origin + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        stop = self._file.size if size < 0 else min(self._at + size, self._file.size)
-        if stop <= self._at:
-            return b""
-        (found,) = self._store.read([Span(self._file, self._at, stop)])
-        self._at = stop
-        return found
 
 
 @contextmanager

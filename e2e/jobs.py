@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ import yaml
 from e2e.cluster import Cluster
 from e2e.cluster.commands import CommandFailed
 from e2e.cluster.waiting import wait_until
+from e2e.pods import Pod
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BYTES = "data/"
@@ -53,44 +51,6 @@ def example(name: str, **fields: Any) -> dict[str, Any]:
     """The spec of a shipped example, with top-level fields replaced."""
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]
     return spec | fields
-
-
-@dataclass(frozen=True)
-class Pod:
-    """A pod as the API server shows it."""
-
-    body: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return str(self.body["metadata"]["name"])
-
-    @property
-    def uid(self) -> str:
-        return str(self.body["metadata"]["uid"])
-
-    @property
-    def node(self) -> str:
-        return str(self.body["spec"].get("nodeName", ""))
-
-    @property
-    def attempt(self) -> int:
-        return int(self.body["metadata"]["labels"]["rljob.dev/attempt"])
-
-    @property
-    def is_running(self) -> bool:
-        return self.body["status"].get("phase") == "Running" and "deletionTimestamp" not in self.body["metadata"]
-
-    def processes(self, module: str) -> list[int]:
-        """Host pids of the pod's processes that run `python -m module`."""
-        return [pid for pid in _pids() if _is_of_pod(pid, self.uid) and module in _words(pid)]
-
-    def kill(self, module: str) -> None:
-        """SIGKILL to the pod's processes that run `module`."""
-        found = self.processes(module)
-        assert found, f"no process of {self.name} runs {module}"
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
 
 
 class Job:
@@ -242,23 +202,3 @@ def metrics(storage: Path, job: str) -> list[dict[str, float]]:
     """metrics.jsonl of a job on shared storage."""
     path = storage / "runs" / job / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _is_of_pod(pid: int, uid: str) -> bool:
-    groups = _read(pid, "cgroup")
-    return f"pod{uid}" in groups or f"pod{uid.replace('-', '_')}" in groups
-
-
-def _words(pid: int) -> list[str]:
-    return _read(pid, "cmdline").split("\0")
-
-
-def _read(pid: int, name: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text()
-    except OSError:
-        return ""

@@ -132,7 +132,7 @@ def _ended(situation: Situation, known: ServiceStatus, pod: PodFacts | None) -> 
     verdict = decide([code], known.failures, policy, [DISRUPTION_TARGET] if disruption else [])
     is_counted = not isinstance(verdict, Restart) or verdict.counted
     futile = 0 if known.ready_time is not None else known.futile_starts + 1
-    words = f"{_words(pod, ended, disruption)}{f' ({verdict.reason})' if isinstance(verdict, Stop) else ''}"
+    words = f"{_words(ended, disruption)}{f' ({verdict.reason})' if isinstance(verdict, Stop) else ''}"
     return _next_start(
         known,
         failures=known.failures + is_counted,
@@ -151,7 +151,7 @@ def _disruption(pod: PodFacts | None) -> str:
     return pod.disruption or deleted
 
 
-def _words(pod: PodFacts | None, ended: Ended | None, disruption: str) -> str:
+def _words(ended: Ended | None, disruption: str) -> str:
     if disruption or ended is None:
         return f"its pod went ({disruption})"
     return f"it ended with exit code {ended.exit_code}: {ended.message or ended.reason or 'no last words'}"

@@ -31,19 +31,19 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from operator_process import Operator, grown, operator_process  # noqa: E402
-from operator_scale import CRD, NAMESPACE, idle_cpu_percent, job, listed, mib, private, ready_jobs  # noqa: E402
+from operator_process import Operator, grown, operator_process
+from operator_scale import CRD, NAMESPACE, idle_cpu_percent, job, listed, mib, private, ready_jobs
 
-from e2e.cluster import Cluster  # noqa: E402
-from e2e.cluster.go_programs import module_folder  # noqa: E402
-from e2e.cluster.nodes.kwok import DEVICES_PER_NODE  # noqa: E402
-from e2e.cluster.waiting import wait_until  # noqa: E402
-from rljob_operator.cluster.api import Object  # noqa: E402
-from rljob_operator.cluster.client import ApiCluster  # noqa: E402
-from rljob_operator.cluster.connection import Connection  # noqa: E402
-from rljob_operator.cluster.kinds import RLJOB  # noqa: E402
-from rljob_operator.cluster.login import Login  # noqa: E402
-from rljob_operator.cluster.rate_limit import RateLimit  # noqa: E402
+from e2e.cluster import Cluster
+from e2e.cluster.go_programs import module_folder
+from e2e.cluster.nodes.kwok import DEVICES_PER_NODE
+from e2e.cluster.waiting import wait_until
+from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.client import ApiCluster
+from rljob_operator.cluster.connection import Connection
+from rljob_operator.cluster.kinds import RLJOB
+from rljob_operator.cluster.login import Login
+from rljob_operator.cluster.rate_limit import RateLimit
 
 WORKLOAD_CRD = "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"

@@ -21,11 +21,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from e2e.cluster import Cluster  # noqa: E402
-from e2e.cluster.waiting import wait_until  # noqa: E402
-from e2e.jobs import ON_STORAGE, Job, Jobs, small_spec  # noqa: E402
-from e2e.operator import Operator  # noqa: E402
-from e2e.storage import Storage  # noqa: E402
+from e2e.cluster import Cluster
+from e2e.cluster.waiting import wait_until
+from e2e.jobs import ON_STORAGE, Job, Jobs, small_spec
+from e2e.operator import Operator
+from e2e.storage import Storage
 
 NUM_PODS = 2
 WORKER, BUFFER = "rljob_worker.runtime", "rljob_worker.databuffer"

@@ -28,12 +28,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from operator_process import Operator, Samples, Usage, grown, operator_process, parse  # noqa: E402
+from operator_process import Operator, Samples, Usage, grown, operator_process, parse
 
-from e2e.cluster import Cluster  # noqa: E402
-from e2e.cluster.commands import CommandFailed  # noqa: E402
-from e2e.cluster.nodes.kwok import ANNOTATION, DEVICES_PER_NODE  # noqa: E402
-from e2e.cluster.waiting import wait_until  # noqa: E402
+from e2e.cluster import Cluster
+from e2e.cluster.commands import CommandFailed
+from e2e.cluster.nodes.kwok import ANNOTATION, DEVICES_PER_NODE
+from e2e.cluster.waiting import wait_until
 
 CRD = Path(__file__).parents[1] / "crds/rljobs.rljob.dev.yaml"
 NAMESPACE = "default"

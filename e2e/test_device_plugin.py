@@ -22,7 +22,7 @@ class Kubelet(services.RegistrationServicer):  # type: ignore[misc, name-defined
         self.server.add_insecure_port(f"unix://{folder / 'kubelet.sock'}")
         self.server.start()
 
-    def Register(self, request, context):  # type: ignore[no-untyped-def] # noqa: N802
+    def Register(self, request, context):  # type: ignore[no-untyped-def]
         self.registered.append(request.resource_name)
         return api.Empty()
 

@@ -63,7 +63,7 @@ def comparison(source: Source, node: ast.AST) -> Iterator[Edit]:
         found = _COMPARISON.search(source.between(start, source.span(right)[0]))
         assert found is not None, f"no comparison in {source.of(node)}"
         new = COMPARISONS[" ".join(found.group().split())]
-        yield _in_gap("comparison", source, start, found, new)
+        yield _in_gap("comparison", start, found, new)
 
 
 def connective(source: Source, node: ast.AST) -> Iterator[Edit]:
@@ -75,7 +75,7 @@ def connective(source: Source, node: ast.AST) -> Iterator[Edit]:
         start = source.span(left)[1]
         found = re.search(r"\b(and|or)\b", source.between(start, source.span(right)[0]))
         assert found is not None
-        yield _in_gap("connective", source, start, found, new)
+        yield _in_gap("connective", start, found, new)
 
 
 def arithmetic(source: Source, node: ast.AST) -> Iterator[Edit]:
@@ -89,7 +89,7 @@ def arithmetic(source: Source, node: ast.AST) -> Iterator[Edit]:
     start = source.span(left)[1]
     found = re.search(re.escape(old), source.between(start, source.span(right)[0]))
     assert found is not None
-    yield _in_gap("arithmetic", source, start, found, new)
+    yield _in_gap("arithmetic", start, found, new)
 
 
 def negation(source: Source, node: ast.AST) -> Iterator[Edit]:
@@ -191,7 +191,7 @@ OPERATORS: tuple[Callable[[Source, ast.AST], Iterator[Edit]], ...] = (
 )
 
 
-def _in_gap(operator: str, source: Source, start: int, found: re.Match[str], new: str) -> Edit:
+def _in_gap(operator: str, start: int, found: re.Match[str], new: str) -> Edit:
     """An edit of what was found in the text from byte `start` on."""
     before = start + len(found.string[: found.start()].encode())
     return Edit(operator, before, before + len(found.group().encode()), new)

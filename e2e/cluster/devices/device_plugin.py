@@ -64,10 +64,10 @@ class DevicePlugin(services.DevicePluginServicer):  # type: ignore[misc, name-de
         devices = [api.Device(ID=device, health=said, topology=topology) for device, said in health.items()]
         return api.ListAndWatchResponse(devices=devices)
 
-    def GetDevicePluginOptions(self, request, context):  # type: ignore[no-untyped-def] # noqa: N802
+    def GetDevicePluginOptions(self, request, context):  # type: ignore[no-untyped-def]
         return self.options
 
-    def ListAndWatch(self, request, context) -> Iterator[object]:  # type: ignore[no-untyped-def] # noqa: N802
+    def ListAndWatch(self, request, context) -> Iterator[object]:  # type: ignore[no-untyped-def]
         said: frozenset[str] | None = None
         while context.is_active():
             with self.changed:
@@ -77,7 +77,7 @@ class DevicePlugin(services.DevicePluginServicer):  # type: ignore[misc, name-de
                 said = news
                 yield self.device_list(news)
 
-    def GetPreferredAllocation(self, request, context):  # type: ignore[no-untyped-def] # noqa: N802
+    def GetPreferredAllocation(self, request, context):  # type: ignore[no-untyped-def]
         answers = [
             api.ContainerPreferredAllocationResponse(
                 deviceIDs=preferred(asked.available_deviceIDs, asked.must_include_deviceIDs, asked.allocation_size)
@@ -86,14 +86,14 @@ class DevicePlugin(services.DevicePluginServicer):  # type: ignore[misc, name-de
         ]
         return api.PreferredAllocationResponse(container_responses=answers)
 
-    def Allocate(self, request, context):  # type: ignore[no-untyped-def] # noqa: N802
+    def Allocate(self, request, context):  # type: ignore[no-untyped-def]
         answers = [
             api.ContainerAllocateResponse(envs=visible_devices(self.resource, asked.devices_ids))
             for asked in request.container_requests
         ]
         return api.AllocateResponse(container_responses=answers)
 
-    def PreStartContainer(self, request, context):  # type: ignore[no-untyped-def] # noqa: N802
+    def PreStartContainer(self, request, context):  # type: ignore[no-untyped-def]
         return api.PreStartContainerResponse()
 
 

@@ -17,6 +17,7 @@ from rljob_worker.cli.jobfile import JobFile, missing_files, open_job, planned, 
 from rljob_worker.cli.output import say
 from rljob_worker.cli.run import Running, command_line, supervise, told, view_of
 from rljob_worker.errors import RLJobError
+from rljob_worker.hosts.duty import MARK_FILE
 from rljob_worker.hosts.gang import WideGangs
 from rljob_worker.hosts.machine import is_here
 from rljob_worker.hosts.meeting import Meeting, Stopped, meeting
@@ -25,7 +26,7 @@ from rljob_worker.hosts.own import Orders, own_station
 from rljob_worker.hosts.roll import Expected, sections_of
 from rljob_worker.hosts.seat import LINES, Seat, hosts_in, seat_of
 from rljob_worker.hosts.secret import launch_token, services_token
-from rljob_worker.hosts.station import MARK_FILE, Station, context_here, pod_at
+from rljob_worker.hosts.station import Station, context_here, pod_at
 from rljob_worker.local.family.household import MAX_TEMPORARY_PATH_OF_SERVICES, household
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.rundir.directory import RunDirectory

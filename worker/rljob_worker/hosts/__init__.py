@@ -8,7 +8,8 @@
     meeting     host 0 until everybody is there, and when it is over
     gang        host 0's gang: the pods of all hosts, as one
     calling     a host's way to host 0
-    station     a host: the pod it runs for the gang; `own` is that of host 0
+    duty        what a host does for the gang: its pod, attempt by attempt, as host 0 says
+    station     a host, which calls and has its duty; `own` is that of host 0
 
     host n ─ Hello ─▶ host 0 ─ Begin ─▶ host n ─ Serving ─▶ host 0 ─ Book ─▶ host n ─ Ended ─▶ host 0 ─ Clear …
 

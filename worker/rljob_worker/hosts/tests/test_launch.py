@@ -10,11 +10,12 @@ import yaml
 from rljob_worker import frames
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.errors import InvalidJob
+from rljob_worker.hosts.duty import check_mark
 from rljob_worker.hosts.hub import OTHER_TOKEN
 from rljob_worker.hosts.own import LEAVING_SECONDS
 from rljob_worker.hosts.seat import Seat
 from rljob_worker.hosts.secret import services_token
-from rljob_worker.hosts.station import check_mark, context_here
+from rljob_worker.hosts.station import context_here
 from rljob_worker.hosts.tests.launched import (
     TOKEN,
     environment_of,

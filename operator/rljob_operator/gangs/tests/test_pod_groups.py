@@ -3,7 +3,7 @@ import json
 from rljob_api.vocabulary.quantity import amount
 from rljob_operator.gangs.coscheduling import Coscheduling
 from rljob_operator.gangs.native import Native
-from rljob_operator.gangs.pod_groups import attempt_of, num_pods, pod_group, total_requests
+from rljob_operator.gangs.pod_groups import attempt_of, pod_group, total_requests
 from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests import pods
 from rljob_operator.manifests.metadata import metadata
@@ -66,7 +66,7 @@ def test_a_pod_group_is_the_jobs_and_of_one_attempt():
         "metadata": metadata(context, "small-a3", "pod-group", {"rljob.dev/attempt": "3"}),
         "spec": {"minMember": 6},
     }
-    assert num_pods(context) == 6
+    assert context.num_pods == 6
     assert [attempt_of(each) for each in (pods(context, 3)[0], pod_group(context, 12, "v1", {}))] == [3, 12]
 
 

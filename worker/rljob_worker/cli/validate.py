@@ -70,7 +70,7 @@ def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = Tr
 def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
     """What `rljob run` would miss in this folder of this machine; what of it only workers can see."""
     from rljob_worker.databuffer.routes.hosts import hosts_of  # a plain install lacks what it stands on
-    from rljob_worker.local.pods.devices import uncounted_groups
+    from rljob_worker.local.pods.devices import uncounted_groups, uncounted_services
     from rljob_worker.local.pods.environment import job_variables
     from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
     from rljob_worker.rehearsal.machine.machine import findings_here
@@ -79,6 +79,9 @@ def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
     uncounted = [
         f"how many accelerators ({group.profile}) worker group {group.name} finds here: its workers count them"
         for group in uncounted_groups(plan, os.environ)
+    ] + [
+        f"how many accelerators ({service.profile}) service {service.name} finds here: its copies count them"
+        for service in uncounted_services(plan, os.environ)
     ]
     trackers = unreachable_trackers(plan.spec.monitoring.trackers, {**os.environ, **job_variables(plan.spec)})
     return found, [*uncounted, *(f"whether a tracker is reached: {each}" for each in trackers)]

@@ -14,8 +14,9 @@ from click.shell_completion import ShellComplete
 
 from rljob_worker.cli.app import app
 from rljob_worker.cli.tests import run_fake_pods
+from rljob_worker.cli.validate import seen_here
 from rljob_worker.rehearsal.tests import good_job
-from rljob_worker.tests.documents import job_document
+from rljob_worker.tests.documents import job_document, plan_of
 from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, pid_in
 
 RLJOB = (sys.executable, "-m", "rljob_worker.cli")
@@ -135,6 +136,17 @@ def test_a_valid_job_is_told_what_this_machine_lacks_for_it(tmp_path):
     assert "spec.workerGroups (line " in told and "no CUDA device for a pod of worker group train" in told
     done = subprocess.run([*RLJOB, "run", "job.yaml"], cwd=tmp_path, env=nowhere, capture_output=True, text=True)
     assert done.returncode == 64 and "no CUDA device for a pod of worker group train" in done.stderr
+
+
+def test_accelerators_that_only_who_runs_on_them_can_count_are_told(monkeypatch):
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    judge = {"name": "judge", "run": "mine:app", "workerGroup": {"accelerator": {"profile": "amd"}}}
+    plan = plan_of(workerGroups=[{"name": "train", "accelerator": {"profile": "amd"}}], services=[judge])
+    _, unseen = seen_here(plan)
+    assert unseen == [
+        "how many accelerators (amd) worker group train finds here: its workers count them",
+        "how many accelerators (amd) service judge finds here: its copies count them",
+    ]
 
 
 def test_a_shell_completes_what_it_is_given(tmp_path):

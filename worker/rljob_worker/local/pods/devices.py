@@ -106,14 +106,21 @@ def uncounted_groups(
     plan: Plan, base: Mapping[str, str], has_library: Callable[[str], bool] = is_loadable
 ) -> list[GroupPlan]:
     """Worker groups of whose accelerators nothing is known here: their workers count them."""
-    found = []
-    for group in plan.groups:
-        profile = DEFAULT.get(group.profile)
-        driver = DRIVER_LIBRARIES.get(profile.resource or "") if profile is not None else None
-        is_known = profile is not None and (profile.resource is None or visible_devices(profile, base) is not None)
-        if not is_known and (driver is None or has_library(driver)):
-            found.append(group)
-    return found
+    return [group for group in plan.groups if _is_uncounted(group.profile, base, has_library)]
+
+
+def uncounted_services(
+    plan: Plan, base: Mapping[str, str], has_library: Callable[[str], bool] = is_loadable
+) -> list[ServicePlan]:
+    """Services of whose accelerators nothing is known here: their copies count them."""
+    return [service for service in plan.services if _is_uncounted(service.profile, base, has_library)]
+
+
+def _is_uncounted(name: str, base: Mapping[str, str], has_library: Callable[[str], bool]) -> bool:
+    profile = DEFAULT.get(name)
+    driver = DRIVER_LIBRARIES.get(profile.resource or "") if profile is not None else None
+    is_known = profile is not None and (profile.resource is None or visible_devices(profile, base) is not None)
+    return not is_known and (driver is None or has_library(driver))
 
 
 def share_of(

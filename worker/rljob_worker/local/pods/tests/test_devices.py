@@ -12,6 +12,7 @@ from rljob_worker.local.pods.devices import (
     service_variables,
     share_of,
     uncounted_groups,
+    uncounted_services,
 )
 from rljob_worker.tests.documents import plan_of
 
@@ -157,6 +158,14 @@ def test_services_for_which_there_are_enough_or_nobody_knows_are_not_refused():
     nine = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7,8"}
     assert refusal_of_services(plan, nine) == refusal_of_services(plan, {}) == ""
     assert refusal_of_services(gpu_plan("amd", services=[model("a", "amd")]), {}, libraries=()) == ""
+
+
+def test_where_only_copies_can_count_is_told():
+    plan = gpu_plan(services=[model("a"), model("b", "amd"), model("c", "cpu")])
+    driver = {"libcuda.so.1"}.__contains__
+    assert [each.name for each in uncounted_services(plan, {}, driver)] == ["a", "b"]
+    assert [each.name for each in uncounted_services(plan, {"CUDA_VISIBLE_DEVICES": "0"}, driver)] == ["b"]
+    assert [each.name for each in uncounted_services(plan, {}, set().__contains__)] == ["b"], "there are none"
 
 
 def test_a_variable_for_workers_and_services_alike_is_refused():

@@ -27,7 +27,10 @@ class Reason(Word):
         "The stages do not fit together: a cycle, a missing producer, an unreachable stage. Final.",
     )
     PLAN_TOO_LARGE = "PlanTooLarge", "The plan does not fit into a ConfigMap of 1 MiB. Final."
-    IMAGE_UNKNOWN = "ImageUnknown", "No worker image is known for the accelerator; the message says where to name one."
+    IMAGE_UNKNOWN = (
+        "ImageUnknown",
+        "No image of workers or models is known for the accelerator; the message says where to name one.",
+    )
     UNKNOWN_PROFILE = (
         "UnknownProfile",
         "The operator has no accelerator profile of this name; the message lists those it has.",

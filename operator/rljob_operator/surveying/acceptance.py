@@ -114,7 +114,8 @@ def is_final(problems: Iterable[Problem]) -> bool:
 def _kind(problem: Problem) -> Reason:
     if problem.path.startswith("spec.dag"):
         return Reason.INVALID_DAG
-    if problem.path.startswith("spec.workerGroups[") and problem.path.endswith(".accelerator.profile"):
+    of_pods = problem.path.startswith(("spec.workerGroups[", "spec.services["))
+    if of_pods and problem.path.endswith(".accelerator.profile"):
         return Reason.UNKNOWN_PROFILE
     return Reason.INVALID_SPEC
 

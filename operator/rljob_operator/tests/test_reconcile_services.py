@@ -238,3 +238,37 @@ def test_code_that_a_model_names_is_looked_for(world: World) -> None:
     world.settle()
     assert world.reason("Accepted") == ("False", "CodeMissing")
     assert "no entry mine.py" in world.condition("Accepted").message and not world.pods
+
+
+def on(profile: str, **fields: Any) -> dict[str, Any]:
+    group = {"accelerator": {"profile": profile, "count": 2}, **fields}
+    return {"services": [{"name": "judge", "run": "mine:app", "workerGroup": group}]}
+
+
+def test_a_model_on_accelerators_comes_before_the_gang_and_asks_for_them(world: World) -> None:
+    world.submit(**on("nvidia-h100"))
+    world.settle()
+    (pod,) = world.pods
+    (container,) = pod["spec"]["containers"]
+    assert names(world.pods) == [MODEL] and container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    world.run_pods()
+    world.settle()
+    assert names(world.pods) == [MODEL, GANG]
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason", "words"),
+    [
+        # an administrator may yet add it, or say what Ray calls it
+        ("nvidia-h1000", "UnknownProfile", "Did you mean nvidia-h100?"),
+        ("cambricon", "UnknownProfile", "Ray knows no such accelerator"),
+        ("gaudi", "PodSecurityConflict", "services[0] judge with profile gaudi needs what spec.podSecurity"),
+    ],
+)
+def test_a_model_on_accelerators_that_cannot_be_waits_and_says_why(
+    world: World, profile: str, reason: str, words: str
+) -> None:
+    world.submit(**on(profile))
+    world.settle()
+    assert world.reason("Accepted") == ("False", reason) and not world.pods
+    assert words in world.condition("Accepted").message and world.status.phase == "Pending"

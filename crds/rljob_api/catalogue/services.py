@@ -17,6 +17,12 @@ RAY_VERSION = "2.60.0"
 RAY_APPLICATION = "rljob_worker.services.ray_service:application"
 """What KubeRay lets Ray Serve import, with a service as its argument."""
 
+RAY_PATIENCE = {
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # as long as its start is waited for; else 5
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",  # else 10
+}
+"""On a machine that is very busy: Ray Serve kills a proxy that takes longer, and with it all that it was to answer."""
+
 RAY_GATE = "rljob_worker.services.gate:middlewares"
 """What stands in Ray Serve's proxy before every application."""
 

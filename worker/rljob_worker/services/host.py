@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_api.catalogue.services import PREFIX, RAY_GATE
+from rljob_api.catalogue.services import PREFIX, RAY_GATE, RAY_PATIENCE
 from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob, PeerLost
@@ -50,6 +50,7 @@ def ray_environment(token: str, scratch: Path) -> dict[str, str]:
         "RAY_raylet_start_wait_time_s": "300",  # else 10, which a machine that is very busy exceeds
         "RAY_prestart_worker_first_driver": "0",  # else an idle process for every core
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": RAY_GATE,
+        **RAY_PATIENCE,
         # Ray starts processes of its own, which find the job's modules last, as all of ours do
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.catalogue.services import PREFIX, RAY_APPLICATION, RAY_GATE, RAY_VERSION
+from rljob_api.catalogue.services import PREFIX, RAY_APPLICATION, RAY_GATE, RAY_PATIENCE, RAY_VERSION
 from rljob_api.planning.serving import ServicePlan, service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_api.vocabulary import keys
@@ -220,6 +220,7 @@ def _env(context: JobContext, profile: AcceleratorProfile, num_threads: int) -> 
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": RAY_GATE,
+        **RAY_PATIENCE,
         "PYTHONPATH": CODE_PATH,
         keys.ENV_CODE: CODE_PATH,
         **GATE_ENVIRONMENT,

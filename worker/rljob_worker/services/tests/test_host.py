@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
+from rljob_api.catalogue.services import RAY_PATIENCE
 from rljob_api.planning.serving import service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import PeerLost
@@ -141,6 +142,7 @@ def test_ray_is_told_to_keep_to_itself():
     assert found["RAY_TMPDIR"] == "/tmp/mine"
     assert found["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"  # on Linux, too, it keeps to the loopback then
     assert found["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert RAY_PATIENCE.items() <= found.items()
     assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN"]) == ("token", "s3cret")
 
 

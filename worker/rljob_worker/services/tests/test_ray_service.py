@@ -1,11 +1,12 @@
 """What the operator writes into a RayService, read by Ray Serve itself; nothing is served."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
-from rljob_api.catalogue.services import RAY_APPLICATION, RAY_GATE, RAY_VERSION
+from rljob_api.catalogue.services import RAY_APPLICATION, RAY_GATE, RAY_PATIENCE, RAY_VERSION
 from rljob_api.planning.serving import service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob
@@ -14,6 +15,7 @@ from rljob_worker.services.place import Place
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own, while it is imported
     import ray
+    import ray.serve._private.constants as constants
     from ray.serve import Application
     from ray.serve.schema import ServeDeploySchema
 
@@ -71,3 +73,9 @@ def test_the_operator_names_what_is_here():
     assert f"{application.__module__}:{application.__name__}" == RAY_APPLICATION
     assert f"{gate.__name__}:{gate.middlewares.__name__}" == RAY_GATE
     assert ray.__version__ == RAY_VERSION
+
+
+def test_ray_serve_reads_how_patient_it_is_to_be():
+    """By these names, of which it says nothing where they are none of its own."""
+    read = {name for name in RAY_PATIENCE if name in Path(constants.__file__).read_text()}
+    assert read == set(RAY_PATIENCE)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.tests.jobs import Run
-from rljob_worker.tiny.graders import Grading, make
+from rljob_worker.tiny.graders import make
+from rljob_worker.tiny.recipe import Pretraining
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RUNNABLE = [
@@ -51,7 +52,7 @@ def examples(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("user") / "examples"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("arithmetic", "__pycache__"))
     shutil.copytree(tiny, folder / "arithmetic")
-    make(tiny / "model", folder / "arithmetic", 0, Grading(steps=2, rows_per_step=8, threads=1))
+    make(tiny / "model", folder / "arithmetic", 0, 1, Pretraining(steps=2, rows_per_step=8))
     return folder
 
 

@@ -23,9 +23,9 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         print(f"{options.out} is up to date")
     if options.graders:
-        from rljob_worker.tiny.graders import Grading, provide_graders
+        from rljob_worker.tiny.graders import provide_graders
 
-        provide_graders(options.out, recipe.seed, Grading(threads=recipe.threads))
+        provide_graders(options.out, recipe.seed, recipe.threads)
         print(f"wrote {options.out}/reward-model and {options.out}/judge")
 
 

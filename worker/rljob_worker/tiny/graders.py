@@ -1,4 +1,4 @@
-"""Models that tell true answers from false ones, from DIR/model: `python -m rljob_worker.tiny --out DIR --graders`.
+"""Models that tell good answers from poor ones, from DIR/model: `python -m rljob_worker.tiny --out DIR --graders`.
 
 DIR/reward-model    a sequence classifier, trained with the loss of Bradley and Terry
 DIR/judge           a language model that is asked RUBRIC and answers `#### 1` or `#### 0`
@@ -13,7 +13,6 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from transformers.utils import logging as transformers_logging
 from rljob_worker.built_once import build_once, cache_root, digest
 from rljob_worker.services.requests import filled
 from rljob_worker.tiny.graded import pairs
-from rljob_worker.tiny.pretrain import learning_rate_factor, pretrain
+from rljob_worker.tiny.pretrain import optimizers_of, pretrain, scheduled
 from rljob_worker.tiny.problems import Problem, split_problems, terse
 from rljob_worker.tiny.recipe import Pretraining
 from rljob_worker.tiny.tokenizer import encode_answer, encode_prompt
@@ -43,53 +42,45 @@ RUBRIC = "{prompt}\n{response}\nright?"
 REWARD_MODEL, JUDGE = "reward-model", "judge"
 
 # Raised when the same settings begin to give other models.
-_VERSION = 2
+_VERSION = 3
+
+FINE_TUNING = Pretraining(steps=300, learning_rate=1e-3)
+"""Of both."""
 
 
-@dataclass(frozen=True)
-class Grading:
-    """Optimizer settings of both."""
-
-    steps: int = 300
-    rows_per_step: int = 64
-    learning_rate: float = 1e-3
-    threads: int = 2
-
-
-def provide_graders(directory: Path, seed: int, settings: Grading) -> None:
+def provide_graders(directory: Path, seed: int, threads: int) -> None:
     """What `seed` and the model in `directory` make, beside that model."""
     weights = (directory / "model" / "model.safetensors").read_bytes()
-    kept = cache_root() / "tiny" / f"graders-{digest(weights, repr((_VERSION, seed, settings, torch.__version__)))}"
-    build_once(kept, lambda folder: make(directory / "model", folder, seed, settings))
+    kept = cache_root() / "tiny" / f"graders-{digest(weights, repr((_VERSION, seed, FINE_TUNING, torch.__version__)))}"
+    build_once(kept, lambda folder: make(directory / "model", folder, seed, threads))
     for name in (REWARD_MODEL, JUDGE):
         shutil.copytree(kept / name, directory / name, dirs_exist_ok=True)
 
 
-def make(model: Path, folder: Path, seed: int, settings: Grading) -> None:
+def make(model: Path, folder: Path, seed: int, threads: int, settings: Pretraining = FINE_TUNING) -> None:
     """Train both and write them into the folder; the held-out problems are left out."""
     transformers_logging.disable_progress_bar()
-    torch.set_num_threads(settings.threads)
+    torch.set_num_threads(threads)
     tokenizer = AutoTokenizer.from_pretrained(model)
     problems = split_problems(seed)
     reward_model = train_reward_model(model, tokenizer, problems.train, seed, settings, _reporter("reward model"))
     right = _share_right(reward_model, tokenizer, problems.validation, seed)
-    print(f"reward model: the true answer is above the false one in {right:.2f} of held-out pairs", flush=True)
+    print(f"reward model: the good answer is above the poor one in {right:.2f} of held-out pairs", flush=True)
     reward_model.save_pretrained(folder / REWARD_MODEL)
     tokenizer.save_pretrained(folder / REWARD_MODEL)
     judge = Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32)
-    fine_tuning = Pretraining(settings.steps, settings.rows_per_step, learning_rate=settings.learning_rate)
-    pretrain(judge, tokenizer, questions(problems.train, seed), fine_tuning, _reporter("judge"))
+    pretrain(judge, tokenizer, questions(problems.train, seed), settings, _reporter("judge"))
     judge.save_pretrained(folder / JUDGE)
     tokenizer.save_pretrained(folder / JUDGE)
 
 
 def questions(problems: tuple[Problem, ...], seed: int) -> Iterator[tuple[str, str]]:
-    """What a judge is asked of true and of false answers, and what it should say."""
+    """What a judge is asked of good and of poor answers, and what it should say."""
     rng = random.Random(f"judge {seed}")
-    for question, true, false in pairs(problems, seed):
-        is_true = rng.random() < 0.5
-        row = {"prompt": question, "response": true if is_true else false}
-        yield filled(RUBRIC, row), terse(int(is_true))
+    for question, good, poor in pairs(problems, seed):
+        is_good = rng.random() < 0.5
+        row = {"prompt": question, "response": good if is_good else poor}
+        yield filled(RUBRIC, row), terse(int(is_good))
 
 
 def train_reward_model(
@@ -97,29 +88,28 @@ def train_reward_model(
     tokenizer: PreTrainedTokenizerFast,
     problems: tuple[Problem, ...],
     seed: int,
-    settings: Grading,
+    settings: Pretraining,
     report: Callable[[int, float], None],
 ) -> Any:
     """A classifier of one output that begins as the model in `model`.
 
-    loss = -mean log sigmoid(r(true) - r(false))
+    loss = -mean log sigmoid(r(good) - r(poor))
 
     Bradley and Terry, 1952; Ouyang et al., https://arxiv.org/abs/2203.02155
     """
     classifier = _with_new_head(model, seed)
-    optimizer = torch.optim.AdamW(classifier.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95))
-    schedule = Pretraining(settings.steps)
+    optimizers = optimizers_of(classifier, settings)
     graded = pairs(problems, seed)
     classifier.train()
-    for step in range(settings.steps):
-        optimizer.param_groups[0]["lr"] = settings.learning_rate * learning_rate_factor(step, schedule)
+    for step, _ in enumerate(scheduled(optimizers, settings), start=1):
         batch = list(itertools.islice(graded, settings.rows_per_step))
         loss = -logsigmoid(_margins(classifier, tokenizer, batch)).mean()
-        optimizer.zero_grad(set_to_none=True)
+        classifier.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(classifier.parameters(), 1.0)
-        optimizer.step()
-        report(step + 1, loss.item())
+        torch.nn.utils.clip_grad_norm_(classifier.parameters(), settings.max_grad_norm)
+        for optimizer in optimizers:
+            optimizer.step()
+        report(step, loss.item())
     return classifier.eval()
 
 
@@ -135,7 +125,7 @@ def _with_new_head(model: Path, seed: int) -> Any:
 
 
 def _margins(classifier: Any, tokenizer: PreTrainedTokenizerFast, batch: list[tuple[str, str, str]]) -> Tensor:
-    """How much better the true answers are: [pairs]."""
+    """How much better the good answers are: [pairs]."""
     texts = [(question, answer) for question, *answers in batch for answer in answers]
     rows = [encode_prompt(tokenizer, question) + encode_answer(tokenizer, answer) for question, answer in texts]
     longest = max(map(len, rows))

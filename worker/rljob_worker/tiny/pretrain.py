@@ -34,34 +34,41 @@ def pretrain(
 
     `report(step, loss)` is called after every step, counted from 1.
     """
-    optimizers = _optimizers(model, settings)
-    peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
+    optimizers = optimizers_of(model, settings)
     model.train()
-    for step in range(settings.steps):
-        for optimizer, peak in zip(optimizers, peaks, strict=True):
-            optimizer.param_groups[0]["lr"] = peak * learning_rate_factor(step, settings)
+    for step, _ in enumerate(scheduled(optimizers, settings), start=1):
         rows = list(itertools.islice(texts, settings.rows_per_step))
         model.zero_grad(set_to_none=True)
         loss = _accumulate_gradient(model, [collate(tokenizer, part) for part in _by_style(rows) if part])
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         for optimizer in optimizers:
             optimizer.step()
-        report(step + 1, loss)
+        report(step, loss)
     model.eval()
 
 
-def _optimizers(model: Qwen3ForCausalLM, settings: Pretraining) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for embeddings and norms.
+def optimizers_of(model: torch.nn.Module, settings: Pretraining) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for embeddings, norms and the head of a classifier.
 
     With AdamW alone the worked solutions take more than twice the steps to come out right.
     """
-    matrices = [weight for name, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in name]
-    others = [weight for name, weight in model.named_parameters() if weight.ndim != 2 or "embed" in name]
+    named = dict(model.named_parameters())
+    matrices = [weight for name, weight in named.items() if weight.ndim == 2 and ".layers." in name]
+    others = [weight for name, weight in named.items() if weight.ndim != 2 or ".layers." not in name]
     decay = settings.weight_decay
     return [
         Muon(matrices, lr=settings.matrix_learning_rate, weight_decay=decay),
         torch.optim.AdamW(others, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=decay),
     ]
+
+
+def scheduled(optimizers: list[torch.optim.Optimizer], settings: Pretraining) -> Iterator[None]:
+    """Before each step, `settings.steps` times: their learning rates, from those that they were made with."""
+    peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
+    for step in range(settings.steps):
+        for optimizer, peak in zip(optimizers, peaks, strict=True):
+            optimizer.param_groups[0]["lr"] = peak * learning_rate_factor(step, settings)
+        yield
 
 
 def _by_style(rows: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

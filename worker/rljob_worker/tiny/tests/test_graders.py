@@ -2,10 +2,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
-from rljob_worker.tiny.graders import JUDGE, REWARD_MODEL, Grading, make, train_reward_model
+from rljob_worker.tiny.graders import JUDGE, REWARD_MODEL, make, train_reward_model
 from rljob_worker.tiny.make import make as make_tiny
 from rljob_worker.tiny.problems import split_problems
-from rljob_worker.tiny.recipe import quick
+from rljob_worker.tiny.recipe import Pretraining, quick
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +16,10 @@ def model(tmp_path_factory):
 
 
 def test_the_console_says_what_graders_learned_and_nothing_else(model, tmp_path, capfd):
-    make(model, tmp_path, 0, Grading(steps=1, rows_per_step=2, threads=1))
+    make(model, tmp_path, 0, 1, Pretraining(steps=1, rows_per_step=2))
     said = capfd.readouterr()
     (line,) = said.out.splitlines()
-    assert line.startswith("reward model: the true answer is above the false one in ") and said.err == ""
+    assert line.startswith("reward model: the good answer is above the poor one in ") and said.err == ""
     assert {path.name for path in tmp_path.iterdir()} == {REWARD_MODEL, JUDGE}
 
 
@@ -27,8 +27,9 @@ def test_a_reward_model_begins_as_the_model_under_a_head_that_its_seed_draws(mod
     tokenizer, problems = AutoTokenizer.from_pretrained(model), split_problems(0, 32).train
 
     def begun(seed):
-        settings = Grading(steps=0, threads=1)
-        return train_reward_model(model, tokenizer, problems, seed, settings, lambda step, loss: None).state_dict()
+        return train_reward_model(
+            model, tokenizer, problems, seed, Pretraining(0), lambda step, loss: None
+        ).state_dict()
 
     one, again, other = begun(0), begun(0), begun(1)
     layers = Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32).model.state_dict()

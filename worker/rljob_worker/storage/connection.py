@@ -11,6 +11,12 @@ from rljob_worker.storage.address import Address
 
 INSTALL = "pip install 'rljob[objectstore]'"
 
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""Where the environment says which server it is, the first that is set."""
+
 _VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN; the bucket's "
     "AWS_REGION, and AWS_ENDPOINT_URL for a store other than Amazon's",
@@ -23,13 +29,17 @@ def connected(address: Address, patience_seconds: float = 0.0) -> Any:
     """An obstore client of `address.root`. patience_seconds: for so long it asks again, by itself, a store that answers
     5xx, 429 or not at all; 0 leaves that to the caller. Raises InvalidJob when the library is not installed."""
     try:
-        from obstore.store import from_url
+        from obstore.store import AzureStore, from_url
     except ImportError as error:
         raise InvalidJob(f"reading {address.root} needs the package obstore: {INSTALL}") from error
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    plain = address.scheme == "http" or (address.scheme == "s3" and endpoint.startswith("http://"))
-    options = {"allow_http": True} if plain else {}
-    return from_url(address.root, retry_config=_retries(patience_seconds), client_options=options)
+    options: Any = {
+        "retry_config": _retries(patience_seconds),
+        "client_options": {"allow_http": True} if _is_plain(address) else {},
+    }
+    if address.scheme == "az":  # the library takes the first part of such a URL for the container
+        account, _, container = address.root.removeprefix("az://").partition("/")
+        return AzureStore(container, account_name=account, **options)
+    return from_url(address.root, **options)
 
 
 def needed(address: Address) -> str:
@@ -37,6 +47,12 @@ def needed(address: Address) -> str:
     if address.is_web:
         return "what is read from the web must be open to everyone"
     return f"the workers' environment needs {_VARIABLES[address.scheme]}"
+
+
+def _is_plain(address: Address) -> bool:
+    """Whether nothing is encrypted on the way, as the URL says or the environment."""
+    endpoints = filter(None, map(os.environ.get, _ENDPOINTS.get(address.scheme, ())))
+    return address.scheme == "http" or next(endpoints, "").startswith("http://")
 
 
 def _retries(patience_seconds: float) -> Any:

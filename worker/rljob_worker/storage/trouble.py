@@ -21,6 +21,10 @@ _CREDENTIAL_SERVERS = ("169.254.169.254", "metadata.google.internal")
 _WILL_BE_RENEWED = ("ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException")
 """Credentials that were right and have run out: whoever hands them out gives new ones."""
 
+_BUSY = ("RequestTimeout", "Throttling", "ThrottlingException", "RequestLimitExceeded", "IDPCommunicationError")
+"""Codes of a 400 that asks to come back, of S3 or of who hands out credentials: a thousand ranks ask that one at once.
+https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html"""
+
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 """Codes of a 404 that is not about an object."""
 
@@ -42,7 +46,7 @@ def trouble_of(error: BaseException) -> Trouble:
     status, code = _status(text), _first(_CODE, text)
     if any(server in text for server in _CREDENTIAL_SERVERS):
         return Trouble.PASSING if status >= 500 else Trouble.DENIED
-    if code in _WILL_BE_RENEWED:
+    if code in (*_WILL_BE_RENEWED, *_BUSY):
         return Trouble.PASSING
     if type(error).__name__ in ("PreconditionError", "AlreadyExistsError") or status in (412, 416):
         return Trouble.CHANGED

@@ -92,9 +92,8 @@ class Store:
 
     async def _get(self, span: Span) -> bytes:
         file = span.file
-        tag = file.version if file.version.startswith(('"', "W/")) else None
         # a weak tag never matches If-Match; what came with the answer is compared below
-        condition = {} if tag is None or tag.startswith("W/") else {"if_match": tag}
+        condition = {"if_match": file.version} if file.version.startswith('"') else {}
         key = file.path.removeprefix(f"{self.address.root}/")
         got = await self.client.get_async(key, options={"range": (span.start, span.stop), **condition})
         now = self._file(got.meta)
@@ -103,7 +102,7 @@ class Store:
         return bytes(await got.bytes_async())
 
     def _file(self, meta: ObjectMeta) -> DataFile:
-        version = meta["e_tag"] or meta["last_modified"].isoformat()
+        version = _quoted(meta["e_tag"]) if meta["e_tag"] else meta["last_modified"].isoformat()
         return DataFile(self.address.url_of(meta["path"]), meta["size"], version)
 
     async def _asked(self, what: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -126,6 +125,11 @@ class Store:
         if self._client is None:
             self._client = connected(self.address)
         return self._client
+
+
+def _quoted(tag: str) -> str:
+    """An ETag as it is in the header of an answer; listings of some stores leave its quotes out."""
+    return tag if tag.endswith('"') else f'"{tag}"'
 
 
 def _replaced(path: str) -> str:

@@ -25,6 +25,12 @@ ANSWER = "Generic S3 error: Error performing GET http://h/b in 1.4ms - Server re
             Trouble.DENIED,
             "403 Forbidden (SignatureDoesNotMatch)",
         ),
+        (
+            ANSWER.format("400 Bad Request: <Error><Type>Sender</Type><Code>Throttling</Code></Error>"),
+            Trouble.PASSING,
+            "400 Bad Request (Throttling)",
+        ),
+        (ANSWER.format("400 Bad Request: <Error><Code>BadDigest</Code></Error>"), Trouble.DENIED, "400 Bad Request"),
         (ANSWER.format("401 Unauthorized: "), Trouble.DENIED, "401 Unauthorized"),
         (ANSWER.format("301 Moved Permanently: "), Trouble.DENIED, "301 Moved Permanently"),
         (ANSWER.format("404 Not Found: <Code>NoSuchBucket</Code>"), Trouble.NO_BUCKET, "404 Not Found (NoSuchBucket)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -65,8 +66,7 @@ def translated(pattern: str) -> str:
         if token in into:
             return into[token]
         if token.startswith("[") and token.endswith("]") and len(token) > 2:
-            inner = token[1:-1]
-            return f"[^{re.escape(inner[1:])}]" if inner.startswith("!") else f"[{inner}]"
+            return fnmatch.translate(token).removeprefix("(?s:").rpartition(")")[0]  # as in a pattern of local files
         return re.escape(token)
 
     return "".join(one(token) for token in _TOKEN.findall(pattern))

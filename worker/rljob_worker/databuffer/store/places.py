@@ -109,8 +109,8 @@ def remove_leftovers(kind: Kind, directory: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
-        except BlockingIOError:
-            pass
+        except OSError:
+            pass  # a living one holds it, or it is not ours to remove
         finally:
             os.close(descriptor)
 
@@ -121,13 +121,19 @@ def _open_locked(kind: Kind, directory: Path) -> tuple[Path, int]:
         try:
             descriptor, name = tempfile.mkstemp(prefix=kind.prefix, dir=directory)
         except OSError as error:
-            raise StorageError(
-                f"the data buffer cannot create its {kind.what} in {directory}: {error.strerror}; {kind.if_unwritable}"
-            ) from error
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+            raise _cannot(f"create its {kind.what} in {directory}", error, kind) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            os.unlink(name)
+            raise _cannot(f"lock its {kind.what} in {directory}", error, kind) from error
         if os.fstat(descriptor).st_nlink:  # else a starting neighbour took it for a leftover before the lock
             return Path(name), descriptor
         os.close(descriptor)
+
+
+def _cannot(what: str, error: OSError, kind: Kind) -> StorageError:
+    return StorageError(f"the data buffer cannot {what}: {error.strerror}; {kind.if_unwritable}")
 
 
 def _reserve(kind: Kind, descriptor: int, path: Path, num_bytes: int) -> None:

@@ -1,7 +1,11 @@
 """Files of places: reserved for real, mapped side by side, and gone with who made them."""
 
 import contextlib
+import errno
+import fcntl
+import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from rljob_worker.databuffer.store.places import ARENA, SPILL, Kind, created, ma
 from rljob_worker.errors import StorageError
 
 MIB = 1 << 20
+NOBODY = 65534
 
 
 @contextlib.contextmanager
@@ -94,6 +99,38 @@ def test_a_directory_that_is_read_only_is_named(tmp_path: Path):
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path, kind: Kind, words: str):
     with pytest.raises(StorageError, match=words), created(kind, tmp_path / "absent", 4096):
         pass
+
+
+def test_a_file_system_without_locks_is_named_and_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As Lustre that was mounted without them."""
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    words = r"cannot lock its spill file in .*: Function not implemented; dataBuffer\.spill needs a directory on local"
+    with pytest.raises(StorageError, match=words), created(SPILL, tmp_path, 4096):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_leftover_that_cannot_be_removed_does_not_hide_what_is_wrong_with_the_directory():
+    """A killed data buffer left it, and then the directory became one that is only read."""
+    if os.geteuid():
+        pytest.skip("only root may become another user")
+    with tempfile.TemporaryDirectory() as name:
+        disk = Path(name)
+        left = disk / f"{SPILL.prefix}killed"
+        left.write_bytes(b"rows")
+        os.chown(left, NOBODY, NOBODY)
+        disk.chmod(0o755)
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(StorageError, match="cannot create its spill file in .*: Permission denied; dataBuffer"):
+                created(SPILL, disk, 4096).__enter__()
+        finally:
+            os.seteuid(0)
+        assert left.exists()
 
 
 def test_a_file_system_that_reserves_nothing_is_refused(tmp_path: Path):

@@ -34,6 +34,7 @@ ENV_BUFFER_PORT = "RLJOB_BUFFER_PORT"
 ENV_LISTEN = "RLJOB_LISTEN"
 """The address that a data buffer, or the host of services, listens on."""
 ENV_ARENA_DIR = "RLJOB_ARENA_DIR"
+"""Where data buffers share memory with their workers. Unset: SHARED_MEMORY. On one machine a user's choice."""
 ENV_SPILL_DIR = "RLJOB_SPILL_DIR"
 ENV_RESUME = "RLJOB_RESUME"
 ENV_RUN_ID = "RLJOB_RUN_ID"
@@ -62,6 +63,8 @@ OPEN_ENVIRONMENT = frozenset(
 
 RANK_ENVIRONMENT = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
 """By which other launchers tell a process its rank. Ours has another, and libraries that find these believe them."""
+
+SHARED_MEMORY = "/dev/shm"
 
 # Files of a data buffer's certificate, PEM.
 TLS_AUTHORITY = "ca.crt"

@@ -100,7 +100,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         peers=peers,
         credentials=_credentials(tls_directory, peers, identity.pod) if tls_directory else None,
         socket=_socket(required(keys.ENV_BUFFER)),
-        arena_directory=Path(environment.get(keys.ENV_ARENA_DIR, "/dev/shm")),
+        arena_directory=Path(environment.get(keys.ENV_ARENA_DIR, keys.SHARED_MEMORY)),
         ready_file=Path(ready) if ready else None,
         listen=environment.get(keys.ENV_LISTEN, "0.0.0.0" if port else "127.0.0.1"),
         port=port,

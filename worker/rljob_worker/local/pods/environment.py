@@ -102,7 +102,7 @@ def pod_environment(base: Mapping[str, str], context: RunContext, pod: Host, cor
     return {**base, **threads, **device_variables(base, context.plan, context.here, pod), **users, **own}
 
 
-_NOT_HANDED_ON = keys.OWN_ENVIRONMENT | keys.RANK_ENVIRONMENT
+_NOT_HANDED_ON = keys.OWN_ENVIRONMENT - {keys.ENV_ARENA_DIR} | keys.RANK_ENVIRONMENT
 
 
 def _identity(context: RunContext, pod: Host) -> dict[str, str]:

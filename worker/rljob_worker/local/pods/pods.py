@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.request import command_of
@@ -132,8 +133,20 @@ class Pods:
             time.sleep(0.01)
         for pod in self._pods:
             pod.buffer.kill()
+        self._remove_leftovers()
         # nothing of an attempt may meet the next one
         end_family(self._context.mark, grace_seconds=0.0, but=self._context.root.family)
+
+    def _remove_leftovers(self) -> None:
+        """Of data buffers that were killed: memory, and disk where perhaps no other one ever comes by."""
+        if not any(pod.buffer.code() for pod in self._pods):
+            return
+        from rljob_worker.databuffer.store.places import ARENA, SPILL, remove_leftovers
+
+        for environment in (pod.environment for pod in self._pods):
+            remove_leftovers(ARENA, Path(environment.get(keys.ENV_ARENA_DIR, keys.SHARED_MEMORY)))
+            if spill := self._context.plan.spec.data_buffer.spill:
+                remove_leftovers(SPILL, Path(spill.directory or environment[keys.ENV_SPILL_DIR]))
 
     def metrics_url(self) -> str:
         """Where the lead's launcher serves /metrics and /progress; empty until it does, and where the lead is not."""

@@ -4,6 +4,7 @@ script       what the workers do (see fake_worker.py)
 groups       [[name, replicas, workers per pod], ...]
 maxRestarts  restarts on exit code 75 or death by signal
 tls          whether data buffers get certificates
+spill        the directory of their spill files
 resume       what the first attempt starts from
 bufferCode   data buffers exit with this at once
 services     what the job's services do (see fake_services.py); without it, there are none
@@ -45,11 +46,12 @@ def main(run_dir, options_text):
     directory = RunDirectory(Path(run_dir))
     directory.prepare()
     policy = {"maxRestarts": options.get("maxRestarts", 0)}
+    spill = {"spill": {"limit": "1Mi", "directory": options["spill"]}} if "spill" in options else {}
     plan = plan_of(
         directory.name,
         groups=options.get("groups", ()),
         failurePolicy=policy,
-        dataBuffer={"tls": options.get("tls", False)},
+        dataBuffer={"tls": options.get("tls", False)} | spill,
         services=[{"name": "judge", "run": "mine:app"}] if "services" in options else [],
     )
     directory.write(directory.plan, plan.canonical_json())

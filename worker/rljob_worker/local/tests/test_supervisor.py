@@ -1,6 +1,7 @@
 """Real process trees: supervisor, reaper, fake data buffers, real launchers, fake workers, grandchildren."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -175,6 +176,21 @@ def test_a_data_buffer_that_cannot_start_ends_the_run_with_its_words(run_dir):
     code, output = run(run_dir, buffer=74)
     assert code == 74
     assert "databuffer-train-0: cannot reserve 1 GiB of shared memory; exit code 74" in output
+
+
+def test_what_a_killed_data_buffer_held_does_not_outlive_its_attempt(run_dir, tmp_path, monkeypatch):
+    for name in ("arena", "spill"):
+        (tmp_path / name).mkdir()
+        for whose in ("killed", "neighbours"):
+            (tmp_path / name / f"rljob-{name}-{whose}").write_bytes(b"rows")
+    monkeypatch.setenv("RLJOB_ARENA_DIR", str(tmp_path / "arena"))
+    with contextlib.ExitStack() as stack:
+        for name in ("arena", "spill"):
+            fcntl.flock(stack.enter_context((tmp_path / name / f"rljob-{name}-neighbours").open()), fcntl.LOCK_EX)
+        code, output = run(run_dir, buffer=74, spill=str(tmp_path / "spill"))
+    assert code == 74, output
+    assert [path.name for path in (tmp_path / "arena").iterdir()] == ["rljob-arena-neighbours"]
+    assert [path.name for path in (tmp_path / "spill").iterdir()] == ["rljob-spill-neighbours"]
 
 
 def test_a_launcher_that_is_killed_restarts_the_gang_and_leaves_nobody(run_dir):

@@ -21,8 +21,6 @@ from rljob_worker.metrics.trackers.trackers import check_installed
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.machine.tools import tool_findings
 
-SHARED_MEMORY = "/dev/shm"
-
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -38,7 +36,7 @@ class Machine:
 
 def this_machine(environment: Mapping[str, str], run_dir: Path) -> Machine:
     """As it is now. run_dir: need not be there yet."""
-    arena = environment.get(keys.ENV_ARENA_DIR, SHARED_MEMORY)
+    arena = environment.get(keys.ENV_ARENA_DIR, keys.SHARED_MEMORY)
     return Machine(_memory_bytes(), _free_bytes(Path(arena)), _free_bytes(run_dir))
 
 
@@ -87,7 +85,8 @@ def shortages(plan: Plan, here: Sequence[Host], machine: Machine) -> Iterator[Fi
     if machine.shared is not None and buffers > machine.shared:
         message = f"{_hosts(len(here))} takes {format_bytes(buffers)} of shared memory, of which "
         message += f"{format_bytes(machine.shared)} are free here"
-        fix = "Lower it, end what holds shared memory, or make it larger: mount -o remount,size=... /dev/shm."
+        fix = "Lower it, end what holds shared memory, or make it larger: mount -o remount,size=... /dev/shm; or name "
+        fix += f"another directory, of memory or of a local disk, in {keys.ENV_ARENA_DIR}."
         yield Finding(Problem("spec.dataBuffer.memory", plan.spec.data_buffer.memory, message, fix))
     workers = _peak_bytes_on_cpus(plan, here)
     if machine.memory is not None and workers > machine.memory:

@@ -72,6 +72,11 @@ def test_rows_go_to_the_runs_own_disk_unless_the_job_names_another():
     assert spill_of(spill={"limit": "1Gi", "directory": "/nvme"}) is spill_of() is None
 
 
+def test_memory_is_shared_where_the_user_says():
+    environment = pod_environment({"RLJOB_ARENA_DIR": "/big"}, context(plan_of()), Host("train", 0), cores=8)
+    assert environment["RLJOB_ARENA_DIR"] == "/big"
+
+
 def test_a_pod_of_a_job_with_tls_knows_where_its_certificate_is():
     plan = plan_of(groups=[("train", 2, 2)], dataBuffer={"tls": True})
     environment = pod_environment({}, context(plan), Host("train", 1), cores=8)

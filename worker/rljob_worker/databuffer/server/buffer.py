@@ -99,6 +99,7 @@ class DataBuffer:
             later=self._timer,
             last_words=self._last_words,
             metrics=metrics,
+            retry_seconds=retry_seconds,
             first_slot=self.segments.memory.capacity,
         )
         metrics.watch("rows", lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)

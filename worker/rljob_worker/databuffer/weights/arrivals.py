@@ -16,9 +16,9 @@ from rljob_worker.databuffer.weights.tree import Fetch
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 
-MAX_BREAKS = 6
-"""A chunk is given up after this many streams that broke, 3.1 s after the first: each pause is twice the last."""
-BREAK_SECONDS = 0.1
+FIRST_PAUSE_SECONDS = 0.1
+"""After a stream that broke; each pause is twice the last."""
+LONGEST_PAUSE_SECONDS = 1.6
 MAX_DAMAGES = 3
 """A chunk is given up when it has come damaged this often."""
 STREAM_SECONDS = 60.0
@@ -50,13 +50,25 @@ class Later(Protocol):
 class Arrivals:
     """Copies chunks into their slots. A chunk keeps its slot however often it is fetched."""
 
-    def __init__(self, memory: Bytes, links: Links, jobs: Jobs, later: Later, arrived: Callable[[Chunk], None]) -> None:
-        """arrived: called with each chunk whose bytes are in its slot, and right."""
+    def __init__(
+        self,
+        memory: Bytes,
+        links: Links,
+        jobs: Jobs,
+        later: Later,
+        arrived: Callable[[Chunk], None],
+        *,
+        retry_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """arrived: called with each chunk whose bytes are in its slot, and right.   retry_seconds: a chunk is given up
+        when its streams have been breaking for as long."""
         self._memory = memory
         self._links = links
         self._jobs = jobs
         self._later = later
         self._arrived = arrived
+        self._retry_seconds, self._clock = retry_seconds, clock
 
     def slot(self, chunk: Chunk) -> Bytes:
         """The memory of a chunk that has a slot."""
@@ -76,7 +88,7 @@ class Arrivals:
         except Refused:
             raise
         except (PeerLost, DeadlineExceeded) as error:
-            self._later.after(pause_after_break(fetch, error), partial(self.begin, fetch))
+            self._later.after(self._pause_after_break(fetch, error), partial(self.begin, fetch))
             return
         if (found := checksum_of(self.slot(chunk), offer.table)) == offer.checksum:
             self._arrived(chunk)
@@ -84,14 +96,15 @@ class Arrivals:
             count_damage(fetch, found)
             self.begin(fetch)
 
-
-def pause_after_break(fetch: Fetch, error: PeerLost | DeadlineExceeded) -> float:
-    """Seconds until a chunk whose stream broke is fetched again. Raises PeerLost when that is in vain."""
-    chunk = fetch.chunk
-    chunk.breaks += 1
-    if chunk.breaks == MAX_BREAKS:
-        raise PeerLost(f"{chunk} could not be had from host {fetch.host} in {MAX_BREAKS} times: {error}") from error
-    return float(BREAK_SECONDS * 2 ** (chunk.breaks - 1))
+    def _pause_after_break(self, fetch: Fetch, error: PeerLost | DeadlineExceeded) -> float:
+        """Seconds until a chunk whose stream broke is fetched again. Raises PeerLost when that is in vain."""
+        chunk, now = fetch.chunk, self._clock()
+        chunk.breaks += 1
+        chunk.broken_since = now if chunk.broken_since is None else chunk.broken_since
+        seconds = now - chunk.broken_since
+        if seconds >= self._retry_seconds:
+            raise PeerLost(f"{chunk} could not be had from host {fetch.host} for {seconds:.1f} s: {error}") from error
+        return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (chunk.breaks - 1)))
 
 
 def count_damage(fetch: Fetch, found: int) -> None:

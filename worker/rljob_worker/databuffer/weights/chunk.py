@@ -19,6 +19,8 @@ class Chunk:
     """When its bytes became good, counted over the host's chunks from 1; 0 until then."""
     breaks: int = 0
     """Streams that ended inside it."""
+    broken_since: float | None = None
+    """When the first of them did."""
     damages: int = 0
     """Times that its bytes did not match its checksum."""
     readers: set[int] = field(default_factory=set)

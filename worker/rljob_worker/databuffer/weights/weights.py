@@ -6,6 +6,7 @@ once: what a parent has offered lies in its arena until we say that we have it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -68,16 +69,19 @@ class Weights:
         later: Later,
         last_words: LastWords,
         metrics: Counts,
+        retry_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
         first_slot: int = 0,
         held_seconds: float = HELD_SECONDS,
     ) -> None:
-        """memory: the arena, in which this host's slots (`routes.num_bytes(here)`) begin at byte `first_slot`."""
+        """memory: the arena, in which this host's slots (`routes.num_bytes(here)`) begin at byte `first_slot`.
+        retry_seconds: how long a host that has a chunk may not give it."""
         self._here = here
         self._monitor = monitor
         self._links = links
         self._last_words = last_words
         self._held_seconds = held_seconds
-        self._arrivals = Arrivals(memory, links, jobs, later, self._arrived)
+        self._arrivals = Arrivals(memory, links, jobs, later, self._arrived, retry_seconds=retry_seconds, clock=clock)
         slots = routes.slots(here, first_slot)
         self._edges = {name: Edge(here, route, slots) for name, route in routes.by_edge.items()}
         self._metrics = metrics

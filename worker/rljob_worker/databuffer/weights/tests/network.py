@@ -87,6 +87,8 @@ class Network:
     first_slot: int = 0
     monitor: Callable[[], Monitor] = Monitor
     held_seconds: float = 0.0
+    retry_seconds: float = 1e9
+    """By a clock that goes on with every pause of anybody."""
 
     def __post_init__(self) -> None:
         self.messages: dict[tuple[Host, Host], deque[PeerMessage]] = defaultdict(deque)
@@ -95,6 +97,7 @@ class Network:
         self.tickets: list[tuple[Host, Host, ChunkTicket]] = []
         self.seconds: list[float] = []
         self.pauses: list[float] = []
+        self.now = 0.0
         self.breaks: list[tuple[ChunkTicket, int]] = []
         self.faults: dict[tuple[Host, ChunkTicket], int] = defaultdict(int)
         self.buffers: dict[Host, Weights] = {}
@@ -113,6 +116,8 @@ class Network:
                 later=self,
                 last_words=lambda worker, host: "last said: stage update",
                 metrics=self.figures[host],
+                retry_seconds=self.retry_seconds,
+                clock=lambda: self.now,
                 first_slot=self.first_slot,
                 held_seconds=self.held_seconds,
             )
@@ -124,7 +129,12 @@ class Network:
 
     def after(self, seconds: float, call: Job) -> None:
         self.pauses.append(seconds)
-        self.timers.append(call)
+
+        def ring() -> None:
+            self.now += seconds
+            call()
+
+        self.timers.append(ring)
 
     def portions(self, reader: Host, host: Host, ticket: ChunkTicket) -> Iterator[Held]:
         self.tickets.append((reader, host, ticket))

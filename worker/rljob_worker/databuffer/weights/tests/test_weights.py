@@ -23,7 +23,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
 )
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.weights.arrivals import MAX_BREAKS, MAX_DAMAGES, STREAM_SECONDS
+from rljob_worker.databuffer.weights.arrivals import MAX_DAMAGES, STREAM_SECONDS
 from rljob_worker.databuffer.weights.chunk_bytes import checksum_of, portions_of
 from rljob_worker.databuffer.weights.tests.network import EDGE, Network, routes_of
 from rljob_worker.errors import DeadlineExceeded, PeerLost
@@ -127,14 +127,15 @@ def test_eight_streams_that_break_do_not_shut_the_window():
 
 
 def test_pauses_between_streams_that_break_double_and_end_in_a_lost_peer():
-    network = opened(pair(break_streams=1.0, most_faults=99))
+    network = opened(pair(break_streams=1.0, most_faults=99, retry_seconds=5.0))
     put(network)
     words = (
-        "chunk 0 of source 0 of weights/actor, version 1, on its way .* could not be had from host train-0 in 6 times"
+        "chunk 0 of source 0 of weights/actor, version 1, on its way .* could not be had from host train-0 for 6.3 s"
     )
     with pytest.raises(PeerLost, match=f"{words}: the stream broke"):
         network.settle()
-    assert network.pauses == [0.1, 0.2, 0.4, 0.8, 1.6] and len(network.tickets) == MAX_BREAKS == 6
+    # 0.1 0.3 0.7 1.5 3.1 4.7 6.3 s after the first, and 5 s are allowed
+    assert network.pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 1.6, 1.6] and len(network.tickets) == 8
 
 
 def test_a_peer_that_refuses_is_not_asked_again():

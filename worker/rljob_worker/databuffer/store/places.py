@@ -90,13 +90,23 @@ def mapped(places: Sequence[Place], *, writable: bool) -> Bytes:
     """All places side by side, each from a page's beginning on; lives as long as any view of it."""
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     total = sum(rounded(place.num_bytes) for place in places)
-    # addresses for all of it, each part of which a file then takes
-    whole = mmap.mmap(-1, total, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE, protection)
-    found, at = np.frombuffer(whole, np.uint8), 0
+    # addresses for all of it, each part of which a file then takes; what nobody may write counts as nobody's memory
+    addresses = mmap.mmap(-1, total, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE, mmap.PROT_READ)
+    start, at = np.frombuffer(addresses, np.uint8).ctypes.data, 0
     for place in places:
-        _map_at(found.ctypes.data + at, place, protection, os.O_RDWR if writable else os.O_RDONLY)
+        _map_at(start + at, place, protection, os.O_RDWR if writable else os.O_RDONLY)
         at += rounded(place.num_bytes)
-    return found
+    return np.asarray(_Mapped(addresses, start, total, writable))
+
+
+class _Mapped:
+    """What numpy makes an array of, which keeps it."""
+
+    def __init__(self, addresses: mmap.mmap, start: int, num_bytes: int, writable: bool) -> None:
+        self._addresses = addresses
+        self.__array_interface__ = {
+            "version": 3, "shape": (num_bytes,), "typestr": "|u1", "data": (start, not writable)
+        }  # fmt: skip
 
 
 def remove_leftovers(kind: Kind, directory: Path) -> None:

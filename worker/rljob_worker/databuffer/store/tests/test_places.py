@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,27 @@ def test_a_view_keeps_what_is_mapped(tmp_path: Path):
         last = mapped([spill], writable=True)[4095:]
         last[:] = 5
     assert last.tolist() == [5]
+
+
+def test_what_is_mapped_is_no_memory_of_the_process_that_maps_it(tmp_path: Path):
+    """Where a system or a user bounds what processes may have of their own, as on many shared machines."""
+    place = tmp_path / "spill"
+    with place.open("wb") as file:
+        file.truncate(1 << 40)
+    done = subprocess.run([sys.executable, "-c", _MAPS, str(place)], capture_output=True, text=True)
+    assert done.stdout == "7 7\n", done.stderr
+
+
+_MAPS = """
+import resource, sys
+from pathlib import Path
+from rljob_worker.databuffer.store.places import Place, mapped
+resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+places = [Place(Path(sys.argv[1]), 1 << 40)]
+written, read = mapped(places, writable=True), mapped(places, writable=False)
+written[-1] = 7
+print(written[-1], read[-1])
+"""
 
 
 def test_room_that_was_reserved_is_there_however_full_the_disk_becomes(tmp_path: Path):

@@ -82,7 +82,10 @@ def read_credentials(directory: Path, names: Sequence[str], now: datetime | None
         raise InvalidJob(f"the certificate {path} {flaw}; {_FIX}")
     if flaw := lateness_of(certificate, now or datetime.now(UTC)):
         raise NotValidNow(f"the certificate {path} {flaw}; a new attempt gets new ones")
-    return Credentials(directory, read[TLS_AUTHORITY], read[TLS_CERTIFICATE], read[TLS_KEY])
+    found = Credentials(directory, read[TLS_AUTHORITY], read[TLS_CERTIFICATE], read[TLS_KEY])
+    for context in (found.server_context, found.client_context):
+        context()  # read by OpenSSL now, and not when the first peer is called
+    return found
 
 
 def _read(path: Path) -> bytes:

@@ -1,5 +1,7 @@
 """Certificates as a data buffer finds them in its files when it starts."""
 
+import shutil
+import ssl
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +39,12 @@ def test_files_of_this_host_are_read_and_the_key_is_never_shown(place: Path):
     assert "PRIVATE" not in repr(found)
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def test_files_are_read_once(place: Path):
+    found = read_credentials(place, NAMES, NOW)
+    shutil.rmtree(place)
+    assert found.client_context().verify_mode == found.server_context().verify_mode == ssl.CERT_REQUIRED
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "tls.crt", "tls.key"])

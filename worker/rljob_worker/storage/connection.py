@@ -11,6 +11,12 @@ from rljob_worker.storage.address import Address
 
 INSTALL = "pip install 'rljob[objectstore]'"
 
+SILENT_SECONDS = 60.0
+"""A store that neither sends nor takes anything for so long does not answer."""
+
+LONGEST_REQUEST = timedelta(days=1)
+"""The library ends every request after 30 s, in which a slow line brings no row group and takes no part of a file."""
+
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
@@ -34,7 +40,11 @@ def connected(address: Address, patience_seconds: float = 0.0) -> Any:
         raise InvalidJob(f"reading {address.root} needs the package obstore: {INSTALL}") from error
     options: Any = {
         "retry_config": _retries(patience_seconds),
-        "client_options": {"allow_http": True} if _is_plain(address) else {},
+        "client_options": {
+            "allow_http": _is_plain(address),
+            "timeout": LONGEST_REQUEST,
+            "read_timeout": timedelta(seconds=SILENT_SECONDS),
+        },
     }
     if address.scheme == "az":  # the library takes the first part of such a URL for the container
         account, _, container = address.root.removeprefix("az://").partition("/")

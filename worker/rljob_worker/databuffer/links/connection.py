@@ -26,6 +26,8 @@ MAX_BYTES = 256 << 20
 """The largest body of a call that a data buffer reads."""
 WINDOW_BYTES = 2 << 20
 OPTIONS = [
+    # a proxy in the environment, by which workers reach the Hub or a store, is none between hosts of a job
+    ("grpc.enable_http_proxy", 0),
     # what may be under way in one call; gRPC's own estimate grows to 16 MiB each
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),

@@ -75,12 +75,22 @@ def to(address: str, clock: Clock | None = None) -> Connection:
 def test_what_is_asked_of_grpc():
     assert MAX_BYTES == 268_435_456
     assert dict(OPTIONS) == {
+        "grpc.enable_http_proxy": 0,
         "grpc.http2.bdp_probe": 0,
         "grpc.http2.lookahead_bytes": 2_097_152,
         "grpc.initial_reconnect_backoff_ms": 50,
         "grpc.max_reconnect_backoff_ms": 500,
         "grpc.min_reconnect_backoff_ms": 5000,
     }
+
+
+def test_a_proxy_of_the_environment_is_not_between_peers(monkeypatch: pytest.MonkeyPatch, peer: tuple[Side, str]):
+    """Nobody listens at its port, and gRPC takes it for loopback too."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    connection = to(peer[1])
+    assert connection.act("ask", QUESTION, 5.0) == encode({})
+    connection.close()
 
 
 def test_an_answer_in_two_parts_is_one():

@@ -57,9 +57,12 @@ OWN_ENVIRONMENT = frozenset(value for name, value in list(globals().items()) if 
 
 OWN_PREFIX = "RLJOB_"
 """Of every variable of ours; a job's `env` cannot set them, but for those that change how a process works."""
-OPEN_ENVIRONMENT = frozenset(
-    {"RLJOB_FORK_WORKERS", "RLJOB_BUFFER_RETRY_SECONDS", "RLJOB_BUFFER_START_SECONDS", "RLJOB_BUFFER_FAN_OUT"}
-)
+BUFFER_RETRY_SECONDS = "RLJOB_BUFFER_RETRY_SECONDS"
+BUFFER_START_SECONDS = "RLJOB_BUFFER_START_SECONDS"
+BUFFER_FAN_OUT = "RLJOB_BUFFER_FAN_OUT"
+BUFFER_ENVIRONMENT = frozenset({BUFFER_RETRY_SECONDS, BUFFER_START_SECONDS, BUFFER_FAN_OUT})
+"""Of a job's `env`, what its data buffers are given."""
+OPEN_ENVIRONMENT = BUFFER_ENVIRONMENT | {"RLJOB_FORK_WORKERS"}
 
 RANK_ENVIRONMENT = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
 """By which other launchers tell a process its rank. Ours has another, and libraries that find these believe them."""

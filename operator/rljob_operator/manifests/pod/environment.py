@@ -52,7 +52,8 @@ def given_variables(context: JobContext, profile: AcceleratorProfile, num_thread
 
 
 def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
-    """Environment of the data buffer."""
+    """Environment of the data buffer; of the job's variables only those that are for it."""
+    given = [_job_variable(variable) for variable in context.spec.env if variable.name in keys.BUFFER_ENVIRONMENT]
     own = {
         **identity(context, group, host, attempt),
         keys.ENV_METRICS_PORT: str(keys.PORT_BUFFER_METRICS),
@@ -64,7 +65,7 @@ def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
     }
     if context.spec.data_buffer.tls:
         own[keys.ENV_TLS_DIR] = TLS_DIRECTORY
-    return as_list(own)
+    return given + as_list(own)
 
 
 def identity(context: JobContext, group: GroupPlan, host: int, attempt: int) -> dict[str, str]:

@@ -160,6 +160,12 @@ def test_variables_of_site_profile_and_job_win_in_this_order_and_ours_over_all()
     assert len(worker_of(pod)["env"]) == len(env)
 
 
+def test_of_the_jobs_variables_a_data_buffer_has_those_that_are_for_it():
+    pod = only_pod("env=[{name: RLJOB_BUFFER_RETRY_SECONDS, value: '60'}, {name: HF_TOKEN, value: secret}]")
+    env = env_of(buffer_of(pod))
+    assert env["RLJOB_BUFFER_RETRY_SECONDS"] == "60" and "HF_TOKEN" not in env
+
+
 def test_a_variable_may_come_from_a_secret():
     pod = only_pod("env=[{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hf, key: token}}}]")
     entry = named(worker_of(pod)["env"], "HF_TOKEN")

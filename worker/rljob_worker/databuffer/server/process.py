@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -75,7 +76,7 @@ class Settings:
 
 
 def settings_from(environment: Mapping[str, str]) -> Settings:
-    """Raises InvalidJob naming the variable that is missing."""
+    """Raises InvalidJob naming the variable that is missing or means nothing."""
 
     def required(name: str) -> str:
         if not environment.get(name):
@@ -109,10 +110,22 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         spill=None
         if spill is None
         else (Path(spill.directory or required(keys.ENV_SPILL_DIR)), parse_quantity(spill.limit)),
-        retry_seconds=float(environment.get("RLJOB_BUFFER_RETRY_SECONDS", "5")),
-        start_seconds=float(environment.get("RLJOB_BUFFER_START_SECONDS", "300")),
-        fan_out=int(environment.get("RLJOB_BUFFER_FAN_OUT", str(FAN_OUT))),
+        retry_seconds=_number(environment, keys.BUFFER_RETRY_SECONDS, 5, least=0),
+        start_seconds=_number(environment, keys.BUFFER_START_SECONDS, 300, least=0),
+        fan_out=int(_number(environment, keys.BUFFER_FAN_OUT, FAN_OUT, least=1)),
     )
+
+
+def _number(environment: Mapping[str, str], name: str, default: float, *, least: float) -> float:
+    """What a job's `env` may set."""
+    text = environment.get(name) or str(default)
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not least <= found < math.inf:
+        raise InvalidJob(f"{name} is {text!r}, and has to be a number of at least {least:g}; unset, it is {default:g}")
+    return found
 
 
 def _credentials(directory: Path, peers: AddressBook, here: Host) -> Credentials:

@@ -32,6 +32,22 @@ def test_a_job_that_spills_says_where_or_whoever_starts_it_does(tmp_path: Path):
         spill_of({"limit": "1Mi"}, RLJOB_SPILL_DIR="")
 
 
+def test_how_long_peers_are_waited_for_is_a_number_or_named(tmp_path: Path):
+    given = environment(tmp_path)
+    chosen = {"RLJOB_BUFFER_RETRY_SECONDS": "0.5", "RLJOB_BUFFER_START_SECONDS": "", "RLJOB_BUFFER_FAN_OUT": "1"}
+    found = settings_from({**given, **chosen})
+    assert (found.retry_seconds, found.start_seconds, found.fan_out) == (0.5, 300.0, 1)
+    for name, value, least in [
+        ("RLJOB_BUFFER_RETRY_SECONDS", "5s", 0),
+        ("RLJOB_BUFFER_START_SECONDS", "-1", 0),
+        ("RLJOB_BUFFER_RETRY_SECONDS", "nan", 0),
+        ("RLJOB_BUFFER_FAN_OUT", "0", 1),
+        ("RLJOB_BUFFER_FAN_OUT", "inf", 1),
+    ]:
+        with pytest.raises(InvalidJob, match=f"{name} is '{value}', and has to be a number of at least {least}; unset"):
+            settings_from({**given, name: value})
+
+
 @pytest.mark.parametrize("lack", ["not set", "no file", "empty"])
 def test_a_data_buffer_without_a_token_does_not_start_and_names_the_variable(tmp_path: Path, lack: str):
     given = environment(tmp_path)

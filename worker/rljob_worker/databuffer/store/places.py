@@ -87,16 +87,29 @@ def start_of_spill(arena_bytes: int) -> int:
 
 
 def mapped(places: Sequence[Place], *, writable: bool) -> Bytes:
-    """All places side by side, each from a page's beginning on; lives as long as any view of it."""
+    """All places side by side, each from a page's beginning on; lives as long as any view of it.
+
+    Raises StorageError.
+    """
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     total = sum(rounded(place.num_bytes) for place in places)
-    # addresses for all of it, each part of which a file then takes; what nobody may write counts as nobody's memory
-    addresses = mmap.mmap(-1, total, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE, mmap.PROT_READ)
+    addresses = _addresses(total)
     start, at = np.frombuffer(addresses, np.uint8).ctypes.data, 0
     for place in places:
         _map_at(start + at, place, protection, os.O_RDWR if writable else os.O_RDONLY)
         at += rounded(place.num_bytes)
     return np.asarray(_Mapped(addresses, start, total, writable))
+
+
+def _addresses(num_bytes: int) -> mmap.mmap:
+    """For all of it, each part of which a file then takes; what nobody may write counts as nobody's memory."""
+    try:
+        return mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE, mmap.PROT_READ)
+    except OSError as error:
+        raise StorageError(
+            f"cannot map {num_bytes:,} bytes of shared memory and disk: {error.strerror}; raise what a process may "
+            "address here (ulimit -v), or lower dataBuffer.memory and dataBuffer.spill.limit"
+        ) from error
 
 
 class _Mapped:

@@ -57,15 +57,22 @@ def test_what_is_mapped_is_no_memory_of_the_process_that_maps_it(tmp_path: Path)
     place = tmp_path / "spill"
     with place.open("wb") as file:
         file.truncate(1 << 40)
-    done = subprocess.run([sys.executable, "-c", _MAPS, str(place)], capture_output=True, text=True)
+    done = mapped_by_another(place, "DATA")
     assert done.stdout == "7 7\n", done.stderr
+    done = mapped_by_another(place, "AS")
+    assert "StorageError: cannot map 1,099,511,627,776 bytes of shared memory and disk: Cannot alloc" in done.stderr
+
+
+def mapped_by_another(place: Path, limit: str) -> "subprocess.CompletedProcess[str]":
+    """Both ways, by a process of which a resource is limited to 4 GiB."""
+    return subprocess.run([sys.executable, "-c", _MAPS, str(place), limit], capture_output=True, text=True)
 
 
 _MAPS = """
 import resource, sys
 from pathlib import Path
 from rljob_worker.databuffer.store.places import Place, mapped
-resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+resource.setrlimit(getattr(resource, "RLIMIT_" + sys.argv[2]), (4 << 30, 4 << 30))
 places = [Place(Path(sys.argv[1]), 1 << 40)]
 written, read = mapped(places, writable=True), mapped(places, writable=False)
 written[-1] = 7

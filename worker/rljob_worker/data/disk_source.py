@@ -30,6 +30,7 @@ from rljob_worker.data.source import (
     NoColumn,
     Places,
     Rows,
+    no_text,
     stem,
     top_of,
     value_of,
@@ -54,13 +55,7 @@ class DiskSource:
 
     def scan(self) -> Iterator[Rows]:
         for start in range(0, len(self.table), BATCH_ROWS):
-            stop = min(start + BATCH_ROWS, len(self.table))
-
-            def where(i: int, start: int = start) -> str:
-                return f"row {start + i + 1} of {self.path}"
-
-            places = np.arange(start, stop, dtype=np.int64)[:, None]
-            yield Rows(places, self._values(self.table[start:stop]), where)
+            yield self._rows(start, min(start + BATCH_ROWS, len(self.table)))
 
     def read(self, places: Places) -> dict[str, list[Any]]:
         return self._values(self.table[places[:, 0].tolist()])
@@ -70,6 +65,16 @@ class DiskSource:
 
     def list_files(self) -> Listing:
         return data_files(self.path).listing
+
+    def _rows(self, start: int, stop: int) -> Rows:
+        def where(i: int) -> str:
+            return f"row {start + i + 1} of {self.path}"
+
+        try:
+            values = self._values(self.table[start:stop])
+        except UnicodeDecodeError as error:
+            raise no_text(error, stop - start, lambda i: self.table[start + i], where) from error
+        return Rows(np.arange(start, stop, dtype=np.int64)[:, None], values, where)
 
     def _values(self, found: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         tops = {name: top_of(name, self.table.column_names) for name in self.columns}
@@ -106,7 +111,7 @@ def _load(data: DataFiles, cache_dir: Path) -> Dataset:
         return datasets.concatenate_datasets([datasets.Dataset.from_file(str(table)) for table in tables])
     except BadData:
         raise
-    except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, ValueError) as error:
+    except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, ValueError, RecursionError) as error:
         raise _unreadable(data, error) from error
 
 

@@ -105,11 +105,25 @@ def record_of(line: bytes, where: str) -> dict[str, Any]:
     """A line of JSON as a row. Raises BadData for anything but an object."""
     try:
         value = json.loads(line)
-    except ValueError as error:
+        if b"\\ud" in line or b"\\uD" in line:  # of a pair of which one half is missing no text can be made
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         raise BadData(f"{where} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise BadData(f"{where} is a JSON {type(value).__name__}, not an object with columns")
     return value
+
+
+def no_text(
+    error: UnicodeDecodeError, num_rows: int, look: Callable[[int], object], where: Callable[[int], str]
+) -> Exception:
+    """Which of some rows is meant by an error about all of them: the first that `look`, alone, does not read."""
+    for i in range(num_rows):
+        try:
+            look(i)
+        except UnicodeDecodeError as found:
+            return BadData(f"{where(i)} holds text that is not UTF-8: {found.reason}")
+    return error
 
 
 class NoColumn(BadData):

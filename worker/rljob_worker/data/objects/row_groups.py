@@ -22,8 +22,8 @@ from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.byte_cache import ByteCache
 from rljob_worker.data.objects.kinds import rows_of
 from rljob_worker.data.objects.store import Span, Store
-from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, top_of, value_of
-from rljob_worker.errors import BadData
+from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, no_text, top_of, value_of
+from rljob_worker.errors import BadData, RLJobError
 from rljob_worker.storage.ranged_file import RangedFile
 
 CACHE_BYTES = 64 << 20
@@ -100,7 +100,10 @@ class RowGroupSource:
 
         index, group, start = place
         places = np.array([(index, group, start + i) for i in range(len(table))], np.int64).reshape(-1, 3)
-        return Rows(places, self._values(table), where)
+        try:
+            return Rows(places, self._values(table), where)
+        except UnicodeDecodeError as error:
+            raise no_text(error, len(table), lambda i: self._values(table.slice(i, 1)), where) from error
 
     def _group(self, index: int, group: int) -> pa.Table:
         key = ("group", index, group)
@@ -141,5 +144,7 @@ class RowGroupSource:
 def _readable(file: DataFile) -> Iterator[None]:
     try:
         yield
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, RLJobError) or getattr(error, "errno", None) is not None:  # ours, or the system's
+            raise
         raise BadData(f"{file.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error

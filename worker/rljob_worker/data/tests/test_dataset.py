@@ -386,6 +386,25 @@ def test_files_that_cannot_be_read(tmp_path, plain):
     assert "has no rows" in refusal(tmp_path, plain, tmp_path / "none.parquet")
 
 
+def test_text_that_is_none_is_named_with_its_place(tmp_path, plain):
+    lines = '{"prompt": "a", "answer": "b"}\n{"prompt": "é", "answer": "b"}\n'
+    (tmp_path / "latin.jsonl").write_bytes(lines.encode("latin-1"))
+    assert "row 2 of " in (said := refusal(tmp_path, plain, tmp_path / "latin.jsonl")), said
+    assert "latin.jsonl holds text that is not UTF-8: " in said
+    prompts = pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff"))
+    pq.write_table(pa.table({"prompt": prompts, "answer": ["b", "b"]}), tmp_path / "latin.parquet")
+    assert "latin.parquet holds text that is not UTF-8: " in refusal(tmp_path, plain, tmp_path / "latin.parquet")
+    (tmp_path / "half.jsonl").write_text(json.dumps({"prompt": "a", "answer": "\ud83d"}) + "\n")
+    assert "line 1 of " in (said := refusal(tmp_path, plain, tmp_path / "half.jsonl")) and "surrogates" in said
+    (tmp_path / "deep.jsonl").write_text('{"prompt": ' + "[" * 5000 + "]" * 5000 + "}\n")
+    assert "line 1 of " in (said := refusal(tmp_path, plain, tmp_path / "deep.jsonl")) and "recursion" in said
+
+
+def test_both_halves_of_an_escaped_character_are_one(tmp_path, plain):
+    dataset = open_data(tmp_path, plain, write_lines(tmp_path / "a.jsonl", [{"prompt": "a", "answer": "\U0001f600"}]))
+    assert dataset.fetch([0]).columns["answer"].to_list() == ["\U0001f600"]
+
+
 def test_a_folder_with_several_splits(tmp_path, plain):
     one = datasets.Dataset.from_list(numbered(2))
     datasets.DatasetDict({"train": one, "test": one}).save_to_disk(str(tmp_path / "both"))

@@ -1,14 +1,17 @@
 """Parquet in a store: which row groups are read, and when."""
 
+import errno
 import io
 import threading
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from rljob_worker.data.listing import DataFile
 from rljob_worker.data.objects.row_groups import MAX_GROUPS_AT_ONCE, RowGroupSource
+from rljob_worker.errors import BadData, StorageError
 
 GROUP_ROWS = 3
 
@@ -17,6 +20,40 @@ def parquet(num_rows: int) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.table({"prompt": [f"row {i}" for i in range(num_rows)]}), sink, row_group_size=GROUP_ROWS)
     return sink.getvalue()
+
+
+def opened(data: bytes) -> RowGroupSource:
+    file = DataFile("s3://data/a.parquet", len(data), "v1")
+    return RowGroupSource("a", file.path, (file,), ("prompt",), Meeting(data, 1))
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd", "gzip"])
+def test_a_damaged_page_is_a_file_that_cannot_be_read(codec: str):
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"prompt": [f"row {i}" for i in range(1000)]}), sink, compression=codec)
+    data = bytearray(sink.getvalue())
+    data[200:260] = b"x" * 60
+    with pytest.raises(BadData, match=r"s3://data/a\.parquet cannot be read as Parquet: \w"):
+        list(opened(bytes(data)).scan())
+
+
+def test_text_that_is_none_is_named_with_its_row():
+    prompts = pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff"))
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"prompt": prompts}), sink)
+    with pytest.raises(BadData, match=r"row 2 of s3://data/a\.parquet holds text that is not UTF-8: invalid start"):
+        list(opened(sink.getvalue()).scan())
+
+
+@pytest.mark.parametrize("error", [StorageError("a full disk"), OSError(errno.EIO, "of the system")])
+def test_what_is_no_fault_of_the_file_is_not_blamed_on_it(error: OSError):
+    class Failing:
+        def read(self, spans):
+            raise error
+
+    file = DataFile("s3://data/a.parquet", 1000, "v1")
+    with pytest.raises(type(error), match=str(error.args[-1])):
+        list(RowGroupSource("a", file.path, (file,), ("prompt",), Failing()).scan())
 
 
 class Meeting:

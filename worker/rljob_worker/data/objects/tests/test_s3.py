@@ -349,6 +349,12 @@ def test_rows_that_are_no_rows(tmp_path, tokenizer, s3, monkeypatch):
     assert "s3://data/broken.parquet cannot be read as Parquet" in refusal(
         tmp_path, tokenizer, "s3://data/broken.parquet"
     )
+    for name, column in (("prompt", "answer"), ("answer", "prompt")):
+        s3.put(f"data/half-{name}.jsonl", lines([{name: "\ud83d", column: "a"}]))
+        message = refusal(tmp_path, tokenizer, f"s3://data/half-{name}.jsonl")
+        assert f"line 1 of s3://data/half-{name}.jsonl is not JSON: " in message and "surrogates" in message
+    s3.put("data/pair.jsonl", lines([{"prompt": "a", "answer": "\U0001f600"}]))
+    assert answers(open_s3(tmp_path, tokenizer, "s3://data/pair.jsonl"), [0]) == ["\U0001f600"]
     monkeypatch.setattr("rljob_worker.data.objects.lines.MAX_LINE_BYTES", 20)
     s3.put("data/long.jsonl", b'{"prompt": "and it goes on')
     assert "line 1 of s3://data/long.jsonl is longer than" in refusal(tmp_path, tokenizer, "s3://data/long.jsonl")

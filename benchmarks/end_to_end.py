@@ -1,6 +1,6 @@
 """Seconds per GRPO step: `rljob run` against TRL's `GRPOTrainer`, the same model, prompts, group size and lengths.
 
-    python benchmarks/end_to_end.py [--cases quickstart ragged] [--processes 1 2] [--pairs 3] [--quick]
+    python benchmarks/end_to_end.py [--cases quickstart ragged] [--processes 1 2] [--pairs 3] [--prompts 16] [--quick]
 
 Two cases. `quickstart`: 64 rows of 48 tokens, on the tiny model. `ragged`: 512 rows whose lengths are log-normal with
 mean 64 and at most 512, on a model that draws them itself; see `grpo_step/ragged_model.py`. Each with one process and
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from grpo_step import ours, theirs
@@ -30,6 +31,7 @@ def main() -> None:
     theirs.venv()
     for name in options.cases:
         case = quick(CASES[name]) if options.quick else CASES[name]
+        case = replace(case, prompts=options.prompts or case.prompts)
         for processes in options.processes:
             threads = options.threads or max(1, (os.cpu_count() or 1) // processes)
             print(
@@ -57,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=None, help="of a step, where the case's own take too long")
     parser.add_argument("--threads", type=int, default=None, help="per process; otherwise the cores, shared")
     parser.add_argument("--quick", action="store_true", help="one pair of three steps, to see that it runs")
     parser.add_argument("--out", type=Path, default=Path("runs/end-to-end"), help="models, logs and run directories")

@@ -76,7 +76,8 @@ def systems(path: str, settings: VLLMSettings) -> dict[str, Callable[[Requests],
     ours = load_start()(settings, path, load_policy(path, torch.float32, CPU), (), CPU)
     from vllm import LLM
 
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # as our engine does
+    # as our engine has it while it starts; its arguments make vLLM a rank of a world, which looks for its number
+    os.environ |= {"TORCHDYNAMO_DISABLE": "1", "RANK": "0", "LOCAL_RANK": "0"}
     arguments = engine_arguments(settings, path, is_cpu=True)
     llm = LLM(**{**arguments, "load_format": "auto", "kv_cache_memory_bytes": 1 << 28})
     plain = TransformersRollout(load_policy(path, torch.float32, CPU), CPU, ())

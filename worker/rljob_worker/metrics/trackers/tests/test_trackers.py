@@ -15,6 +15,7 @@ from rljob_worker.metrics.tables import flattened
 from rljob_worker.metrics.trackers.background import BackgroundTracker
 from rljob_worker.metrics.trackers.mlflow_tracker import in_batches, legal_name
 from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
+from rljob_worker.metrics.trackers.tests.mlflow_server import mlflow_server
 from rljob_worker.tests.waiting import wait_for
 
 COLUMNS = ["row", "prompt", "response", "rewards", "reward", "validation"]
@@ -22,11 +23,17 @@ OTHERS = [[1, "1+1=", "2", None, 1, True], [2, "1+2=", "4", None, 0.5, True]]
 """Rows of validation, which stand beside the first row of each step and have other columns."""
 
 
-def track(run_dir, tracker, first, last, end="close"):
+@pytest.fixture(scope="module")
+def mlflow(tmp_path_factory):
+    """A server, which takes seconds to start."""
+    with mlflow_server(tmp_path_factory.mktemp("mlflow")) as server:
+        yield server
+
+
+def track(run_dir, tracker, first, last, end="close", mlflow_url=""):
     """Steps first to last of a run, in a process of their own; end: `close`, or `fail` for one that fails then."""
     environment = {
-        **os.environ, "WANDB_MODE": "offline", "WANDB_PROJECT": "sums-project", "MLFLOW_ALLOW_FILE_STORE": "true",
-        "MLFLOW_TRACKING_URI": f"file://{run_dir.parent}/mlflow",
+        **os.environ, "WANDB_MODE": "offline", "WANDB_PROJECT": "sums-project", "MLFLOW_TRACKING_URI": mlflow_url,
     }  # fmt: skip
     arguments = [str(run_dir), tracker, str(first), str(last), end]
     command = [sys.executable, "-m", "rljob_worker.metrics.trackers.tests.track", *arguments]
@@ -88,35 +95,36 @@ def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_sa
     assert {"sums-checkpoint", "sums-job", "sums-metrics", "sums-samples"} <= names
 
 
-def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_same_run(tmp_path):
+def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_same_run(tmp_path, mlflow):
     run_dir = tmp_path / "run"
-    track(run_dir, "MLflow", 1, 3)
+    track(run_dir, "MLflow", 1, 3, mlflow_url=mlflow.url)
     run_id = read_run_id(run_dir, "MLflow")
-    track(run_dir, "MLflow", 3, 4)
+    track(run_dir, "MLflow", 3, 4, mlflow_url=mlflow.url)
     assert read_run_id(run_dir, "MLflow") == run_id
-    (run,) = (tmp_path / "mlflow").glob(f"*/{run_id}")
-    lines = [line.split() for line in (run / "metrics" / "reward" / "mean").read_text().splitlines()]
-    assert [(float(value), int(step)) for _, value, step in lines] == [(0.1, 1), (0.2, 2), (0.3, 3), (0.3, 3), (0.4, 4)]
-    assert (run / "metrics" / "data" / "bytes_a-_b").is_file()
-    assert (run / "params" / "algorithm.loss.clipLow").read_text() == "0.2"
-    assert json.loads((run / "artifacts" / "job.json").read_text())["seed"] == 7
-    assert json.loads((run / "artifacts" / "samples" / "step-000004.json").read_text()) == {
+    assert mlflow.points(run_id, "reward/mean") == [(0.1, 1), (0.2, 2), (0.3, 3), (0.3, 3), (0.4, 4)]
+    assert [step for _, step in mlflow.points(run_id, "data/bytes_a-_b")] == [1, 2, 3, 3, 4]
+    # a metric, and another whose name goes on from it
+    assert mlflow.points(run_id, "validation/accuracy") == mlflow.points(run_id, "validation/accuracy/math")
+    run = mlflow.run(run_id)
+    assert run["info"]["run_name"] == "sums" and run["info"]["status"] == "FINISHED"
+    assert {"key": "algorithm.loss.clipLow", "value": "0.2"} in run["data"]["params"]
+    assert json.loads(mlflow.artifact(run_id, "job.json"))["seed"] == 7
+    assert json.loads(mlflow.artifact(run_id, "samples/step-000004.json")) == {
         "columns": COLUMNS,
         "data": [[4, "2+2=", "4", '{"correct": 1.0}', None, None], *OTHERS],
     }
-    assert (run / "artifacts" / "checkpoint" / "weights").read_bytes() == b"12345678"
-    assert (run / "artifacts" / "metrics.jsonl").is_file()
-    assert "status: 3" in (run / "meta.yaml").read_text(), "finished"
+    assert mlflow.artifact(run_id, "checkpoint/weights") == b"12345678"
+    assert len(mlflow.artifact(run_id, "metrics.jsonl").splitlines()) == 4
 
 
-def test_an_attempt_that_failed_is_told_so_and_one_that_goes_on_takes_it_back(tmp_path):
+def test_an_attempt_that_failed_is_told_so_and_one_that_goes_on_takes_it_back(tmp_path, mlflow):
     run_dir = tmp_path / "run"
-    track(run_dir, "MLflow", 1, 2, "fail")
-    (meta,) = (tmp_path / "mlflow").glob(f"*/{read_run_id(run_dir, 'MLflow')}/meta.yaml")
-    assert "status: 4" in meta.read_text(), "failed"
+    track(run_dir, "MLflow", 1, 2, "fail", mlflow_url=mlflow.url)
+    run_id = read_run_id(run_dir, "MLflow")
+    assert mlflow.run(run_id)["info"]["status"] == "FAILED"
     assert not (run_dir / "report.html").exists()
-    track(run_dir, "MLflow", 2, 3)
-    assert "status: 3" in meta.read_text(), "finished"
+    track(run_dir, "MLflow", 2, 3, mlflow_url=mlflow.url)
+    assert mlflow.run(run_id)["info"]["status"] == "FINISHED"
 
 
 def test_wandb_gets_the_exit_code_of_an_attempt_that_failed(tmp_path):

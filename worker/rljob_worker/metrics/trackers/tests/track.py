@@ -23,7 +23,10 @@ def main(run_dir: Path, tracker: str, first: int, last: int, end: str) -> None:
             {"row": 1, "prompt": "1+1=", "response": "2", "reward": 1, "validation": True},
             {"row": 2, "prompt": "1+2=", "response": "4", "reward": 0.5, "validation": True},
         ]
-        files.write_step(step, {"reward/mean": step / 10, "data/bytes_a->b": 5.0}, samples)
+        metrics = {"reward/mean": step / 10, "data/bytes_a->b": 5.0}
+        files.write_step(
+            step, metrics | dict.fromkeys(("validation/accuracy", "validation/accuracy/math"), 0.5), samples
+        )
     checkpoint = run_dir / "checkpoints" / f"step-{last}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "weights").write_bytes(b"12345678")

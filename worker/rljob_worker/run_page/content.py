@@ -26,7 +26,7 @@ class RunContent:
 
     name: str
     state: str
-    """`Succeeded after 200 of 200 steps`."""
+    """`Succeeded after 200 of 200 steps`; of a run that nobody supervises `200 of 200 steps`."""
     steps: list[float]
     metrics: dict[str, list[float | None]]
     """One value for each of `steps`, None where a step has none."""
@@ -39,12 +39,13 @@ class RunContent:
 def read_content(directory: Path) -> RunContent:
     """The run as its files are now; what is not there yet is empty."""
     steps, metrics = curves(records_in(directory / METRICS))
+    plan = _json(directory / "plan.json")
     return RunContent(
         name=directory.name,
-        state=_state(_json(directory / "run.json"), steps),
+        state=_state(_json(directory / "run.json"), plan, steps),
         steps=steps,
         metrics=metrics,
-        stages=[stage["name"] for stage in _json(directory / "plan.json").get("stages", ())],
+        stages=[stage["name"] for stage in plan.get("stages", ())],
         samples=shown_samples(records_in(directory / SAMPLES)),
         config=dict(flattened(_job(directory / "job.yaml").get("spec", {}))),
     )
@@ -88,9 +89,12 @@ def shown_samples(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return first + newest[-(MAX_SAMPLES - len(first)) :]
 
 
-def _state(note: Mapping[str, Any], steps: list[float]) -> str:
+def _state(note: Mapping[str, Any], plan: Mapping[str, Any], steps: list[float]) -> str:
+    """note: nothing where no supervisor is, as on a cluster."""
     done = int(steps[-1]) if steps else 0
-    words = f"{note.get('phase', 'Running')} after {done} of {note.get('total_steps', '?')} steps"
+    total = note.get("total_steps") or plan.get("spec", {}).get("stop", {}).get("steps")
+    far = f"{done} of {total} steps" if total else f"{done} steps"
+    words = f"{note['phase']} after {far}" if "phase" in note else far
     return f"{words}: {note['cause']}" if note.get("cause") else words
 
 

@@ -1,7 +1,11 @@
-"""What of long runs a page shows."""
+"""What a page shows of a run, and of long ones."""
+
+import json
+
+import pytest
 
 from rljob_worker.metrics.tables import flattened
-from rljob_worker.run_page.content import MAX_POINTS, MAX_SAMPLES, curves, shown_samples
+from rljob_worker.run_page.content import MAX_POINTS, MAX_SAMPLES, curves, read_content, shown_samples
 
 
 def test_a_metric_that_comes_late_or_is_missing_has_gaps():
@@ -27,3 +31,18 @@ def test_of_many_samples_the_first_and_the_newest_are_shown():
 def test_a_job_as_fields():
     spec = {"seed": 0, "models": [{"name": "actor"}], "stop": {"steps": [1, 2]}, "dag": None}
     assert dict(flattened(spec)) == {"seed": "0", "models.0.name": "actor", "stop.steps": "[1, 2]", "dag": "null"}
+
+
+@pytest.mark.parametrize(
+    ("note", "plan", "state"),
+    [
+        ({"phase": "Failed", "total_steps": 9, "cause": "disk full"}, {}, "Failed after 2 of 9 steps: disk full"),
+        ({}, {"spec": {"stop": {"steps": 7}}}, "2 of 7 steps"),  # a cluster's, which has no supervisor
+        ({}, {}, "2 steps"),
+    ],
+)
+def test_a_page_says_how_far_a_run_is_and_no_more_than_is_known(tmp_path, note, plan, state):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    (tmp_path / "run.json").write_text(json.dumps(note))
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert read_content(tmp_path).state == state

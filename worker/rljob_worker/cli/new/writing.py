@@ -51,7 +51,9 @@ def write_example(name: str) -> int:
     text = (folder / f"{name}.yaml").read_text(encoding="utf-8").replace("examples/", "")
     if needs_tiny := f"path: {TINY}/" in text:
         require_extra("worker", "rljob new --example")
-    _write(Path(f"{name}.yaml"), text)
+    path = Path(f"{name}.yaml")
+    if not (path.is_file() and path.read_bytes() == text.encode()):  # who stopped while a model was made asks again
+        _write(path, text)
     for beside in files_beside(folder, text):
         if not Path(beside.name).exists():
             shutil.copyfile(beside, beside.name)

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable, Container, Iterator, Mapping
 
 from rljob_api.planning.plan import Plan
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.rehearsal.finding import Finding
 
@@ -44,3 +46,21 @@ def tool_findings(
             message = "adapters are peft's, which is not installed here"
             fix = "`pip install 'rljob[adapters]'` brings it to the workers' environment or image."
             yield Finding(Problem(f"spec.models[{i}].adapter", f"rank {model.adapter.rank}", message, fix))
+    if not is_there("obstore"):
+        yield from (_unreadable(path, url) for path, url in _in_stores(plan.spec))
+
+
+def _in_stores(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
+    """Where they stand in the job, and URLs."""
+    named = [(f"models[{i}].path", model.path) for i, model in enumerate(spec.models)]
+    for kind, sources in (("train", spec.data.train), ("validation", spec.data.validation)):
+        named += [(f"data.{kind}[{i}].path", source.path) for i, source in enumerate(sources)]
+    if spec.object_store is not None:
+        named.append(("storage.objectStore.uri", spec.object_store.uri))
+    return ((f"spec.{path}", url) for path, url in named if scheme_of(url) is not None)
+
+
+def _unreadable(path: str, url: str) -> Finding:
+    message = "what is in stores and on the web goes through obstore, which is not installed here"
+    fix = "`pip install 'rljob[objectstore]'` brings it to the workers' environment or image."
+    return Finding(Problem(path, url, message, fix))

@@ -49,6 +49,9 @@ def test_a_compiler_is_looked_for(tools: Path) -> None:
     [
         ("training.engine=Megatron", "megatron", "spec.training.engine", "`pip install 'rljob[megatron]'` brings it"),
         ("rollout.engine=VLLM", "vllm", "spec.rollout.engine", "`make vllm` in a checkout makes an environment"),
+        ("data.train.0.path=s3://b/train.jsonl", "obstore", "spec.data.train[0].path", "rljob[objectstore]"),
+        ("models.0.path=gs://b/model", "obstore", "spec.models[0].path", "rljob[objectstore]"),
+        ("storage={objectStore: {uri: 's3://b/runs'}}", "obstore", "spec.storage.objectStore.uri", "[objectstore]"),
         ("models.0.adapter={rank: 4}", "peft", "spec.models[0].adapter", "`pip install 'rljob[adapters]'` brings it"),
     ],
 )

@@ -14,6 +14,7 @@ from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_pl
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.pipeline.settled import settled
+from rljob_api.planning.abilities import ability_problems
 from rljob_api.planning.costs import mesh_costs
 from rljob_api.planning.limits import Limits, limit_of, memory_problems
 from rljob_api.planning.memory import Shapes, memory_of
@@ -63,7 +64,7 @@ def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Li
 
 def _shape_problems(made: Plan, profiles: Profiles, shapes: Shapes) -> list[Problem]:
     problems = [*_spreading_problems(made, shapes), *position_problems(made, shapes)]
-    return [*problems, *routing_problems(made, profiles, shapes)]
+    return [*problems, *routing_problems(made, profiles, shapes), *ability_problems(made, shapes)]
 
 
 def _spreading_problems(made: Plan, shapes: Shapes) -> Iterator[Problem]:

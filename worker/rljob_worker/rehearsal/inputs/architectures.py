@@ -23,10 +23,7 @@ def architecture_findings(model: ModelSpec, place: Path, at: str, config: Mappin
         method = quantization.get("quant_method", "another number format")
         message = f"its weights are quantized by {method}"
         yield Finding(Problem(f"{at}.path", model.path, message, "Name the model that they were made of."))
-    if model.adapter is not None and config.get("num_experts"):
-        message = "adapters of models with experts are not built yet, and this one has experts"
-        yield Finding(Problem(f"{at}.adapter", f"rank {model.adapter.rank}", message, "Leave adapter out."))
-    elif model.adapter is not None and model.initialise == "Weights":
+    if model.adapter is not None and model.initialise == "Weights":
         yield from _unmatched(model.adapter.targets, linear_layers(weight_shapes(place)), f"{at}.adapter", model.path)
 
 

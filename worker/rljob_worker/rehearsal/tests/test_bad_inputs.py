@@ -194,9 +194,7 @@ CASES = {
     "an adapter of a model in several files": (
         {MODEL + "model.safetensors": None, MODEL + "a.safetensors": "", MODEL + INDEX: json.dumps(NAMES)},
         adapter("q_proj"), "There are o_proj."),
-    "an adapter of a model with experts": (
-        {MODEL + "config.json": json.dumps(CONFIG | {"model_type": "qwen3_moe", "num_experts": 4})}, adapter(),
-        "this one has experts"),
+    "a stop token that the model does not have": ({}, {"rollout.stopTokenIds": [3, 16]}, "of model are 0 to 15"),
     "responses beyond the positions": ({}, {"rollout.maxResponseTokens": 5000}, "positions"),
     "a model of a reward with two outputs": (classifier(id2label={"0": "bad", "1": "good"}), graded("taste"),
         "it has 2 outputs, and the model of reward good has 1"),

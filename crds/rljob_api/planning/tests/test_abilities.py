@@ -1,0 +1,64 @@
+import pytest
+
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.planning.abilities import ability_problems
+from rljob_api.tests.builders import PPO, TWO_GROUPS, make_plan
+
+DENSE = {
+    "model_type": "qwen3",
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+EXPERTS = {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+
+def problems(config, *overrides):
+    plan = make_plan(*overrides)
+    return list(ability_problems(plan, {engine.path: parse_shape(config) for engine in plan.engines}))
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "fits"),
+    [
+        ("models.0.adapter={rank: 4}", "spec.models[0].adapter", DENSE),
+        ("training.compile=true", "spec.training.compile", DENSE),
+        ("rollout.engineOptions.enforceEager=true", None, DENSE | EXPERTS),
+        ("training.routerAuxLossCoefficient=0.01", "spec.training.routerAuxLossCoefficient", DENSE | EXPERTS),
+        ("training.routerAuxLossCoefficient=0", None, DENSE | EXPERTS),
+    ],
+)
+def test_what_asks_for_experts_or_for_none(override, path, fits):
+    other = DENSE | EXPERTS if fits is DENSE else DENSE
+    assert problems(fits, override) == []
+    # several engines have the model, and are one problem
+    assert [each.path for each in problems(other, override)] == ([path] if path else [])
+
+
+def test_steps_that_are_recorded_are_of_models_without_experts():
+    recorded = "rollout.engineOptions.enforceEager=false"
+    on_devices = "workerGroups=[{name: train, accelerator: {profile: nvidia, count: 1}}]"
+    assert problems(DENSE, recorded, on_devices) == []
+    (found,) = problems(DENSE | EXPERTS, recorded, on_devices)
+    assert found.path == "spec.rollout.engineOptions.enforceEager"
+    assert problems(DENSE | EXPERTS, recorded, on_devices, "rollout.engine=VLLM") == []
+
+
+def test_a_critic_without_experts_is_no_policy_without_experts():
+    """The policy has experts; the critic, a model of its own, has none."""
+    plan = make_plan(*PPO, "training.routerAuxLossCoefficient=0.1", "models.1={name: critic, path: dense}")
+    shapes = {engine.path: parse_shape(DENSE | (EXPERTS if engine.path != "dense" else {})) for engine in plan.engines}
+    assert "dense" in shapes and list(ability_problems(plan, shapes)) == []
+
+
+def test_stop_tokens_are_of_the_model():
+    # 128 tokens are 0 to 127
+    assert problems(DENSE, *TWO_GROUPS, "rollout.stopTokenIds=[5, 127]") == []
+    (found,) = problems(DENSE, *TWO_GROUPS, "rollout.stopTokenIds=[5, 128]")
+    assert found.path == "spec.rollout.stopTokenIds[1]" and "are 0 to 127" in found.message
+
+
+def test_nothing_is_asked_of_models_that_are_not_known():
+    assert list(ability_problems(make_plan("training.routerAuxLossCoefficient=0.01"), {})) == []

@@ -14,7 +14,7 @@ from rljob_worker.rehearsal.functions.imports import IMPORT_SECONDS, Imports
 from rljob_worker.rehearsal.functions.references import references_of, without_column
 from rljob_worker.rehearsal.inputs.far import LOOK_SECONDS, look_far
 from rljob_worker.rehearsal.inputs.glance import glance_at
-from rljob_worker.rehearsal.inputs.model_files import misplaced, model_findings, models_here
+from rljob_worker.rehearsal.inputs.model_files import beginning_findings, misplaced, model_findings, models_here
 from rljob_worker.rehearsal.inputs.reach import far_paths, is_at_hand
 
 _NO_DATA = "the data, as --no-data says"
@@ -39,7 +39,8 @@ def rehearse(
             seen = _seen(spec, folder, environment, look_seconds)
         else:
             seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
-        found = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder), *seen.found]
+        found = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
+        found += [*beginning_findings(spec, folder), *seen.found]
         return Findings((*_once(found), *imports.findings()), seen.unseen, seen.lacking)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_api.v1alpha1 import ModelSpec, RewardSpec, RLJobSpec
+from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
+from rljob_worker.checkpoint.manifest import committed, read_manifest
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.inputs.architectures import architecture_findings
@@ -34,6 +36,17 @@ def misplaced(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
         if (folder / Path(model.path).expanduser()).is_file():
             message, fix = "it is a file, and a model is a directory", "Name the directory of a Hugging Face model."
             yield Finding(Problem(f"spec.models[{i}].path", model.path, message, fix))
+
+
+def beginning_findings(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
+    """Of a directory here that weights are to come from in place of those of the models."""
+    named = spec.checkpoint.init_from
+    if named is None or scheme_of(named) is not None or not (place := folder / Path(named).expanduser()).exists():
+        return
+    if read_manifest(place) is None and not committed(place / "checkpoints"):
+        message = "it is neither a run directory with a checkpoint nor a checkpoint directory"
+        fix = "To start from a Hugging Face model give its path under models."
+        yield Finding(Problem("spec.checkpoint.initFrom", named, message, fix))
 
 
 def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from rljob_worker.local.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.inputs.first_rows import LOOK_ROWS, FirstRows, first_rows
 from rljob_worker.rehearsal.inputs.reach import is_at_hand, is_out_of_reach, whereabouts
+from rljob_worker.rehearsal.inputs.stops import stop_findings
 from rljob_worker.rehearsal.inputs.stored_rows import first_stored_rows
 from rljob_worker.rehearsal.inputs.tokenizer import light_tokenizer
 
@@ -80,6 +81,7 @@ def _encoder(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> Pro
         if tokenizer is None:
             glance.unseen.append(f"the tokenizer of {model.path}, which has no tokenizer.json")
             return None
+        glance.found += stop_findings(spec.rollout.stop, tokenizer)
         return PromptEncoder(
             tokenizer,
             apply_chat_template=spec.data.apply_chat_template,

@@ -66,6 +66,7 @@ def lines(records: list[Any]) -> str:
 def tokenizer_json() -> str:
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<|end|>"])
     return tokenizer.to_str()
 
 

@@ -195,6 +195,8 @@ CASES = {
         {MODEL + "model.safetensors": None, MODEL + "a.safetensors": "", MODEL + INDEX: json.dumps(NAMES)},
         adapter("q_proj"), "There are o_proj."),
     "a stop token that the model does not have": ({}, {"rollout.stopTokenIds": [3, 16]}, "of model are 0 to 15"),
+    "a special token as a text": ({}, {"rollout.stop": ["b", "<|end|>"]}, "Write stopTokenIds: [9]."),
+    "no run where one is to begin": ({}, {"checkpoint": {"initFrom": "data"}}, "is neither a run directory"),
     "responses beyond the positions": ({}, {"rollout.maxResponseTokens": 5000}, "positions"),
     "a model of a reward with two outputs": (classifier(id2label={"0": "bad", "1": "good"}), graded("taste"),
         "it has 2 outputs, and the model of reward good has 1"),

@@ -17,6 +17,9 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Proble
         known = ", ".join(name for name, family in FAMILIES.items() if family.megatron)
         message = f"Megatron does not know the family of {engine.path}; it knows {known}"
         yield problem("spec.training.engine", "Megatron", message, "Write FSDP.")
+    elif engine.library == "Megatron" and (shape.family.output_bias or shape.family.mlp_bias):
+        message = f"layers of {engine.path} end in biases (attention_bias, mlp_bias), of which Megatron's have none yet"
+        yield problem("spec.training.engine", "Megatron", message, "Write FSDP.")
     tensor = engine.mesh.tp
     heads = f"the {shape.heads} attention heads and {shape.key_heads} key heads"
     columns = f"{heads}, and the MLP's {shape.intermediate} columns,"

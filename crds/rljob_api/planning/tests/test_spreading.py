@@ -174,6 +174,15 @@ def test_megatron_says_which_families_it_knows():
     assert found.message.endswith("of models/tiny; it knows llama, qwen2, qwen3, qwen3_moe")
 
 
+@pytest.mark.parametrize("bias", ["output_bias", "mlp_bias"])
+def test_megatron_has_no_layers_that_end_in_biases(bias):
+    trained = engine("Train", Mesh()).model_copy(update={"library": "Megatron"})
+    family = replace(SHAPE.family, megatron=True)
+    assert list(spreading_problems(trained, replace(SHAPE, family=replace(family, query_bias=True)))) == []
+    (found,) = spreading_problems(trained, replace(SHAPE, family=replace(family, **{bias: True})))
+    assert found.path == "spec.training.engine" and "end in biases" in found.message
+
+
 @pytest.mark.parametrize(
     ("shape", "stages", "message", "fix"),
     [

@@ -194,7 +194,7 @@ CASES = {
     "an adapter of a model in several files": (
         {MODEL + "model.safetensors": None, MODEL + "a.safetensors": "", MODEL + INDEX: json.dumps(NAMES)},
         adapter("q_proj"), "There are o_proj."),
-    "a stop token that the model does not have": ({}, {"rollout.stopTokenIds": [3, 16]}, "of model are 0 to 15"),
+    "a stop token that the model does not have": ({}, {"rollout.stopTokenIds": [3, 16]}, "/model are 0 to 15"),
     "a special token as a text": ({}, {"rollout.stop": ["b", "<|end|>"]}, "Write stopTokenIds: [9]."),
     "no run where one is to begin": ({}, {"checkpoint": {"initFrom": "data"}}, "is neither a run directory"),
     "responses beyond the positions": ({}, {"rollout.maxResponseTokens": 5000}, "positions"),

@@ -44,7 +44,7 @@ REWARD_MODEL, JUDGE = "reward-model", "judge"
 # Raised when the same settings begin to give other models.
 _VERSION = 3
 
-FINE_TUNING = Pretraining(steps=300, learning_rate=1e-3)
+FINE_TUNING = Pretraining(steps=120, learning_rate=1e-3)
 """Of both."""
 
 

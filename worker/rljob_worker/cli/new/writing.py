@@ -51,15 +51,15 @@ def write_example(name: str) -> int:
     text = (folder / f"{name}.yaml").read_text(encoding="utf-8").replace("examples/", "")
     if needs_tiny := f"path: {TINY}/" in text:
         require_extra("worker", "rljob new --example")
+    graders = ["--graders"] if any(f"path: {TINY}/{grader}" in text for grader in GRADERS) else []
+    if graders:
+        require_extra("serve", f"rljob run {name}.yaml")
     path = Path(f"{name}.yaml")
     if not (path.is_file() and path.read_bytes() == text.encode()):  # who stopped while a model was made asks again
         _write(path, text)
     for beside in files_beside(folder, text):
         if not Path(beside.name).exists():
             shutil.copyfile(beside, beside.name)
-    graders = ["--graders"] if any(f"path: {TINY}/{grader}" in text for grader in GRADERS) else []
-    if graders:
-        require_extra("serve", f"rljob run {name}.yaml")
     if needs_tiny and subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny", "--out", TINY, *graders]):
         raise StorageError(f"the models and data of the example could not be made in {TINY}; see above")
     if absent := absent_data(text):

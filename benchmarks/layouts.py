@@ -1,13 +1,13 @@
-"""Two models in every layout: how far what they score and learn is from one rank that has it all.
+"""Models in every layout: how far what they score and learn is from one rank that has it all.
 
     python benchmarks/layouts.py [--engine Megatron] [--model experts] [--layouts dp=2 tp=2,cp=2 ...] [--rows 16]
                                  [--longest 96] [--learning-rate 1e-4] [--write]
 
-Tiny models (qwen3, 2 layers, 8 heads, 4 key heads; qwen3_moe with 4 experts, of which a token chooses 2) with the same
-rows everywhere. Log-probabilities in Float32, and the weights after an update in Float32 and in Float64: the largest
-distance to one rank of FSDP, whichever engine the layouts are of. With cp=3, which does not divide the key heads, keys
-and values go round in a ring. Ends with 1 where anything is further than `LIMITS`. --write puts the table into
-docs/benchmarks.md.
+Tiny models (qwen3, 2 layers, 8 heads, 4 key heads; the same whose last layer is its embedding, in pipeline stages;
+qwen3_moe with 4 experts, of which a token chooses 2) with the same rows everywhere. Log-probabilities in Float32, and
+the weights after an update in Float32 and in Float64: the largest distance to one rank of FSDP, whichever engine the
+layouts are of. With cp=3, which does not divide the key heads, keys and values go round in a ring. Ends with 1 where
+anything is further than `LIMITS`. --write puts the table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import docs_section
 import numpy as np
@@ -42,12 +43,18 @@ EXPERTS = ("dp=2,ep=2", "cp=2,ep=2", "tp=2,ep=2", "dp=4,ep=4", "dp=2,cp=2,ep=2",
 LAYOUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("dense", "FSDP"): (*ONE, "dp=4", *SEQUENCES, "cp=4", "cp=3", *MATRICES, "tp=4"),
     ("dense", "Megatron"): (*ONE, *SEQUENCES, *MATRICES, *STAGES),
+    ("tied", "Megatron"): STAGES,
     ("experts", "FSDP"): (*ONE, *EXPERTS),
     ("experts", "Megatron"): (*ONE, *EXPERTS),
 }
 """By model and engine."""
 
-MODELS = {"dense": ("qwen3", {}), "experts": ("qwen3_moe", {"num_experts": 4})}
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "dense": ("qwen3", "qwen3", {}),
+    "tied": ("qwen3, tied", "qwen3", {"tie_word_embeddings": True}),
+    "experts": ("qwen3_moe", "qwen3_moe", {"num_experts": 4}),
+}
+"""What the table calls them, their families, and what else their configs have."""
 LAYERS: dict[str, Callable[[], Layers]] = {"FSDP": lambda: TRANSFORMERS, "Megatron": partial(megatron_layers, CPU)}
 AXES = {"dp": "data", "pp": "pipeline", "cp": "context", "tp": "tensor", "ep": "expert"}
 LIMITS = (1e-5, 1e-6, 1e-12)
@@ -118,7 +125,7 @@ def tables(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, tup
         case = Case(model_path(model, folder), a_batch(lengths), options.learning_rate)
         (one,) = run_ranks(1, measure, folder / f"{model} alone", case, Mesh(), "FSDP")
         for engine in options.engine:
-            for layout in options.layouts or LAYOUTS[model, engine]:
+            for layout in options.layouts or LAYOUTS.get((model, engine), ()):
                 mesh, place = mesh_of(layout), folder / f"{model} {engine} {layout}"
                 found = distances(mesh, run_ranks(mesh.size, measure, place, case, mesh, engine), one)
                 cells = " | ".join(f"{each:.1e}".replace("e-0", "e-") if each else "0" for each in found)
@@ -126,7 +133,7 @@ def tables(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, tup
 
 
 def model_path(model: str, folder: Path) -> str:
-    family, more = MODELS[model]
+    _, family, more = MODELS[model]
     return write_config(folder / model, family, num_attention_heads=8, num_key_value_heads=4, **more)
 
 

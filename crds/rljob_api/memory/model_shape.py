@@ -85,6 +85,8 @@ class ModelShape:
     """Whether the embedding is here, as it is on the first of pipeline stages."""
     ends: bool = True
     """Whether what comes behind the layers is here, as it is on the last."""
+    has_words: bool = True
+    """Whether there is a last layer, which makes words of hidden states. A critic has none."""
 
     @property
     def query_width(self) -> int:
@@ -112,8 +114,8 @@ class ModelShape:
         attention = self.hidden * (self.query_width + (2 * self.key_width if fused else 0))
         mlp = self.hidden * self.intermediate * (gates if fused else 1)
         experts = 0 if self.experts is None else self.experts.count * gates * self.hidden * self.experts.width
-        has_words = self.begins or (self.ends and not self.tied)
-        return max(self.embedding * has_words, attention, mlp, experts)
+        is_here = self.begins or (self.ends and self.has_words)
+        return max(self.embedding * is_here, attention, mlp, experts)
 
     @property
     def _attention_and_norms(self) -> int:
@@ -147,9 +149,11 @@ class ModelShape:
 
     @property
     def rest(self) -> int:
-        """Parameters beside the layers: embeddings, the last norm, the last layer."""
+        """Parameters beside the layers: embeddings, the last norm, the last layer. One that is the embedding is another
+        copy of it where that is on another stage."""
         first = self.embedding + self.positions * self.hidden
-        last = self._norm + (0 if self.tied else self.embedding) + self.family.last_bias * self.vocabulary
+        words = 0 if self.tied and self.begins else self.embedding
+        last = self._norm + (words + self.family.last_bias * self.vocabulary) * self.has_words
         return first * self.begins + last * self.ends
 
     def split(self, ranks: int) -> ModelShape:

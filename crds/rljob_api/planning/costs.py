@@ -12,7 +12,8 @@ number, and n ranks of the axis, a forward pass sends of each worker
 
 q, k and P are what matrices that are split leave a worker, L and P what pipeline stages do: of the stage that sends
 most. A backward pass sends as much again; where ranks split matrices they add up gradients of what each has whole once
-in an optimizer step. FSDP shards over dp and cp together, which counts as dp, and where there is one copy as cp.
+in an optimizer step, and so do the first stage and the last of an embedding that is the last layer as well. FSDP shards
+over dp and cp together, which counts as dp, and where there is one copy as cp.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes, stage: int) -> dict[st
     way = context_way(shapes[engine.path].key_heads, mesh)
     sent = {
         "dp": shards,
-        "pp": _over_stages(mesh, layout, tokens, asked, backwards),
+        "pp": _over_stages(plan, mesh, layout, tokens, asked, backwards),
         "cp": _over_context(mesh, layout, tokens, forwards, backwards, way) + (shards if mesh.dp == 1 else 0),
         "tp": _over_matrices(plan, engine, layout, tokens * (forwards + backwards), backwards > 0),
         "ep": _over_experts(mesh, layout, tokens / mesh.tp * (forwards + backwards)),
@@ -95,10 +96,13 @@ def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes, stage: int) -> dict[st
     return {axis: ceil(size) for axis, size in sent.items()}
 
 
-def _over_stages(mesh: Mesh, layout: Layout, tokens: float, forwards: int, backwards: int) -> float:
-    """Of two stages one sends forwards and the other backwards."""
-    passes = forwards + backwards if mesh.pp > 2 else max(forwards, backwards)
-    return passes * tokens / mesh.tp * layout.shape.hidden * layout.computed
+def _over_stages(plan: Plan, mesh: Mesh, layout: Layout, tokens: float, forwards: int, backwards: int) -> float:
+    """The first sends forwards and the last backwards, and those between both."""
+    shape = layout.shape
+    one = tokens / mesh.tp * shape.hidden * layout.computed
+    is_shared = shape.tied and shape.has_words and backwards
+    embedding = plan.spec.num_optimizer_steps * shape.embedding / layout.ranks * layout.stored if is_shared else 0
+    return max(max(forwards, backwards) * one + embedding, (forwards + backwards) * one if mesh.pp > 2 else 0)
 
 
 def _over_context(mesh: Mesh, layout: Layout, tokens: float, forwards: int, backwards: int, way: str) -> float:

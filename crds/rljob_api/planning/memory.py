@@ -216,7 +216,7 @@ def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape, stage: int) -> 
     computed, mesh = NUMBER_BYTES[plan.precision], engine.mesh
     ring = context_way(shape.key_heads, mesh) == "Ring"
     if plan.has_value_head(engine):
-        shape = replace(shape, tied=True)  # without a last layer
+        shape = replace(shape, has_words=False)
     shape = shape.split(mesh.tp).stage(stage, mesh.pp)
     on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.dp * mesh.cp
     layout = partial(Layout, offload=engine.offload, states=plan.spec.training.optimizer.states, ring=ring)

@@ -46,8 +46,6 @@ def stage_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
     if stages > shape.layers:
         message = f"so many stages of the {shape.layers} layers of {engine.path} leave some without any"
         fix = f"Write at most {shape.layers}."
-    elif shape.tied:
-        message = f"the last layer of {engine.path} is its embedding, and for stages to share one is not built yet"
     elif shape.experts is not None:
         message = f"{engine.path} has experts, whose load is not told between stages yet"
     if message:

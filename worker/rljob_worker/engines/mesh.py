@@ -136,7 +136,9 @@ def require_world() -> None:
 
 
 def group_beside(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Another of the same ranks, whose collectives are in another queue. Collective over them."""
+    """Another of the same ranks, whose collectives are in another queue. Collective over them, all of which are in as
+    many groups as each other: torch calls a group after how many there are, and ranks that call it otherwise wait for
+    each other in vain."""
     return dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True)
 
 

@@ -47,7 +47,7 @@ def small(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("dense", "experts"):
         shutil.copytree(tiny, directory / name)
     dense, experts = (directory / name / "model" for name in ("dense", "experts"))
-    config = AutoConfig.from_pretrained(dense, **SIZES, tie_word_embeddings=False)  # which stages cannot share
+    config = AutoConfig.from_pretrained(dense, **SIZES, tie_word_embeddings=True)
     for model, each in ((dense, config), (experts, with_experts(config))):
         each.save_pretrained(model)
         random_policy(str(model), torch.float32, 0).save_pretrained(model)
@@ -58,7 +58,7 @@ def with_experts(config: Qwen3Config) -> Qwen3MoeConfig:
     kept = ("vocab_size", "num_hidden_layers", "num_key_value_heads", "head_dim", "max_position_embeddings")
     tokens = ("pad_token_id", "bos_token_id", "eos_token_id")
     same = {name: getattr(config, name) for name in (*kept, *tokens)}
-    return Qwen3MoeConfig(**SIZES, **EXPERTS, **same, tie_word_embeddings=True)
+    return Qwen3MoeConfig(**SIZES, **EXPERTS, **same, tie_word_embeddings=False)
 
 
 @pytest.fixture(scope="module")

@@ -108,6 +108,17 @@ def test_stages_have_together_what_the_model_has(num_stages):
     assert has_words == [stage in (0, num_stages - 1) for stage in range(num_stages)]
 
 
+def test_an_embedding_that_is_the_last_layer_is_on_the_first_stage_and_on_the_last():
+    shape = parse_shape(QWEN3_8B | {"tie_word_embeddings": True})
+    first, between, last = (shape.stage(stage, 3) for stage in range(3))
+    assert first.parameters + between.parameters + last.parameters == shape.parameters + shape.embedding
+    assert last.parameters == first.parameters + shape.hidden  # and the norm behind the layers
+    critic = replace(shape, has_words=False)
+    assert critic.parameters == shape.parameters
+    assert critic.stage(2, 3).parameters == last.parameters - shape.embedding
+    assert critic.stage(2, 3).largest_tensor < last.largest_tensor == shape.embedding
+
+
 def test_a_token_meets_all_matrices_but_the_embedding_and_experts_that_it_did_not_choose():
     # 36 layers and the words at the end, twice; in each layer scores of 32 heads of 128 against 100 tokens, and sums
     matrices = 36 * 192_946_432 + 622_329_856

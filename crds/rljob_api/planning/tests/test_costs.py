@@ -90,6 +90,16 @@ def test_hidden_states_go_to_the_next_stage_and_gradients_back():
     assert both["pp"].crosses_hosts and not both["tp"].crosses_hosts
 
 
+def test_stages_that_share_an_embedding_add_up_its_gradients():
+    tied = TINY | KEYS | {"tie_word_embeddings": True}
+    # the first and the last send 100 x 64 of them, once in an optimizer step; fewer than one between sends both ways
+    assert costs("{pipeline: 2}", MEGATRON, config=tied)["pp"].sent == (1536 + 100) * 64 * 4
+    twice = costs("{pipeline: 2}", MEGATRON, "training.miniBatchRows=16", config=tied)["pp"].sent
+    assert twice == (2 * 1536 + 2 * 100) * 64 * 4
+    deep = tied | {"num_hidden_layers": 4}
+    assert costs("{pipeline: 4}", MEGATRON, count=4, config=deep)["pp"].sent == 2 * 1536 * 64 * 4
+
+
 def test_what_ranks_do_over_other_axes_they_do_with_a_stage():
     alone, staged = (costs(f"{{pipeline: {size}, tensor: 2}}", MEGATRON, count=2 * size)["tp"].sent for size in (1, 2))
     # one of two layers, and of what is beside them, whose gradients are reduced and gathered, one of two embeddings

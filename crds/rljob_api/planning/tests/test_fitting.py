@@ -151,6 +151,7 @@ def test_layers_are_put_into_stages_where_what_is_around_them_is_too_large_for_o
     config = {"vocab_size": 51_200, "intermediate_size": 512, "num_hidden_layers": 2}
     assert spread(700, config, "training.engine=Megatron") == {"training.parallelism.pipeline": "2"}
     assert "training.parallelism.pipeline" not in spread(700, config)  # which FSDP has none of
+    # one that is both is on both stages, which then have no less of it
     tied = spread(500, config | {"tie_word_embeddings": True}, "training.engine=Megatron")
     assert tied and "training.parallelism.pipeline" not in tied
 

@@ -58,7 +58,11 @@ class CopiedShards:
 def own(state: State, parts: Parts) -> State:
     """What a rank writes: its shards; of what several ranks have alike the first of them writes the one copy."""
     return {
-        kind: {name: tensor for name, tensor in tensors.items() if _is_first(name, tensor, parts)}
+        kind: {
+            name: tensor
+            for name, tensor in tensors.items()
+            if parts.speaks_for(name) and _is_first(name, tensor, parts)
+        }
         for kind, tensors in state.items()
     }
 

@@ -28,7 +28,8 @@ def full_tensors(
 ) -> Iterator[Named]:
     """Stream all tensors, in order, to every rank that has something of the model; as `dtype` if there is one, and of
     pipeline stages always. Collective: every rank exhausts it. At most a bucket is held whole."""
-    own = of_layers(named, parts, dtype, bucket_bytes)
+    spoken_for = ((name, tensor) for name, tensor in named if parts.speaks_for(name))
+    own = of_layers(spoken_for, parts, dtype, bucket_bytes)
     return own if parts.stages is None else _of_stages(own, parts, parts.stages.held, dtype)
 
 
@@ -95,7 +96,7 @@ def _from_stages(
         mine: list[Named] = []
         for bucket, source in zip(together, sources, strict=False):
             names = [each.name for each in bucket.tensors]
-            here = ((name, named[name]) for name in names if name in named)
+            here = ((name, named[name]) for name in names if name in named and parts.speaks_for(name))
             whole = _of_stages(of_layers(here, parts, bucket.dtype, bucket_bytes), parts, names, bucket.dtype)
             if source == parts.rank:
                 mine = list(whole)

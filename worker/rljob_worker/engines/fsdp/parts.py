@@ -73,6 +73,10 @@ class Parts:
         """The same, and where there are pipeline stages the tensors of all of them, whole and without memory."""
         return self.scattered(named) if self.stages is None else self.stages.everything()
 
+    def speaks_for(self, name: str) -> bool:
+        """Whether this rank's stage counts, writes and sends what it has of a tensor, which another may have too."""
+        return self.stages is None or self.stages.speaks_for(name)
+
     def holders(self, *, is_split: bool) -> dist.ProcessGroup | None:
         """The ranks that together have a tensor whole: of one that is split all with the same layers, else those with
         the same part as this one, of which there is another group for each part."""

@@ -27,6 +27,28 @@ class Stages:
     group: dist.ProcessGroup
     held: dict[str, Held]
     """In the order of the model."""
+    shared: tuple[str, ...] = ()
+    """Those of the first stage that the last one has as well: an embedding that is the last layer."""
+
+    def speaks_for(self, name: str) -> bool:
+        """Whether a tensor of this stage, or what belongs to one, is counted, written and sent by this stage: what two
+        have, the first does."""
+        return self.group.rank() == 0 or not name.startswith(self.shared)
+
+    def add_up(self, gradients: dict[str, torch.Tensor], device: torch.device) -> None:
+        """Of what the first stage and the last share each has a part of the gradient; in place. Both get the same bits:
+        there are but two to add. Collective over the two."""
+        last = self.group.size() - 1
+        other = {0: last, last: 0}.get(self.group.rank())
+        for name in self.shared if other is not None else ():
+            gradient = gradients[name]
+            own = gradient.to(device).contiguous()
+            theirs = torch.empty_like(own)
+            swapped = ((dist.isend, own), (dist.irecv, theirs))
+            ways = [dist.P2POp(way, tensor, group=self.group, group_peer=other) for way, tensor in swapped]
+            for work in dist.batch_isend_irecv(ways):
+                work.wait()
+            gradient.add_(theirs.to(gradient.device))
 
     def everything(self) -> Iterator[Scattered]:
         """The tensors of all stages, whole and without memory."""

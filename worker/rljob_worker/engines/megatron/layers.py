@@ -20,7 +20,7 @@ from rljob_worker.engines.fsdp.stages import Stages
 from rljob_worker.engines.megatron.config import transformer_config
 from rljob_worker.engines.megatron.layer import megatron_layer
 from rljob_worker.engines.megatron.names import MegatronNames
-from rljob_worker.engines.megatron.stage import held_by_stages, keep_stage
+from rljob_worker.engines.megatron.stage import held_by_stages, keep_stage, shared_by_ends
 from rljob_worker.engines.mesh import single_rank_group
 from rljob_worker.engines.models import decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
@@ -58,7 +58,8 @@ class MegatronLayers:
         experts = spread_experts(model, parts.experts) if parts.experts is not None else ()
         stages = None
         if (pipeline := parts.pipeline) is not None:
-            stages = Stages(pipeline, held_by_stages(model, prefix, pipeline.size(), split))
+            held = held_by_stages(model, prefix, pipeline.size(), split)
+            stages = Stages(pipeline, held, shared_by_ends(model))
             keep_stage(model, layers, pipeline.rank(), pipeline.size())
         return Spread(experts, names.parts_of, stages)
 

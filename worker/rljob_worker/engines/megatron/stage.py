@@ -40,15 +40,26 @@ def held_by_stages(model: torch.nn.Module, layers: str, num_stages: int, split: 
     }
 
 
+def shared_by_ends(model: torch.nn.Module) -> tuple[str, ...]:
+    """What the first stage and the last both have: an embedding that is the last layer as well."""
+    if isinstance(model, ValueModel):
+        return ()
+    last = model.get_output_embeddings().weight
+    embedding = model.get_input_embeddings().weight
+    return tuple(name for name, each in model.named_parameters() if each is last and each is embedding)
+
+
 def keep_stage(model: torch.nn.Module, layers: torch.nn.ModuleList, stage: int, num_stages: int) -> None:
     """Leave a model the layers of one stage, with their names, the embedding on the first and what comes behind the
-    layers on the last. On all others it gives hidden states."""
+    layers on the last. On all others it gives hidden states. An embedding that is the last layer is on both, under one
+    name; the last stage, which is given hidden states, asks it for words alone."""
     base: PreTrainedModel = model.backbone if isinstance(model, ValueModel) else model.base_model
-    _require_stages(base, len(layers), num_stages)
+    _require_stages(len(layers), num_stages)
+    is_tied = bool(shared_by_ends(model))
     mine = layers_of(stage, num_stages, len(layers))
     for index in set(range(len(layers))) - set(mine):
         layers[index] = Elsewhere()
-    if stage > 0:
+    if stage > 0 and not (is_tied and stage == num_stages - 1):
         base.embed_tokens = torch.nn.Identity()
     if stage < num_stages - 1:
         base.norm = torch.nn.Identity()
@@ -61,14 +72,9 @@ def _hidden_states(base: PreTrainedModel, **inputs: Any) -> torch.Tensor:
     return found
 
 
-def _require_stages(base: PreTrainedModel, num_layers: int, num_stages: int) -> None:
+def _require_stages(num_layers: int, num_stages: int) -> None:
     if num_stages > num_layers:
         raise InvalidJob(
             f"training.parallelism.pipeline: {num_stages} stages of {num_layers} layers would leave some without any; "
             f"write at most {num_layers}"
-        )
-    if base.config.tie_word_embeddings:
-        raise InvalidJob(
-            "training.parallelism.pipeline: a model whose last layer is its embedding (tie_word_embeddings), which the "
-            "first and the last stage would share, is not built yet; write 1"
         )

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers import PreTrainedModel
 
 
 def give_memory(model: torch.nn.Module, device: torch.device, *, parameters_on: torch.device | None = None) -> None:
@@ -26,12 +25,21 @@ def give_memory(model: torch.nn.Module, device: torch.device, *, parameters_on: 
 
 def _make_room(model: torch.nn.Module, device: torch.device) -> None:
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    tied = list(_tied(model))
     model.to_empty(device=device)
     for name, buffer in model.named_buffers():
         buffer.copy_(buffers[name])
-    for module in model.modules():
-        if isinstance(module, PreTrainedModel):
-            module.tie_weights()
+    for first, other in tied:
+        module, _, kind = other.rpartition(".")
+        setattr(model.get_submodule(module), kind, model.get_parameter(first))
+
+
+def _tied(model: torch.nn.Module) -> Iterator[tuple[str, str]]:
+    """The first name of a parameter, and another that it has."""
+    first: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if first.setdefault(id(parameter), name) != name:
+            yield first[id(parameter)], name
 
 
 @contextmanager

@@ -86,11 +86,14 @@ class ShardedAdamW:
             local.grad = None if gradient is None else local_part(gradient)
         split, whole = self._gradients(is_split=True), self._gradients(is_split=False)
         if self._parts.matrices is not None:
-            add_up(whole, self._parts.matrices)
-        norm = agreement.gradient_norm(whole, split)
+            add_up(list(whole.values()), self._parts.matrices)
+        if self._parts.stages is not None:
+            self._parts.stages.add_up(whole, self._parts.device)
+        counted = [gradient for name, gradient in whole.items() if self._parts.speaks_for(name)]
+        norm = agreement.gradient_norm(counted, list(split.values()))
         if math.isfinite(norm):
             if norm > self.settings.max_grad_norm:
-                torch._foreach_mul_(whole + split, self.settings.max_grad_norm / norm)
+                torch._foreach_mul_([*whole.values(), *split.values()], self.settings.max_grad_norm / norm)
             self._step()
         else:
             self._tell_skipped()
@@ -122,14 +125,14 @@ class ShardedAdamW:
             settle(self._device)
         self.num_steps += 1
 
-    def _gradients(self, *, is_split: bool) -> list[torch.Tensor]:
+    def _gradients(self, *, is_split: bool) -> dict[str, torch.Tensor]:
         """Of this rank's part of the parameters that ranks split, or of those that each of them has whole."""
         split = self._parts.split
-        return [
-            local.grad
+        return {
+            name: local.grad
             for name, local in self._locals.items()
             if local.grad is not None and is_split == (split.share(name) is not None)
-        ]
+        }
 
     def clear(self) -> None:
         """Drop all gradients."""

@@ -17,8 +17,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.megatron.library import megatron_layers
-from rljob_worker.engines.megatron.stage import keep_stage
-from rljob_worker.engines.models import WeightFiles, empty_policy, give_memory, load_policy, random_policy
+from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.builders import (
     END,
@@ -138,32 +137,6 @@ def test_a_checkpoint_of_another_engine_is_refused_by_name(tmp_path: Path) -> No
             engines[reader].load(tmp_path / writer)
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [({}, "3 stages of 2 layers would leave some without any"), ({"tie_word_embeddings": True}, "is its embedding")],
-)
-def test_stages_that_cannot_be_are_refused(tmp_path: Path, config: dict[str, Any], words: str) -> None:
-    path = write_config(tmp_path, **config)
-    policy = random_policy(path, torch.float32, 0)
-    with pytest.raises(InvalidJob, match=words):
-        keep_stage(policy, policy.model.layers, 0, 2 if config else 3)
-
-
-def test_a_stage_has_its_layers_under_their_names_and_reads_them_alone(tmp_path: Path) -> None:
-    path = write_model(tmp_path, "qwen3", num_hidden_layers=3)
-    whole = dict(random_policy(path, torch.float32, 0).named_parameters())
-    found = []
-    for stage in range(2):
-        policy = empty_policy(path, torch.float32)
-        keep_stage(policy, policy.model.layers, stage, 2)
-        give_memory(policy, CPU)
-        WeightFiles.find(path).fill(policy, is_stage=True)
-        found.append([name for name, _ in policy.named_parameters()])
-    assert found[0] + found[1] == list(whole)
-    assert {name.split(".")[2] for name in found[1] if "layers" in name} == {"2"}
-    assert found[0][0] == "model.embed_tokens.weight" and found[1][-2:] == ["model.norm.weight", "lm_head.weight"]
-
-
 def test_biases_that_megatron_has_not_are_refused(tmp_path: Path) -> None:
     path = write_config(tmp_path, "llama", attention_bias=True, mlp_bias=True)
     with pytest.raises(InvalidJob, match="layers with attention_bias and mlp_bias are not built yet"):
@@ -180,8 +153,7 @@ def test_a_machine_without_megatron_says_what_to_install(monkeypatch: pytest.Mon
 
 def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
     ranks = mesh_here(mesh)
-    learnt = learn(path, settings, ranks, megatron_layers(CPU), with_reference=mesh.pp == 1)
-    return seen(learnt, ranks)
+    return seen(learn(path, settings, ranks, megatron_layers(CPU)), ranks)
 
 
 @pytest.fixture(scope="module")
@@ -211,19 +183,6 @@ def test_ranks_that_share_experts_train_like_one(tmp_path: Path, mesh: Mesh) -> 
     balanced = replace(SHARED, router_aux_loss_coefficient=0.1)
     one = seen(learn(path, balanced, here), here)
     ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, balanced)
-    assert_trained_alike(ranks, mesh, one)
-
-
-@pytest.mark.parametrize(
-    "mesh",
-    [Mesh(pp=2), Mesh(pp=3), Mesh(dp=2, pp=2), Mesh(pp=2, tp=2), Mesh(cp=2, pp=2)],
-    ids=["pp 2", "pp 3", "dp 2 pp 2", "pp 2 tp 2", "cp 2 pp 2"],
-)
-def test_pipeline_stages_train_like_one_rank(tmp_path: Path, mesh: Mesh) -> None:
-    path, here = write_config(tmp_path, "qwen3", num_hidden_layers=3), mesh_here(Mesh())
-    one = seen(learn(path, EXACT, here, with_reference=False), here)
-    settings = replace(SHARED, activation_checkpointing=mesh.tp == 2)
-    ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, settings)
     assert_trained_alike(ranks, mesh, one)
 
 

@@ -66,17 +66,22 @@ def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: boo
         raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
 
 
-def export_model(plan: Plan, engine_plan: EnginePlan, checkpoint: Place, out: Path) -> None:
-    """Weights, with an adapter merged into them, and configuration."""
+def export_model(plan: Plan, engine: EnginePlan, checkpoint: Place, out: Path) -> None:
+    """Weights, with an adapter merged into them, in the precision of the job, and configuration."""
     import torch
 
-    from rljob_worker.engines.registry import build_train_engine
+    from rljob_worker.engines.fsdp.export import export
+    from rljob_worker.engines.fsdp.of_job import drawn_model, empty_model, layers_of
+    from rljob_worker.engines.fsdp.settings import DTYPES
+    from rljob_worker.engines.models import Adapter, WeightFiles
 
-    frozen = engine_plan.model_copy(update={"trainable": False})  # without an optimizer, in the precision of the job
-    engine = build_train_engine(plan, frozen, torch.device("cpu"), is_loaded_next=True)
-    engine.load(checkpoint, weights_only=True)
-    engine.export(out)
-    copy_generation_config(engine_plan.path, out)
+    dtype, adapter, base = DTYPES[plan.precision], Adapter.of(engine), None
+    if adapter is not None:
+        is_drawn = engine.initialise == "Random"
+        base = drawn_model(plan, engine, dtype) if is_drawn else WeightFiles.find(engine.path)
+    model, layers = empty_model(plan, engine, engine.path, dtype), layers_of(engine, torch.device("cpu"))
+    export(model, checkpoint, out, dtype, adapter=adapter, base=base, layers=layers)
+    copy_generation_config(engine.path, out)
 
 
 def checkpoint_of(run_dir: Place, step: int) -> Committed:

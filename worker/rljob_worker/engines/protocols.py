@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rljob_worker.batch import Batch, Column
@@ -155,9 +154,4 @@ class TrainEngine(ScoringEngine, Protocol):
     def sleep(self) -> None:
         """Let what only an optimizer step needs wait in the memory of the host; the next one brings it back. All else
         may be asked meanwhile. Not collective, idempotent."""
-        ...
-
-    def export(self, directory: Path) -> None:
-        """Write a Hugging Face model directory: config.json and safetensors, in the precision of the job. The tokenizer
-        and generation_config.json are the caller's to copy."""
         ...

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rljob_worker.engines.fsdp import TrainSettings
-    from rljob_worker.engines.fsdp.layers import Layers
     from rljob_worker.engines.mesh import ProcessMesh
     from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
@@ -90,52 +89,43 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
 def _fsdp(
     plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
 ) -> TrainEngine:
-    from rljob_worker.engines.fsdp.layers import TRANSFORMERS
-
     _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
-    return _trained(plan, engine, device, mesh, is_loaded_next, TRANSFORMERS)
+    return _trained(plan, engine, device, mesh, is_loaded_next)
 
 
 def _megatron(
     plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
 ) -> TrainEngine:
-    from rljob_worker.engines.megatron.library import megatron_layers
-
     _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep", "pp")
-    return _trained(plan, engine, device, mesh, is_loaded_next, megatron_layers(device))
+    return _trained(plan, engine, device, mesh, is_loaded_next)
 
 
 def _trained(
-    plan: Plan,
-    engine: EnginePlan,
-    device: torch.device,
-    mesh: ProcessMesh | None,
-    is_loaded_next: bool,
-    layers: Layers,
+    plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
 ) -> TrainEngine:
     """A model of transformers with layers of whatever library, sharded by FSDP2."""
     from rljob_worker.checkpoint.trained_model import trained_model
-    from rljob_worker.engines import models
     from rljob_worker.engines.fsdp import FSDPEngine
+    from rljob_worker.engines.fsdp.of_job import drawn_model, empty_model, layers_of
+    from rljob_worker.engines.models import Adapter, WeightFiles
 
     _require_shareable(engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
-    settings, has_head = train_settings(plan, engine), plan.has_value_head(engine)
-    if not (engine.trainable or has_head) and (trained := trained_model(engine.path)) is not None:
-        scorer = FSDPEngine(models.empty_policy(trained.path, settings.dtype), settings, device, mesh, layers=layers)
+    settings, layers = train_settings(plan, engine), layers_of(engine, device)
+    is_scorer = not (engine.trainable or plan.has_value_head(engine))
+    if is_scorer and (trained := trained_model(engine.path)) is not None:
+        model = empty_model(plan, engine, trained.path, settings.dtype)
+        scorer = FSDPEngine(model, settings, device, mesh, layers=layers)
         scorer.load(trained.state, weights_only=True)
         return scorer
-    adapter = models.Adapter.of(engine)
+    adapter = Adapter.of(engine)
     dtype = settings.master_dtype if adapter is None else settings.dtype
     if engine.initialise == "Random" and not is_loaded_next:
-        draw = models.random_value_model if has_head else models.random_policy
-        drawn = draw(engine.path, dtype, plan.spec.seed)
+        drawn = drawn_model(plan, engine, dtype)
         return FSDPEngine(drawn, settings, device, mesh, adapter=adapter, layers=layers)
-    build = models.empty_policy
-    if has_head:
-        build = models.empty_classifier if plan.is_reward_model(engine) else models.empty_value_model
-    files = None if is_loaded_next else models.WeightFiles.find(engine.path)
-    return FSDPEngine(build(engine.path, dtype), settings, device, mesh, files, adapter, layers)
+    files = None if is_loaded_next else WeightFiles.find(engine.path)
+    model = empty_model(plan, engine, engine.path, dtype)
+    return FSDPEngine(model, settings, device, mesh, files, adapter, layers)
 
 
 def _transformers(

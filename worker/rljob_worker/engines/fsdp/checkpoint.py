@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 
 from rljob_worker.checkpoint.files import read_if_there
@@ -28,6 +30,8 @@ from rljob_worker.storage.place import Place
 
 State = dict[str, dict[str, torch.Tensor]]
 
+_MODEL = "model."
+"""Before the names of weights, where those of the optimizer have another prefix."""
 
 _ADAPTER = "adapter.json"
 """Beside the shards of a checkpoint that holds an adapter in place of a whole model: which one."""
@@ -78,28 +82,57 @@ def _is_first(name: str, tensor: torch.Tensor, parts: Parts) -> bool:
     return all(here == 0 for here, placement in zip(place, tensor.placements, strict=True) if placement.is_replicate())
 
 
-def read(state: State, directory: Place, adapter: Adapter | None = None, *, is_stage: bool = False) -> None:
-    """Fill the tensors of `state` in place, whatever number of ranks wrote them. is_stage: they are of some of the
-    layers. Raises StorageError."""
-    if not (directory / ".metadata").is_file():
-        raise StorageError(
-            f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere"
-        )
-    _require_same(adapter_in(directory), adapter, directory)
-    reader = PlaceReader(directory)
-    try:
-        found = reader.read_metadata().state_dict_metadata
-        _require_same_engine(found, state, directory)
+class Written(PlaceReader):
+    """An engine's checkpoint that is there whole. Its index is read once, its tensors as they are asked for."""
+
+    def __init__(self, directory: Place, adapter: Adapter | None) -> None:
+        """adapter: what it is to hold in place of a whole model. Raises StorageError."""
+        super().__init__(directory)
+        self._directory = directory
+        if not (directory / ".metadata").is_file():
+            raise StorageError(
+                f"checkpoint {directory}: no .metadata in it; it was not written to its end, or is elsewhere"
+            )
+        _require_same(adapter_in(directory), adapter, directory)
+        with self._reading():
+            self._index = super().read_metadata()
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        return self._index
+
+    @property
+    def tensors(self) -> dict[str, TensorStorageMetadata]:
+        """Of the model, by their names in it."""
+        found = self._index.state_dict_metadata.items()
+        return {name.removeprefix(_MODEL): each for name, each in found if name.startswith(_MODEL)}
+
+    def require_model(self, names: Iterable[str], *, is_stage: bool = False) -> None:
+        """That it is of a model with tensors of these names, or of some of them. Raises StorageError."""
+        wanted = set(names)
+        _require_same_engine(self.tensors, wanted, self._directory)
         if not is_stage:
-            _require_no_more(found, state, directory)
-        with _single_process_is_fine():
-            dcp.load(state, storage_reader=reader, no_dist=True)
-    except StorageError:
-        raise
-    except (OSError, CheckpointException, RuntimeError, ValueError) as error:
-        raise StorageError(
-            f"checkpoint {directory}: cannot be read; it is damaged or of another model: {error}"
-        ) from error
+            _require_no_more(self.tensors, wanted, self._directory)
+
+    def fill(self, state: State) -> None:
+        """Tensors in place, whatever number of ranks wrote them. Raises StorageError."""
+        with self._reading(), _single_process_is_fine():
+            dcp.load(state, storage_reader=self, no_dist=True)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, CheckpointException, RuntimeError, ValueError) as error:
+            raise StorageError(
+                f"checkpoint {self._directory}: cannot be read; it is damaged or of another model: {error}"
+            ) from error
+
+
+def read(state: State, directory: Place, adapter: Adapter | None = None, *, is_stage: bool = False) -> None:
+    """Fill the tensors of `state` in place. is_stage: they are of some of the layers. Raises StorageError."""
+    written = Written(directory, adapter)
+    written.require_model(state["model"], is_stage=is_stage)
+    written.fill(state)
 
 
 def adapter_in(directory: Place) -> Adapter | None:
@@ -124,20 +157,19 @@ def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Plac
     raise StorageError(f"checkpoint {directory}: it holds another adapter: {', '.join(found.differences(wanted))}")
 
 
-def _require_same_engine(found: Iterable[str], state: State, directory: Place) -> None:
-    """found: names that a checkpoint has."""
-    written, wanted = _engine_of(found), _engine_of(state["model"])
-    if written != wanted:
+def _require_same_engine(found: Iterable[str], wanted: Iterable[str], directory: Place) -> None:
+    """Of a checkpoint's tensors, and of a model's."""
+    written, own = _engine_of(found), _engine_of(wanted)
+    if written != own:
         raise StorageError(
-            f"checkpoint {directory}: training.engine {written} wrote it, and this job has {wanted}; write {written}, "
+            f"checkpoint {directory}: training.engine {written} wrote it, and this job has {own}; write {written}, "
             "or make a directory of it that models[].path may name: `rljob export`"
         )
 
 
-def _require_no_more(found: Iterable[str], state: State, directory: Place) -> None:
+def _require_no_more(found: Iterable[str], wanted: Set[str], directory: Place) -> None:
     """A model of fewer layers would find all it asks for."""
-    names = (name.removeprefix("model.") for name in found if name.startswith("model."))
-    if extra := sorted(name for name in names if name not in state["model"]):
+    if extra := sorted(set(found) - wanted):
         raise StorageError(
             f"checkpoint {directory}: it is of another model: it holds {len(extra)} tensors that this job's model does "
             f"not have, {extra[0]} among them"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
-from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.fsdp.merged import merged_tensors
@@ -80,7 +78,7 @@ class FSDPEngine:
             model.requires_grad_(settings.trainable)
         shards = self.parts.shards, spread.experts, self.parts.expert_shards if spread.experts else None
         self.model = shard(model.eval(), settings, device, *shards)
-        self._layers, self._parts_of = layers, spread.parts_of
+        self.layers, self._parts_of = layers, spread.parts_of
         self.parts = replace(self.parts, stages=spread.stages)
         self._pipeline = Pipeline(self.mesh, model.config.hidden_size, settings.dtype)
         if files is not None:
@@ -99,7 +97,7 @@ class FSDPEngine:
         """Whether a rollout engine may share the model: parameters are whole and all there is to it, and its layers are
         transformers' own, not compiled or others, which are for packed rows."""
         is_whole = self.parts.num_ranks == 1 and not self.settings.is_mixed and not self.settings.offload_parameters
-        return is_whole and self.adapter is None and not self.settings.compile and self._layers is TRANSFORMERS
+        return is_whole and self.adapter is None and not self.settings.compile and self.layers is TRANSFORMERS
 
     @property
     def base(self) -> BaseModel:
@@ -204,9 +202,6 @@ class FSDPEngine:
         if self.optimizer is not None:
             self.optimizer.sleep()
             give_back(self.device)
-
-    def export(self, directory: Path) -> None:
-        export(self.model, Path(directory), self.parts, DTYPES[self.settings.precision], self._parts_of)
 
     def _state(self) -> checkpoint.State:
         model = {name: self.parts.placed(name, parameter.detach()) for name, parameter in self._kept.items()}

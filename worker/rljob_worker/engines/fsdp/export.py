@@ -1,86 +1,113 @@
-"""A model as a Hugging Face directory, written by all ranks side by side.
-
-Every file is a bucket of tensors that is gathered on one rank, which writes it: no rank holds the whole model.
-"""
+"""A checkpoint as a Hugging Face directory, by one process that has at most a bucket of the model in memory."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 
-from rljob_worker.engines.fsdp.buckets import Bucket, Named, buckets
-from rljob_worker.engines.fsdp.collectives import wait_for_all
-from rljob_worker.engines.fsdp.full_tensors import tensors_at
-from rljob_worker.engines.fsdp.merged import merged_tensors, own_tensors
+from rljob_api.memory.training import BUCKET_BYTES
+from rljob_worker.engines.fsdp.buckets import Named, Scattered, buckets
+from rljob_worker.engines.fsdp.checkpoint import Written
+from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.fsdp.parts import Parts
-from rljob_worker.engines.models import VALUE_HEAD, PartsOf, ValueModel, checkpoint_tensors, parts_of
+from rljob_worker.engines.fsdp.tensor_file import write_tensors
+from rljob_worker.engines.fsdp.trained_tensors import Fill, TrainedTensors
+from rljob_worker.engines.mesh import alone
+from rljob_worker.engines.models import (
+    VALUE_HEAD,
+    Adapter,
+    PartsOf,
+    ValueModel,
+    WeightFiles,
+    base_name,
+    checkpoint_tensors,
+    trained_parameters,
+)
+from rljob_worker.engines.split import UNSPLIT
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.place import Place
 
 FILE_BYTES = 1 << 30
 
 
 def export(
     model: torch.nn.Module,
+    checkpoint: Place,
     directory: Path,
-    parts: Parts,
     dtype: torch.dtype,
-    parts_of: PartsOf = parts_of,
     *,
+    adapter: Adapter | None = None,
+    base: WeightFiles | torch.nn.Module | None = None,
+    layers: Layers = TRANSFORMERS,
     file_bytes: int = FILE_BYTES,
+    bucket_bytes: int = BUCKET_BYTES,
 ) -> None:
     """Write config.json, and weights as `dtype` in safetensors files of up to `file_bytes`; a critic's head goes beside
-    its backbone. Collective. Raises StorageError."""
-    directory.mkdir(parents=True, exist_ok=True)
-    backbone = model.backbone if isinstance(model, ValueModel) else model
+    its backbone.
+
+    model: as it was trained, without memory; it is taken over. adapter: what was trained in place of it, which is
+    merged; base: where the model itself is. layers: who computed those of the decoder. bucket_bytes: of the weights
+    that are in memory at once; a tensor that is larger goes alone. Raises StorageError.
+    """
+    if adapter is not None:
+        adapter.put_beside(model, torch.promote_types(dtype, torch.float32))
+    parts_of = layers.spread(model, Parts.of(alone(torch.device("cpu")))).parts_of
+    written = Written(checkpoint, adapter)
+    kept = dict(model.named_parameters() if adapter is None else trained_parameters(model))
+    written.require_model(kept)
+    backbone, prefix = (model.backbone, "backbone.") if isinstance(model, ValueModel) else (model, "")
     assert isinstance(backbone, PreTrainedModel), "what is exported is a model of transformers"
+    fill = _filling(base, backbone, parts_of, is_policy=not prefix)
+    tensors_of = partial(TrainedTensors, written=written, kept=kept, dtype=dtype, bucket_bytes=bucket_bytes)
     try:
-        _write_weights(backbone, directory, parts, dtype, parts_of, file_bytes)
-        tensors: dict[str, torch.Tensor] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+        _write_files(tensors_of(backbone, prefix, base=fill), directory, parts_of, file_bytes)
         if isinstance(model, ValueModel):
-            assert parts.stages is None, "a critic in pipeline stages is exported by one process, from its checkpoint"
-            head = tensors_at(model.value_head.named_parameters(), parts, [0], dtype)
-            tensors = {name: tensor.cpu() for name, tensor in head}
-        if parts.rank == 0:
-            if tensors:
-                save_tensors(tensors, directory / VALUE_HEAD)
-            _write_config(backbone, directory, dtype)
-    except (OSError, SafetensorError) as error:  # a disk that fills up while weights are written
+            head = tensors_of(model.value_head, "value_head.")
+            _write_file(head, list(head.parameters()), directory / VALUE_HEAD, parts_of)
+        _write_config(backbone, directory, dtype)
+    except OSError as error:  # a disk that fills up while weights are written
         raise StorageError(f"export to {directory}: cannot be written: {error}") from error
-    wait_for_all(parts.everyone)
 
 
-def _write_weights(
-    model: PreTrainedModel, directory: Path, parts: Parts, dtype: torch.dtype, parts_of: PartsOf, file_bytes: int
-) -> None:
-    """This rank's files, and on the first rank the index of several."""
-    scattered = list(parts.everything(own_tensors(model)))
-    files = list(buckets(scattered, file_bytes, dtype))
+def _filling(
+    base: WeightFiles | torch.nn.Module | None, backbone: PreTrainedModel, parts_of: PartsOf, *, is_policy: bool
+) -> Fill | None:
+    """Files are read as they are needed; a module that was drawn has all there is to it."""
+    if isinstance(base, WeightFiles):
+        return base.matched(backbone, parts_of=parts_of, is_policy=is_policy).fill
+    if base is None:
+        return None
+    drawn = dict((base.backbone if isinstance(base, ValueModel) else base).named_parameters())
+    return lambda room: [tensor.copy_(drawn[base_name(name)].detach()) for name, tensor in room.items()]
+
+
+def _write_files(tensors: TrainedTensors, directory: Path, parts_of: PartsOf, file_bytes: int) -> None:
+    """Of consecutive tensors, and an index where there are several."""
+    own = (Scattered(name, parameter) for name, parameter in tensors.parameters())
+    files = list(buckets(own, file_bytes, tensors.dtype))
     names = _file_names(len(files))
-    rank, ranks = parts.rank, parts.num_ranks
-    merged = merged_tensors(model, parts)
-    tensors = checkpoint_tensors(tensors_at(merged, parts, range(ranks), dtype, file_bytes), parts_of)
-    held = [list(_tensors_of(file, parts, parts_of)) for file in files]
-    for tensors_held, name in list(zip(held, names, strict=True))[rank::ranks]:
-        save_tensors(_next_of(tensors, tensors_held), directory / name)
-    assert next(tensors, None) is None, "tensors beyond those of the files"
-    if rank == 0 and len(files) > 1:
-        places = {tensor: name for tensors_held, name in zip(held, names, strict=True) for tensor in tensors_held}
-        size = sum(each.num_elements for each in scattered) * dtype.itemsize
+    places: dict[str, str] = {}
+    for file, name in zip(files, names, strict=True):
+        held = [(each.name, each.here) for each in file.tensors]
+        shapes = _write_file(tensors, held, directory / name, parts_of)
+        places |= dict.fromkeys(shapes, name)
+    if len(files) > 1:
+        size = sum(each.num_elements for file in files for each in file.tensors) * tensors.dtype.itemsize
         index = {"metadata": {"total_size": size}, "weight_map": places}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
 
 
-def save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """For whoever may read the directory: safetensors writes for the owner alone."""
-    save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(path.parent.stat().st_mode & 0o666)
+def _write_file(tensors: TrainedTensors, held: list[Named], path: Path, parts_of: PartsOf) -> list[str]:
+    """One file of some parameters; what it calls their tensors."""
+    shapes = {part.name: part.shape for name, each in held for part in parts_of(base_name(name), each, UNSPLIT)}
+    whole = ((base_name(name), tensor) for name, tensor in tensors.read(held))
+    write_tensors(path, shapes, tensors.dtype, checkpoint_tensors(whole, parts_of))
+    return list(shapes)
 
 
 def _file_names(count: int) -> list[str]:
@@ -89,23 +116,7 @@ def _file_names(count: int) -> list[str]:
     return [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
 
 
-def _tensors_of(bucket: Bucket, parts: Parts, parts_of: PartsOf) -> Iterator[str]:
-    """What a file calls them."""
-    return (part.name for each in bucket.tensors for part in parts_of(each.name, each.here, parts.split))
-
-
-def _next_of(tensors: Iterator[Named], names: Iterable[str]) -> dict[str, torch.Tensor]:
-    """The tensors of one file. They are good until one of the next bucket is asked for."""
-    found = {}
-    for expected in names:
-        name, tensor = next(tensors)
-        assert name == expected, f"{name} in place of {expected}"
-        found[name] = tensor.contiguous()
-    return found
-
-
 def _write_config(model: PreTrainedModel, directory: Path, dtype: torch.dtype) -> None:
-    kinds = type(model).__mro__
-    model.config.architectures = [next(kind.__name__ for kind in kinds if not issubclass(kind, FSDPModule))]
+    model.config.architectures = [type(model).__name__]
     model.config.dtype = dtype
     model.config.save_pretrained(directory)

@@ -32,7 +32,7 @@ def merged_tensors(model: torch.nn.Module, parts: Parts) -> Iterator[Named]:
             yield name, parameter
             continue
         a, b = (_own_part(*next(matrices), parts) for _ in range(2))
-        yield name, _plus_product(parameter.detach(), a, b, layer)
+        yield name, with_product(parameter.detach(), a, b, layer)
     assert next(matrices, None) is None, "an adapter beside no layer"
 
 
@@ -42,7 +42,7 @@ def _own_part(name: str, whole: torch.Tensor, parts: Parts) -> torch.Tensor:
     return whole if share is None else share.of(whole)
 
 
-def _plus_product(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
+def with_product(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
     """a: [rank, inputs], b: [outputs, rank]; the weight is [outputs, inputs], or the other way round."""
     rows, own = own_rows(weight), local_part(weight)
     product = a.T[rows] @ b.T if layer.fan_in_fan_out else b[rows] @ a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -71,36 +71,57 @@ class WeightFiles:
         layers. Raises BadData by name for one that no file has or that has another shape, and for tensors that the
         model has no use for."""
         backbone = model.backbone if isinstance(model, ValueModel) else model
-        parts = partial(parts_of, split=split)
-        found = self._matched(backbone, parts, is_policy=not (isinstance(model, ValueModel) or is_stage))
-        for file in sorted(set(self.places.values())):
-            here = {name: targets for name, targets in found.items() if self.places[name] == file}
-            self._read(file, here)
+        matched = self.matched(backbone, split, parts_of, is_policy=not (isinstance(model, ValueModel) or is_stage))
+        matched.fill({name: tensor for name, tensor in backbone.named_parameters() if name in matched.names})
         if isinstance(model, ValueModel):
             self._fill_head(model)
 
-    def _matched(
-        self, model: PreTrainedModel, parts_of: Callable[[str, torch.Tensor], Iterator[Part]], *, is_policy: bool
-    ) -> dict[str, Part]:
-        """The part of a parameter that each tensor of the files is for. A tied one has several names, of which one is
-        enough; the files of a backbone leave its prefix out, those of a policy have it."""
-        names: dict[tuple[int, int], list[str]] = {}
-        targets = {}
+    def matched(
+        self, model: PreTrainedModel, split: Split = UNSPLIT, parts_of: PartsOf = parts_of, *, is_policy: bool = True
+    ) -> Matched:
+        """What of the files each parameter is made of, but for those of an adapter. A tied one has several names, of
+        which one is enough; the files of a backbone leave its prefix out, those of a policy have it."""
+        parts, first = partial(parts_of, split=split), {id(each): name for name, each in model.named_parameters()}
+        spellings: dict[str, list[list[str]]] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            for index, part in enumerate(() if is_of_adapter(name) else parts_of(base_name(name), parameter)):
-                key = id(parameter), index
-                targets[key] = part
-                names.setdefault(key, []).extend(_spellings(part.name, model.base_model_prefix))
-        found = {key: next((each for each in names[key] if each in self.places), None) for key in targets}
-        if missing := [names[key][0] for key, name in found.items() if name is None]:
+            if is_of_adapter(name):
+                continue
+            here = [_spellings(part.name, model.base_model_prefix) for part in parts(base_name(name), parameter)]
+            there = spellings.setdefault(first[id(parameter)], [[] for _ in here])
+            for known, more in zip(there, here, strict=True):
+                known += more
+        found = {
+            name: [next((each for each in known if each in self.places), "") for known in parts_known]
+            for name, parts_known in spellings.items()
+        }
+        self._require_all(model, spellings, found, is_policy=is_policy)
+        return Matched(self, found, parts)
+
+    def _require_all(
+        self,
+        model: PreTrainedModel,
+        spellings: Mapping[str, list[list[str]]],
+        found: Mapping[str, list[str]],
+        *,
+        is_policy: bool,
+    ) -> None:
+        """Raises BadData for a part that no file has, and for tensors of a policy that none of its parts is."""
+        missing = [
+            known[0] for name in found for known, there in zip(spellings[name], found[name], strict=True) if not there
+        ]
+        if missing:
             raise BadData(f"model path {self.path!r}: its files have no {_listed(missing)}; fetch the model again")
-        known = {name for spellings in names.values() for name in spellings}
+        known = {each for parts in spellings.values() for part in parts for each in part}
         if is_policy and (extra := [name for name in self.places if name not in known and _matters(name, model)]):
             raise BadData(
                 f"model path {self.path!r}: its files have {_listed(extra)}, which {type(model).__name__} has no use "
                 "for; config.json is of another model than the weights"
             )
-        return {name: targets[key] for key, name in found.items() if name is not None}
+
+    def read(self, targets: Mapping[str, Part]) -> None:
+        """Parts of parameters, by the names of their tensors in the files. Raises BadData for another shape."""
+        for file in sorted({self.places[name] for name in targets}):
+            self._read(file, {name: part for name, part in targets.items() if self.places[name] == file})
 
     def _read(self, file: Place, targets: Mapping[str, Part]) -> None:
         with _reading(self.path, file), _opened(file) as opened, torch.no_grad():
@@ -131,6 +152,24 @@ class WeightFiles:
         else:
             for parameter in model.value_head.parameters():
                 torch.nn.init.zeros_(local_part(parameter.detach()))
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """What each parameter of a model is made of."""
+
+    files: WeightFiles
+    names: Mapping[str, Sequence[str]]
+    """Of the tensors in the files, by parameter: of its parts in order."""
+    parts_of: Callable[[str, torch.Tensor], Iterator[Part]]
+
+    def fill(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Some of them, or tensors of their shapes, by name. Raises BadData."""
+        targets: dict[str, Part] = {}
+        for name, parameter in parameters.items():
+            parts = self.parts_of(base_name(name), parameter)
+            targets.update(zip(self.names[name], parts, strict=True))
+        self.files.read(targets)
 
 
 def _fetched(name: str) -> Path:

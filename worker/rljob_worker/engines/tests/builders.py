@@ -30,8 +30,10 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.collectives import wait_for_all
+from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.fsdp.shard_index import merge_indexes
 from rljob_worker.engines.mesh import ProcessMesh, alone, build_meshes
+from rljob_worker.engines.models import ValueModel, WeightFiles, empty_policy, empty_value_model
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.metrics.scalars import Scalar, mean
 from rljob_worker.tests.forking import forking
@@ -204,6 +206,28 @@ def save(engine: FSDPEngine, directory: Path) -> None:
     wait_for_all(engine.parts.everyone)
     if engine.parts.rank == 0:
         merge_indexes(directory)
+    wait_for_all(engine.parts.everyone)
+
+
+def export_of(engine: FSDPEngine, directory: Path, *, checkpoint: Path | None = None, **sizes: int) -> None:
+    """A model directory of what the engine has trained, all ranks of which call this. checkpoint: one of the engine;
+    else it is written first."""
+    if checkpoint is None:
+        checkpoint = directory.with_name(f"{directory.name}-checkpoint")
+        save(engine, checkpoint)
+    if engine.parts.rank == 0:
+        path, adapter = str(engine.model.config.name_or_path), engine.adapter
+        empty = empty_value_model if isinstance(engine.model, ValueModel) else empty_policy
+        export(
+            empty(path, engine.settings.dtype),
+            checkpoint,
+            directory,
+            engine.settings.dtype,
+            adapter=adapter,
+            base=None if adapter is None else WeightFiles.find(path),
+            layers=engine.layers,
+            **sizes,
+        )
     wait_for_all(engine.parts.everyone)
 
 

@@ -28,6 +28,7 @@ from rljob_worker.engines.tests.builders import (
     PolicyGradient,
     ValueRegression,
     a_batch,
+    export_of,
     save,
     write_config,
     write_model,
@@ -74,7 +75,7 @@ def test_log_probs_are_those_of_peft_on_stock_transformers_and_of_the_merged_mod
     engine = trained(path)
     save(engine, tmp_path / "checkpoint")
     export_adapter(tmp_path / "checkpoint", tmp_path / "adapter")
-    engine.export(tmp_path / "merged")
+    export_of(engine, tmp_path / "merged")
     stock = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
     base = stock_log_probs(stock, BATCH, 0.8)
     ours = engine.log_probs(BATCH).values

@@ -23,6 +23,7 @@ from rljob_worker.engines.tests.builders import (
     END,
     PolicyGradient,
     a_batch,
+    export_of,
     run_ranks,
     write_config,
     write_model,
@@ -64,7 +65,7 @@ def largest_difference(left: dict[str, torch.Tensor], right: dict[str, torch.Ten
 def test_files_name_experts_one_by_one_and_a_round_trip_keeps_every_bit(tmp_path: Path) -> None:
     path = write_model(tmp_path / "source", "qwen3_moe")
     engine = FSDPEngine(load_policy(path, torch.float32, CPU), TrainSettings(trainable=False), CPU)
-    engine.export(tmp_path / "export")
+    export_of(engine, tmp_path / "export")
     source, exported = (load_file(tmp_path / name / "model.safetensors") for name in ("source", "export"))
     assert f"model.layers.1.mlp.experts.{EXPERTS - 1}.up_proj.weight" in source
     sent = dict(engine.weights())

@@ -6,6 +6,7 @@ import resource
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from rljob_worker.engines.models import (
     random_policy,
     random_value_model,
 )
-from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, save, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, export_of, save, write_config
 from rljob_worker.errors import BadData, StorageError
 
 CPU = torch.device("cpu")
@@ -52,7 +53,7 @@ def exported_critic(directory: Path) -> FSDPEngine:
 
 def load_weights_of(engine: FSDPEngine, directory: Path) -> torch.nn.Module:
     """The same model as a reference and a rollout engine hold it: kept in the precision of the job."""
-    engine.export(directory / "of-engine")
+    export_of(engine, directory / "of-engine")
     return load_policy(str(directory / "of-engine"), torch.bfloat16, CPU)
 
 
@@ -244,9 +245,11 @@ def disk_with_room_for(num_bytes: int) -> Iterator[None]:
 
 def test_a_disk_that_fills_up_is_a_storage_error_with_the_place(tmp_path: Path) -> None:
     engine = policy(tmp_path / "model")
+    save(engine, tmp_path / "checkpoint")
+    export = partial(export_of, engine, checkpoint=tmp_path / "checkpoint")
     # config.json has hundreds of bytes, weights have thousands
     for index, num_bytes in enumerate((0, 5_000)):
-        for write, words in ((engine.copy_shards().write, "checkpoint"), (engine.export, "export to")):
+        for write, words in ((engine.copy_shards().write, "checkpoint"), (export, "export to")):
             place = tmp_path / f"{words}-{index}"
             with (
                 disk_with_room_for(num_bytes),
@@ -261,7 +264,7 @@ def test_an_export_is_a_model_directory_with_the_same_policy(tmp_path: Path, tie
     path = write_config(tmp_path / "model", tie_word_embeddings=tied)
     engine = FSDPEngine(random_policy(path, torch.float64, 0), SETTINGS, CPU)
     engine.update(batch, PolicyGradient())
-    engine.export(tmp_path / "exported")
+    export_of(engine, tmp_path / "exported")
     again = FSDPEngine(load_policy(str(tmp_path / "exported"), torch.float64, CPU), SETTINGS, CPU)
     assert np.array_equal(engine.log_probs(batch).values, again.log_probs(batch).values)
     names = [name for name, _ in engine.weights()]
@@ -273,7 +276,7 @@ def test_whoever_may_read_the_directory_may_read_the_weights_that_were_exported(
     directory = tmp_path / "exported"
     directory.mkdir()
     directory.chmod(mode)
-    critic(tmp_path / "model").export(directory)
+    export_of(critic(tmp_path / "model"), directory)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.glob("*.safetensors")}
     assert len(modes) == 2 and set(modes.values()) == {mode & 0o666}
 
@@ -282,7 +285,7 @@ def test_an_exported_critic_keeps_its_head(tmp_path: Path) -> None:
     batch = a_batch([5, 1, 9, 3])
     engine = critic(tmp_path / "model")
     engine.update(batch, ValueRegression())
-    engine.export(tmp_path / "exported")
+    export_of(engine, tmp_path / "exported")
     again = exported_critic(tmp_path / "exported")
     assert np.array_equal(engine.values(batch).values, again.values(batch).values)
 

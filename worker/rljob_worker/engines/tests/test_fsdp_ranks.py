@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.models import (
     Adapter,
@@ -27,6 +26,7 @@ from rljob_worker.engines.tests.builders import (
     Distillation,
     PolicyGradient,
     a_batch,
+    export_of,
     mesh_of_all,
     run_ranks,
     save,
@@ -57,8 +57,8 @@ def train(rank: int, path: str, settings: TrainSettings, checkpoint: Path | None
     engine = learnt.policy
     if checkpoint is not None:
         save(engine, checkpoint / "policy")
-        engine.export(checkpoint / "exported")
-        export(engine.model, checkpoint / "files", engine.parts, torch.float64, file_bytes=20_000)
+        export_of(engine, checkpoint / "exported")
+        export_of(engine, checkpoint / "files", file_bytes=20_000)
     broken = a_batch([3, 2])
     if rank == 0:
         values = np.full(5, np.nan)
@@ -104,7 +104,7 @@ def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
         }
         if ranks.mesh.dp > 1:
             save(engine, checkpoint / settings.precision)
-            engine.export(checkpoint / f"{settings.precision} exported")
+            export_of(engine, checkpoint / f"{settings.precision} exported")
     other = adapted(path, EXACT, ranks)
     other.load(checkpoint / "Float64")
     found["loaded"] = snapshot(other)

@@ -13,13 +13,13 @@ from transformers import AutoModelForCausalLM
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy
 from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.tests.builders import (
     CONFIGS,
     PolicyGradient,
     a_batch,
+    export_of,
     mesh_here,
     run_ranks,
     save,
@@ -124,8 +124,8 @@ def write(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, Any]:
     engine = FSDPEngine(random_policy(path, torch.float64, 0), SHARED, CPU, ranks)
     engine.update(share(0, ranks), PolicyGradient())
     save(engine, directory / "checkpoint")
-    engine.export(directory / "exported")
-    export(engine.model, directory / "files", engine.parts, torch.float64, file_bytes=20_000)
+    export_of(engine, directory / "exported")
+    export_of(engine, directory / "files", file_bytes=20_000)
     own = [
         name
         for bucket in engine.weight_buckets([mesh.size - 1, 0][: mesh.size], bucket_bytes=9000)

@@ -42,7 +42,7 @@ def never(*_: Any) -> None:
 class Training:
     """A TrainEngine with an optimizer of this size."""
 
-    log_probs = values = update = weights = weight_buckets = copy_shards = load = export = never
+    log_probs = values = update = weights = weight_buckets = copy_shards = load = never
 
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes, self.slept = num_bytes, 0

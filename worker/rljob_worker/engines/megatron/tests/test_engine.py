@@ -23,6 +23,7 @@ from rljob_worker.engines.tests.builders import (
     END,
     PolicyGradient,
     a_batch,
+    export_of,
     mesh_here,
     run_ranks,
     save,
@@ -98,7 +99,7 @@ def test_what_is_read_is_sent_and_exported_bit_for_bit(tmp_path: Path, family: s
     path = write_model(tmp_path / "source", family)
     trained = from_files(path, TrainSettings())
     source = load_file(tmp_path / "source" / "model.safetensors")
-    trained.export(tmp_path / "exported")
+    export_of(trained, tmp_path / "exported")
     for found in (load_file(tmp_path / "exported" / "model.safetensors"), dict(trained.weights())):
         assert found.keys() == source.keys()
         assert all(torch.equal(found[name], source[name]) for name in source)
@@ -194,7 +195,7 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) ->
     if begins:
         found = trained.update(share(0, ranks), PolicyGradient())
         save(trained, directory / "checkpoint")
-        trained.export(directory / "exported")
+        export_of(trained, directory / "exported")
     else:
         trained.load(directory / "checkpoint")
         found = trained.update(share(1, ranks), PolicyGradient())

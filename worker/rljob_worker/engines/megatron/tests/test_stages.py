@@ -12,13 +12,19 @@ from transformers import AutoModelForCausalLM
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.export import export
 from rljob_worker.engines.fsdp.place_files import PlaceReader
 from rljob_worker.engines.megatron.library import megatron_layers
-from rljob_worker.engines.megatron.names import MegatronNames
 from rljob_worker.engines.megatron.stage import keep_stage
 from rljob_worker.engines.models import WeightFiles, empty_policy, give_memory, load_policy, random_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, run_ranks, save, write_config, write_model
+from rljob_worker.engines.tests.builders import (
+    PolicyGradient,
+    export_of,
+    mesh_here,
+    run_ranks,
+    save,
+    write_config,
+    write_model,
+)
 from rljob_worker.engines.tests.uneven import (
     CPU,
     EXACT,
@@ -106,9 +112,8 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) ->
     found = trained.update(share(0 if begins else 1, ranks), PolicyGradient())
     if begins:
         save(trained, directory / "checkpoint")
-        trained.export(directory / "exported")
-        parts_of = MegatronNames.of(trained.model.config, 8).parts_of
-        export(trained.model, directory / "files", trained.parts, torch.float64, parts_of, file_bytes=20_000)
+        export_of(trained, directory / "exported", checkpoint=directory / "checkpoint")
+        export_of(trained, directory / "files", checkpoint=directory / "checkpoint", file_bytes=20_000)
     own = [name for bucket in trained.weight_buckets([mesh.size - 1, 0][: mesh.size]) for name, _ in bucket]
     return {"weights": snapshot(trained), "metrics": [found if ranks.is_leader else {}], "own": own}
 

@@ -45,6 +45,7 @@ def test_who_has_the_token_or_probes_is_let_in(scope):
         http(b"Bearer s3cret "),
         http(b"s3cret"),
         http(b"Bearer wrong", b"Bearer s3cret"),
+        http(b"Bearer s3cret", b"Bearer wrong"),  # an application may look at the other one
         http(path="/-/routes"),
         http(path="/-/healthz/../judge"),
     ],

@@ -355,3 +355,13 @@ def test_every_host_knows_what_services_ask_for_and_nobody_else_reads_it(tmp_pat
         path = context.scratch / TOKEN_FILE
         assert path.read_text() == services_token(TOKEN) and path.stat().st_mode & 0o777 == 0o600
         assert context.services == {}, "until host 0 says where they are"
+
+
+def test_a_host_that_serves_nothing_needs_no_accelerator_for_services(tmp_path):
+    group = {"accelerator": {"profile": "amd"}}
+    write_wide_job(tmp_path, replicas=2, services=[{**SERVED[0], "workerGroup": group}])
+    script = {"services": "fine", "*": []}
+    with launching(tmp_path) as hosts:
+        port = start(hosts, script, (0,), num_hosts=2, HIP_VISIBLE_DEVICES="0")
+        start(hosts, script, (1,), port=port, num_hosts=2, HIP_VISIBLE_DEVICES="")
+        all_exit(hosts, 0)

@@ -1,11 +1,11 @@
 """The plan's estimate of memory beside what a worker has, phase by phase.
 
     python benchmarks/memory.py [--sizes 256x4 512x8] [--ranks 1 2] [--tokens 1024] [--precision Float32]
-                                [--states Int8]
+                                [--states Int8] [--family gemma2] [--row 2048]
 
 Each line is measured in processes of its own: private memory (`private_memory`) of the rank that has most, in MiB,
 beyond what it had before the model was loaded. `load`: weights and optimizer. `train`: the peak of the second update of
-four micro-batches (and of one), rows without padding, with prompts that nobody shares.
+four micro-batches (and of one), rows without padding, with prompts that nobody shares. gemma2 bounds its scores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from even_rows import even_rows
 from private_memory import MIB, give_back_what_is_freed, private_bytes, watched
-from transformers import AutoModelForCausalLM, Qwen3Config
+from transformers import AutoModelForCausalLM, Gemma2Config, PretrainedConfig, Qwen3Config
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.training import Layout, update_of
@@ -29,8 +29,7 @@ from rljob_worker.engines.fsdp.settings import DTYPES
 from rljob_worker.engines.models import WeightFiles, empty_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all, run_ranks
 
-ROW = 256
-"""Tokens of a row, of which a quarter are its prompt."""
+FAMILIES: dict[str, type[PretrainedConfig]] = {"qwen3": Qwen3Config, "gemma2": Gemma2Config}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,8 @@ class Case:
     recompute: bool
     states: str
     """Number format of the optimizer's."""
+    row: int
+    """Tokens of a row, of which a quarter are its prompt."""
 
     def settings(self) -> TrainSettings:
         return TrainSettings(
@@ -83,7 +84,7 @@ def warm_up(path: str, settings: TrainSettings) -> None:
 
 
 def rows(case: Case) -> Batch:
-    return even_rows(case.tokens // ROW * case.micro_batches, ROW // 4, ROW * 3 // 4, 2, 1000)
+    return even_rows(case.tokens // case.row * case.micro_batches, case.row // 4, case.row * 3 // 4, 2, 1000)
 
 
 def estimate(config: dict[str, object], case: Case) -> tuple[float, float]:
@@ -100,13 +101,23 @@ def estimate(config: dict[str, object], case: Case) -> tuple[float, float]:
         states=case.states,
     )
     kept = layout.shard + layout.optimizer
-    update = update_of(layout, case.tokens, case.tokens * 3 // 4, case.micro_batches, recompute=case.recompute)
+    update = update_of(
+        layout, case.tokens, case.tokens * 3 // 4, case.micro_batches, recompute=case.recompute, longest=case.row
+    )
     return kept / MIB, (kept + layout.gathered + update.peak) / MIB
 
 
-def write_model(_rank: int, hidden: int, layers: int, vocabulary: int, path: Path, key_heads: int | None = None) -> int:
+def write_model(
+    _rank: int,
+    hidden: int,
+    layers: int,
+    vocabulary: int,
+    path: Path,
+    key_heads: int | None = None,
+    family: str = "qwen3",
+) -> int:
     """Random weights, from a process that ends; the number of parameters. key_heads: else half of the heads."""
-    config = Qwen3Config(
+    config = FAMILIES[family](
         hidden_size=hidden,
         intermediate_size=3 * hidden,
         num_hidden_layers=layers,
@@ -141,21 +152,27 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--precision", default="Float32")
+    parser.add_argument("--family", choices=sorted(FAMILIES), default="qwen3")
+    parser.add_argument("--row", type=int, default=256, help="tokens of a row")
     parser.add_argument("--states", choices=["Float32", "BFloat16", "Int8"], default="Float32")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         for size in options.sizes:
             hidden, layers = map(int, size.split("x"))
             folder = Path(name) / size
-            (count,) = run_ranks(1, write_model, folder / "w", hidden, layers, options.vocabulary, folder / "model")
+            (count,) = run_ranks(1, write_model, folder / "w", *_model(hidden, layers, options, folder / "model"))
             print(f"{size}: {count / 1e6:.0f} M parameters; load: estimate, measured; train: estimate, measured (MiB)")
             for i, case in enumerate(cases(options)):
                 show(case, folder / "model", folder / str(i))
 
 
+def _model(hidden: int, layers: int, options: argparse.Namespace, path: Path) -> tuple[object, ...]:
+    return hidden, layers, options.vocabulary, path, None, options.family
+
+
 def cases(options: argparse.Namespace) -> list[Case]:
     return [
-        Case(ranks, options.tokens, micro_batches, options.precision, held, recompute, options.states)
+        Case(ranks, options.tokens, micro_batches, options.precision, held, recompute, options.states, options.row)
         for ranks in options.ranks
         for micro_batches, held, recompute in (
             (1, 1 << 30, False),

@@ -25,6 +25,8 @@ class Family:
     tied: bool = False
     """Whether the last layer is the embedding, where the config does not say."""
     last_bias: bool = False
+    bounded: bool = False
+    """Whether scores of attention are bounded, where the config does not say."""
     fused: bool = False
     """Queries, keys and values are one matrix."""
     megatron: bool = False
@@ -32,7 +34,7 @@ class Family:
 
 
 FAMILIES: Mapping[str, Family] = {
-    "gemma2": Family(norms=4, tied=True),
+    "gemma2": Family(norms=4, tied=True, bounded=True),
     "gemma3_text": Family(norms=4, query_key_norms=True, tied=True),
     "gpt2": Family(2, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True, fused=True),
     "llama": Family(norms=2, megatron=True),
@@ -81,6 +83,8 @@ class ModelShape:
     max_positions: int | None = None
     """Tokens that a row may have."""
     experts: Experts | None = None
+    bounded: bool = False
+    """Whether attention bounds its scores, so that they are made: kernels that keep none do not bound any."""
     begins: bool = True
     """Whether the embedding is here, as it is on the first of pipeline stages."""
     ends: bool = True
@@ -226,6 +230,7 @@ def _llama_like(family: Family, config: Mapping[str, Any]) -> ModelShape:
         tied=bool(config.get("tie_word_embeddings", family.tied)),
         max_positions=int(config["max_position_embeddings"]) if config.get("max_position_embeddings") else None,
         experts=_experts(config) if config["model_type"] == "qwen3_moe" else None,
+        bounded=bool(config.get("attn_logit_softcapping", family.bounded)),
     )
 
 

@@ -25,6 +25,9 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                  gradients of three, computed, sent and arriving. What is kept is there of every micro-batch that is on
                  its way through pipeline stages (1F1B): of as many as there are stages on the first of them, of one
                  on the last
+    scores       where attention bounds them: T H K (c + 3 max(c, 4)) with H heads and K tokens of the longest row, of
+                 one layer and of SCORES_ELEMENTS scores at most; where nothing is trained c + 2 max(c, 4) of each. None
+                 where keys and values go round a ring, which has a tile of them
     checkpoint   3 P b / R: a copy of weights and optimizer, until it is written
     host         what is offloaded leaves the accelerator. The optimizer: 2 P b / R, which come back a bucket at a time.
                  Parameters: weights and gradients as well, P b / R each; gradients on their way, and what adds up
@@ -52,6 +55,8 @@ ATTENDED = 2
 """Tokens that the rows of a micro-batch attend over, at most, per token that may be computed."""
 LOGITS_ELEMENTS = 1 << 24
 """Logits in memory at once."""
+SCORES_ELEMENTS = 1 << 24
+"""Scores of attention in memory at once, where a model bounds them; other kernels keep none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,19 +204,21 @@ def update_of(
     *,
     recompute: bool,
     attended: int = 0,
+    longest: int = 0,
     on_their_way: int = 1,
 ) -> Update:
     """tokens: of a micro-batch, of which `responses` are predicted; none by a critic. attended: of its rows, where that
-    is more, as rows that share a prompt each attend over it. on_their_way: micro-batches between their forward and
-    their backward pass, if there are as many."""
+    is more, as rows that share a prompt each attend over it; longest: of one row. on_their_way: micro-batches between
+    their forward and their backward pass, if there are as many."""
     several = micro_batches > 1
     gradients = _gradients(layout, several)
     there = min(on_their_way, micro_batches)
     kept = activations(layout, tokens, recompute=recompute, attended=attended, micro_batches=there)
     logits = logits_bytes(layout, responses, trained=True)
-    in_first = kept + logits
+    scores = scores_bytes(layout, max(tokens, attended), longest, trained=True)
+    in_first = kept + max(logits, scores)
     peak = gradients + in_first if several else max(gradients + _one_layer(layout, tokens), in_first)
-    return Update(gradients, kept, logits, max(peak, gradients + layout.stepped))
+    return Update(gradients, kept + scores, logits, max(peak, gradients + layout.stepped))
 
 
 def _gradients(layout: Layout, several: bool) -> int:
@@ -252,6 +259,15 @@ def _mlp_elements(shape: ModelShape, expert_ranks: int) -> int:
 def _one_layer(layout: Layout, tokens: int) -> int:
     """Gradients of what one layer keeps, on the way back."""
     return _layer_elements(layout) * tokens * layout.computed // 2
+
+
+def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) -> int:
+    """Of attention in one layer, forward, or backward as well where it is computed again. tokens: of all rows."""
+    shape, wide = layout.shape, max(layout.computed, 4)
+    if not shape.bounded or layout.ring:
+        return 0
+    made = min(shape.heads * tokens * longest, SCORES_ELEMENTS)
+    return made * (layout.computed + (3 if trained else 2) * wide)
 
 
 def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:

@@ -11,7 +11,7 @@ from typing import Literal
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
-from rljob_api.memory.training import ATTENDED, BUCKET_BYTES, Layout, Update, logits_bytes, update_of
+from rljob_api.memory.training import ATTENDED, BUCKET_BYTES, Layout, Update, logits_bytes, scores_bytes, update_of
 from rljob_api.pipeline.meshes import context_way
 from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
@@ -192,7 +192,8 @@ class _Worker:
         predicted = tokens if layout.shape.ends and not self.plan.has_value_head(engine) else 0
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
-            return Update(0, 0, logits, logits)
+            scores = scores_bytes(layout, ATTENDED * tokens, spec.longest_row, trained=False)
+            return Update(0, scores, logits, max(scores, logits))
         rows, prompt, response = (
             spec.algorithm.group_size,
             spec.data.max_prompt_tokens,
@@ -207,6 +208,7 @@ class _Worker:
             ceil(all_tokens / pack),
             recompute=engine.recomputes,
             attended=int(again * tokens),
+            longest=spec.longest_row,
             on_their_way=engine.mesh.pp - self.stage,
         )
 

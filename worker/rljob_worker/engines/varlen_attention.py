@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
+from rljob_api.memory.training import SCORES_ELEMENTS
 from rljob_worker.batch import Indices
 from rljob_worker.engines.flash_attention import FlashRows, is_for_device, is_for_heads
 from rljob_worker.engines.packing import ranges
@@ -164,19 +165,13 @@ def _similar_lengths(order: Indices, lengths: Indices) -> list[Indices]:
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
     """Causal attention of [rows, heads, length, head_dim], with fewer key heads than query heads where the model has
-    them. Bounded scores are made whole, [rows, heads, length, length], since no kernel of torch bounds them, and again
-    in the backward pass, so that those of one layer are in memory and not of all."""
+    them."""
     length, window = query.shape[2], formula.window
-    mask = None
-    if formula.cap is not None or (window is not None and length > window):
-        steps = torch.arange(length, device=query.device)
-        age = steps[:, None] - steps[None, :]
-        mask = (age >= 0) & (age < (window or length))
     if formula.cap is not None:
-        out: torch.Tensor = checkpoint(
-            _bounded_attention, query, key, value, mask, formula, use_reentrant=False, preserve_rng_state=False
-        )
-        return out
+        return _bounded_attention(query, key, value, formula)
+    mask = None
+    if window is not None and length > window:
+        mask = _sees(length, length, 0, window, query.device)
     return F.scaled_dot_product_attention(
         query,
         key,
@@ -188,12 +183,45 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     )
 
 
-def _bounded_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, formula: Formula
+def _sees(queries: int, keys: int, first: int, window: int | None, device: torch.device) -> torch.Tensor:
+    """[queries, keys] whether a query sees a key; `first`: the key that is the first query's own."""
+    own = torch.arange(first, first + queries, device=device)
+    age = own[:, None] - torch.arange(keys, device=device)[None, :]
+    return (age >= 0) & (age < (window or keys))
+
+
+def _bounded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
+    """The same where scores are bounded, which no kernel of torch does: some queries of all rows at a time, so that at
+    most SCORES_ELEMENTS scores are in memory, and again in the backward pass."""
+    rows, heads, length, _ = query.shape
+    at_once = max(1, SCORES_ELEMENTS // (rows * heads * length))
+    outputs = []
+    for start in range(0, length, at_once):
+        stop = min(start + at_once, length)
+        first = 0 if formula.window is None else max(0, start - formula.window + 1)
+        seen = slice(first, stop)
+        outputs.append(
+            checkpoint(
+                _bounded_run,
+                query[:, :, start:stop],
+                key[:, :, seen],
+                value[:, :, seen],
+                start - first,
+                formula,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+        )
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+
+
+def _bounded_run(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, first: int, formula: Formula
 ) -> torch.Tensor:
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-    scores = formula.scores(query, key).masked_fill(~mask, -torch.inf)
+    sees = _sees(query.shape[2], key.shape[2], first, formula.window, query.device)
+    scores = formula.scores(query, key).masked_fill(~sees, -torch.inf)
     return torch.matmul(softmax(scores).to(value.dtype), value)
 
 

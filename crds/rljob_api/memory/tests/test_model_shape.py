@@ -83,6 +83,20 @@ def test_the_largest_tensor_is_what_goes_alone(change, largest):
     assert parse_shape(QWEN3_8B | change).largest_tensor == largest
 
 
+@pytest.mark.parametrize(
+    ("change", "bounded"),
+    [
+        ({}, False),
+        ({"model_type": "gemma2"}, True),  # as its config is where it does not say
+        ({"model_type": "gemma2", "attn_logit_softcapping": None}, False),
+        ({"model_type": "gemma3_text"}, False),
+        ({"model_type": "gemma3_text", "attn_logit_softcapping": 30.0}, True),
+    ],
+)
+def test_scores_are_bounded_where_the_config_or_its_family_says(change, bounded):
+    assert parse_shape(QWEN3_8B | change).bounded == bounded
+
+
 @pytest.mark.parametrize("change", [{"model_type": "mamba"}, {"hidden_size": None}, {"num_attention_heads": 0}])
 def test_what_is_not_understood_has_no_shape(change):
     config = {key: value for key, value in (QWEN3_8B | change).items() if key != "head_dim"}

@@ -1,13 +1,13 @@
 """A model of two layers of 100 parameters and 60 beside them, in numbers that a head can follow."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from rljob_api.memory import training
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import FAMILIES, ModelShape
-from rljob_api.memory.training import Layout, activations, logits_bytes, update_of
+from rljob_api.memory.training import Layout, activations, logits_bytes, scores_bytes, update_of
 
 SHAPE = ModelShape(
     FAMILIES["llama"], vocabulary=10, hidden=4, intermediate=6, layers=2, heads=2, key_heads=1, head_dim=2, tied=True
@@ -58,6 +58,19 @@ def test_logits_are_never_more_than_a_chunk(monkeypatch):
     monkeypatch.setattr(training, "LOGITS_ELEMENTS", 100)
     assert logits_bytes(layout(), 1000, trained=True) == 4 * 100 * 4 + 40 * 4
     assert logits_bytes(layout(), 0, trained=True) == 0  # a critic
+
+
+def test_scores_that_are_bounded_are_there_for_one_layer_and_never_more_than_some(monkeypatch):
+    bounded = layout(shape=replace(SHAPE, bounded=True))
+    # 2 heads x 10 tokens x 5 of the longest row: scores, and three more numbers of each on the way back, two to score
+    assert scores_bytes(bounded, 10, 5, trained=True) == 2 * 10 * 5 * (4 + 3 * 4)
+    assert scores_bytes(bounded, 10, 5, trained=False) == 2 * 10 * 5 * (4 + 2 * 4)
+    assert scores_bytes(replace(bounded, computed=2), 10, 5, trained=True) == 2 * 10 * 5 * (2 + 3 * 4)
+    assert all(scores_bytes(each, 10, 5, trained=True) == 0 for each in (layout(), replace(bounded, ring=True)))
+    found, without = (update_of(each, 10, 0, 2, recompute=True, longest=5) for each in (bounded, layout()))
+    assert found.activations - without.activations == found.peak - without.peak == 100 * 16
+    monkeypatch.setattr(training, "SCORES_ELEMENTS", 60)
+    assert scores_bytes(bounded, 10, 5, trained=True) == 60 * 16
 
 
 @pytest.mark.parametrize(

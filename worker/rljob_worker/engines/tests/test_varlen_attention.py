@@ -10,12 +10,14 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch
+from rljob_worker.engines import varlen_attention
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models.families import FAMILIES
 from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.router import replace_routers
 from rljob_worker.engines.tests.builders import CONFIGS, VOCABULARY, a_batch
+from rljob_worker.engines.tests.peak import Peak
 from rljob_worker.engines.varlen_attention import ATTENTION, Formula, causal_attention, plan_rectangles
 from rljob_worker.errors import InvalidJob
 
@@ -104,6 +106,50 @@ def test_no_scores_are_kept_for_the_backward_pass(cap: float | None) -> None:
     assert kept and max(kept) <= 1600
     out.sum().backward()
     assert all(each.grad is not None for each in (query, key, value))
+
+
+def by_formula(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cap: float, window: int | None
+) -> torch.Tensor:
+    """Every score of [rows, heads, 40, 4] at once."""
+    scores = cap * torch.tanh(query @ key.repeat_interleave(2, 1).mT / 2 / cap)
+    sees = torch.ones(40, 40, dtype=torch.bool).tril()
+    if window is not None:
+        sees &= ~sees.tril(-window)
+    return torch.softmax(scores.masked_fill(~sees, -torch.inf), -1) @ value.repeat_interleave(2, 1)
+
+
+@pytest.mark.parametrize("window", [None, 1, 6, 64])
+@pytest.mark.parametrize("at_once", [1, 2 * 4 * 40 * 7, 1 << 24])
+def test_bounded_scores_are_those_of_the_formula_however_many_are_made_at_once(
+    at_once: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one query at a time, of seven, and of all; two rows, four heads and 40 keys."""
+    monkeypatch.setattr(varlen_attention, "SCORES_ELEMENTS", at_once)
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, heads, 40, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
+    ours = causal_attention(*inputs, Formula(cap=0.5, window=window))
+    theirs = by_formula(*inputs, 0.5, window)
+    assert (ours - theirs).abs().max() < 1e-12
+    weights = torch.randn_like(theirs)
+    for mine, expected in zip(
+        torch.autograd.grad((ours * weights).sum(), inputs),
+        torch.autograd.grad((theirs * weights).sum(), inputs),
+        strict=True,
+    ):
+        assert (mine - expected).abs().max() < 1e-12
+
+
+def test_memory_of_bounded_scores_does_not_grow_with_the_square_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as many tokens take twice the memory, where some queries are computed at a time."""
+    monkeypatch.setattr(varlen_attention, "SCORES_ELEMENTS", 1 << 14)
+    peaks = []
+    for length in (256, 512):
+        query, key, value = (torch.randn(1, 4, length, 8, requires_grad=True) for _ in range(3))
+        with Peak() as peak:
+            causal_attention(query, key, value, Formula(cap=1.5)).sum().backward()
+        peaks.append(peak.bytes())
+    assert peaks[1] < 2.5 * peaks[0] and peaks[1] < 4 * 512 * 512 * 4
 
 
 def test_a_model_with_another_attention_formula_is_refused() -> None:

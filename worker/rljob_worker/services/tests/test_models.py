@@ -183,8 +183,11 @@ def test_steps_that_were_cut_off_have_no_score(step_classifier):
         (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
         return found["truncated"], [end for end, _ in found["step_rewards"]]
 
-    last = len(AutoTokenizer.from_pretrained(step_classifier)("#### 7\n", add_special_tokens=False)["input_ids"])
-    assert steps(1000) == (0.0, [7, 14, 20])
+    tokenizer = AutoTokenizer.from_pretrained(step_classifier)
+    pieces = [tokenizer(text)["input_ids"] for text in ("How many eggs?", "3*4=12\n", "12-5=7\n", "#### 7\n")]
+    whole, last = sum(map(len, pieces)), len(pieces[-1])
+    assert steps(whole) == (0.0, [7, 14, 20])
+    assert steps(whole - 1) == (1.0, [7, 14, 20])  # of the head alone
     assert steps(last) == (1.0, [20])
     assert steps(last + 1) == (1.0, [14, 20])  # the end of the step before is there
 

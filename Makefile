@@ -42,7 +42,7 @@ IN_VLLM = PYTHONPATH=$(CURDIR)/client:$(CURDIR)/crds:$(CURDIR)/operator:$(CURDIR
 MATRIX = $(addprefix worker/rljob_worker/tests/,test_matrix.py test_sent_changes.py)
 
 vllm-test: vllm  ## what only a process with vLLM can show, the contract that all rollout engines keep, and a whole job
-	$(IN_VLLM) worker/rljob_worker/engines/rollout worker/rljob_worker/tests/test_broken_vllm.py
+	$(IN_VLLM) worker/rljob_worker/engines/rollout worker/rljob_worker/tests/test_vllm_jobs.py
 
 matrix: setup  ## whole jobs in every way there is, not only every two choices together; those with vLLM after `make vllm`
 	RLJOB_MATRIX=full $(BIN)/python -m pytest $(MATRIX)

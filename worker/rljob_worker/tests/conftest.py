@@ -6,7 +6,7 @@ import pytest
 from rljob_worker.tiny.make import make
 from rljob_worker.tiny.recipe import quick
 
-collect_ignore = [] if find_spec("vllm") else ["test_broken_vllm.py"]
+collect_ignore = [] if find_spec("vllm") else ["test_vllm_jobs.py"]
 
 
 @pytest.fixture(scope="session")

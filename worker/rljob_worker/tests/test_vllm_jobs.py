@@ -1,0 +1,39 @@
+"""Whole jobs that generate with vLLM; collected where it is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rljob_worker.tests.jobs import make_job, run_job
+from rljob_worker.tests.trouble import ask_for, troubled_job
+
+PAIR = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
+
+
+def test_a_run_goes_on_with_a_fresh_engine_and_says_its_last_words(tiny: Path, tmp_path: Path) -> None:
+    job = troubled_job(tiny, rollout={"engine": "VLLM", "maxResponseTokens": 12}, stop={"steps": 3})
+    ask_for(tmp_path, steps={2: "break_vllm"})
+    run = run_job(job, tmp_path, timeout_seconds=500)
+    assert run.code == 0, run.output + run.logs
+    assert "vLLM broke while generating: RuntimeError: illegal instruction" in run.output
+    assert "restart 1 of 3, from the checkpoint of step 2" in run.output
+    assert [step["step"] for step in run.metrics] == [1, 2, 3]
+
+
+def test_two_workers_generate_together_with_what_an_adapter_has_learnt(tiny: Path, tmp_path: Path) -> None:
+    """As likely as the trainer says, whose adapter is beside the model and not in it: within rounding."""
+    job = make_job(
+        tiny,
+        models=[{"name": "actor", "path": str(tiny / "model"), "adapter": {"rank": 4}}],
+        algorithm={"name": "GRPO", "groupSize": 4, "correction": {"method": "TruncatedImportance"}},
+        workerGroups=PAIR,
+        training={"learningRate": 0.05, "precision": "Float32", "tokensPerMicroBatch": 256},
+        rollout={"engine": "VLLM", "maxResponseTokens": 12, "parallelism": {"tensor": 2}},
+        stop={"steps": 3},
+    )
+    run = run_job(job, tmp_path, timeout_seconds=500)
+    assert run.code == 0, run.output + run.logs
+    steps = run.metrics[1:]
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert all(abs(step["mismatch/ratio_max"] - 1) < 1e-3 for step in steps), steps
+    assert all(step["update/gradient_norm"] > 0 for step in steps)

@@ -15,8 +15,8 @@ UNBUILT = {
     "training.parallelism.pipeline": "any but 1 with training.engine FSDP, or kl.estimator Full",
     "training.parallelism.expert": "with an adapter, any but 1",
     "training.compile": "true with a training.parallelism.tensor or expert above 1",
-    "training.optimizer.states": "Int8 with a training.parallelism.tensor or expert above 1",
-    "training.memory.offload.parameters": "true with a training.parallelism.tensor or expert above 1",
+    "training.optimizer.states": "Int8 with a training.parallelism.expert above 1",
+    "training.memory.offload.parameters": "true with a training.parallelism.expert above 1",
     "models[].adapter.dropout": "any but 0",
     "rollout.maxStaleness": "any but 0",
 }
@@ -44,24 +44,20 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     stages, whole = training.parallelism.pipeline, full_kl(spec)
     fix = "Write 1, or another kl.estimator." if whole else "Write 1, or training.engine: Megatron."
     yield "training.parallelism.pipeline", stages, stages == 1 or (training.engine == "Megatron" and not whole), fix
-    yield from _of_whole_models(training)
+    yield from _of_whole_experts(training)
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
 
 
-def _of_whole_models(training: TrainingSpec) -> Iterator[tuple[str, Any, bool, str]]:
-    """Settings that do not go with ranks that split matrices or experts."""
-    split, offload = training.parallelism.tensor * training.parallelism.expert > 1, training.memory.offload
-    for path, found, is_asked, instead in (
-        ("training.compile", True, training.compile, "false"),
-        ("training.optimizer.states", "Int8", training.optimizer.states == "Int8", "BFloat16 or Float32"),
-        ("training.memory.offload.parameters", True, offload.parameters, "false"),
-    ):
-        yield (
-            path,
-            found,
-            not (split and is_asked),
-            f"Write {instead}, or 1 for training.parallelism.tensor and expert.",
-        )
+def _of_whole_experts(training: TrainingSpec) -> Iterator[tuple[str, Any, bool, str]]:
+    """Settings that do not go with ranks that share experts, one of them nor with ranks that split matrices."""
+    experts, tensor = training.parallelism.expert > 1, training.parallelism.tensor > 1
+    fix = "Write false, or 1 for training.parallelism.tensor and expert."
+    yield "training.compile", training.compile, not (training.compile and (experts or tensor)), fix
+    states, offload = training.optimizer.states, training.memory.offload.parameters
+    fix = "Write BFloat16 or Float32, or 1 for training.parallelism.expert."
+    yield "training.optimizer.states", states, not (states == "Int8" and experts), fix
+    fix = "Write false, or 1 for training.parallelism.expert."
+    yield "training.memory.offload.parameters", offload, not (offload and experts), fix

@@ -7,7 +7,7 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
                  between micro-batches (on CPUs, up to HELD_BYTES); else the part beside the layers and three units of
                  layers, one at work, one that is fetched, one on its way; of experts a rank's own
     optimizer    2 P b / R: the two means of AdamW; as gradients, of an adapter alone where there is one. In BFloat16 2
-                 bytes in place of b; in Int8 1, and 4 more for every STATE_BLOCK of them
+                 bytes in place of b; in Int8 1, and 4 more for every block of them
     gradients    P b / R; whole, P b, where they add up before they are reduced (up to HELD_BYTES); and two units on
                  their way
     activations  T L a c, with T tokens of a micro-batch, L layers, and a elements that a layer keeps of a token:
@@ -49,8 +49,10 @@ BUCKET_BYTES = 64 << 20
 """Weights that are gathered at once for export and sync; a tensor that is larger goes alone."""
 MIN_UNIT_BYTES = 32 << 20
 """Layers are gathered together up to this size."""
-STATE_BLOCK = 256
-"""Numbers of an optimizer in Int8 that share a scale."""
+STATE_BLOCK, LEAST_STATE_BLOCK = 256, 64
+"""Numbers of an optimizer in Int8 that share a scale, at most and at least: of fewer, scales are not small any more."""
+_MEAN_STATE_BLOCK = 128
+"""Of a model: a third of its weights are matrices whose columns ranks may split, which have the least blocks."""
 ATTENDED = 2
 """Tokens that the rows of a micro-batch attend over, at most, per token that may be computed."""
 LOGITS_ELEMENTS = 1 << 24
@@ -106,7 +108,7 @@ class Layout:
         if self.states == "Float32":
             return 2 * self.own_trained
         numbers = ceil(self.adapter / self.ranks) if self.adapter else self._own
-        return 2 * (2 * numbers if self.states == "BFloat16" else numbers + ceil(4 * numbers / STATE_BLOCK))
+        return 2 * (2 * numbers if self.states == "BFloat16" else numbers + ceil(4 * numbers / _MEAN_STATE_BLOCK))
 
     @property
     def kept(self) -> int:

@@ -69,8 +69,9 @@ def _shape_problems(made: Plan, profiles: Profiles, shapes: Shapes) -> list[Prob
 
 def _spreading_problems(made: Plan, shapes: Shapes) -> Iterator[Problem]:
     """Once for each model that is trained or scored, and for each that generates."""
-    known = {(each.path, each.kind): each for each in made.engines if each.path in shapes}
-    return chain.from_iterable(spreading_problems(each, shapes[each.path]) for each in known.values())
+    engines, states = sorted(made.engines, key=lambda each: each.trainable), made.spec.training.optimizer.states
+    known = {(each.path, each.kind): each for each in engines if each.path in shapes}
+    return chain.from_iterable(spreading_problems(each, shapes[each.path], states) for each in known.values())
 
 
 def _limits(made: Plan, profiles: Profiles) -> Limits:

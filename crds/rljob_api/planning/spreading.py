@@ -7,12 +7,13 @@ from math import gcd
 
 from rljob_api.checks.subject import problem
 from rljob_api.memory.model_shape import FAMILIES, ModelShape
+from rljob_api.memory.training import LEAST_STATE_BLOCK
 from rljob_api.planning.plan import EnginePlan
 from rljob_api.vocabulary.problem import Problem
 
 
-def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
-    """Of the model that an engine trains, scores or generates with."""
+def spreading_problems(engine: EnginePlan, shape: ModelShape, states: str = "Float32") -> Iterator[Problem]:
+    """Of the model that an engine trains, scores or generates with. states: number format of the optimizer's."""
     if engine.library == "Megatron" and not shape.family.megatron:
         known = ", ".join(name for name, family in FAMILIES.items() if family.megatron)
         message = f"Megatron does not know the family of {engine.path}; it knows {known}"
@@ -34,6 +35,8 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Proble
         yield problem("spec.training.parallelism.tensor", tensor, message, fix)
     else:
         yield from _size_problems("training.parallelism.tensor", engine, tensor, split_sizes(shape), columns)
+        if states == "Int8" and engine.trainable:
+            yield from _block_problems(engine, shape)
     if engine.mesh.ep > 1:
         yield from _expert_problems(engine, shape)
     if engine.mesh.pp > 1:
@@ -50,6 +53,26 @@ def stage_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
         message = f"{engine.path} has experts, whose load is not told between stages yet"
     if message:
         yield problem("spec.training.parallelism.pipeline", stages, message, fix)
+
+
+def _block_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
+    """Of means in Int8, which have blocks within the columns of each worker."""
+    widths = (shape.query_width, shape.intermediate)
+    for width in widths:
+        if not _has_whole_blocks(width, engine.mesh.tp):
+            message = (
+                f"rows of {width} numbers of {engine.path} are kept in blocks of {LEAST_STATE_BLOCK}, of which workers "
+                f"that split them in {engine.mesh.tp} do not get whole ones"
+            )
+            sizes = [each for each in split_sizes(shape) if all(_has_whole_blocks(one, each) for one in widths)]
+            fix = f"Write BFloat16 or Float32, or one of {', '.join(map(str, sizes))} for training.parallelism.tensor."
+            yield problem("spec.training.optimizer.states", "Int8", message, fix)
+            return
+
+
+def _has_whole_blocks(width: int, tensor: int) -> bool:
+    """Whether a part of a row has, where the whole row has blocks."""
+    return width % LEAST_STATE_BLOCK > 0 or width // tensor % LEAST_STATE_BLOCK == 0
 
 
 def _expert_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:

@@ -109,7 +109,7 @@ def _trained(
     from rljob_worker.engines.fsdp.of_job import drawn_model, empty_model, layers_of
     from rljob_worker.engines.models import Adapter, WeightFiles
 
-    _require_shareable(engine)
+    _require_shareable(plan, engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
     settings, layers = train_settings(plan, engine), layers_of(engine, device)
     is_scorer = not (engine.trainable or plan.has_value_head(engine))
@@ -181,7 +181,7 @@ def _vllm(
     from rljob_worker.engines.rollout.vllm.planned import settings_of
 
     _refuse_unbuilt_parallelism(engine, "tp")
-    _require_shareable(engine)
+    _require_shareable(plan, engine)
     settings = settings_of(plan, engine)
     start = load_start(batch_invariant=settings.batch_invariant)
     model = _policy(plan, engine, torch.device("cpu"))
@@ -230,13 +230,14 @@ def _refuse_unbuilt_parallelism(engine: EnginePlan, *built: Axis) -> None:
             )
 
 
-def _require_shareable(engine: EnginePlan) -> None:
+def _require_shareable(plan: Plan, engine: EnginePlan) -> None:
     """Where the config was at hand, the planner has looked."""
     from rljob_worker.engines.models import model_config
 
     is_limited = engine.mesh.ranks_per_copy > 1 or engine.mesh.ep > 1 or engine.library == "Megatron"
     shape = parse_shape(model_config(engine.path).to_dict()) if is_limited else None
-    for found in () if shape is None else spreading_problems(engine, shape):
+    states = plan.spec.training.optimizer.states
+    for found in () if shape is None else spreading_problems(engine, shape, states):
         raise InvalidJob(str(found))
 
 

@@ -75,6 +75,12 @@ UNSPLIT = Split()
 """Of a rank that has all parameters whole."""
 
 
+def may_split_columns(name: str) -> bool:
+    """Whether ranks that split matrices have columns of this parameter each."""
+    share = Split(matrices=(0, 2)).share(name)
+    return share is not None and share.dim == 1
+
+
 def keep_parts(module: torch.nn.Module, name: str, split: Split) -> None:
     """Leave a module of this name its part of every parameter, with memory or without."""
     for kind, whole in list(module.named_parameters(recurse=False)):

@@ -108,10 +108,11 @@ def _share_out(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     return own
 
 
-def add_up(gradients: list[torch.Tensor], group: dist.ProcessGroup) -> None:
-    """Of parameters that every rank has whole: each has the gradient of its own tokens; in place, in one exchange."""
+def add_up(gradients: list[torch.Tensor], group: dist.ProcessGroup, device: torch.device) -> None:
+    """Of parameters that every rank has whole: each has the gradient of its own tokens; in place, in one exchange on
+    the device where ranks meet, wherever gradients wait."""
     if gradients:
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).to(device)
         dist.all_reduce(flat, group=group)
         for gradient, summed in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
             gradient.copy_(summed.view(gradient.shape))

@@ -307,7 +307,7 @@ def test_states_of_fewer_bytes_are_counted():
         for states in ("Float32", "BFloat16", "Int8")
     )
     assert (whole, half) == (NUMBERS, NUMBERS // 2)
-    assert eighth == 2 * (NUMBERS // 8 + 4 * NUMBERS // 8 // 256)  # a code each, and a scale of 4 bytes of 256
+    assert eighth == 2 * (NUMBERS // 8 + 4 * NUMBERS // 8 // 128)  # a code each, and a scale of 4 bytes of 128
 
 
 def test_offloading_changes_nothing_on_cpus_and_is_said_to():

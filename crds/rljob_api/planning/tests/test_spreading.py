@@ -65,6 +65,26 @@ def test_matrices_that_do_not_split_are_refused():
     assert found.path == "spec.training.parallelism.tensor" and found.fix == "Write one of 1, 2, 4."
 
 
+@pytest.mark.parametrize(
+    ("intermediate", "tensor", "fits"),
+    # 4 heads of 32 are 128 numbers: two blocks of 64, and four halves; 192 are three; 100 have no blocks anywhere
+    [(192, 1, []), (256, 2, []), (100, 2, []), (192, 2, ["1"]), (256, 4, ["1, 2"])],
+)
+def test_means_in_int8_have_whole_blocks_on_every_worker(intermediate, tensor, fits):
+    shape = replace(SHAPE, heads=4, key_heads=4, head_dim=32, intermediate=intermediate)
+    trained = engine("Train", Mesh(tp=tensor)).model_copy(update={"trainable": True})
+    found = list(spreading_problems(trained, shape, "Int8"))
+    sizes = [each.fix.partition("one of ")[2].partition(" for training.parallelism.tensor")[0] for each in found]
+    assert sizes == fits and not list(spreading_problems(trained, shape, "BFloat16"))
+
+
+def test_what_is_asked_beside_what_is_trained_does_not_hide_its_means():
+    shape = replace(SHAPE, heads=4, key_heads=4, head_dim=32, intermediate=192)
+    job = make_job("training={optimizer: {states: Int8}, parallelism: {tensor: 2}}", PAIRS[1])
+    with pytest.raises(InvalidJobError, match="blocks of 64, of which workers that split them in 2 do not get whole"):
+        planner.plan(job, shapes={each.path: shape for each in job.spec.models})
+
+
 GPT_2 = {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}
 
 

@@ -21,6 +21,7 @@ from rljob_worker.engines.fsdp.optimizer.states import Mean, means_of
 from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
 from rljob_worker.engines.shards import laid_out_like, local_part
+from rljob_worker.engines.split import may_split_columns
 from rljob_worker.engines.tensor_parallel import add_up
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class ShardedAdamW:
             local.grad = None if gradient is None else local_part(gradient)
         split, whole = self._gradients(is_split=True), self._gradients(is_split=False)
         if self._parts.matrices is not None:
-            add_up(list(whole.values()), self._parts.matrices)
+            add_up(list(whole.values()), self._parts.matrices, self._parts.device)
         if self._parts.stages is not None:
             self._parts.stages.add_up(whole, self._parts.device)
         counted = [gradient for name, gradient in whole.items() if self._parts.speaks_for(name)]
@@ -170,7 +171,9 @@ def _buckets(parameters: Named, limit: int) -> Iterator[Named]:
 
 def _bucket(parameters: Named, settings: TrainSettings) -> Bucket:
     """With means of 0 from the start, so that a checkpoint has the same tensors before any step."""
-    means = {name: means_of(local, settings.states) for name, local in parameters.items()}
+    means = {
+        name: means_of(local, settings.states, by_columns=may_split_columns(name)) for name, local in parameters.items()
+    }
     adamw = adamw_of({parameters[name]: found for name, found in means.items()}, settings)
     kept = (tensor for found in means.values() for mean in found.values() for tensor in mean.kept.values())
     return Bucket(means, adamw, Resting(kept))

@@ -3,9 +3,10 @@
 Float32    as they are; in Float64 where weights are
 BFloat16   rounded to the nearest
 Int8       a code for each number and a scale for each block of them (Dettmers et al. 2022,
-           https://arxiv.org/abs/2110.02861): number = scale * table[code]. Blocks lie within rows, so that which
-           numbers share a scale follows from a parameter's shape alone, not from who has which rows. What has no
-           blocks, such as norms and biases, stays in Float32
+           https://arxiv.org/abs/2110.02861): number = scale * table[code]. Blocks lie within rows, and are the least
+           there are where ranks may split columns, so that which numbers share a scale follows from a parameter's
+           name and shape, not from who has which part of it. What has no blocks, such as norms and biases, stays in
+           Float32
 
 torchao 0.18 has such an AdamW, which is not used: what it keeps in Int8, and where its blocks begin, depends on the
 size of a rank's shard, so that checkpoints fit one number of ranks; second means round to 0, after which a small
@@ -21,10 +22,10 @@ from functools import cache
 
 import torch
 
+from rljob_api.memory.training import LEAST_STATE_BLOCK, STATE_BLOCK
+
 MEANS = ("exp_avg", "exp_avg_sq")
 """Of gradients, and of their squares."""
-BLOCK, LEAST_BLOCK = 256, 64
-"""Numbers that share a scale, at most and at least: fewer, and scales are no longer small beside codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,10 @@ class Mean:
         codes.copy_(torch.bucketize(normal, between, out_int32=True).view(codes.shape))
 
 
-def means_of(local: torch.Tensor, states: str) -> dict[str, Mean]:
-    """Means of 0, by name."""
+def means_of(local: torch.Tensor, states: str, *, by_columns: bool = False) -> dict[str, Mean]:
+    """Means of 0, by name. by_columns: see `block_of`."""
     signed = {MEANS[0]: True, MEANS[1]: False}
-    block = block_of(local.shape) if states == "Int8" else None
+    block = block_of(local.shape, by_columns=by_columns) if states == "Int8" else None
     if block is None:
         dtype = torch.bfloat16 if states == "BFloat16" else local.dtype
         return {name: Mean({"": torch.zeros_like(local, dtype=dtype)}, signed[name]) for name in MEANS}
@@ -70,12 +71,13 @@ def means_of(local: torch.Tensor, states: str) -> dict[str, Mean]:
     return found
 
 
-def block_of(shape: torch.Size) -> int | None:
-    """How many numbers of a row share a scale; None where a tensor of this shape is not kept in blocks."""
+def block_of(shape: torch.Size, *, by_columns: bool = False) -> int | None:
+    """How many numbers of a row share a scale; None where a tensor of this shape is not kept in blocks. by_columns:
+    whether ranks may split its columns, of which each then has whole blocks."""
     if len(shape) < 2:
         return None
-    block = math.gcd(math.prod(shape[1:]), BLOCK)
-    return block if block >= LEAST_BLOCK else None
+    block = math.gcd(math.prod(shape[1:]), LEAST_STATE_BLOCK if by_columns else STATE_BLOCK)
+    return block if block >= LEAST_STATE_BLOCK else None
 
 
 def _in_blocks(local: torch.Tensor, block: int) -> dict[str, torch.Tensor]:

@@ -98,11 +98,9 @@ class Case:
 
 
 def all_cases(engine: str) -> list[Case]:
-    """Of a rollout engine, but for those that all others are compared with. With VLLM no model has experts: on a CPU it
-    loads those of an update wrongly, and begins anew for each (see `vllm.reload_check`). Nor are there layers of
-    Megatron, which its environment lacks."""
-    libraries, experts, spread = (("FSDP",), (0,), (1, 2)) if engine == "VLLM" else (LIBRARIES, (0, 1, 2), (1,))
-    ways = product(ALGORITHMS, TRANSPORTS, libraries, (1, 2), (1, 2), (1, 2), (1, 2), experts, spread)
+    """Of a rollout engine, but for those that all others are compared with. Only VLLM spreads a copy over workers."""
+    spread = (1, 2) if engine == "VLLM" else (1,)
+    ways = product(ALGORITHMS, TRANSPORTS, LIBRARIES, (1, 2), (1, 2), (1, 2), (1, 2), (0, 1, 2), spread)
     return [case for case in starmap(Case, ways) if case.is_possible and case != case.alone]
 
 

@@ -115,8 +115,9 @@ NUM_CASES = {
     # worker with experts that two share: 20 with FSDP, and with Megatron, where 4 of the ways have two stages besides;
     # of 3 algorithms over 3 transports, but for 6 on one worker with FSDP
     "Transformers": (20 + 20 + 4) * 3 * 3 - 6,
-    # 7 ways for one worker that generates and for two, apart over 2 transports, together on all but one; likewise
-    "VLLM": (2 * 2 * 7 + 7 + 6) * 3 - 3,
+    # the same 44 ways for one worker that generates and for two: apart over 2 transports, together for two on all but
+    # the 4 of one worker, which are two libraries without experts and with
+    "VLLM": (2 * 2 * 44 + 44 + 40) * 3 - 6,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from transformers import Qwen3MoeConfig
 
+from rljob_api.pipeline.meshes import Mesh
+from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.models import checkpoint_tensors, random_policy
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
@@ -23,11 +26,13 @@ LONGEST = 64
 SETTINGS = VLLMSettings("float32", max_batch_rows=4, longest_row=LONGEST)
 
 
-def update_twice(rank: int, path: str) -> list[int]:
+def update_twice(rank: int, path: str, tensor: int) -> list[int]:
     """Versions whose log-probs were those of transformers; so were those it started with, or it would not have."""
     for name in ("all_gather_object", "broadcast_object_list"):  # vLLM's ranks send each other objects when they start
         setattr(dist, name, getattr(distributed_c10d, name))
-    engine, found = load_start()(SETTINGS, path, random_policy(path, torch.float32, 0), (END,), CPU), []
+    mesh = build_meshes([Mesh(tp=tensor)], rank, CPU, deadline_seconds=60)[Mesh(tp=tensor)]
+    settings, policy = replace(SETTINGS, tensor=tensor), random_policy(path, torch.float32, 0)
+    engine, found = load_start()(settings, path, policy, (END,), CPU, None, mesh), []
     for version in (1, 2):
         policy = random_policy(path, torch.float32, seed=version)
         engine.load_weights(checkpoint_tensors(policy.named_parameters()), version)
@@ -47,11 +52,12 @@ def start_without_experts_first(rank: int, without: str, experts: str) -> str:
     return str(caught.value)
 
 
-def write_experts(directory: Path, *, tied: bool) -> str:
+def write_experts(directory: Path, *, tied: bool, width: int = 32) -> str:
+    """width: of an expert. Kernels of the CPU compute 32 columns at a time, and fill up what is narrower."""
     Qwen3MoeConfig(
         hidden_size=64,
         intermediate_size=96,
-        moe_intermediate_size=32,
+        moe_intermediate_size=width,
         num_experts=4,
         num_experts_per_tok=2,
         norm_topk_prob=True,
@@ -68,20 +74,20 @@ def write_experts(directory: Path, *, tied: bool) -> str:
     return str(directory)
 
 
-def in_a_process(work: Any, tmp_path: Path, *paths: str) -> Any:
-    load_start()  # sets what vLLM reads of the environment, which the process inherits
+def in_processes(num_ranks: int, work: Any, tmp_path: Path, *arguments: Any) -> list[Any]:
+    load_start()  # sets what vLLM reads of the environment, which processes inherit
     preload = ("rljob_worker.engines.rollout.vllm.starting",)
-    (found,) = run_ranks(1, work, tmp_path / "ranks", *paths, preload=preload, deadline_seconds=300)
-    return found
+    return run_ranks(num_ranks, work, tmp_path / "ranks", *arguments, preload=preload, deadline_seconds=300)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_experts_compute_with_the_weights_of_every_update(tmp_path: Path, tied: bool) -> None:
-    assert in_a_process(update_twice, tmp_path, write_experts(tmp_path / "model", tied=tied)) == [1, 2]
+@pytest.mark.parametrize(("tied", "tensor", "width"), [(True, 1, 32), (False, 1, 32), (True, 2, 64), (False, 2, 48)])
+def test_experts_compute_with_the_weights_of_every_update(tmp_path: Path, tied: bool, tensor: int, width: int) -> None:
+    path = write_experts(tmp_path / "model", tied=tied, width=width)
+    assert in_processes(tensor, update_twice, tmp_path, path, tensor) == [[1, 2]] * tensor
 
 
 def test_experts_behind_a_model_without_any_are_refused_by_their_name(tmp_path: Path) -> None:
     experts = write_experts(tmp_path / "experts", tied=True)
-    said = in_a_process(start_without_experts_first, tmp_path, write_model(tmp_path / "model"), experts)
+    (said,) = in_processes(1, start_without_experts_first, tmp_path, write_model(tmp_path / "model"), experts)
     assert said.startswith(f"vLLM refuses '{experts}': it has experts, and the first model of this process had none")
     assert "a worker group of its own" in said

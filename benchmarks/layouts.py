@@ -35,17 +35,19 @@ from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_he
 
 CPU = torch.device("cpu")
 ONE = ("", "dp=2")
+REPLICAS = ("dp=4,rp=2", "dp=2,rp=2,tp=2", "dp=2,rp=2,cp=2")
 MATRICES = ("tp=2", "dp=2,tp=2", "cp=2,tp=2")
 SEQUENCES = ("cp=2", "dp=2,cp=2")
 STAGES = ("pp=2", "dp=2,pp=2", "cp=2,pp=2", "tp=2,pp=2")
 EXPERTS = ("dp=2,ep=2", "cp=2,ep=2", "tp=2,ep=2", "dp=4,ep=4", "dp=2,cp=2,ep=2", "dp=2,tp=2,ep=2", "cp=2,tp=2,ep=4")
+SPREAD_REPLICAS = "dp=4,rp=2,ep=2"
 
 LAYOUTS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("dense", "FSDP"): (*ONE, "dp=4", *SEQUENCES, "cp=4", "cp=3", *MATRICES, "tp=4"),
-    ("dense", "Megatron"): (*ONE, *SEQUENCES, *MATRICES, *STAGES),
+    ("dense", "FSDP"): (*ONE, "dp=4", *SEQUENCES, "cp=4", "cp=3", *MATRICES, "tp=4", *REPLICAS),
+    ("dense", "Megatron"): (*ONE, *SEQUENCES, *MATRICES, *STAGES, *REPLICAS, "dp=2,rp=2,pp=2"),
     ("tied", "Megatron"): STAGES,
-    ("experts", "FSDP"): (*ONE, *EXPERTS),
-    ("experts", "Megatron"): (*ONE, *EXPERTS),
+    ("experts", "FSDP"): (*ONE, *EXPERTS, SPREAD_REPLICAS),
+    ("experts", "Megatron"): (*ONE, *EXPERTS, SPREAD_REPLICAS),
 }
 """By model and engine."""
 
@@ -56,7 +58,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """What the table calls them, their families, and what else their configs have."""
 LAYERS: dict[str, Callable[[], Layers]] = {"FSDP": lambda: TRANSFORMERS, "Megatron": partial(megatron_layers, CPU)}
-AXES = {"dp": "data", "pp": "pipeline", "cp": "context", "tp": "tensor", "ep": "expert"}
+AXES = {"dp": "data", "rp": "replicas", "pp": "pipeline", "cp": "context", "tp": "tensor", "ep": "expert"}
 LIMITS = (1e-5, 1e-6, 1e-12)
 """Of log-probabilities, and of weights in Float32 and Float64."""
 HEAD = ("| model | engine | layout | log-probs | weights, Float32 | weights, Float64 |", "|---|---|---|--:|--:|--:|")

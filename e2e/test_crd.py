@@ -136,6 +136,11 @@ MISTAKES = [
         "the workers of group train make no whole number of copies of tensor 2 x context 1",
     ),
     (
+        ("workerGroups=[{name: train, replicas: 6}]", "training={parallelism: {replicate: 4}}"),
+        "spec.training.parallelism.replicate",
+        "the copies of the model in group train do not divide into 4 replicas",
+    ),
+    (
         ("workerGroups=[{name: train, replicas: 2}]", "training={parallelism: {expert: 4}}"),
         "spec.training.parallelism.expert",
         "the workers of group train cannot share experts in equal runs of 4",

@@ -91,7 +91,11 @@ _PLACES_KNOWN = f"({_ONE_GROUP} || !has(self.dag))"
 _TRAINS = f"({_ONE_GROUP} || g.name != '{ROLLOUT_GROUP}')"
 _GENERATES = f"({_ONE_GROUP} || g.name == '{ROLLOUT_GROUP}')"
 _NO_TRAINING_COPIES = f"{_TRAINS} && {_WORKERS} % {_COPY} != 0"
-_NO_EQUAL_EXPERTS = f"{_TRAINS} && {_WORKERS} % self.training.parallelism.expert != 0"
+_REPLICAS = "self.training.parallelism.replicate"
+_NO_EQUAL_REPLICAS = f"{_TRAINS} && {_WORKERS} % {_COPY} == 0 && {_WORKERS} % ({_COPY} * {_REPLICAS}) != 0"
+_NO_EQUAL_EXPERTS = (
+    f"{_TRAINS} && {_WORKERS} % {_REPLICAS} == 0 && {_WORKERS} % ({_REPLICAS} * self.training.parallelism.expert) != 0"
+)
 _NO_ROLLOUT_COPIES = f"{_GENERATES} && g.accelerator.count % self.rollout.parallelism.tensor != 0"
 _DERIVED_MODEL = f"(m in ['{REFERENCE}', '{CRITIC}'] && self.models.exists(o, o.name == '{ACTOR}'))"
 _UNKNOWN_MODEL = f"!{_DERIVED_MODEL} && !self.models.exists(o, o.name == m)"
@@ -178,6 +182,14 @@ _SIZES = (
         f"[self.workerGroups.filter(g, {_NO_TRAINING_COPIES})[0].name,"
         " self.training.parallelism.tensor, self.training.parallelism.context])",
         field="workerGroups",
+    ),
+    Rule(
+        "spec",
+        f"!{_PLACES_KNOWN} || !self.workerGroups.exists(g, {_NO_EQUAL_REPLICAS})",
+        "the copies of the model in a group do not divide into so many replicas",
+        "'the copies of the model in group %s do not divide into %d replicas'.format("
+        f"[self.workerGroups.filter(g, {_NO_EQUAL_REPLICAS})[0].name, {_REPLICAS}])",
+        field="training.parallelism.replicate",
     ),
     Rule(
         "spec",

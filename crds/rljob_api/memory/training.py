@@ -1,6 +1,6 @@
 """Memory of a model that is trained or scored over sharded ranks.
 
-With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and c of a computed one:
+With P parameters over R ranks of a replica, b bytes of a stored number (4; 8 in Float64) and c of a computed one:
 
     weights      P b / R kept (experts that ranks share over those that split matrices, too), and what is gathered to
                  compute with: nothing on one rank that computes in what it stores; all P c where the model stays whole
@@ -28,7 +28,7 @@ With P parameters over R ranks, b bytes of a stored number (4; 8 in Float64) and
     scores       where attention bounds them: T H K (c + 3 max(c, 4)) with H heads and K tokens of the longest row, of
                  one layer and of SCORES_ELEMENTS scores at most; where nothing is trained c + 2 max(c, 4) of each. None
                  where keys and values go round a ring, which has a tile of them
-    checkpoint   3 P b / R: a copy of weights and optimizer, until it is written
+    checkpoint   3 P b / R: a copy of weights and optimizer, until it is written; each replica writes a part of it
     host         what is offloaded leaves the accelerator. The optimizer: 2 P b / R, which come back a bucket at a time.
                  Parameters: weights and gradients as well, P b / R each; gradients on their way, and what adds up
                  before it is reduced, stay
@@ -85,6 +85,8 @@ class Layout:
     """Number format of the optimizer, as the job has it."""
     ring: bool = False
     """Whether keys and values go round the ranks that share sequences."""
+    replicas: int = 1
+    """How often so many ranks have it."""
 
     @property
     def shard(self) -> int:
@@ -137,8 +139,8 @@ class Layout:
 
     @property
     def checkpoint(self) -> int:
-        """Bytes of this rank's part of a checkpoint: what is trained, and the two means of it."""
-        return self.own_trained + self.optimizer
+        """Bytes of this rank's part of a checkpoint: what is trained, and the two means of it; replicas take turns."""
+        return ceil((self.own_trained + self.optimizer) / self.replicas)
 
     @property
     def own_trained(self) -> int:
@@ -152,7 +154,7 @@ class Layout:
     @property
     def is_whole(self) -> bool:
         """Whether the rank has all weights as they are computed with."""
-        return self.ranks == 1 and self.stored == self.computed and not self.offload.parameters
+        return self.ranks * self.replicas == 1 and self.stored == self.computed and not self.offload.parameters
 
     @property
     def parameters_here(self) -> int:

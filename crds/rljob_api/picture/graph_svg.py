@@ -195,7 +195,7 @@ def _port(edges: Sequence[tuple[str, str]], edge: tuple[str, str]) -> float:
 
 def _axes(stage: StagePlan) -> list[tuple[str, int]]:
     mesh = stage.mesh
-    others = [(axis, getattr(mesh, axis)) for axis in ("tp", "pp", "cp", "ep")]
+    others = [(axis, getattr(mesh, axis)) for axis in ("rp", "tp", "pp", "cp", "ep")]
     return [("dp", mesh.dp), *((axis, size) for axis, size in others if size > 1)]
 
 

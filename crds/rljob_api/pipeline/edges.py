@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
-from rljob_api.pipeline.meshes import Kind, Mesh, mesh_of, num_workers_of, ranks_per_copy
+from rljob_api.pipeline.meshes import Kind, Mesh, mesh_of, num_replicas, num_workers_of, ranks_per_copy
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage
 from rljob_api.v1alpha1 import Balance
 
@@ -50,8 +50,9 @@ def layout_of(resolution: Resolution, stage: ResolvedStage, group: str) -> Stage
 
 
 def divides_workers(resolution: Resolution, stage: ResolvedStage, group: str) -> bool:
-    """Whether the workers of `group` are a whole number of copies of what the stage uses."""
-    size = prod(ranks_per_copy(resolution.spec, _kind(resolution, stage)))
+    """Whether the workers of `group` are a whole number of copies of what the stage uses, and of replicas."""
+    kind = _kind(resolution, stage)
+    size = prod(ranks_per_copy(resolution.spec, kind)) * num_replicas(resolution.spec, kind)
     return num_workers_of(resolution.spec, group) % size == 0
 
 
@@ -66,7 +67,7 @@ def columns_by_producer(resolution: Resolution, stage: ResolvedStage) -> Mapping
 
 def stays_in_place(producer: Layout, consumer: Layout) -> bool:
     """Whether every row is on the right worker already."""
-    same_layout = producer.group == consumer.group and producer.mesh == consumer.mesh
+    same_layout = producer.group == consumer.group and producer.mesh.lays_rows_like(consumer.mesh)
     in_place = producer.mesh.dp == 1 or not producer.scatters_rows
     return same_layout and in_place and producer.balance == consumer.balance == "None"
 

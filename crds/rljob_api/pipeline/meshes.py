@@ -19,7 +19,8 @@ class Mesh(ApiModel):
     """How the workers of a group divide one engine's work.
 
     Ranks are numbered with `dp` slowest: `dp=2 tp=2` puts ranks 0 and 1 on the first half of the rows and
-    ranks 2 and 3 on the second. `ep` reuses ranks of the other axes and does not add to the size.
+    ranks 2 and 3 on the second. `ep` reuses ranks of the other axes and does not add to the size, and neither does
+    `rp`, which divides `dp`: `dp=4 rp=2` has the weights once on ranks 0 and 1, and once more on ranks 2 and 3.
     """
 
     dp: int = Field(default=1, ge=1)
@@ -32,11 +33,23 @@ class Mesh(ApiModel):
     """Context parallel: sequences are divided."""
     ep: int = Field(default=1, ge=1)
     """Expert parallel: experts are divided."""
+    rp: int = Field(default=1, ge=1)
+    """Replicas: nothing is divided, each run of neighbours shares out weights of its own."""
 
     @property
     def ranks_per_copy(self) -> int:
         """Ranks that work on the same rows."""
         return self.tp * self.pp * self.cp
+
+    @property
+    def ranks_per_replica(self) -> int:
+        """Ranks that have all weights together."""
+        return self.size // self.rp
+
+    @property
+    def shards(self) -> int:
+        """Ranks that would have the same weights, and share them out."""
+        return self.dp // self.rp * self.cp
 
     @property
     def size(self) -> int:
@@ -51,8 +64,12 @@ class Mesh(ApiModel):
         """Whether `rank` is the one of its data-parallel coordinate that puts rows."""
         return rank % self.ranks_per_copy == 0
 
+    def lays_rows_like(self, other: Mesh) -> bool:
+        """Whether the same ranks work on the same rows in both."""
+        return (self.dp, self.ranks_per_copy) == (other.dp, other.ranks_per_copy)
 
-AxisWithCost = Literal["dp", "pp", "cp", "tp", "ep"]
+
+AxisWithCost = Literal["dp", "rp", "pp", "cp", "tp", "ep"]
 
 
 class AxisCost(ApiModel):
@@ -66,7 +83,8 @@ class AxisCost(ApiModel):
     sent: int
     """Bytes that a worker sends over it in a step."""
     without: int | None = None
-    """Bytes of memory that a worker would take at most to train, if its ranks had rows of their own; None of `dp`."""
+    """Bytes of memory that a worker would take at most to train, if its ranks had rows of their own, or of `rp` if all
+    shared out the same weights; None of `dp`."""
     waits: float | None = None
     """Of `pp`: how long a worker waits for other stages, as a part of the time in which it computes."""
 
@@ -105,9 +123,16 @@ def expert_ranks(spec: RLJobSpec, kind: Kind | None) -> int:
     return spec.training.parallelism.expert if kind == "Train" else 1
 
 
+def num_replicas(spec: RLJobSpec, kind: Kind | None) -> int:
+    """How often an engine of this kind has its weights in a group."""
+    return spec.training.parallelism.replicate if kind == "Train" else 1
+
+
 def mesh_of(spec: RLJobSpec, group: str, kind: Kind | None) -> Mesh:
     """The mesh of an engine of this kind in `group`; what parallelism leaves over is data parallel."""
     tensor, context, pipeline = ranks_per_copy(spec, kind)
     dp, left = divmod(num_workers_of(spec, group), tensor * context * pipeline)
     assert left == 0, f"{group} has no whole number of copies"
-    return Mesh(dp=dp, tp=tensor, cp=context, pp=pipeline, ep=expert_ranks(spec, kind))
+    replicas = num_replicas(spec, kind)
+    assert dp % replicas == 0, f"the copies of {group} make no {replicas} replicas"
+    return Mesh(dp=dp, tp=tensor, cp=context, pp=pipeline, ep=expert_ranks(spec, kind), rp=replicas)

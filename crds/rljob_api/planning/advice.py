@@ -23,6 +23,7 @@ def warnings_of(plan: Plan) -> list[str]:
         *_offload(plan),
         *_recomputing(plan),
         *_apart(plan),
+        *_torn(plan),
         *_waiting(plan),
         *_init_from(plan),
         *_services(plan),
@@ -141,6 +142,19 @@ def _apart(plan: Plan) -> Iterator[str]:
                 f"training.parallelism.tensor {tensor} does not divide the {count} workers of a pod of {group}: some "
                 "workers that add up their parts of every layer lie in different pods, between which that takes many "
                 "times longer; write a divisor of accelerator.count"
+            )
+
+
+def _torn(plan: Plan) -> Iterator[str]:
+    """Of replicas that share a pod with a part of another one."""
+    found = {(plan.group(engine.group).name, engine.mesh.ranks_per_replica, engine.mesh.rp) for engine in plan.engines}
+    for group, workers, replicas in sorted(found):
+        count, pods = plan.group(group).workers_per_host, plan.group(group).replicas
+        if replicas > 1 and workers % count and count % workers:
+            yield (
+                f"training.parallelism.replicate {replicas}: replicas of {workers} workers end in the middle of pods "
+                f"of {group}, which have {count}, and gather their weights over the network; write a divisor of the "
+                f"{pods} pods"
             )
 
 

@@ -13,7 +13,10 @@ number, and n ranks of the axis, a forward pass sends of each worker
 q, k and P are what matrices that are split leave a worker, L and P what pipeline stages do: of the stage that sends
 most. A backward pass sends as much again; where ranks split matrices they add up gradients of what each has whole once
 in an optimizer step, and so do the first stage and the last of an embedding that is the last layer as well. FSDP shards
-over dp and cp together, which counts as dp, and where there is one copy as cp.
+over dp and cp together, which counts as dp, and where there is one copy as cp: of a replica,
+where there are several. These send gradients alone, once in an optimizer step; of each worker its shard, of b bytes,
+
+    rp              2 b (n - 1) / n                              round a ring, added up, and once more, sums
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from rljob_api.planning.memory import Shapes, ends_of, layout_of, memory_of, pac
 from rljob_api.planning.operations import operations_of, passes_of, waiting
 from rljob_api.planning.plan import EnginePlan, Plan
 
-AXES: tuple[AxisWithCost, ...] = ("dp", "pp", "cp", "tp", "ep")
+AXES: tuple[AxisWithCost, ...] = ("dp", "rp", "pp", "cp", "tp", "ep")
 """The slowest first."""
 
 
@@ -53,7 +56,8 @@ def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ..
 def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits) -> Iterator[AxisCost]:
     mesh, per_host = engines[0].mesh, plan.group(engines[0].group).workers_per_host
     sent = [[_sent(plan, engine, shapes, stage) for engine in engines] for stage in ends_of(mesh.pp)]
-    spans = {"dp": mesh.size, "pp": mesh.ranks_per_copy, "cp": mesh.tp * mesh.cp, "tp": mesh.tp, "ep": mesh.ep}
+    spans = {"dp": mesh.ranks_per_replica, "rp": mesh.size, "pp": mesh.ranks_per_copy, "cp": mesh.tp * mesh.cp}
+    spans |= {"tp": mesh.tp, "ep": mesh.ep}
     for axis in AXES:
         if getattr(mesh, axis) > 1:
             ways = [context_way(shapes[engine.path].key_heads, mesh) for engine in engines]
@@ -70,8 +74,8 @@ def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits)
 def _without(axis: str, plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits) -> int:
     """The peak of a worker that trains, with one rank on this axis and more copies."""
     mesh = engines[0].mesh
-    more = 1 if axis == "ep" else getattr(mesh, axis)
-    other = mesh.model_copy(update={axis: 1, "dp": mesh.dp * more} if axis != "ep" else {"ep": 1})
+    more = 1 if axis in ("ep", "rp") else getattr(mesh, axis)  # which reuse ranks of the others
+    other = mesh.model_copy(update={axis: 1, "dp": mesh.dp * more})
     changed = [each.model_copy(update={"mesh": other}) if each in engines else each for each in plan.engines]
     memory = memory_of(plan.model_copy(update={"engines": tuple(changed)}), shapes, limits)
     (group,) = (each for each in memory if each.group == engines[0].group)
@@ -84,12 +88,13 @@ def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes, stage: int) -> dict[st
     asked, backwards = passes_of(plan, engine)
     forwards = asked + backwards * engine.recomputes
     tokens = ceil(plan.spec.num_rows / mesh.dp) * plan.spec.longest_row / mesh.cp
-    shards = _over_shards(plan, engine, layout, asked, backwards)
+    shards, is_copy = _over_shards(plan, engine, layout, asked, backwards), mesh.dp == mesh.rp
     way = context_way(shapes[engine.path].key_heads, mesh)
     sent = {
-        "dp": shards,
+        "dp": 0 if is_copy else shards,
+        "rp": _over_replicas(plan, mesh, layout, backwards),
         "pp": _over_stages(plan, mesh, layout, tokens, asked, backwards),
-        "cp": _over_context(mesh, layout, tokens, forwards, backwards, way) + (shards if mesh.dp == 1 else 0),
+        "cp": _over_context(mesh, layout, tokens, forwards, backwards, way) + (shards if is_copy else 0),
         "tp": _over_matrices(plan, engine, layout, tokens * (forwards + backwards), backwards > 0),
         "ep": _over_experts(mesh, layout, tokens / mesh.tp * (forwards + backwards)),
     }
@@ -130,6 +135,12 @@ def _over_experts(mesh: Mesh, layout: Layout, tokens: float) -> float:
         return 0
     visits = (shape.layers - experts.dense_layers) * tokens * experts.chosen * 2
     return visits * shape.hidden * layout.computed * (mesh.ep - 1) / mesh.ep
+
+
+def _over_replicas(plan: Plan, mesh: Mesh, layout: Layout, backwards: int) -> float:
+    """Gradients of a worker's shard are added up once in an optimizer step, as a ring does it."""
+    steps = backwards * plan.spec.num_mini_batches
+    return steps * 2 * layout.own_trained * (mesh.rp - 1) / mesh.rp
 
 
 def _over_shards(plan: Plan, engine: EnginePlan, layout: Layout, asked: int, backwards: int) -> float:

@@ -122,7 +122,8 @@ def _spread(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfil
 
 
 def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingParallelism]:
-    """Whatever divides workers and models, and is not less than the job asks for. Matrices are split within a pod."""
+    """Whatever divides workers and models, and is not less than the job asks for. Matrices are split within a pod, and
+    replicas are whole pods; where the job asks for some, fewer may have room."""
     asked, engines = job.spec.training.parallelism, [each for each in plan.engines if each.kind == "Train"]
     models = [shapes[each.path] for each in engines]
     groups = [plan.group(each.group) for each in engines]
@@ -130,12 +131,15 @@ def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingPa
     experts = gcd(*(1 if each.experts is None else each.experts.count for each in models))
     tensors = [size for size in divisors(pods) if all(size in split_sizes(each) for each in models)]
     pipelines = [size for size in divisors(workers) if all(_has_stages(each, size, shapes) for each in engines)]
+    replicas = divisors(gcd(*(each.replicas for each in groups)))
     for tensor, pipeline, expert in product(tensors, pipelines, divisors(gcd(workers, experts))):
         copies, left = divmod(workers, tensor * pipeline)
-        for context in () if left else divisors(copies):
+        for context, replicate in () if left else product(divisors(copies), replicas):
+            if copies // context % replicate:
+                continue
             sizes = {"tensor": tensor, "context": context, "pipeline": pipeline, "expert": expert}
             if all(size >= getattr(asked, axis) for axis, size in sizes.items()):
-                yield asked.model_copy(update=sizes)
+                yield asked.model_copy(update={**sizes, "replicate": replicate})
 
 
 def _has_stages(engine: EnginePlan, count: int, shapes: Shapes) -> bool:

@@ -112,6 +112,8 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory) -> str:
         helps.append("lower training.tokensPerMicroBatch")
         helps += ["set training.memory.activationCheckpointing: Auto"] * (not any(each.recomputes for each in trained))
         helps += ["share rows between workers (training.parallelism.context)"] * (group.num_workers > 1)
+    if trained and trained[0].mesh.rp > 1 and 2 * (phase.weights + phase.optimizer) > phase.peak:
+        helps.append("lower training.parallelism.replicate")
     if trained and group.device != "cpu" and 2 * (phase.weights + phase.optimizer) > phase.peak:
         offload = trained[0].offload
         helps += ["set training.memory.offload.optimizer: true"] * (not offload.optimizer)

@@ -220,8 +220,9 @@ def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape, stage: int) -> 
     if plan.has_value_head(engine):
         shape = replace(shape, has_words=False)
     shape = shape.split(mesh.tp).stage(stage, mesh.pp)
-    on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.dp * mesh.cp
-    layout = partial(Layout, offload=engine.offload, states=plan.spec.training.optimizer.states, ring=ring)
+    on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.shards
+    states = plan.spec.training.optimizer.states
+    layout = partial(Layout, replicas=mesh.rp, offload=engine.offload, states=states, ring=ring)
     if engine.adapter is not None:  # of every linear layer, though the job may name fewer
         adapter = shape.adapter(engine.adapter.rank)
         return layout(shape, ranks, computed, computed, on_cpu, adapter=adapter)

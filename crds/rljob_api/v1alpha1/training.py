@@ -36,7 +36,13 @@ class TrainingParallelism(ApiModel):
     expert: int = Field(default=1, ge=1)
     """Workers that share the experts of every layer, of a model that has some: tokens travel to the experts that they
     chose. Neighbours among all workers of the group, whatever else they share. It divides the experts of a layer and
-    the workers of the group. Default 1."""
+    the workers of the group, of a replica where there are several. Default 1."""
+
+    replicate: int = Field(default=1, ge=1)
+    """Replicas of weights, gradients and optimizer in a group, each shared out to a run of neighbours: with as many as
+    pods, or a divisor of that, weights are gathered within a pod, and only the gradients of an optimizer step go from
+    pod to pod, once. Workers have so many times more of them in memory. It divides the copies of the model in the
+    group. Default 1: all share out one."""
 
 
 class ProfileSpec(ApiModel):

@@ -12,13 +12,18 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
+def num_shards(tensor: torch.Tensor) -> int:
+    """Ranks that share out its rows: those of the last axis where replicas lie over the first."""
+    return int(tensor.device_mesh.size(-1)) if isinstance(tensor, DTensor) else 1
+
+
 def own_rows(tensor: torch.Tensor) -> slice:
     """Which rows of the whole tensor that shard is: FSDP cuts dim 0 into chunks of ceil(rows / ranks)."""
     rows = tensor.shape[0]
     if not isinstance(tensor, DTensor):
         return slice(0, rows)
-    chunk = -(-rows // tensor.device_mesh.size())
-    start = min(rows, tensor.device_mesh.get_local_rank() * chunk)
+    chunk = -(-rows // num_shards(tensor))
+    start = min(rows, tensor.device_mesh.get_local_rank(tensor.device_mesh.ndim - 1) * chunk)
     return slice(start, min(rows, start + chunk))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.pipeline.meshes import Kind, expert_ranks, num_workers_of, ranks_per_copy
+from rljob_api.pipeline.meshes import Kind, expert_ranks, num_replicas, num_workers_of, ranks_per_copy
 from rljob_api.vocabulary.problem import Problem
 
 MAX_ROWS = 2**62
@@ -61,13 +61,8 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
                 + (f" x pipeline {pipeline}" if pipeline > 1 else ""),
                 f"Use a multiple of {size} workers.",
             )
-        elif num_workers % (expert := expert_ranks(subject.spec, kind)):
-            yield problem(
-                "spec.training.parallelism.expert",
-                expert,
-                f"the {num_workers} workers of group {group} cannot share experts in equal runs of so many",
-                f"Write a divisor of {num_workers}.",
-            )
+        elif problems := list(_uneven(subject, group, kind, dp)):
+            yield from problems
         elif subject.spec.data.batch_size % dp:
             batch_size = subject.spec.data.batch_size
             yield problem(
@@ -77,6 +72,30 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
                 f"{batch_size} prompts equally",
                 f"Write a multiple of {dp}, such as {max(dp, batch_size // dp * dp)}.",
             )
+
+
+def _uneven(subject: Subject, group: str, kind: Kind | None, copies: int) -> Iterator[Problem]:
+    """Of so many copies of a model: replicas that do not have equally many, experts that those of one cannot share."""
+    num_workers, replicas = num_workers_of(subject.spec, group), num_replicas(subject.spec, kind)
+    expert = expert_ranks(subject.spec, kind)
+    if copies % replicas:
+        yield problem(
+            "spec.training.parallelism.replicate",
+            replicas,
+            f"the {copies} copies of the model on the {num_workers} workers of group {group} do not divide into so "
+            "many replicas",
+            f"Write a divisor of {copies}.",
+        )
+    elif num_workers // replicas % expert:
+        whose = f"the {num_workers} workers of group {group}"
+        if replicas > 1:
+            whose = f"the {num_workers // replicas} workers of a replica of group {group}"
+        yield problem(
+            "spec.training.parallelism.expert",
+            expert,
+            f"{whose} cannot share experts in equal runs of so many",
+            f"Write a divisor of {num_workers // replicas}.",
+        )
 
 
 def check_accelerators(subject: Subject) -> Iterator[Problem]:

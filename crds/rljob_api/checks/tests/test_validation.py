@@ -50,6 +50,18 @@ def test_jobs_without_problems():
             "spec.workerGroups[1].accelerator.count",
             "a multiple of 2",
         ),
+        # three pairs
+        (
+            ["training.parallelism={tensor: 2, replicate: 2}", "workerGroups.0.replicas=6"],
+            "spec.training.parallelism.replicate",
+            "the 3 copies of the model on the 6 workers of group train do not divide into so many replicas",
+        ),
+        # a replica has two workers
+        (
+            ["training.parallelism={expert: 4, replicate: 3}", "workerGroups.0.replicas=6"],
+            "spec.training.parallelism.expert",
+            "the 2 workers of a replica of group train cannot share experts",
+        ),
         # six prompts go onto two pairs, but not onto the four workers of a stage that has no model
         (
             ["training.parallelism.tensor=2", "workerGroups.0.replicas=4"],

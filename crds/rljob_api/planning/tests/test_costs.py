@@ -138,6 +138,31 @@ def test_weights_are_gathered_and_gradients_reduced():
     assert costs("{}")["dp"].without is None
 
 
+def test_replicas_gather_weights_in_their_hosts_and_send_gradients_once_from_host_to_host():
+    alone, found = (costs("{}", count=2, replicas=2), costs("{replicate: 2}", count=2, replicas=2))
+    assert alone["dp"].crosses_hosts and alone["dp"].sent == shards(4)
+    # weights and gradients between two; half of the gradients to the other host added up, half of the sums back
+    assert not found["dp"].crosses_hosts and found["dp"].sent == shards(2)
+    half = parse_shape(TINY | KEYS).parameters * 4 // 2
+    assert found["rp"].crosses_hosts and found["rp"].sent == half
+    assert found["rp"].without == train_peak("{}", count=2, replicas=2)
+    # two epochs of two mini-batches; weights of packs that are smaller are gathered no more often from host to host
+    steps = ("algorithm.updateEpochs=2", "training.miniBatchRows=16", "training.tokensPerMicroBatch=48")
+    assert costs("{replicate: 2}", *steps, count=2, replicas=2)["rp"].sent == 4 * half
+
+
+def test_replicas_of_one_copy_share_out_weights_over_those_that_share_its_sequences():
+    found = costs("{context: 2, replicate: 2}", count=2, replicas=2)
+    exchanged = costs("{context: 2}", count=2, replicas=2)["cp"].sent  # of as many rows
+    assert (found["dp"].sent, found["cp"].sent) == (0, exchanged + shards(2))
+
+
+def train_peak(*arguments, **changes):
+    """Bytes, of a worker."""
+    (group,) = plan_of(*arguments, **changes).memory
+    return next(phase.peak for phase in group.phases if phase.phase == "train")
+
+
 def test_an_axis_that_leaves_its_host_is_told_from_one_that_does_not():
     found = costs("{tensor: 2, context: 2}", count=2, replicas=4)
     assert {axis: each.crosses_hosts for axis, each in found.items()} == {"dp": True, "cp": True, "tp": False}

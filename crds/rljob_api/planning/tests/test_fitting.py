@@ -135,6 +135,25 @@ def test_sequences_are_shared_where_one_row_is_too_long_for_one():
     assert spread(40, config | {"num_hidden_layers": 2}, *row, *more) == {}
 
 
+ROWS = ("data.maxPromptTokens=100000", "training.memory.activationCheckpointing=Full")
+
+
+def test_of_layouts_that_fit_one_that_gathers_weights_in_its_hosts_costs_least():
+    # rows are too long for one worker, and two that share sequences have room for weights on each of four hosts
+    found = fitted(gpus(4), *ROWS)
+    assert found.changes == {"training.parallelism.context": "2", "training.parallelism.replicate": "4"}
+    (mesh,) = plan(found.job, shapes=SHAPES).meshes
+    assert [axis.axis for axis in mesh.axes if axis.crosses_hosts] == ["rp"]
+    one_host = fitted(gpus(1), *ROWS).changes
+    assert "training.parallelism.context" in one_host and "training.parallelism.replicate" not in one_host
+
+
+def test_replicas_that_have_no_room_are_made_fewer():
+    # 8 billion parameters of 12 bytes, and 2 more to compute with
+    changes = fitted(gpus(4), "training.parallelism.replicate=32", "training.tokensPerMicroBatch=4096").changes
+    assert changes["training.parallelism.replicate"] == "4"
+
+
 def test_experts_are_shared_where_they_are_too_many_for_one():
     # 4 layers of 4 experts of 3 x 512 x 4,096 are 403 MB, and 17 beside them. Half of weights and optimizer, 630, three
     # layers gathered, 315, and gradients, 420; or of the latter two what is beside and half of the experts: 164 and 218

@@ -49,6 +49,32 @@ def test_weights_and_optimizer_are_divided_over_workers():
     assert found["train"].gradients == parameters // 2 + 2 * 4 * 192_946_432
 
 
+def test_replicas_have_everything_once_each():
+    job = ("algorithm.kl.coefficient=0", "data.batchSize=16")
+    one, two = (phases(QWEN3_8B, gpus(2), *job, f"training.parallelism.replicate={n}") for n in (1, 2))
+    assert two == phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8")  # on 8 of 16 workers
+    parameters = 8_190_735_360
+    assert (one["load"].optimizer, two["load"].optimizer) == (8 * parameters // 16, parameters)
+
+
+def test_a_replica_of_one_worker_has_a_copy_of_weights_to_compute_with():
+    pair = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]"
+    alone, found = (phases(TINY, "algorithm.kl.coefficient=0", *more) for more in ((), replicated(pair)))
+    # what generates on one worker has the weights of what trains; two that add up gradients keep theirs apart
+    assert found["load"].weights == 2 * alone["load"].weights
+    assert found["load"].optimizer == alone["load"].optimizer
+    assert found["checkpoint"].checkpoint == alone["checkpoint"].checkpoint // 2  # of which each writes half
+
+
+def replicated(workers):
+    return (workers, "training.parallelism.replicate=2")
+
+
+def test_a_job_that_has_no_room_for_replicas_is_told_to_have_fewer():
+    with pytest.raises(InvalidJobError, match="Lower training.parallelism.replicate, or set training.memory.offload"):
+        phases(QWEN3_8B, gpus(2, count=2), "data.batchSize=16", LITTLE, "training.parallelism.replicate=2")
+
+
 def test_workers_that_split_matrices_keep_the_rest_whole():
     wide = ("algorithm.kl.coefficient=0", "data.batchSize=64", LITTLE, "data.maxPromptTokens=128")
     alone, split = (phases(QWEN3_8B, gpus(1), *wide, f"training.parallelism.tensor={size}") for size in (1, 2))

@@ -147,6 +147,15 @@ def test_masking_truncated_rows_goes_through_a_loss_mask():
     assert "loss_mask" in plan.stage("update").reads
 
 
+@pytest.mark.parametrize("parallelism", ["replicate", "expert"])
+def test_rows_stay_where_they_are_however_weights_lie(parallelism):
+    pair = "workerGroups=[{name: train, accelerator: {count: 2}}]"
+    made = make_plan(pair, f"training.parallelism.{parallelism}=2")
+    assert made.stage("reference").mesh != made.stage("rollout").mesh
+    assert edges(made) == edges(make_plan(pair))
+    assert edges(made)["rollout->reference"][1] == "Local"
+
+
 def test_two_groups_run_rollout_and_reward_apart_from_the_rest():
     plan = make_plan(*TWO_GROUPS)
     assert plan.group("rollout").schedule == ("rollout", "reward")

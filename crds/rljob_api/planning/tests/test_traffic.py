@@ -74,6 +74,14 @@ def test_warnings_name_what_was_probably_not_meant():
     three = "workerGroups=[{name: train, replicas: 2, accelerator: {count: 3}}]"
     assert "tensor 2 does not divide the 3 workers of a pod of train" in only(*pods, three)
     assert warnings_of(make_plan(*pods, three.replace("count: 3", "count: 4"))) == []
+    torn = "workerGroups=[{name: train, replicas: 4, accelerator: {count: 6}}]"
+    replicas = ("data.batchSize=24", "training.parallelism.replicate=%d")
+    # replicas of 8 workers on pods of 6; of 12 on two, or of 3 on half of one
+    assert "replicas of 8 workers end in the middle of pods of train, which have 6" in only(
+        torn, replicas[0], replicas[1] % 3
+    )
+    assert warnings_of(make_plan(torn, replicas[0], replicas[1] % 2)) == []
+    assert warnings_of(make_plan(torn, replicas[0], replicas[1] % 8)) == []
     assert "data.train[0].weight changes nothing" in only("data.train.0.weight=2")
     assert "data.train[1].weight is 0: nothing is drawn from b.jsonl" in only(
         "data.train=[{path: a.jsonl, weight: 1}, {path: b.jsonl, weight: 0}]"

@@ -3,6 +3,9 @@ host. Pure.
 
     train-0  [(0-1) (2-3)] [(4-5) (6-7)]         dp=4 cp=2 tp=2 on hosts of eight: two copies of the model each, a copy
     train-1  [(8-9) (10-11)] [(12-13) (14-15)]   of two runs of tokens, a run of two ranks that share every layer
+
+    train-0  {[0-1] [2-3]}                       dp=4 rp=2 tp=2 on hosts of four: the weights once on each host, where
+    train-1  {[4-5] [6-7]}                       two copies share them out
 """
 
 from __future__ import annotations
@@ -15,7 +18,14 @@ from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.plan.sheet import NOTHING, Sheet
 from rljob_worker.engines.mesh_ranks import Axis, ranks_over
 
-DIVIDES: dict[Axis, str] = {"dp": "rows", "pp": "depth", "cp": "sequences", "tp": "every layer", "ep": "experts"}
+DIVIDES: dict[Axis, str] = {
+    "dp": "rows",
+    "rp": "nothing, adds up gradients",
+    "pp": "depth",
+    "cp": "sequences",
+    "tp": "every layer",
+    "ep": "experts",
+}
 """By axis, the slowest first."""
 
 WAYS = {"Heads": "sequences, heads in attention", "Ring": "sequences, keys in a ring"}
@@ -64,7 +74,13 @@ def _axes(mesh: Mesh) -> dict[Axis, int]:
 
 
 def _meeting(mesh: Mesh, axis: Axis) -> str:
-    ranks = ranks_over(mesh, 0, (axis,))
+    """Of copies those that share out weights, which all do where there are no replicas."""
+    if axis == "dp" and mesh.rp > 1:
+        return f"{_named(ranks_over(mesh, 0, ('sp',)))} in its replica"
+    return _named(ranks_over(mesh, 0, (axis,)))
+
+
+def _named(ranks: Sequence[int]) -> str:
     if len(ranks) <= 2 * MAX_NAMED:
         return " ".join(map(str, ranks))
     return " ".join([*map(str, ranks[:MAX_NAMED]), "…", str(ranks[-1])])
@@ -80,7 +96,7 @@ _FASTEST_FIRST: tuple[Axis, ...] = ("tp", "cp", "pp")
 
 def _legend(mesh: Mesh) -> str:
     inner = _innermost(mesh)
-    copy = "a copy of the model in [ ]"
+    copy = "a replica in { }, a copy of the model in [ ]" if mesh.rp > 1 else "a copy of the model in [ ]"
     return copy if mesh.ranks_per_copy == getattr(mesh, inner) else f"{copy}, {inner} in ( )"
 
 
@@ -98,7 +114,8 @@ def _hosts(mesh: Mesh, group: GroupPlan, job: str) -> Iterator[tuple[str, str]]:
 
 
 def _runs(mesh: Mesh, first: int, end: int) -> Iterator[str]:
-    """The ranks of a host in runs along the innermost axis; a bracket stands where a copy begins or ends."""
+    """The ranks of a host in runs along the innermost axis; a bracket stands where a copy, or a replica, begins or
+    ends."""
     inner = getattr(mesh, _innermost(mesh))
     start = first
     while start < end:
@@ -106,6 +123,12 @@ def _runs(mesh: Mesh, first: int, end: int) -> Iterator[str]:
         text = f"{start}-{stop - 1}" if stop - start > 1 else str(start)
         if mesh.ranks_per_copy > inner:
             text = f"({text})"
-        opens = "[" if start % mesh.ranks_per_copy == 0 else ""
-        yield opens + text + ("]" if stop % mesh.ranks_per_copy == 0 else "")
+        yield _bracketed(mesh, start, text, stop)
         start = stop
+
+
+def _bracketed(mesh: Mesh, start: int, text: str, stop: int) -> str:
+    spans = [(mesh.ranks_per_copy, "[]"), *([(mesh.ranks_per_replica, "{}")] if mesh.rp > 1 else [])]
+    for size, (opens, closes) in spans:
+        text = (opens if start % size == 0 else "") + text + (closes if stop % size == 0 else "")
+    return text

@@ -17,7 +17,7 @@ from math import prod
 import torch
 from torch.distributed.tensor import DTensor
 
-from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.shards import local_part, num_shards
 from rljob_worker.engines.split import Share
 
 Named = tuple[str, torch.Tensor]
@@ -39,9 +39,8 @@ class Scattered:
 
     @property
     def num_ranks(self) -> int:
-        """Those that have it together; 1 where each rank has it whole."""
-        shards = self.here.device_mesh.size() if isinstance(self.here, DTensor) else 1
-        return int(shards) * self.num_parts
+        """Those of a replica, which have it together; 1 where each rank has it whole."""
+        return num_shards(self.here) * self.num_parts
 
     @property
     def device(self) -> torch.device:

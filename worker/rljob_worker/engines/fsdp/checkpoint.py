@@ -25,6 +25,7 @@ from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.place_files import PlaceReader
 from rljob_worker.engines.fsdp.shard_index import OwnShards, write_shards
 from rljob_worker.engines.models import Adapter
+from rljob_worker.engines.shards import local_part
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.place import Place
 
@@ -60,21 +61,24 @@ class CopiedShards:
 
 
 def own(state: State, parts: Parts) -> State:
-    """What a rank writes: its shards; of what several ranks have alike the first of them writes the one copy."""
-    return {
-        kind: {
-            name: tensor
-            for name, tensor in tensors.items()
-            if parts.speaks_for(name) and _is_first(name, tensor, parts)
-        }
-        for kind, tensors in state.items()
-    }
+    """What a rank writes: its shards; of what several ranks of a replica have alike the first of them writes the one
+    copy. Replicas, which have all alike, write as many bytes each: a tensor is written by the one that has least."""
+    mine: State = {kind: {} for kind in state}
+    written = [0] * parts.num_replicas
+    for kind, tensors in state.items():
+        for name, tensor in tensors.items():
+            if parts.speaks_for(name) and _is_first(name, tensor, parts):
+                replica = written.index(min(written))
+                written[replica] += local_part(tensor).nbytes
+                if replica == parts.replica:
+                    mine[kind][name] = tensor
+    return mine
 
 
 def _is_first(name: str, tensor: torch.Tensor, parts: Parts) -> bool:
-    """Of the ranks that have the same of a tensor."""
+    """Of the ranks of a replica that have the same of a tensor."""
     if name == NUM_STEPS:
-        return parts.rank == 0
+        return parts.rank % parts.num_ranks_of_replica == 0
     if not isinstance(tensor, DTensor):
         return parts.rank_of_layers == 0
     place = tensor.device_mesh.get_coordinate()

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from rljob_worker.engines.fsdp.sharding import world_size
 from rljob_worker.engines.mesh import ProcessMesh
-from rljob_worker.engines.mesh_ranks import SHARDS, STAGE
+from rljob_worker.engines.mesh_ranks import LAYERS, SHARDS, STAGE
 from rljob_worker.engines.shards import local_part
 
 
@@ -46,10 +46,10 @@ class Agreement:
         return int(self.gather([number]).max())
 
     def gradient_norm(self, whole: list[torch.Tensor], split: list[torch.Tensor]) -> float:
-        """L2 norm over all parameters, of which each rank holds its shards: `split` are of parts that only this rank
-        has, `whole` of what the ranks with the other parts have alike."""
+        """L2 norm over all parameters, of which each rank of a replica holds its shards: `split` are of parts that only
+        this rank of it has, `whole` of what the ranks with the other parts have alike."""
         of_whole = self._gather([_squared(whole)], self._mesh.group(*SHARDS)).sum()
-        of_split = self._gather([_squared(split)], self._mesh.group(*STAGE)).sum()
+        of_split = self._gather([_squared(split)], self._mesh.group(*LAYERS)).sum()
         of_stages = self._gather([float(of_whole + of_split)], self._mesh.group("pp")).sum()
         return math.sqrt(float(of_stages))
 

@@ -76,8 +76,8 @@ class FSDPEngine:
         spread = layers.spread(model, self.parts)
         if adapter is None or not settings.trainable:
             model.requires_grad_(settings.trainable)
-        shards = self.parts.shards, spread.experts, self.parts.expert_shards if spread.experts else None
-        self.model = shard(model.eval(), settings, device, *shards)
+        apart = spread.experts, self.parts.expert_shards if spread.experts else None
+        self.model = shard(model.eval(), settings, device, self.parts.shards, *apart, self.parts.replicas)
         self.layers, self._parts_of = layers, spread.parts_of
         self.parts = replace(self.parts, stages=spread.stages)
         self._pipeline = Pipeline(self.mesh, model.config.hidden_size, settings.dtype)

@@ -5,8 +5,8 @@ the sources each (`buckets_at`, `tensors_at`), which then hand them on side by s
 
     sources 0, 2      rank 0 gets buckets 0, 2, 4      rank 2 gets buckets 1, 3, 5      ranks 1 and 3 get none
 
-Only ranks that have something to give take part. Where ranks split matrices, what is not split is given by those with
-the same part as the source, and what is split by all: each byte of a bucket travels once.
+Only ranks that have something to give take part, those of the source's replica. Where ranks split matrices, what is not
+split is given by those with the same part as the source, and what is split by all: each byte of a bucket travels once.
 """
 
 from __future__ import annotations
@@ -90,11 +90,13 @@ def buckets_at(
 def _from_stages(
     named: dict[str, torch.Tensor], parts: Parts, sources: Sequence[int], dtype: torch.dtype | None, bucket_bytes: int
 ) -> Iterator[Iterable[Named]]:
-    """Every rank helps with every bucket, and lets go what is not its own, tensor by tensor."""
+    """Every rank of a source's replica helps with its bucket, and lets go what is not its own, tensor by tensor."""
     rest = buckets(parts.everything(named.items()), bucket_bytes, dtype)
     while together := list(islice(rest, len(sources))):
         mine: list[Named] = []
         for bucket, source in zip(together, sources, strict=False):
+            if not parts.is_of_this_replica(source):
+                continue
             names = [each.name for each in bucket.tensors]
             here = ((name, named[name]) for name in names if name in named and parts.speaks_for(name))
             whole = _of_stages(of_layers(here, parts, bucket.dtype, bucket_bytes), parts, names, bucket.dtype)

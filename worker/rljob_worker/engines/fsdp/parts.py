@@ -1,7 +1,8 @@
 """`Parts`: where the tensors of a model lie, and who has them together.
 
 Over the ranks that have the same of it every tensor is sharded by rows. Of one that ranks split (see `split`) they are
-the rows of one part, and other ranks have those of the others.
+the rows of one part, and other ranks have those of the others. Where there are replicas, each has all of it, and makes
+tensors whole on its own: its ranks are a run of those of the mesh, numbered alike in all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from rljob_worker.engines.fsdp.buckets import Named, Scattered
 from rljob_worker.engines.fsdp.stages import Stages
 from rljob_worker.engines.mesh import ProcessMesh
-from rljob_worker.engines.mesh_ranks import EVERYONE, SHARDS, STAGE
+from rljob_worker.engines.mesh_ranks import EVERYONE, LAYERS, SHARDS
 from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.split import Split
 
@@ -29,8 +30,9 @@ class Parts:
     rank: int
     """In the mesh."""
     everyone: dist.ProcessGroup | None
-    """All who have a part; None where this rank has the whole model."""
+    """All who have a part, of any replica; None where this rank is alone with its model."""
     shards: dist.ProcessGroup | None
+    """Those of its replica that would have the same as this one, and share it out."""
     matrices: dist.ProcessGroup | None
     """Those that split the matrices of layers, if any do."""
     experts: dist.ProcessGroup | None
@@ -38,9 +40,11 @@ class Parts:
     expert_shards: dist.ProcessGroup | None
     """Those with the same experts, where they are split."""
     layers: dist.ProcessGroup | None = None
-    """Those with a part of the same layers; all, but where there are pipeline stages."""
+    """Those of its replica with a part of the same layers; all of it, but where there are pipeline stages."""
     pipeline: dist.ProcessGroup | None = None
     """Those of this copy with other layers, and the same part of them."""
+    replicas: dist.ProcessGroup | None = None
+    """Those that have the same as this one in other replicas."""
     device: torch.device = torch.device("cpu")
     """Where ranks meet."""
     stages: Stages | None = None
@@ -48,12 +52,25 @@ class Parts:
 
     @staticmethod
     def of(mesh: ProcessMesh) -> Parts:
-        groups = (mesh.group(*axes) for axes in (EVERYONE, SHARDS, ("tp",), ("ep",), ("edp",), STAGE, ("pp",)))
-        return Parts(mesh.rank, *groups, mesh.device)
+        axes = (EVERYONE, SHARDS, ("tp",), ("ep",), ("edp",), LAYERS, ("pp",), ("rp",))
+        return Parts(mesh.rank, *(mesh.group(*each) for each in axes), mesh.device)
 
     @property
     def num_ranks(self) -> int:
         return 1 if self.everyone is None else self.everyone.size()
+
+    @property
+    def num_replicas(self) -> int:
+        return 1 if self.replicas is None else self.replicas.size()
+
+    @property
+    def num_ranks_of_replica(self) -> int:
+        return self.num_ranks // self.num_replicas
+
+    @property
+    def replica(self) -> int:
+        """The number of this rank's."""
+        return self.rank // self.num_ranks_of_replica
 
     @property
     def rank_of_layers(self) -> int:
@@ -82,21 +99,25 @@ class Parts:
         the same part as this one, of which there is another group for each part."""
         return self.layers if is_split else self.shards
 
+    def is_of_this_replica(self, source: int) -> bool:
+        return source // self.num_ranks_of_replica == self.replica
+
     def gives(self, source: int, *, is_split: bool) -> bool:
         """Whether this rank is among the holders of whom `source` is one."""
         num_parts = self.split.matrices[1]
-        return is_split or source % num_parts == self.rank % num_parts
+        return self.is_of_this_replica(source) and (is_split or source % num_parts == self.rank % num_parts)
 
     def place(self, source: int, *, is_split: bool) -> int:
         """The number of a rank among its holders."""
-        return source if is_split else source // self.split.matrices[1]
+        place = source % self.num_ranks_of_replica
+        return place if is_split else place // self.split.matrices[1]
 
     def placed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """What this rank has of a parameter, or of something of its shape, as a part of the whole one, sharing memory:
-        split first, and each part cut into rows."""
+        split first, and each part cut into rows. Over the ranks of a replica: others are not told of."""
         share = self.split.share(name)
         num_parts = self.split.matrices[1] if share is None else share.size
-        if num_parts == 1:
+        if num_parts == self.num_replicas == 1:
             return tensor
         shape = tensor.shape if share is None else share.shape(tensor.shape)
         num_ranks = 1 if self.layers is None else self.layers.size()

@@ -23,17 +23,19 @@ def shard(
     group: dist.ProcessGroup | None,
     apart: Sequence[torch.nn.Module] = (),
     group_apart: dist.ProcessGroup | None = None,
+    replicas: dist.ProcessGroup | None = None,
 ) -> torch.nn.Module:
     """Shard the model onto its device, where it is never whole: a layer at a time, or with memory for shards only where
     its parameters have none yet. On a single rank that computes in its weights' dtype it is only moved. Modules that
-    lie `apart` have the same weights on other ranks, `group_apart`. Offloaded parameters stay in the memory of the
-    host, and each pass brings them a unit at a time. While one unit computes FSDP fetches the next, in both passes."""
+    lie `apart` have the same weights on other ranks, `group_apart`. `replicas` are ranks with the same shards, which
+    add up gradients. Offloaded parameters stay in the memory of the host, and each pass brings them a unit at a time.
+    While one unit computes FSDP fetches the next, in both passes."""
     layers = list(decoder_layers(model))
     if settings.compile:
         compile_layers(model)
     if settings.activation_checkpointing and settings.trainable:
         recompute_in_backward(layers)
-    alone = world_size(group) == world_size(group_apart) == 1
+    alone = world_size(group) == world_size(group_apart) == world_size(replicas) == 1
     if alone and not settings.is_mixed and not settings.offload_parameters:
         give_memory(model, device)
         return model
@@ -41,9 +43,7 @@ def shard(
         param_dtype=DTYPES[settings.precision] if settings.is_mixed else None,
         reduce_dtype=settings.master_dtype if settings.is_mixed else None,
     )
-    mesh, mesh_apart = (
-        DeviceMesh.from_group(each or single_rank_group(), device.type) for each in (group, group_apart)
-    )
+    mesh, mesh_apart = (_device_mesh(each or single_rank_group(), replicas, device) for each in (group, group_apart))
     # host memory is cheaper than the loopback: on CPU weights of a model that is not large stay whole between the two
     reshard = device.type != "cpu" or not is_held(model, settings)
     offload, home = OffloadPolicy(), device
@@ -59,6 +59,15 @@ def shard(
         unit.set_force_sum_reduction_for_comms(True)
     give_memory(model, device, parameters_on=home)
     return model
+
+
+def _device_mesh(shards: dist.ProcessGroup, replicas: dist.ProcessGroup | None, device: torch.device) -> DeviceMesh:
+    """Of the ranks that share out weights; with replicas a line of them for each, all ranks as far from each other."""
+    if replicas is None:
+        return DeviceMesh.from_group(shards, device.type)
+    own, others = (dist.get_process_group_ranks(group) for group in (shards, replicas))
+    lines = [[rank + other - dist.get_rank() for rank in own] for other in others]
+    return DeviceMesh.from_group([replicas, shards], device.type, lines, mesh_dim_names=("replicas", "shards"))
 
 
 def layer_units(model: torch.nn.Module, layers: list[torch.nn.Module], min_bytes: int) -> list[list[torch.nn.Module]]:
@@ -107,10 +116,12 @@ def is_held(model: torch.nn.Module, settings: TrainSettings) -> bool:
 
 def hold_gradients(model: torch.nn.Module, *, held: bool, last: bool, keep_weights: bool) -> None:
     """Before each micro-batch. held: gradients add up locally until the last one reduces them, and weights may stay
-    gathered until then; else every micro-batch reduces its own onto the shards."""
+    gathered until then; else every micro-batch reduces its own onto the shards. Replicas add up theirs after the
+    last."""
     if isinstance(model, FSDPModule):
         model.set_is_last_backward(last or not held)
         model.set_requires_gradient_sync(last or not held)
+        model.set_requires_all_reduce(last)
         model.set_reshard_after_backward(last or not (held and keep_weights))
 
 

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.engines.mesh_ranks import COPY, EVERYONE, SHARDS, STAGE, TOKENS, meetings, ranks_over
+from rljob_worker.engines.mesh_ranks import COPY, EVERYONE, LAYERS, SHARDS, STAGE, TOKENS, meetings, ranks_over
 
 EIGHT = Mesh(dp=2, tp=2, cp=2)
+AXES = ("dp", "rp", "tp", "pp", "cp", "ep", "edp")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,19 @@ def test_the_eight_ranks_of_the_example(axes, together):
         (Mesh(dp=4, ep=2), ("edp",), [(0, 2), (1, 3)]),
         (Mesh(dp=2, tp=2, ep=4), ("edp",), [(0,), (1,), (2,), (3,)]),
         (Mesh(dp=2, pp=2, tp=2, ep=2), ("edp",), [(0, 4), (1, 5), (2, 6), (3, 7)]),
+        # replicas: runs of neighbours, whatever is inside
+        (Mesh(dp=4, rp=2), SHARDS, [(0, 1), (2, 3)]),
+        (Mesh(dp=4, rp=2), ("rp",), [(0, 2), (1, 3)]),
+        (Mesh(dp=4, rp=2), ("dp",), [(0, 1, 2, 3)]),
+        (Mesh(dp=4, rp=4), SHARDS, [(0,), (1,), (2,), (3,)]),
+        (Mesh(dp=4, tp=2, rp=2), ("sp",), [(0, 2), (1, 3), (4, 6), (5, 7)]),
+        (Mesh(dp=4, tp=2, rp=2), ("rp",), [(0, 4), (1, 5), (2, 6), (3, 7)]),
+        (Mesh(dp=4, tp=2, rp=2), LAYERS, [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        (Mesh(dp=4, tp=2, rp=2), STAGE, [(0, 1, 2, 3, 4, 5, 6, 7)]),
+        (Mesh(dp=2, cp=2, pp=2, rp=2), SHARDS, [(0, 1), (2, 3), (4, 5), (6, 7)]),
+        (Mesh(dp=2, cp=2, pp=2, rp=2), ("rp",), [(0, 4), (1, 5), (2, 6), (3, 7)]),
+        (Mesh(dp=8, ep=2, rp=2), ("ep",), [(0, 1), (2, 3), (4, 5), (6, 7)]),
+        (Mesh(dp=8, ep=2, rp=2), ("edp",), [(0, 2), (1, 3), (4, 6), (5, 7)]),
     ],
 )
 def test_meshes_of_other_shapes(mesh, axes, together):
@@ -55,6 +69,11 @@ def test_meshes_of_other_shapes(mesh, axes, together):
 def test_experts_that_do_not_divide_a_stage_are_a_mistake_of_ours():
     with pytest.raises(AssertionError, match="3 ranks per expert do not divide the 4 of a pipeline stage"):
         ranks_over(Mesh(dp=2, pp=2, tp=2, ep=3), 0, ("ep",))
+
+
+def test_copies_that_do_not_divide_into_replicas_are_a_mistake_of_ours():
+    with pytest.raises(AssertionError, match="3 replicas do not divide the 4 copies"):
+        ranks_over(Mesh(dp=4, rp=3), 0, SHARDS)
 
 
 meshes = st.builds(Mesh, dp=st.integers(1, 3), tp=st.integers(1, 3), pp=st.integers(1, 3), cp=st.integers(1, 3))
@@ -69,6 +88,20 @@ def test_those_who_meet_agree_on_who_they_are(mesh, data):
 
 
 @given(meshes, st.data())
+def test_replicas_have_the_ranks_that_the_plan_takes_them_for(mesh, data):
+    replicas = data.draw(st.sampled_from([size for size in range(1, mesh.dp + 1) if mesh.dp % size == 0]))
+    mesh = mesh.model_copy(update={"rp": replicas})
+    rank = data.draw(st.integers(0, mesh.size - 1))
+    assert len(ranks_over(mesh, rank, SHARDS)) == mesh.shards
+    of_replica = ranks_over(mesh, rank, ("sp", "pp", "cp", "tp"))
+    first = rank // mesh.ranks_per_replica * mesh.ranks_per_replica
+    assert of_replica == tuple(range(first, first + mesh.ranks_per_replica))
+    assert {other - rank for other in ranks_over(mesh, rank, ("rp",))} == {
+        (number - rank // mesh.ranks_per_replica) * mesh.ranks_per_replica for number in range(replicas)
+    }
+
+
+@given(meshes, st.data())
 def test_a_copy_is_what_the_plan_takes_for_one(mesh, data):
     rank = data.draw(st.integers(0, mesh.size - 1))
     copy = ranks_over(mesh, rank, COPY)
@@ -80,6 +113,5 @@ def test_a_copy_is_what_the_plan_takes_for_one(mesh, data):
 def test_every_rank_meets_along_the_same_axes_in_the_same_order():
     assert [axes for axes, _ in meetings(EIGHT, 0)] == [axes for axes, _ in meetings(EIGHT, 7)]
     assert {frozenset(axes) for axes, _ in meetings(EIGHT, 0)} == {
-        frozenset(axes)
-        for axes in (EVERYONE, COPY, TOKENS, SHARDS, STAGE, ("dp",), ("tp",), ("pp",), ("cp",), ("ep",), ("edp",))
+        frozenset(axes) for axes in (EVERYONE, COPY, TOKENS, SHARDS, LAYERS, STAGE, *((each,) for each in AXES))
     }

@@ -28,6 +28,7 @@ MESHES = {
     "dp 2, tp 2": Mesh(dp=2, tp=2),
     "cp 2, tp 2": Mesh(cp=2, tp=2),
     "cp 3": Mesh(cp=3),
+    "dp 4, rp 2": Mesh(dp=4, rp=2),
 }
 
 

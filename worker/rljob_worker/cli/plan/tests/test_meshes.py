@@ -39,6 +39,23 @@ def test_whom_a_rank_meets_and_which_ranks_are_on_which_host():
     )
 
 
+def test_replicas_lie_across_hosts_and_weights_are_shared_out_in_each():
+    axes, hosts = drawn(2, 8, "training.parallelism={tensor: 2, replicate: 2}")
+    assert axes.title == "Mesh of reference, train/actor: dp=8 rp=2 tp=2"
+    assert axes.rows == (
+        ("dp", "8", "rows", "0 2 4 6 in its replica"),
+        ("rp", "2", "nothing, adds up gradients", "0 8"),
+        ("tp", "2", "every layer", "0 1"),
+    )
+    assert hosts.title == "Its ranks on hosts, a replica in { }, a copy of the model in [ ]"
+    assert hosts.rows == (
+        ("small-train-0", "{[0-1] [2-3] [4-5] [6-7]}"),
+        ("small-train-1", "{[8-9] [10-11] [12-13] [14-15]}"),
+    )
+    _, hosts = drawn(4, 2, "training.parallelism={context: 4, replicate: 2}")
+    assert [line for _, line in hosts.rows] == ["{[0-1", "2-3]}", "{[4-5", "6-7]}"]
+
+
 def test_stages_are_told_with_the_time_that_they_wait():
     staged = ("training.engine=Megatron", "training.parallelism={pipeline: 2}")
     job = make_job(TOGETHER % (2, 8), "data.batchSize=16", *staged)

@@ -87,6 +87,8 @@ class ShardedAdamW:
             local.grad = None if gradient is None else local_part(gradient)
         split, whole = self._gradients(is_split=True), self._gradients(is_split=False)
         if self._parts.matrices is not None:
+            # each replica by itself, of the same numbers: weights stay the same in all as long as the backend adds them
+            # in the same order on each host, which gloo does, and NCCL on hosts that are alike
             add_up(list(whole.values()), self._parts.matrices, self._parts.device)
         if self._parts.stages is not None:
             self._parts.stages.add_up(whole, self._parts.device)

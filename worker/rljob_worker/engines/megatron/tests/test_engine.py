@@ -203,11 +203,13 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) ->
     return {"weights": snapshot(trained), "metrics": [found if ranks.is_leader else {}], "own": own}
 
 
-@pytest.mark.parametrize("written_by", [Mesh(tp=2), Mesh(pp=2)], ids=["tp 2", "pp 2"])
+@pytest.mark.parametrize(
+    "written_by", [Mesh(tp=2), Mesh(pp=2), Mesh(dp=2, rp=2, pp=2)], ids=["tp 2", "pp 2", "dp 2 rp 2 pp 2"]
+)
 def test_a_checkpoint_goes_on_in_another_layout(tmp_path: Path, written_by: Mesh) -> None:
     path = write_config(tmp_path / "model", "qwen2")
     begin, end = (partial(go_on, begins=begins) for begins in (True, False))
-    first, second = run_ranks(2, begin, tmp_path / "begin", path, written_by, tmp_path)
+    begun = run_ranks(written_by.size, begin, tmp_path / "begin", path, written_by, tmp_path)
     straight = go_on(0, path, Mesh(), tmp_path, begins=False)
     for name, mesh in (("dp", Mesh(dp=2)), ("tp", Mesh(tp=2)), ("pp", Mesh(pp=2))):
         found = run_ranks(2, end, tmp_path / name, path, mesh, tmp_path)
@@ -215,6 +217,6 @@ def test_a_checkpoint_goes_on_in_another_layout(tmp_path: Path, written_by: Mesh
             assert_close(rank["weights"], straight["weights"], 1e-12)
         assert merged(found, 0, "update/loss") == pytest.approx(merged([straight], 0, "update/loss"), abs=1e-12)
     exported = load_policy(str(tmp_path / "exported"), torch.float64, CPU)
-    assert_close(dict(exported.named_parameters()), first["weights"], 0.0)
-    # the second rank is the first source
-    assert sorted(first["own"] + second["own"]) == sorted(first["weights"])
+    assert_close(dict(exported.named_parameters()), begun[0]["weights"], 0.0)
+    first, *others, last = (rank["own"] for rank in begun)
+    assert last and not any(others) and sorted(first + last) == sorted(begun[0]["weights"])

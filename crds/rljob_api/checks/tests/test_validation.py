@@ -58,7 +58,7 @@ def test_jobs_without_problems():
         ),
         # a replica has two workers
         (
-            ["training.parallelism={expert: 4, replicate: 3}", "workerGroups.0.replicas=6"],
+            ["training.parallelism={expert: 3, replicate: 3}", "workerGroups.0.replicas=6"],
             "spec.training.parallelism.expert",
             "the 2 workers of a replica of group train cannot share experts",
         ),

@@ -144,8 +144,10 @@ def test_of_layouts_that_fit_one_that_gathers_weights_in_its_hosts_costs_least()
     assert found.changes == {"training.parallelism.context": "2", "training.parallelism.replicate": "4"}
     (mesh,) = plan(found.job, shapes=SHAPES).meshes
     assert [axis.axis for axis in mesh.axes if axis.crosses_hosts] == ["rp"]
-    one_host = fitted(gpus(1), *ROWS).changes
-    assert "training.parallelism.context" in one_host and "training.parallelism.replicate" not in one_host
+    # on one host memory is worth more than bytes within it, however much there is
+    roomy = DEFAULT["nvidia-h100"].model_copy(update={"memory": "200Gi"})
+    job = make_job("data.batchSize=32", "dataBuffer.memory=16Gi", gpus(1), *ROWS, "data.maxPromptTokens=400000")
+    assert fit(job, SHAPES, DEFAULT | {"nvidia-h100": roomy}).changes == {"training.parallelism.context": "2"}
 
 
 def test_replicas_that_have_no_room_are_made_fewer():

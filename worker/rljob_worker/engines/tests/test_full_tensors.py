@@ -28,7 +28,15 @@ SHAPES = [(3, 4), (1,), (9, 2), (5,), (2, 2, 2), (7,), (40,), (4, 4)]
 BUCKETS = [["t0", "t1"], ["t2"], ["t3", "t4"], ["t5"], ["t6"], ["t7"]]
 SOURCES = [[0], [3], [2, 0], [1, 3, 2], [0, 1, 2, 3], [3, 1, 0, 2]]
 ALONE = Parts(0, None, None, None, None, None)
-MESHES = [Mesh(dp=2, tp=2), Mesh(tp=4), Mesh(dp=4, ep=2), Mesh(dp=2, cp=2, ep=4), Mesh(dp=2, tp=2, ep=4)]
+MESHES = [
+    Mesh(dp=2, tp=2),
+    Mesh(tp=4),
+    Mesh(dp=4, ep=2),
+    Mesh(dp=2, cp=2, ep=4),
+    Mesh(dp=2, tp=2, ep=4),
+    Mesh(dp=2, rp=2, tp=2),
+    Mesh(dp=4, rp=2, ep=2),
+]
 LAYER = {
     "embed_tokens.weight": (9, 4),
     "q_proj.weight": (12, 5),  # by rows: of two parts one rank has 3 of 6, of four all 3

@@ -90,9 +90,19 @@ def test_an_embedding_that_is_the_last_layer_is_on_both_ends_under_one_name(tmp_
         (Mesh(pp=2), TIED),
         (Mesh(pp=3), TIED),
         (Mesh(dp=2, pp=2), TIED),
+        (Mesh(dp=2, rp=2, pp=2), TIED),
         (Mesh(pp=2, tp=2), TIED),
     ],
-    ids=["pp 3", "pp 2 tp 2", "cp 2 pp 2", "pp 2 tied", "pp 3 tied", "dp 2 pp 2 tied", "pp 2 tp 2 tied"],
+    ids=[
+        "pp 3",
+        "pp 2 tp 2",
+        "cp 2 pp 2",
+        "pp 2 tied",
+        "pp 3 tied",
+        "dp 2 pp 2 tied",
+        "rp 2 pp 2 tied",
+        "pp 2 tp 2 tied",
+    ],
 )
 def test_stages_train_like_one_rank(tmp_path: Path, mesh: Mesh, config: dict[str, Any]) -> None:
     path, here = write_config(tmp_path, "qwen3", num_hidden_layers=3, **config), mesh_here(Mesh())

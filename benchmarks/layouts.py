@@ -47,7 +47,7 @@ LAYOUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("dense", "Megatron"): (*ONE, *SEQUENCES, *MATRICES, *STAGES, *REPLICAS, "dp=2,rp=2,pp=2"),
     ("tied", "Megatron"): STAGES,
     ("experts", "FSDP"): (*ONE, *EXPERTS, SPREAD_REPLICAS),
-    ("experts", "Megatron"): (*ONE, *EXPERTS, SPREAD_REPLICAS),
+    ("experts", "Megatron"): (*ONE, *EXPERTS, SPREAD_REPLICAS, "pp=2", "dp=2,pp=2,ep=2", "tp=2,pp=2,ep=2"),
 }
 """By model and engine."""
 

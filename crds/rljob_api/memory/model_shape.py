@@ -57,8 +57,16 @@ class Experts:
     """Experts that compute a token."""
     width: int
     """The intermediate size of one."""
-    dense_layers: int = 0
-    """Layers that have an MLP all the same."""
+    dense: tuple[int, ...] = ()
+    """Layers that have an MLP all the same, by number."""
+
+    @property
+    def dense_layers(self) -> int:
+        return len(self.dense)
+
+    def of_layers(self, layers: range) -> Experts:
+        """Of a model of some of the layers."""
+        return replace(self, dense=tuple(layer - layers.start for layer in self.dense if layer in layers))
 
     def route_bytes(self, layers: int) -> int:
         """Of the experts of one token in a model of so many layers, as they are recorded."""
@@ -171,8 +179,9 @@ class ModelShape:
 
     def stage(self, index: int, count: int) -> ModelShape:
         """What one of some pipeline stages has."""
-        layers = len(layers_of(index, count, self.layers))
-        return replace(self, layers=layers, begins=index == 0, ends=index == count - 1)
+        layers = layers_of(index, count, self.layers)
+        experts = None if self.experts is None else self.experts.of_layers(layers)
+        return replace(self, layers=len(layers), experts=experts, begins=index == 0, ends=index == count - 1)
 
     def operations(self, attended: float, *, predicts: bool) -> float:
         """Of a forward pass of one token that attends over so many: two per parameter of the matrices that it meets,
@@ -241,7 +250,7 @@ def _experts(config: Mapping[str, Any]) -> Experts:
         count=int(config.get("num_experts") or config["num_local_experts"]),  # as published, and as transformers writes
         chosen=int(config["num_experts_per_tok"]),
         width=int(config["moe_intermediate_size"]),
-        dense_layers=len(dense),
+        dense=tuple(dense),
     )
 
 

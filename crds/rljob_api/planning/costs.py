@@ -27,7 +27,7 @@ from math import ceil
 from rljob_api.memory.training import Layout
 from rljob_api.pipeline.meshes import AxisCost, AxisWithCost, Mesh, MeshCost, context_way
 from rljob_api.planning.limits import Limits
-from rljob_api.planning.memory import Shapes, ends_of, layout_of, memory_of, packs_of
+from rljob_api.planning.memory import Shapes, largest_of, layout_of, memory_of, packs_of
 from rljob_api.planning.operations import operations_of, passes_of, waiting
 from rljob_api.planning.plan import EnginePlan, Plan
 
@@ -55,9 +55,12 @@ def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ..
 
 def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits) -> Iterator[AxisCost]:
     mesh, per_host = engines[0].mesh, plan.group(engines[0].group).workers_per_host
-    sent = [[_sent(plan, engine, shapes, stage) for engine in engines] for stage in ends_of(mesh.pp)]
-    spans = {"dp": mesh.ranks_per_replica, "rp": mesh.size, "pp": mesh.ranks_per_copy, "cp": mesh.tp * mesh.cp}
-    spans |= {"tp": mesh.tp, "ep": mesh.ep}
+    stages, together = largest_of(mesh.pp, [shapes[engine.path] for engine in engines]), mesh.tp * mesh.cp
+    sent = [[_sent(plan, engine, shapes, stage) for engine in engines] for stage in stages]
+    # those of a stage are neighbours within a copy; other copies have theirs behind the other stages
+    experts = mesh.ep if together % mesh.ep == 0 else mesh.ep * mesh.pp
+    spans = {"dp": mesh.ranks_per_replica, "rp": mesh.size, "pp": mesh.ranks_per_copy, "cp": together}
+    spans |= {"tp": mesh.tp, "ep": experts}
     for axis in AXES:
         if getattr(mesh, axis) > 1:
             ways = [context_way(shapes[engine.path].key_heads, mesh) for engine in engines]

@@ -135,7 +135,7 @@ def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingPa
     for tensor, pipeline, expert in product(tensors, pipelines, divisors(gcd(workers, experts))):
         copies, left = divmod(workers, tensor * pipeline)
         for context, replicate in () if left else product(divisors(copies), replicas):
-            if copies // context % replicate:
+            if copies // context % replicate or workers // replicate // pipeline % expert:
                 continue
             sizes = {"tensor": tensor, "context": context, "pipeline": pipeline, "expert": expert}
             if all(size >= getattr(asked, axis) for axis, size in sizes.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -32,17 +32,18 @@ def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, 
         if unknown:
             found.append(GroupMemory(group=group.name, unknown=unknown))
         elif engines:
-            stages = ends_of(max(engine.mesh.pp for engine in engines))
+            stages = largest_of(max(engine.mesh.pp for engine in engines), [shapes[engine.path] for engine in engines])
             workers = [_Worker(plan, group, shapes, limits.get(group.name), stage) for stage in stages]
             phases = zip(*(worker.phases() for worker in workers), strict=True)
             found.append(GroupMemory(group=group.name, phases=tuple(map(_most, phases))))
     return tuple(found)
 
 
-def ends_of(num_stages: int) -> tuple[int, ...]:
+def largest_of(num_stages: int, shapes: Iterable[ModelShape]) -> tuple[int, ...]:
     """The pipeline stages of which one has more than all others: the first, with the embedding and most micro-batches
-    on their way, or the last, with what makes words of hidden states."""
-    return (0, num_stages - 1) if num_stages > 1 else (0,)
+    on their way, or the last, with what makes words of hidden states; any, where not all layers have experts."""
+    is_uneven = any(shape.experts is not None and shape.experts.dense for shape in shapes)
+    return tuple(range(num_stages)) if is_uneven else tuple(dict.fromkeys((0, num_stages - 1)))
 
 
 def _most(phases: tuple[PhaseMemory, ...]) -> PhaseMemory:

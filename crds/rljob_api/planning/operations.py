@@ -23,7 +23,7 @@ def passes_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
     runs = [stage.run for stage in plan.stages if engine.name in stage.engines]
     updates = sum(run in ("UpdatePolicy", "UpdateCritic") for run in runs)
     learnt = updates * plan.spec.algorithm.update_epochs
-    return len(runs) - updates + learnt, learnt
+    return len(runs) - updates + learnt, learnt if engine.trainable else 0
 
 
 def operations_of(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:

@@ -45,14 +45,9 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape, states: str = "Flo
 
 def stage_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
     """Of a model that is cut into pipeline stages."""
-    stages, message, fix = engine.mesh.pp, "", "Write 1."
-    if stages > shape.layers:
+    if (stages := engine.mesh.pp) > shape.layers:
         message = f"so many stages of the {shape.layers} layers of {engine.path} leave some without any"
-        fix = f"Write at most {shape.layers}."
-    elif shape.experts is not None:
-        message = f"{engine.path} has experts, whose load is not told between stages yet"
-    if message:
-        yield problem("spec.training.parallelism.pipeline", stages, message, fix)
+        yield problem("spec.training.parallelism.pipeline", stages, message, f"Write at most {shape.layers}.")
 
 
 def _block_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:

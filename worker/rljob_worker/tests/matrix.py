@@ -84,9 +84,9 @@ class Case:
 
     @property
     def is_possible(self) -> bool:
-        if self.pipeline > 1 and (self.library != "Megatron" or self.expert):
-            return False  # FSDP has no stages, and those of Megatron no experts yet
-        divides = self.num_trainers % max(1, self.expert) == 0
+        if self.pipeline > 1 and self.library != "Megatron":
+            return False  # FSDP has no stages
+        divides = self.num_trainers // self.pipeline % max(1, self.expert) == 0
         return (
             self.num_trainers <= MAX_WORKERS and divides and not (self.together and self.num_trainers % self.generating)
         )

@@ -77,7 +77,7 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
 def _uneven(subject: Subject, group: str, kind: Kind | None, copies: int) -> Iterator[Problem]:
     """Of so many copies of a model: replicas that do not have equally many, experts that those of one cannot share."""
     num_workers, replicas = num_workers_of(subject.spec, group), num_replicas(subject.spec, kind)
-    expert = expert_ranks(subject.spec, kind)
+    expert, (*_, pipeline) = expert_ranks(subject.spec, kind), ranks_per_copy(subject.spec, kind)
     if copies % replicas:
         yield problem(
             "spec.training.parallelism.replicate",
@@ -86,15 +86,14 @@ def _uneven(subject: Subject, group: str, kind: Kind | None, copies: int) -> Ite
             "many replicas",
             f"Write a divisor of {copies}.",
         )
-    elif num_workers // replicas % expert:
-        whose = f"the {num_workers} workers of group {group}"
-        if replicas > 1:
-            whose = f"the {num_workers // replicas} workers of a replica of group {group}"
+    elif (sharing := num_workers // replicas // pipeline) % expert:
+        of_replica = f"a replica of group {group}" if replicas > 1 else f"group {group}"
+        of_stage = " that have a pipeline stage" if pipeline > 1 else ""
         yield problem(
             "spec.training.parallelism.expert",
             expert,
-            f"{whose} cannot share experts in equal runs of so many",
-            f"Write a divisor of {num_workers // replicas}.",
+            f"the {sharing} workers of {of_replica}{of_stage} cannot share experts in equal runs of so many",
+            f"Write a divisor of {sharing}.",
         )
 
 

@@ -133,6 +133,15 @@ def test_an_embedding_that_is_the_last_layer_is_on_the_first_stage_and_on_the_la
     assert critic.stage(2, 3).largest_tensor < last.largest_tensor == shape.embedding
 
 
+def test_a_stage_has_the_experts_of_its_layers():
+    # the second and the third of five layers have an MLP
+    shape = parse_shape(QWEN3_30B_A3B | {"num_hidden_layers": 5, "mlp_only_layers": [1, 2]})
+    stages = [shape.stage(stage, 3) for stage in range(3)]
+    assert [stage.experts.dense for stage in stages] == [(1,), (0,), ()]
+    assert [stage.all_experts // shape.layer_experts for stage in stages] == [1, 1, 1]
+    assert sum(stage.parameters for stage in stages) == shape.parameters
+
+
 def test_a_token_meets_all_matrices_but_the_embedding_and_experts_that_it_did_not_choose():
     # 36 layers and the words at the end, twice; in each layer scores of 32 heads of 128 against 100 tokens, and sums
     matrices = 36 * 192_946_432 + 622_329_856

@@ -5,6 +5,7 @@ import pytest
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.operations import passes_of
 from rljob_api.planning.planner import plan
 from rljob_api.planning.tests.test_memory import TINY
 from rljob_api.tests.builders import make_job, make_plan
@@ -98,6 +99,22 @@ def test_stages_that_share_an_embedding_add_up_its_gradients():
     assert twice == (2 * 1536 + 2 * 100) * 64 * 4
     deep = tied | {"num_hidden_layers": 4}
     assert costs("{pipeline: 4}", MEGATRON, count=4, config=deep)["pp"].sent == 2 * 1536 * 64 * 4
+
+
+def test_workers_that_share_experts_are_as_far_apart_as_their_stages():
+    config = TINY | KEYS | EXPERTS
+    # of two copies of two stages, rank 0 shares with rank 2, which is in another pod
+    apart = costs("{pipeline: 2, expert: 2}", MEGATRON, count=2, replicas=2, config=config)
+    assert apart["ep"].crosses_hosts and not apart["pp"].crosses_hosts
+    # neighbours that split matrices are of one stage
+    beside = costs("{pipeline: 2, expert: 2, tensor: 2}", MEGATRON, count=2, replicas=2, config=config)
+    assert not beside["ep"].crosses_hosts and beside["pp"].crosses_hosts
+
+
+def test_a_reference_that_is_asked_in_the_update_learns_nothing():
+    made = make_plan("algorithm.kl.estimator=Full")
+    assert passes_of(made, made.engine("reference")) == (1, 0)
+    assert passes_of(made, made.engine("train/actor")) == (1, 1)
 
 
 def test_what_ranks_do_over_other_axes_they_do_with_a_stage():

@@ -122,6 +122,16 @@ def test_the_first_stage_has_micro_batches_on_their_way_and_the_last_one_logits(
     assert words.logits > 0  # where they are more than what is on its way
 
 
+def test_a_stage_between_may_have_most_where_not_all_layers_have_experts():
+    experts = {"model_type": "qwen3_moe", "num_experts": 64, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
+    config = TINY | experts | {"num_hidden_layers": 3, "mlp_only_layers": [0, 2]}
+    job = ("algorithm.kl.coefficient=0", "training.engine=Megatron", "training.parallelism.pipeline=3")
+    pod = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 3}}]"
+    # 64 experts of 3 x 64 x 512 numbers of 4 bytes, on the second of three stages; the rest is less than a hundredth
+    found = phases(config, *job, pod, "data.batchSize=6")["load"].optimizer
+    assert found == pytest.approx(2 * 64 * 3 * 64 * 512 * 4, rel=0.02)
+
+
 def test_one_worker_in_float32_generates_with_the_weights_it_trains():
     found = phases(TINY, "algorithm.kl.coefficient=0")
     assert phases(TINY, "algorithm.kl.coefficient=0", "training.engine=Megatron")["load"].weights == (

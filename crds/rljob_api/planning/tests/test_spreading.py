@@ -150,10 +150,10 @@ EXPERTS = parse_shape(
 )
 
 
-@pytest.mark.parametrize(("dense_layers", "sizes"), [(0, (1, 2, 3, 6)), (1, (1, 2))])
-def test_workers_that_generate_share_every_expert(dense_layers, sizes):
+@pytest.mark.parametrize(("dense", "sizes"), [((), (1, 2, 3, 6)), ((1,), (1, 2))])
+def test_workers_that_generate_share_every_expert(dense, sizes):
     """12 heads, 6 key heads and 18 columns of an expert; where layers have an MLP all the same, its 128 columns."""
-    experts = replace(EXPERTS.experts, width=18, dense_layers=dense_layers)
+    experts = replace(EXPERTS.experts, width=18, dense=dense)
     assert tensor_sizes(replace(EXPERTS, key_heads=6, experts=experts)) == sizes
 
 
@@ -185,6 +185,17 @@ def test_expert_parallelism_needs_workers_in_equal_runs():
     assert found.path == "spec.training.parallelism.expert" and found.fix == "Write a divisor of 2."
 
 
+def test_experts_are_shared_by_workers_of_one_stage():
+    pod = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 4}}]"
+    staged = ("training.engine=Megatron", "training.parallelism.pipeline=2", pod)
+    assert planner.plan(make_job(*staged, "training.parallelism.expert=2")).engines
+    with pytest.raises(InvalidJobError) as caught:
+        make_job(*staged, "training.parallelism.expert=4")
+    (found,) = caught.value.problems
+    assert "the 2 workers of group train that have a pipeline stage" in found.message
+    assert found.fix == "Write a divisor of 2."
+
+
 def test_megatron_says_which_families_it_knows():
     trained = engine("Train", Mesh()).model_copy(update={"library": "Megatron"})
     assert list(spreading_problems(trained, SHAPE)) == []
@@ -203,21 +214,18 @@ def test_megatron_has_no_layers_that_end_in_biases(bias):
     assert found.path == "spec.training.engine" and "end in biases" in found.message
 
 
+def test_stages_without_layers_are_refused():
+    trained = engine("Train", Mesh(pp=3)).model_copy(update={"library": "Megatron"})
+    (found,) = spreading_problems(trained, SHAPE)
+    assert (found.path, found.found) == ("spec.training.parallelism.pipeline", "3")
+    assert "of the 2 layers of models/tiny leave some without any" in found.message
+    assert found.fix == "Write at most 2."
+
+
 @pytest.mark.parametrize(
-    ("shape", "stages", "message", "fix"),
-    [
-        (SHAPE, 3, "of the 2 layers of models/tiny leave some without any", "Write at most 2."),
-        (EXPERTS, 2, "models/tiny has experts", "Write 1."),
-    ],
+    ("shape", "mesh"),
+    [(SHAPE, Mesh(pp=2, tp=2)), (replace(SHAPE, tied=True), Mesh(pp=2)), (EXPERTS, Mesh(dp=2, pp=2, ep=2))],
 )
-def test_stages_that_cannot_be_are_refused(shape, stages, message, fix):
-    trained = engine("Train", Mesh(pp=stages)).model_copy(update={"library": "Megatron"})
-    (found,) = spreading_problems(trained, shape)
-    assert (found.path, found.found, found.fix) == ("spec.training.parallelism.pipeline", str(stages), fix)
-    assert message in found.message
-
-
-def test_stages_of_layers_each():
-    trained = engine("Train", Mesh(pp=2, tp=2)).model_copy(update={"library": "Megatron"})
-    for tied in (False, True):
-        assert list(spreading_problems(trained, replace(SHAPE, tied=tied))) == []
+def test_stages_of_layers_each(shape, mesh):
+    trained = engine("Train", mesh).model_copy(update={"library": "Megatron"})
+    assert list(spreading_problems(trained, shape)) == []

@@ -12,10 +12,14 @@ share count as often as they are read, and no number depends on how rows are spl
 f has no gradient but is that of all micro-batches, and needed in each backward pass: where there are several, a pass
 without gradients counts first. Routes that are followed (see `router`) are no choice of the router, and not counted: f
 is of the k experts that are likeliest to it.
+
+Of a layer f and P are known to the ranks that have it, and nobody else needs them in a pass: pipeline stages, which are
+not at the same pass at the same time, tell each other of theirs when all passes are made.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -34,67 +38,79 @@ from rljob_worker.metrics.scalars import Scalar, mean
 class Balance:
     """Watches the routers of one model; of a model without any it does nothing.
 
-    begin, and of every micro-batch: watch, a forward pass, `forward_ended`, a backward pass; then `end`.
+    begin; `watch` before every pass; `settle` behind the last forward pass; `end` behind all passes.
     """
 
-    def __init__(self, watched: Sequence[torch.nn.Module], coefficient: float, device: torch.device) -> None:
-        self.coefficient = coefficient if watched else 0.0
+    def __init__(
+        self, watched: Sequence[torch.nn.Module], coefficient: float, device: torch.device, num_layers: int
+    ) -> None:
+        """num_layers: that have routers, over all pipeline stages; this one may have none of them."""
+        self.coefficient = coefficient if num_layers else 0.0
+        self._num_layers = num_layers
         shape = (len(watched), watched[0].num_experts if watched else 0)
         # of every expert: how many tokens it gets, and the sum of its probabilities
         self._load = torch.zeros((2, *shape), dtype=torch.float64, device=device)
         self._pull = torch.zeros(shape, dtype=torch.float64, device=device)
         self._num_chosen = watched[0].top_k if watched else 0
         self._weights: torch.Tensor | None = None
-        self._is_forward = self._is_settled = False
+        self._counts = self._is_settled = False
         for layer, router in enumerate(watched):
             router.forward = partial(self._route, layer, router.forward)
 
     @staticmethod
-    def of(model: torch.nn.Module, settings: TrainSettings, device: torch.device) -> Balance:
+    def of(model: torch.nn.Module, settings: TrainSettings, device: torch.device, num_layers: int) -> Balance:
         """Raises InvalidJob for a coefficient where there is nothing to balance."""
-        found = routers(model) if settings.trainable else []
+        found, num_layers = (routers(model), num_layers) if settings.trainable else ([], 0)
         coefficient = settings.router_aux_loss_coefficient
-        if coefficient and settings.trainable and not found and not isinstance(model, ValueModel):
+        if coefficient and settings.trainable and not num_layers and not isinstance(model, ValueModel):
             raise InvalidJob(
                 f"training.routerAuxLossCoefficient: {coefficient} is for models with experts, and "
                 f"{type(model).__name__} has none; leave it out"
             )
-        if coefficient is None and found:
+        if coefficient is None and num_layers:
             coefficient = model.config.router_aux_loss_coef if model.config.output_router_logits else 0.0
-        return Balance(found, coefficient or 0.0, device)
+        return Balance(found, coefficient or 0.0, device, num_layers)
 
     def begin(self) -> None:
         self._load.zero_()
         self._is_settled = False
 
-    def watch(self, rows: MicroBatch) -> None:
-        """A forward pass of these rows follows."""
+    def watch(self, rows: MicroBatch, *, counts: bool) -> None:
+        """A pass of these rows follows. counts: a forward pass; what a backward pass computes again was counted."""
         if self._load.numel():
             is_counted = rows.num_rows > 0
             self._weights = torch.bincount(rows.predicts, minlength=rows.token_ids.shape[1]) if is_counted else None
-            self._is_forward = True
+            self._counts = counts
 
-    def forward_ended(self, agreement: Agreement, *, last: bool) -> None:
-        """What is computed from now on is computed again. After the last one the load is known, unless it was."""
-        self._is_forward = False
-        if last and not self._is_settled and self._load.numel():
+    def settle(self, agreement: Agreement) -> None:
+        """All forward passes are made: the load is known, unless it was. Collective over a pipeline stage."""
+        if not self._is_settled and self._load.numel():
             self._is_settled = True
             agreement.total(self._load)
             self._pull = self.coefficient * self._scale * self._load[0]
 
-    def end(self) -> dict[str, Scalar]:
+    def end(self, agreement: Agreement) -> dict[str, Scalar]:
         """The load of the fullest and of the emptiest expert of any layer, over the mean, and the cost without its
-        coefficient."""
+        coefficient. Collective over pipeline stages."""
         self._weights = None
-        if not self._load.numel() or not self._num_tokens:
+        if not self._num_layers:
             return {}
+        fullest, emptiest, cost = agreement.of_stages(self._seen()).unbind(1)
+        if not fullest.any():
+            return {}
+        return {
+            "update/expert_load_max": mean(float(fullest.max())),
+            "update/expert_load_min": mean(float(emptiest.min())),
+            "update/expert_balance_loss": mean(float(cost.sum())),
+        }
+
+    def _seen(self) -> list[float]:
+        """The same of the layers that are here."""
+        if not self._load.numel() or not self._num_tokens:
+            return [0.0, math.inf, 0.0]
         counts, probabilities = self._load
         load = counts / counts.mean(-1, keepdim=True)
-        return {
-            "update/expert_load_max": mean(float(load.max())),
-            "update/expert_load_min": mean(float(load.min())),
-            "update/expert_balance_loss": mean(float((counts * probabilities).sum() * self._scale)),
-        }
+        return [float(load.max()), float(load.min()), float((counts * probabilities).sum() * self._scale)]
 
     @property
     def _num_tokens(self) -> torch.Tensor:
@@ -104,14 +120,13 @@ class Balance:
     @property
     def _scale(self) -> torch.Tensor:
         """What sum_i f_i P_i, in counts and sums of probabilities over layers, is multiplied by."""
-        _, layers, experts = self._load.shape
-        return experts / layers / self._num_tokens.clamp(min=1) ** 2
+        return self._load.shape[-1] / self._num_layers / self._num_tokens.clamp(min=1) ** 2
 
     def _route(self, layer: int, stock: Any, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         logits, scores, experts = stock(hidden)
         if self._weights is None:
             return logits, scores, experts
-        if self._is_forward and not self._is_settled:
+        if self._counts and not self._is_settled:
             self._count(layer, router_distribution(logits.detach()))
         if self.coefficient and torch.is_grad_enabled():
             scores = _Balanced.apply(scores, logits, self._weights, self, layer)

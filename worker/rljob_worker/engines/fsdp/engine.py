@@ -20,7 +20,7 @@ from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
-from rljob_worker.engines.fsdp.outputs import Outputs, Reference, outputs, values_of
+from rljob_worker.engines.fsdp.outputs import Reference, outputs, values_of
 from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.runs import Run, kinds_of, tell_outputs, total_loss
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
@@ -41,7 +41,7 @@ from rljob_worker.engines.pipeline import Pipeline, passes_of
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.rollout.cache_bytes import key_heads
 from rljob_worker.engines.rollout.free_memory import give_back
-from rljob_worker.engines.router import routing_of
+from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.place import Place
 
@@ -73,6 +73,8 @@ class FSDPEngine:
         self.adapter = adapter
         if adapter is not None:
             adapter.put_beside(model, settings.adapter_dtype)
+        # of all layers: a pipeline stage may have none with experts
+        self._routing, num_routers = routing_of(model) if settings.follows_routes else None, len(routers(model))
         spread = layers.spread(model, self.parts)
         if adapter is None or not settings.trainable:
             model.requires_grad_(settings.trainable)
@@ -88,8 +90,7 @@ class FSDPEngine:
         self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))
         self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)
-        self._balance = Balance.of(self.model, settings, device)
-        self._routing = routing_of(self.model) if settings.follows_routes else None
+        self._balance = Balance.of(self.model, settings, device, num_routers)
         self.optimizer = ShardedAdamW(self._kept, settings, self.parts) if settings.trainable else None
 
     @property
@@ -107,7 +108,6 @@ class FSDPEngine:
 
     def log_probs(self, batch: Batch) -> Column:
         def score(rows: MicroBatch) -> torch.Tensor:
-            self._follow(rows.routes)
             return response_log_probs(self.model, rows, self.settings.temperature).log_probs
 
         return self._score(batch, score)
@@ -135,8 +135,8 @@ class FSDPEngine:
             num_runs, counts = self._agree(len(runs), objective.counts(batch))
         if self._balance.coefficient and num_runs > 1:
             with watch.phase("forward"):
-                self._forwards(batch, self._count_routes)
-            self._balance.forward_ended(self.agreement, last=True)
+                self._forwards(batch, self._count_routes, counts=True)
+            self._balance.settle(self.agreement)
         done: list[Run] = []
         for kind, index in passes_of(self._pipeline.stage, self._pipeline.size, num_runs):
             last = index == num_runs - 1
@@ -144,8 +144,10 @@ class FSDPEngine:
                 with watch.phase("forward"):
                     rows = runs[index] if index < len(runs) else None
                     done.append(self._forward(batch, rows, objective, counts, reference))
-                self._balance.forward_ended(self.agreement, last=last)
+                if last:
+                    self._balance.settle(self.agreement)
             else:
+                self._pass_of(done[index].rows, counts=False)
                 hold_gradients(self.model, held=self._held, last=last, keep_weights=self.device.type == "cpu")
                 with watch.phase("backward"):
                     done[index].backward(self._pipeline)
@@ -166,7 +168,7 @@ class FSDPEngine:
             "update/skipped_total": total(0.0 if stepped else 1.0 / copies),
             **{f"time/{phase}_seconds": mean(seconds) for phase, seconds in watch.seconds.items()},
         }
-        return {**merge_all(run.metrics for run in done), **own, **self._balance.end()}
+        return {**merge_all(run.metrics for run in done), **own, **self._balance.end(self.agreement)}
 
     def weights(
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
@@ -239,13 +241,16 @@ class FSDPEngine:
         values = self._pipeline.from_last(torch.cat(scores)).cpu().numpy()
         return Column.from_lengths(values, lengths)
 
-    def _forwards(self, batch: Batch, forward: Callable[[MicroBatch], None]) -> None:
-        """Each micro-batch in turn, without gradients; placeholders have no rows."""
+    def _forwards(self, batch: Batch, forward: Callable[[MicroBatch], None], *, counts: bool = False) -> None:
+        """Each micro-batch in turn, without gradients; placeholders have no rows. counts: the load of experts."""
         runs = self._micro_batches(batch)
         with torch.no_grad():
             for index in range(self.agreement.maximum(len(runs))):
                 rows = self._rows(batch, runs[index]) if index < len(runs) else None
                 rows = self._pipeline.arrived(rows if rows is not None and rows.row.numel() else self._placeholder())
+                self._follow(rows.routes)
+                if counts:
+                    self._balance.watch(rows, counts=True)
                 if self._pipeline.is_last:
                     forward(rows)
                 else:
@@ -259,9 +264,14 @@ class FSDPEngine:
         if self._routing is not None:
             self._routing.follow(routes)
 
-    def _count_routes(self, rows: MicroBatch) -> None:
+    def _pass_of(self, rows: MicroBatch | None, *, counts: bool) -> None:
+        """What follows is of these rows: other stages, and a backward pass, are at others than the last forward pass
+        was. counts: a forward pass."""
+        assert rows is not None, "a pass behind the last one"
         self._follow(rows.routes)
-        self._balance.watch(rows)
+        self._balance.watch(rows, counts=counts)
+
+    def _count_routes(self, rows: MicroBatch) -> None:
         if isinstance(self.model, ValueModel):
             values_of(self.model, rows)
         else:
@@ -280,9 +290,10 @@ class FSDPEngine:
         if rows is None or not rows.row.numel():
             rows, indices = self._placeholder(), None
         rows = self._pipeline.arrived(rows)
+        self._pass_of(rows, counts=True)
         if not self._pipeline.is_last:
             return Run(rows, indices, self._to_next_stage(rows))
-        found = self._outputs(rows, objective.outputs, reference)
+        found = outputs(self.model, rows, objective.outputs, self.settings.temperature, reference)
         if indices is None:
             return Run(rows, None, found.zero())
         run = Run(rows, indices, None, found)
@@ -304,8 +315,3 @@ class FSDPEngine:
         for run in runs:
             if run.loss is None and run.outputs is not None:
                 run.judge(batch, objective, counts)
-
-    def _outputs(self, rows: MicroBatch, names: frozenset[str], reference: Reference | None) -> Outputs:
-        self._follow(rows.routes)
-        self._balance.watch(rows)
-        return outputs(self.model, rows, names, self.settings.temperature, reference)

@@ -13,7 +13,7 @@ from megatron.core.tensor_parallel import layers as linear
 from megatron.core.tensor_parallel import mappings
 from transformers import PretrainedConfig
 
-from rljob_worker.engines.expert_parallel import spread_experts
+from rljob_worker.engines.expert_parallel import experts_of, spread_experts
 from rljob_worker.engines.fsdp.layers import Spread
 from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.stages import Stages
@@ -55,12 +55,14 @@ class MegatronLayers:
             if not is_empty:
                 sources = {f"{prefix}.{index}.{name}": each for name, each in stock.named_parameters()}
                 _fill(layers[index], f"{prefix}.{index}", sources, names, split)
-        experts = spread_experts(model, parts.experts) if parts.experts is not None else ()
+        if parts.experts is not None:
+            spread_experts(model, parts.experts)
         stages = None
         if (pipeline := parts.pipeline) is not None:
             held = held_by_stages(model, prefix, pipeline.size(), split)
             stages = Stages(pipeline, held, shared_by_ends(model))
             keep_stage(model, layers, pipeline.rank(), pipeline.size())
+        experts = experts_of(model) if parts.experts is not None else ()  # of the layers that are left
         return Spread(experts, names.parts_of, stages)
 
 

@@ -123,6 +123,28 @@ def _tokens(rng: np.random.Generator, length: int) -> np.ndarray:
     return rng.integers(2, VOCABULARY, length)
 
 
+def routed(batch: Batch) -> Batch:
+    """With routes in two layers that nobody would choose: alike in the rows of a group, as prompts are."""
+    draw = np.random.default_rng(1)
+
+    def routes(length: int) -> np.ndarray:
+        """Two of six experts."""
+        return draw.random((length, 2, 6)).argsort(-1)[..., :2].astype(np.uint8)
+
+    prompts = {
+        int(group): routes(int(length))
+        for group, length in zip(batch.group_ids, batch.lengths("prompt_ids"), strict=True)
+    }
+    of_prompts = np.concatenate([prompts[int(group)] for group in batch.group_ids])
+    lengths = batch.lengths("response_ids")
+    return batch.with_columns(
+        {
+            "prompt_routed_experts": Column.from_lengths(of_prompts, batch.lengths("prompt_ids")),
+            "routed_experts": Column.from_lengths(routes(int(lengths.sum())), lengths),
+        }
+    )
+
+
 class PolicyGradient:
     """-sum(weight * advantage * log_prob) / tokens - 0.01 * sum(entropy) / rows: a per-token and a per-row column, two
     denominators, two outputs."""

@@ -28,6 +28,7 @@ from rljob_worker.engines.tests.builders import (
     PolicyGradient,
     a_batch,
     mesh_here,
+    routed,
     run_ranks,
     write_config,
 )
@@ -80,27 +81,6 @@ def generated(responses: Responses) -> Batch:
 def mismatch(engine: FSDPEngine, batch: Batch, responses: Responses) -> float:
     """The largest difference between what rollout and training say of a token."""
     return float(np.abs(engine.log_probs(batch).values - responses.log_probs.values).max())
-
-
-def routed(batch: Batch) -> Batch:
-    """With routes that nobody would choose: alike in the rows of a group, as prompts are."""
-    draw = np.random.default_rng(1)
-
-    def routes(length: int) -> np.ndarray:
-        return draw.random((length, LAYERS, EXPERTS)).argsort(-1)[..., :CHOSEN].astype(np.uint8)
-
-    prompts = {
-        int(group): routes(int(length))
-        for group, length in zip(batch.group_ids, batch.lengths("prompt_ids"), strict=True)
-    }
-    of_prompts = np.concatenate([prompts[int(group)] for group in batch.group_ids])
-    lengths = batch.lengths("response_ids")
-    return batch.with_columns(
-        {
-            "prompt_routed_experts": Column.from_lengths(of_prompts, batch.lengths("prompt_ids")),
-            "routed_experts": Column.from_lengths(routes(int(lengths.sum())), lengths),
-        }
-    )
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rljob_api.catalogue.columns import full_kl
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import TrainingSpec
 from rljob_api.vocabulary.problem import Problem
 
 UNBUILT = {
     "training.engine": "Megatron with training.compile or an adapter",
-    "training.parallelism.pipeline": "any but 1 with training.engine FSDP, or kl.estimator Full",
+    "training.parallelism.pipeline": "any but 1 with training.engine FSDP",
     "training.parallelism.expert": "with an adapter, any but 1",
     "training.compile": "true with a training.parallelism.tensor or expert above 1",
     "training.optimizer.states": "Int8 with a training.parallelism.expert above 1",
@@ -41,9 +40,8 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     experts = training.parallelism.expert if has_adapter else 1
     fix = "Write 1, or train the whole model: experts have no adapters."
     yield "training.parallelism.expert", experts, experts == 1, fix
-    stages, whole = training.parallelism.pipeline, full_kl(spec)
-    fix = "Write 1, or another kl.estimator." if whole else "Write 1, or training.engine: Megatron."
-    yield "training.parallelism.pipeline", stages, stages == 1 or (training.engine == "Megatron" and not whole), fix
+    stages, fix = training.parallelism.pipeline, "Write 1, or training.engine: Megatron."
+    yield "training.parallelism.pipeline", stages, stages == 1 or training.engine == "Megatron", fix
     yield from _of_whole_experts(training)
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout

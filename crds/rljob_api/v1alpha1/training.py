@@ -35,8 +35,8 @@ class TrainingParallelism(ApiModel):
 
     expert: int = Field(default=1, ge=1)
     """Workers that share the experts of every layer, of a model that has some: tokens travel to the experts that they
-    chose. Neighbours among all workers of the group, whatever else they share. It divides the experts of a layer and
-    the workers of the group, of a replica where there are several. Default 1."""
+    chose. Neighbours among all workers of the group that have the same layers, whatever else they share. It divides
+    the experts of a layer and these workers: of the group, of a replica, of a pipeline stage. Default 1."""
 
     replicate: int = Field(default=1, ge=1)
     """Replicas of weights, gradients and optimizer in a group, each shared out to a run of neighbours: with as many as

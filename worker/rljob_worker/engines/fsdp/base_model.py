@@ -26,7 +26,7 @@ class BaseModel:
     def values(self, batch: Batch) -> Column:
         raise AssertionError("values were asked of a policy")
 
-    def last_layer(self, rows: MicroBatch) -> LastLayer:
+    def last_layer(self, rows: MicroBatch) -> LastLayer | None:
         with adapter_off(self._adapted.model):
             return self._adapted.last_layer(rows)
 

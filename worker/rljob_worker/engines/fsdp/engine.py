@@ -20,7 +20,7 @@ from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
-from rljob_worker.engines.fsdp.outputs import Reference, outputs, values_of
+from rljob_worker.engines.fsdp.outputs import Reference, compared_with, outputs, values_of
 from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.runs import Run, kinds_of, tell_outputs, total_loss
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
@@ -112,12 +112,18 @@ class FSDPEngine:
 
         return self._score(batch, score)
 
-    def last_layer(self, rows: MicroBatch) -> LastLayer:
-        """Without gradients. Its weight is gathered until the caller calls `free_gathered_weights`."""
+    def last_layer(self, rows: MicroBatch) -> LastLayer | None:
+        """Without gradients; None on all pipeline stages but the last. Its weight is gathered, and what goes to the
+        next stage kept, until the caller calls `free_gathered_weights`."""
         with torch.no_grad():
-            return response_last_layer(self.model, rows)
+            rows = self._pipeline.arrived(rows)
+            if self._pipeline.is_last:
+                return response_last_layer(self.model, rows)
+            self._to_next_stage(rows)
+        return None
 
     def free_gathered_weights(self) -> None:
+        self._pipeline.settle()
         free_gathered_weights(self.model)
 
     def values(self, batch: Batch) -> Column:
@@ -289,11 +295,13 @@ class FSDPEngine:
         rows = None if indices is None else self._rows(batch, indices)
         if rows is None or not rows.row.numel():
             rows, indices = self._placeholder(), None
+        # before anything else arrives: both models have one way to the next stage
+        compared = compared_with(reference, rows, objective.outputs)
         rows = self._pipeline.arrived(rows)
         self._pass_of(rows, counts=True)
         if not self._pipeline.is_last:
             return Run(rows, indices, self._to_next_stage(rows))
-        found = outputs(self.model, rows, objective.outputs, self.settings.temperature, reference)
+        found = outputs(self.model, rows, objective.outputs, self.settings.temperature, compared)
         if indices is None:
             return Run(rows, None, found.zero())
         run = Run(rows, indices, None, found)

@@ -39,23 +39,28 @@ class Outputs:
 class Reference(Protocol):
     """What the divergence of whole distributions is taken from: an `FSDPEngine`, or the base of one."""
 
-    def last_layer(self, rows: MicroBatch) -> LastLayer: ...
+    def last_layer(self, rows: MicroBatch) -> LastLayer | None: ...
 
     def free_gathered_weights(self) -> None: ...
 
 
+def compared_with(reference: Reference | None, rows: MicroBatch, names: frozenset[str]) -> LastLayer | None:
+    """What the whole divergence is taken from, where an `Objective` asks for it; on the last pipeline stage."""
+    if "full_kl" not in names:
+        return None
+    assert reference is not None, "the whole divergence was asked for without a reference"
+    return reference.last_layer(rows)
+
+
 def outputs(
-    model: torch.nn.Module, rows: MicroBatch, names: frozenset[str], temperature: float, reference: Reference | None
+    model: torch.nn.Module, rows: MicroBatch, names: frozenset[str], temperature: float, compared: LastLayer | None
 ) -> Outputs:
-    """names: what an `Objective` asks for. Of a critic only the values mean anything."""
+    """names: what an `Objective` asks for; compared: what the whole divergence is taken from. Of a critic only the
+    values mean anything."""
     if isinstance(model, ValueModel):
         values = values_of(model, rows)
         return Outputs(torch.full_like(values.detach(), torch.nan), values=values)
     assert "values" not in names, "values were asked of a policy"
-    compared = None
-    if "full_kl" in names:
-        assert reference is not None, "the whole divergence was asked for without a reference"
-        compared = reference.last_layer(rows)
     found = response_log_probs(model, rows, temperature, entropy=_entropy_use(names), reference=compared)
     return Outputs(found.log_probs, found.entropy, full_kl=found.full_kl)
 

@@ -45,15 +45,7 @@ class Learnt:
     """Of each update; a copy's leader has them."""
 
 
-def learn(
-    path: str,
-    settings: TrainSettings,
-    ranks: ProcessMesh,
-    layers: Layers = TRANSFORMERS,
-    *,
-    with_reference: bool = True,
-) -> Learnt:
-    """with_reference: whether there are updates that draw towards one."""
+def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, layers: Layers = TRANSFORMERS) -> Learnt:
     dtype, frozen = settings.master_dtype, replace(settings, trainable=False)
     policy = FSDPEngine(random_policy(path, dtype, 0), settings, CPU, ranks, layers=layers)
     critic = FSDPEngine(random_value_model(path, dtype, 0), settings, CPU, ranks, layers=layers)
@@ -61,8 +53,7 @@ def learn(
     batches = [share(index, ranks) for index in range(len(LENGTHS))]
     metrics = [policy.update(batch, PolicyGradient()) for batch in batches]
     metrics.append(critic.update(batches[0], ValueRegression()))
-    if with_reference:
-        metrics += [policy.update(batch, Distillation(), reference=reference) for batch in batches]
+    metrics += [policy.update(batch, Distillation(), reference=reference) for batch in batches]
     return Learnt(policy, critic, metrics if ranks.is_leader else [{} for _ in metrics])
 
 

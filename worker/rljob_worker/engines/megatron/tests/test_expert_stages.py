@@ -50,13 +50,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
     ranks = mesh_here(mesh)
-    learnt = learn(path, settings, ranks, megatron_layers(CPU), with_reference=False)
-    return seen(learnt, ranks)
+    return seen(learn(path, settings, ranks, megatron_layers(CPU)), ranks)
 
 
 def one_rank(path: str, coefficient: float) -> dict[str, Any]:
     here, settings = mesh_here(Mesh()), replace(EXACT, router_aux_loss_coefficient=coefficient)
-    return seen(learn(path, settings, here, with_reference=False), here)
+    return seen(learn(path, settings, here), here)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,7 @@ TIED = {"tie_word_embeddings": True}
 
 def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:
     ranks = mesh_here(mesh)
-    learnt = learn(path, settings, ranks, megatron_layers(CPU), with_reference=False)
-    return seen(learnt, ranks)
+    return seen(learn(path, settings, ranks, megatron_layers(CPU)), ranks)
 
 
 def test_stages_that_cannot_be_are_refused(tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_an_embedding_that_is_the_last_layer_is_on_both_ends_under_one_name(tmp_
 )
 def test_stages_train_like_one_rank(tmp_path: Path, mesh: Mesh, config: dict[str, Any]) -> None:
     path, here = write_config(tmp_path, "qwen3", num_hidden_layers=3, **config), mesh_here(Mesh())
-    one = seen(learn(path, EXACT, here, with_reference=False), here)
+    one = seen(learn(path, EXACT, here), here)
     settings = replace(SHARED, activation_checkpointing=mesh.tp == 2)
     ranks = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, settings)
     assert_trained_alike(ranks, mesh, one)

@@ -39,7 +39,9 @@ def cluster(kueue_image: Future[Path]) -> Iterator[Cluster]:
         return
     running = Cluster.up(nodes=2, devices=DEVICES, index=index)
     yield running
-    if not os.environ.get("RLJOB_E2E_KEEP"):
+    if os.environ.get("RLJOB_E2E_KEEP"):
+        running.leave_running()
+    else:
         running.down()
 
 

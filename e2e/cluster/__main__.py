@@ -17,6 +17,7 @@ def up(options: argparse.Namespace) -> None:
     for node, resource, count in options.device:
         devices.setdefault(node, {})[resource] = int(count)
     cluster = Cluster.up(options.nodes, devices, options.kwok, options.index, not options.old_images)
+    cluster.leave_running()
     print(f"{options.nodes + options.kwok} nodes Ready: export KUBECONFIG={cluster.kubeconfig}")
 
 

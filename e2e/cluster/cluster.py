@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.go_programs import program
 from e2e.cluster.images.image_recipes import ImageRecipe
+from e2e.cluster.processes import remembered
 from e2e.cluster.spec import ClusterSpec, RunDir
 
 BACKENDS = {"local": "e2e.cluster.local_cluster:LocalCluster", "kind": "e2e.cluster.kind_cluster:KindCluster"}
@@ -35,9 +37,12 @@ class Cluster(ABC):
 
         `devices` is node name to resource to count, such as `{"node2": {"nvidia.com/gpu": 2}}`; `kwok` counts
         simulated nodes; clusters of different `index` are up at once. Without `build_images` the nodes get the images
-        as they were built last.
+        as they were built last. It is this process's until it is left to run: what a process that was killed left is
+        taken down first.
         """
-        return backend().start(ClusterSpec(index, nodes, devices or {}, kwok), build_images)
+        spec = ClusterSpec(index, nodes, devices or {}, kwok)
+        backend().clear_abandoned(index)
+        return backend().start(spec, build_images)
 
     @staticmethod
     def attach(index: int = 0) -> "Cluster":
@@ -56,6 +61,38 @@ class Cluster(ABC):
     @classmethod
     @abstractmethod
     def running(cls, index: int) -> "Cluster": ...
+
+    @classmethod
+    def clear_abandoned(cls, index: int) -> None:
+        """Takes down what nobody will: a cluster whose process died, or of which nothing runs."""
+        folder = RunDir.of(index)
+        with folder.locked():
+            if not folder.spec.exists():  # whoever made it was killed at that very moment
+                shutil.rmtree(folder.root, ignore_errors=True)
+            elif (cluster := cls.running(index)).is_abandoned():
+                cluster.take_down()
+
+    def is_abandoned(self) -> bool:
+        owner = self.run_dir.owner
+        return remembered(owner) is None if owner.exists() else not self.is_running()
+
+    def leave_running(self) -> None:
+        """It outlives this process: `down` ends it."""
+        self.run_dir.owner.unlink(missing_ok=True)
+
+    def down(self) -> None:
+        """Leaves nothing behind."""
+        with self.run_dir.locked():
+            if self.run_dir.root.exists():
+                self.take_down()
+
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Whether anything of it lives."""
+
+    @abstractmethod
+    def take_down(self) -> None:
+        """Ends and removes whatever is still there of it."""
 
     @property
     @abstractmethod
@@ -106,10 +143,6 @@ class Cluster(ABC):
     @abstractmethod
     def pod_netns_exec(self, namespace: str, pod: str, *argv: str) -> str:
         """Runs a program of the node, such as `ip` or `tc`, in the network namespace of a running pod."""
-
-    @abstractmethod
-    def down(self) -> None:
-        """Leaves nothing behind."""
 
     def kubectl(self, *words: str | Path, input: str | None = None) -> str:
         """What kubectl prints; a CommandFailed with its words otherwise."""

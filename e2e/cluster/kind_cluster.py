@@ -129,7 +129,10 @@ class KindCluster(Cluster):
         inspected = json.loads(self.execute(number, "crictl", "inspectp", sandbox.split()[0]))
         return self.execute(number, "nsenter", "--net", "--target", str(inspected["info"]["pid"]), *argv)
 
-    def down(self) -> None:
+    def is_running(self) -> bool:
+        return self.name in run(program("kind"), "get", "clusters").split()
+
+    def take_down(self) -> None:
         for name in self.run_dir.processes.names():
             self.run_dir.processes.stop(name)
         run(program("kind"), "delete", "cluster", "--name", self.name)

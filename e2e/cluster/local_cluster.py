@@ -23,7 +23,6 @@ from e2e.cluster.nodes.node import LocalNode
 from e2e.cluster.spec import ClusterSpec, RunDir, claim
 from e2e.cluster.system_packages import RUNTIME, ensure_installed
 from e2e.cluster.waiting import wait_until
-from rljob_worker.built_once import locked
 
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
@@ -54,7 +53,9 @@ class LocalCluster(Cluster):
         try:
             cluster.start_all(images.node_images())
         except BaseException:
-            if not os.environ.get("KEEP_FAILED_CLUSTER"):
+            if os.environ.get("KEEP_FAILED_CLUSTER"):
+                cluster.leave_running()
+            else:
                 cluster.down()
             raise
         return cluster
@@ -171,20 +172,21 @@ class LocalCluster(Cluster):
         number = int(found["spec"]["nodeName"].removeprefix("node"))
         return self.node(number).pod_execute(found["metadata"]["uid"], *argv)
 
-    def down(self) -> None:
-        """Leaves nothing: no process, mount, namespace, link, route, control group or file."""
-        if not self.run_dir.root.exists():
-            return
+    def is_running(self) -> bool:
         processes = self.run_dir.processes
-        with locked(self.run_dir.root.with_suffix(".lock")):
-            for node in self.nodes():
-                processes.stop(device_processes.process_name(node.name))
-                node.remove()
-            # state is thrown away, so nothing needs to end in order; an API server takes 10 s to say goodbye
-            for name in control_plane.PROCESSES:
-                processes.stop(name)
-            self.remove_bridge()
-            shutil.rmtree(self.run_dir.root)
+        return any(processes.pid(name) is not None for name in processes.names())
+
+    def take_down(self) -> None:
+        """Leaves nothing: no process, mount, namespace, link, route, control group or file."""
+        processes = self.run_dir.processes
+        for node in self.nodes():
+            processes.stop(device_processes.process_name(node.name))
+            node.remove()
+        # state is thrown away, so nothing needs to end in order; an API server takes 10 s to say goodbye
+        for name in control_plane.PROCESSES:
+            processes.stop(name)
+        self.remove_bridge()
+        shutil.rmtree(self.run_dir.root)
 
 
 def require_machine() -> None:

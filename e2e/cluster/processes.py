@@ -41,17 +41,12 @@ class ProcessTable:
             pid = os.posix_spawn(program, command, environment(env), file_actions=files, setsid=True)
         finally:
             os.close(log)
-        record = {"pid": pid, "started": start_time(pid), "command": command}
-        self.record(name).write_text(json.dumps(record))
+        remember(self.record(name), pid, command)
         return pid
 
     def pid(self, name: str) -> int | None:
         """The process called `name`, or None when it has ended or its number now belongs to another."""
-        with suppress(FileNotFoundError):
-            record = json.loads(self.record(name).read_text())
-            if start_time(record["pid"]) == record["started"]:
-                return int(record["pid"])
-        return None
+        return remembered(self.record(name))
 
     def stop(self, name: str, signum: signal.Signals = signal.SIGKILL) -> None:
         """Ends the process, if it still is the one that was started, and waits until it is gone."""
@@ -71,6 +66,19 @@ class ProcessTable:
 
     def record(self, name: str) -> Path:
         return self.records / f"{name}.json"
+
+
+def remember(record: Path, pid: int, command: Sequence[str]) -> None:
+    record.write_text(json.dumps({"pid": pid, "started": start_time(pid), "command": command}))
+
+
+def remembered(record: Path) -> int | None:
+    """The process of a record, or None when it has ended or its number now belongs to another."""
+    with suppress(FileNotFoundError):
+        process = json.loads(record.read_text())
+        if start_time(process["pid"]) == process["started"]:
+            return int(process["pid"])
+    return None
 
 
 def start_time(pid: int) -> int | None:

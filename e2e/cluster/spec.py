@@ -2,13 +2,17 @@
 
 import dataclasses
 import json
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from filelock import FileLock
+
 from e2e.cluster.network import MAX_NODES, Network
-from e2e.cluster.processes import ProcessTable
-from rljob_worker.built_once import cache_root
+from e2e.cluster.processes import ProcessTable, remember
+from rljob_worker.built_once import cache_root, locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,15 @@ class RunDir:
         return self.root / "cluster.json"
 
     @property
+    def owner(self) -> Path:
+        """The record of the process that the cluster ends with; absent once it is left to run."""
+        return self.root / "owner.json"
+
+    def locked(self) -> FileLock:
+        """Held by who takes the folder, or takes it away."""
+        return locked(self.root.with_suffix(".lock"))
+
+    @property
     def pki(self) -> Path:
         return self.root / "pki"
 
@@ -110,14 +123,15 @@ class RunDir:
 
 
 def claim(spec: ClusterSpec) -> RunDir:
-    """The cluster's folder, which only one can have."""
+    """The cluster's folder, which only one can have; it is this process's."""
     folder = RunDir.of(spec.index)
-    try:
+    with folder.locked():
+        if folder.root.exists():
+            raise RuntimeError(
+                f"cluster {spec.index} is up: `python -m e2e.cluster --index {spec.index} down` ends it; another "
+                "--index starts one beside it"
+            )
         folder.root.mkdir(parents=True)
-    except FileExistsError:
-        raise RuntimeError(
-            f"cluster {spec.index} is up, or was not taken down: `python -m e2e.cluster --index {spec.index} down` "
-            "does that; another --index starts one beside it"
-        ) from None
-    folder.spec.write_text(spec.to_json())
+        remember(folder.owner, os.getpid(), sys.argv)
+        folder.spec.write_text(spec.to_json())
     return folder

@@ -28,11 +28,11 @@ from rljob_worker.algorithms import KL_ESTIMATORS, POLICY_LOSSES, policy_objecti
 from rljob_worker.algorithms import advantages as adv
 from rljob_worker.algorithms import policy_losses as pol
 from rljob_worker.algorithms.advantages import gae, grpo_advantages, no_reduce, whiten
+from rljob_worker.algorithms.advantages.token_rewards import token_level_rewards
 from rljob_worker.algorithms.corrections import correct
 from rljob_worker.algorithms.policy_losses import PolicyTokens, PreparedPolicyLoss
 from rljob_worker.algorithms.segments import discounted_suffix_sum, segment_sum
-from rljob_worker.algorithms.token_rewards import token_level_rewards
-from rljob_worker.algorithms.value_losses import clipped_value_loss
+from rljob_worker.algorithms.values.losses import clipped_value_loss
 
 GROUP_SIZE = 8
 TOKENS_PER_MICRO_BATCH = 262_144

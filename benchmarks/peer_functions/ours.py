@@ -13,12 +13,12 @@ from rljob_api.v1alpha1.algorithm import CorrectionSpec, LossSpec
 from rljob_worker.algorithms import AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, KLController
 from rljob_worker.algorithms import advantages as adv
 from rljob_worker.algorithms import policy_losses as pol
+from rljob_worker.algorithms.advantages.token_rewards import token_level_rewards
 from rljob_worker.algorithms.aggregation import aggregate
 from rljob_worker.algorithms.corrections import correct
 from rljob_worker.algorithms.entropy import token_entropy
 from rljob_worker.algorithms.segments import segment_count
-from rljob_worker.algorithms.token_rewards import token_level_rewards
-from rljob_worker.algorithms.value_losses import clipped_value_loss
+from rljob_worker.algorithms.values.losses import clipped_value_loss
 
 GAMMA, LAMBDA, LOW, HIGH, DUAL = 0.97, 0.9, 0.2, 0.28, 3.0
 Result = tuple[Tensor, Tensor | None]

@@ -3,25 +3,25 @@
     registry     parts by name; it knows none of them
     segments     sums and scans over rows of packed tokens
     masking      which tokens are actions; everything below sees only those
-    advantages   estimators by family, whitening
-    estimation   what the advantage stage computes, from rewards on
-    policy_losses, value_losses, kl, entropy     one number per token
+    advantages   what the advantage stage computes, from rewards on: estimators by family, whitening
+    policy_losses, kl, entropy     one number per token
     aggregation  per token -> per optimizer step
-    objectives, value_objective    what an engine minimises
+    preparation, corrections       what is known of a batch before its first micro-batch
+    objectives   what an engine minimises on a policy
+    values       the same on a critic
 
 Importing the package files every part in its registry. A new part is a new module, listed here.
 """
 
-from . import advantages, aggregation, estimation, kl, policy_losses, value_losses
+from . import advantages, aggregation, kl, policy_losses, values
 from .advantages import ADVANTAGES, Advantages
+from .advantages.estimation import estimate_advantages
 from .aggregation import AGGREGATIONS
-from .estimation import estimate_advantages
 from .kl import KL_ESTIMATORS, KLController
 from .objectives import PolicyObjective, policy_objective
 from .policy_losses import POLICY_LOSSES
 from .registry import resolve
-from .value_losses import VALUE_LOSSES
-from .value_objective import ValueObjective, value_objective, with_explained_variance
+from .values import VALUE_LOSSES, ValueObjective, value_objective, with_explained_variance
 
 __all__ = [
     "ADVANTAGES",
@@ -36,12 +36,11 @@ __all__ = [
     "advantages",
     "aggregation",
     "estimate_advantages",
-    "estimation",
     "kl",
     "policy_losses",
     "policy_objective",
     "resolve",
-    "value_losses",
     "value_objective",
+    "values",
     "with_explained_variance",
 ]

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from rljob_api.planning.plan import StagePlan
-from rljob_worker.algorithms.estimation import estimate_advantages, has_reward_kl
+from rljob_worker.algorithms.advantages.estimation import estimate_advantages, has_reward_kl
+from rljob_worker.algorithms.advantages.overlong import mask_truncated
 from rljob_worker.algorithms.kl import KLController
 from rljob_worker.algorithms.masking import row_of, tensor_of
-from rljob_worker.algorithms.overlong import mask_truncated
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite

@@ -12,11 +12,11 @@ from rljob_api.catalogue.columns import full_kl
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
-from rljob_worker.algorithms.estimation import has_reward_kl
+from rljob_worker.algorithms.advantages.estimation import has_reward_kl
 from rljob_worker.algorithms.objectives import policy_objective
 from rljob_worker.algorithms.preparation import check_reads, corrected, prepared
 from rljob_worker.algorithms.row_weights import ROW_WEIGHTS
-from rljob_worker.algorithms.value_objective import value_objective
+from rljob_worker.algorithms.values.objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
 from rljob_worker.errors import BadData

@@ -1,4 +1,4 @@
-"""Advantage estimators on packed tokens, by family, and whitening over the whole batch.
+"""Advantages on packed tokens: `estimation` takes a step from rewards to advantages; estimators are by family.
 
 group      rewards compared within a prompt: GRPO, RLOO, OPO, pass@k, CPGD, REINFORCE++ with a baseline
 reinforce  rewards still to come: REINFORCE++, ReMax

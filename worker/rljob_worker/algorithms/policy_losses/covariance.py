@@ -16,8 +16,8 @@ from torch import Tensor
 from rljob_worker.random_bits import random_bits
 
 from ..ratios import bounded_exp
-from ..selection import digits_of_bits, digits_of_floats, largest_over_ranks
 from .ppo import ppo_clip
+from .selection import digits_of_bits, digits_of_floats, largest_over_ranks
 from .tokens import POLICY_LOSSES, MiniBatchTokens, PolicyTokenLosses, PolicyTokens
 
 if TYPE_CHECKING:

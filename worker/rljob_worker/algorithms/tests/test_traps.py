@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from rljob_worker.algorithms.advantages import discounted_returns, grpo_advantages
+from rljob_worker.algorithms.advantages.token_rewards import token_level_rewards
 from rljob_worker.algorithms.aggregation import SequenceMeanTokenMean, SequenceMeanTokenSumNorm, TokenMean, aggregate
 from rljob_worker.algorithms.kl import k3, k3_unclamped
 from rljob_worker.algorithms.policy_losses import ppo_clip
 from rljob_worker.algorithms.tests.builders import double, ints, rows_of
-from rljob_worker.algorithms.token_rewards import token_level_rewards
 
 
 def test_trap_01_the_constant_of_dr_grpo_is_not_the_width_of_the_batch():

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rljob_worker.algorithms.value_objective import with_explained_variance
+from rljob_worker.algorithms.values.objective import with_explained_variance
 from rljob_worker.metrics.headline import headline
 from rljob_worker.metrics.report import Report
 from rljob_worker.metrics.reporter import Reporter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .masking import action_positions
-from .segments import is_last, segment_sum
+from ..masking import action_positions
+from ..segments import is_last, segment_sum
 
 
 def token_level_rewards(

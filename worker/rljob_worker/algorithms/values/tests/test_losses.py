@@ -1,7 +1,7 @@
 import torch
 
 from rljob_worker.algorithms.tests.builders import double
-from rljob_worker.algorithms.value_losses import clipped_value_loss
+from rljob_worker.algorithms.values.losses import clipped_value_loss
 
 
 def test_clipped_value_loss_by_hand():

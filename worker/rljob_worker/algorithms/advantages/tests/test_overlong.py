@@ -1,6 +1,6 @@
 import torch
 
-from rljob_worker.algorithms.overlong import mask_truncated, soft_overlong_penalty
+from rljob_worker.algorithms.advantages.overlong import mask_truncated, soft_overlong_penalty
 from rljob_worker.algorithms.tests.builders import ints, rows_of
 
 

@@ -15,14 +15,16 @@ from rljob_worker.batch import Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
 
-from .advantages import ADVANTAGES, Advantages, Reduce, Samples, group_spread, no_reduce, whiten
-from .kl import KL_ESTIMATORS, tally_reference_kl
-from .masking import row_of, tensor_of
+from ..kl import KL_ESTIMATORS, tally_reference_kl
+from ..masking import row_of, tensor_of
+from ..registry import resolve
+from ..segments import segment_count, segment_sum
+from ..tally import Tally
+from .group import group_spread
 from .overlong import soft_overlong_penalty
-from .registry import resolve
-from .segments import segment_count, segment_sum
-from .tally import Tally
+from .samples import ADVANTAGES, Advantages, Reduce, Samples, no_reduce
 from .token_rewards import token_level_rewards
+from .whitening import whiten
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AdvantageSpec, AlgorithmSpec

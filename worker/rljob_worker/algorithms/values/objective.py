@@ -16,12 +16,12 @@ from torch import Tensor
 from rljob_worker.metrics import scalars
 from rljob_worker.metrics.scalars import Scalar
 
-from .aggregation import TokenMean, aggregate
-from .masking import action_positions, mask_column
-from .registry import resolve
-from .row_weights import ROW_WEIGHTS, count_actions
-from .tally import Tally
-from .value_losses import VALUE_LOSSES, ValueLoss, ValueTokenLosses
+from ..aggregation import TokenMean, aggregate
+from ..masking import action_positions, mask_column
+from ..registry import resolve
+from ..row_weights import ROW_WEIGHTS, count_actions
+from ..tally import Tally
+from .losses import VALUE_LOSSES, ValueLoss, ValueTokenLosses
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec

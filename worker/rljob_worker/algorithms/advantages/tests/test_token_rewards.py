@@ -1,7 +1,7 @@
 import torch
 
+from rljob_worker.algorithms.advantages.token_rewards import token_level_rewards
 from rljob_worker.algorithms.tests.builders import double, ints, rows_of
-from rljob_worker.algorithms.token_rewards import token_level_rewards
 
 
 def test_trap_23_the_reward_is_on_the_last_action_which_is_the_end_of_sequence_token():

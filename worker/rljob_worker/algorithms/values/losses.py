@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .registry import Registry
+from ..registry import Registry
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rljob_worker.algorithms.policy_losses import (
     kl_cov,
     ppo_clip,
 )
-from rljob_worker.algorithms.selection import digits_of_floats, largest_over_ranks
+from rljob_worker.algorithms.policy_losses.selection import digits_of_floats, largest_over_ranks
 from rljob_worker.algorithms.tests.builders import algorithm, double, ints
 from rljob_worker.algorithms.tests.ranks import on_ranks
 

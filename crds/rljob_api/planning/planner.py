@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
@@ -14,19 +13,16 @@ from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_pl
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
 from rljob_api.pipeline.settled import settled
-from rljob_api.planning.abilities import ability_problems
 from rljob_api.planning.costs import mesh_costs
 from rljob_api.planning.limits import Limits, limit_of, memory_problems
 from rljob_api.planning.memory import Shapes, memory_of
+from rljob_api.planning.models.problems import model_problems
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
-from rljob_api.planning.positions import position_problems
 from rljob_api.planning.recomputing import with_recomputing
-from rljob_api.planning.routing import routing_problems
 from rljob_api.planning.serving import service_plan
-from rljob_api.planning.spreading import spreading_problems
 from rljob_api.planning.weights import weight_transport
 from rljob_api.v1alpha1 import OffloadSpec, RLJob, WeightTransportChoice, WorkerGroupSpec
-from rljob_api.vocabulary.problem import InvalidJobError, Problem
+from rljob_api.vocabulary.problem import InvalidJobError
 
 Profiles = Mapping[str, AcceleratorProfile]
 EngineKey = tuple[str, str, Literal["Train", "Rollout"]]  # model, group, kind
@@ -39,7 +35,7 @@ def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Sha
     workers that share them, responses into a model's positions, groups into their memory.
     """
     made, limits = _estimated(job, profiles, shapes)
-    if problems := [*_shape_problems(made, profiles, shapes), *memory_problems(made, limits)]:
+    if problems := [*model_problems(made, profiles, shapes), *memory_problems(made, limits)]:
         raise InvalidJobError(problems)
     return made
 
@@ -47,7 +43,7 @@ def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Sha
 def draft(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]:
     """The plan of a job whether it fits or not, and what there is. Raises InvalidJobError for all else."""
     made, limits = _estimated(job, profiles, shapes)
-    if problems := _shape_problems(made, profiles, shapes):
+    if problems := list(model_problems(made, profiles, shapes)):
         raise InvalidJobError(problems)
     return made, limits
 
@@ -60,18 +56,6 @@ def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Li
     made = with_recomputing(drawn, shapes, limits)
     costs = {"memory": memory_of(made, shapes, limits), "meshes": mesh_costs(made, shapes, limits)}
     return made.model_copy(update=costs), limits
-
-
-def _shape_problems(made: Plan, profiles: Profiles, shapes: Shapes) -> list[Problem]:
-    problems = [*_spreading_problems(made, shapes), *position_problems(made, shapes)]
-    return [*problems, *routing_problems(made, profiles, shapes), *ability_problems(made, shapes)]
-
-
-def _spreading_problems(made: Plan, shapes: Shapes) -> Iterator[Problem]:
-    """Once for each model that is trained or scored, and for each that generates."""
-    engines, states = sorted(made.engines, key=lambda each: each.trainable), made.spec.training.optimizer.states
-    known = {(each.path, each.kind): each for each in engines if each.path in shapes}
-    return chain.from_iterable(spreading_problems(each, shapes[each.path], states) for each in known.values())
 
 
 def _limits(made: Plan, profiles: Profiles) -> Limits:

@@ -1,4 +1,4 @@
-"""Whether rows fit into what a model can read.  Where its config is at hand."""
+"""Whether rows fit into what a model can read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whether models can do what a job asks of them: with experts or without, and with their tokens.  Where their configs
-are at hand."""
+"""Whether models can do what a job asks of them: with experts or without, and with their tokens."""
 
 from __future__ import annotations
 

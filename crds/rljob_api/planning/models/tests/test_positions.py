@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.planning.positions import position_problems
+from rljob_api.planning.models.positions import position_problems
 from rljob_api.tests.builders import make_plan
 
 CONFIG = {

@@ -1,5 +1,4 @@
-"""Whether routes can be replayed: of a model that has experts, through data buffers with room.  Where its config is at
-hand."""
+"""Whether routes can be replayed: of a model that has experts, through data buffers with room."""
 
 from __future__ import annotations
 

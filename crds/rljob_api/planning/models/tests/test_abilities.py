@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.planning.abilities import ability_problems
+from rljob_api.planning.models.abilities import ability_problems
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_plan
 
 DENSE = {

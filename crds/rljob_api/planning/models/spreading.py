@@ -1,4 +1,4 @@
-"""Whether a model can be shared out to the workers of a copy.  Where its config is at hand."""
+"""Whether a model can be shared out to the workers of a copy."""
 
 from __future__ import annotations
 

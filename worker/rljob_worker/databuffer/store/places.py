@@ -148,6 +148,7 @@ def _open_locked(kind: Kind, directory: Path) -> tuple[Path, int]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
+            os.close(descriptor)
             os.unlink(name)
             raise _cannot(f"lock its {kind.what} in {directory}", error, kind) from error
         if os.fstat(descriptor).st_nlink:  # else a starting neighbour took it for a leftover before the lock

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.tests.namespaces import Place, inside, namespaces, run
 
 BURST_BYTES = 256 << 10
@@ -38,7 +39,7 @@ def data_buffer_in(place: Place, environment: Mapping[str, str]) -> subprocess.P
     """A data buffer that ends with its standard input, and says on standard output when it is ready."""
     return subprocess.Popen(
         [*inside(place.name), sys.executable, "-m", "rljob_worker.databuffer"],
-        env=os.environ | environment | {"RLJOB_PARENT_PIPE": "1"},
+        env=os.environ | environment | {LIFELINE_FD: "0"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

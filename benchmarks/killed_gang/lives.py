@@ -130,7 +130,7 @@ def end(life: Life) -> float:
     seconds = time.monotonic() - begin
     for process in life.gang.processes.values():
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGHUP)
     codes |= {name: _code(name, process) for name, process in life.gang.processes.items()}
     _refuse(codes, life)
     for process in life.gang.processes.values():

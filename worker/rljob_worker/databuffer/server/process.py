@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +33,13 @@ from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.process.lifeline import die_with, ignore_what_means_workers, lifeline_fd
 from rljob_worker.process.open_files import allow_files
 from rljob_worker.process.ports import check_free
+from rljob_worker.process.signal_pipe import SignalPipe
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials
 
 MAX_SOCKET_PATH = 107
-ENDS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+ENDS: tuple[signal.Signals, ...] = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 FILES, FILES_OF_A_HOST = 512, 8
 """A host calls us and is called, and is given bytes and gives them: kept connections are two of each."""
 SWITCH_SECONDS = 0.0005
@@ -52,8 +52,8 @@ class Settings:
 
     Beside what every process of a pod gets: RLJOB_TLS_DIR (where the job has dataBuffer.tls), RLJOB_BUFFER_PORT (0: the
     system chooses, and only this machine connects), RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm),
-    RLJOB_SPILL_DIR (where the job spills and names no directory), RLJOB_READY_FILE (the ready line goes there instead
-    of standard output), RLJOB_BUFFER_RETRY_SECONDS (5), RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
+    RLJOB_SPILL_DIR (where the job spills and names no directory), RLJOB_BUFFER_RETRY_SECONDS (5),
+    RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
     """
 
     plan: Plan
@@ -63,7 +63,6 @@ class Settings:
     """None: the job has no dataBuffer.tls."""
     socket: Path
     arena_directory: Path
-    ready_file: Path | None
     listen: str
     port: int
     metrics_port: int
@@ -94,7 +93,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
     peers = AddressBook(required(keys.ENV_PEERS), plan.job)
     tls_directory = Path(required(keys.ENV_TLS_DIR)) if plan.spec.data_buffer.tls else None
     port = int(environment.get(keys.ENV_BUFFER_PORT, "0"))
-    ready, spill = environment.get("RLJOB_READY_FILE"), plan.spec.data_buffer.spill
+    spill = plan.spec.data_buffer.spill
     return Settings(
         plan=plan,
         identity=identity,
@@ -102,7 +101,6 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         credentials=_credentials(tls_directory, peers, identity.pod) if tls_directory else None,
         socket=_socket(required(keys.ENV_BUFFER)),
         arena_directory=Path(environment.get(keys.ENV_ARENA_DIR, keys.SHARED_MEMORY)),
-        ready_file=Path(ready) if ready else None,
         listen=environment.get(keys.ENV_LISTEN, "0.0.0.0" if port else "127.0.0.1"),
         port=port,
         metrics_port=int(environment.get(keys.ENV_METRICS_PORT, "0")),
@@ -182,51 +180,32 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
 
 
 def main() -> int:
-    """Runs until the end of whoever started it, or a signal; returns the exit code."""
-    stopped = threading.Event()
-    for number in ENDS:
-        signal.signal(number, lambda *_: stopped.set())
-    if lifeline_fd() is not None:
+    """Runs until the end of its supervisor or that one's word, SIGHUP; without one, until any signal that asks for the
+    end. Returns the exit code."""
+    ends, lifeline = ENDS, lifeline_fd()
+    if lifeline is not None:
         ignore_what_means_workers()
-    if _parent_pipe() is not None:  # only where there is a supervisor to die with
         die_with(os.getppid(), signal.SIGHUP)
+        ends = (signal.SIGHUP,)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        settings = settings_from(os.environ)
-        allow_files(FILES + FILES_OF_A_HOST * sum(group.replicas for group in settings.plan.groups))
-        with serving(settings) as ports:
-            _announce(ports, os.environ.get("RLJOB_READY_FILE"))
-            _until_stopped(stopped)
+        with SignalPipe(ends) as signals:
+            settings = settings_from(os.environ)
+            allow_files(FILES + FILES_OF_A_HOST * sum(group.replicas for group in settings.plan.groups))
+            with serving(settings) as ports:
+                line = {"ready": "databuffer", "address": f"127.0.0.1:{ports['port']}", **ports}
+                print(json.dumps(line), flush=True)
+                _until_stopped(signals, lifeline)
     except RLJobError as error:
         print(f"data buffer: {error}", file=sys.stderr, flush=True)
         return int(error.exit_code)
     return int(ExitCode.DONE)
 
 
-def _announce(ports: dict[str, int], ready_file: str | None) -> None:
-    line = json.dumps({"ready": "databuffer", "address": f"127.0.0.1:{ports['port']}", **ports})
-    if ready_file is None:
-        print(line, flush=True)
-        return
-    path = Path(ready_file)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(line + "\n")
-    aside.rename(path)
-
-
-def _until_stopped(stopped: threading.Event) -> None:
-    """Until a signal, or the end of file of the pipe the supervisor holds."""
-    watched = _parent_pipe()
-    while not stopped.is_set():
-        if watched is None:
-            stopped.wait(1.0)
-            continue
-        readable, _, _ = select.select([watched], [], [], 1.0)
-        if readable and not os.read(watched, 1):
+def _until_stopped(signals: SignalPipe, lifeline: int | None) -> None:
+    """Until a signal, or the end of file of the pipe that the supervisor holds."""
+    watched = [signals.fd] if lifeline is None else [signals.fd, lifeline]
+    while True:
+        readable, _, _ = select.select(watched, [], [])
+        if signals.fd in readable or not os.read(readable[0], 1):
             return
-
-
-def _parent_pipe() -> int | None:
-    if os.environ.get("RLJOB_PARENT_PIPE") == "1":
-        return sys.stdin.fileno()
-    return lifeline_fd()

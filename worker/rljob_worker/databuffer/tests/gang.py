@@ -22,6 +22,7 @@ from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.local.pods.certificates import issue_here
+from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.tests.documents import job
 
 TOKEN = "a-secret-of-the-job"
@@ -248,9 +249,10 @@ def as_processes(plan: Plan, directory: Path, **more: str) -> Iterator[Gang]:
 
 
 def start(gang: Gang, group: str, host: int, **more: str) -> subprocess.Popen[str]:
+    """A data buffer whose supervisor is this process: it ends with its standard input."""
     return subprocess.Popen(
         [sys.executable, "-m", "rljob_worker.databuffer"],
-        env={**os.environ, **gang.environment(group, host), "RLJOB_PARENT_PIPE": "1", **more},
+        env={**os.environ, **gang.environment(group, host), LIFELINE_FD: "0", **more},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -27,6 +27,7 @@ from rljob_worker.databuffer.tests.gang import (
     two_stages,
 )
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost
+from rljob_worker.process.lifeline import LIFELINE_FD
 
 
 @pytest.mark.parametrize("balance", ["None", "Tokens"])
@@ -58,7 +59,7 @@ def test_a_client_hears_at_once_that_its_own_data_buffer_is_gone(tmp_path: Path)
 def test_a_restarted_data_buffer_does_not_pass_for_the_one_before(tmp_path: Path):
     with as_processes(two_stages(), tmp_path) as gang:
         client = gang.client("train", 0)
-        gang.processes["train-0"].send_signal(signal.SIGTERM)
+        gang.processes["train-0"].send_signal(signal.SIGHUP)
         gang.processes["train-0"].wait()
         again = gang.processes["again"] = start(gang, "train", 0)
         assert again.stdout is not None and again.stdout.readline()
@@ -162,10 +163,20 @@ def test_an_arena_that_does_not_fit_is_exit_74_with_the_size(tmp_path: Path):
     assert "cannot reserve 70,368,744,177,664 bytes" in ended.stderr and "lower dataBuffer.memory" in ended.stderr
 
 
-def test_sigterm_and_the_end_of_the_supervisor_leave_nothing_behind(tmp_path: Path):
+def test_sigterm_ends_one_that_has_no_supervisor_and_leaves_nothing_behind(tmp_path: Path):
+    with as_processes(two_stages(), tmp_path, **{LIFELINE_FD: ""}) as gang:
+        for process in gang.processes.values():
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait() for process in gang.processes.values()] == [0, 0]
+        assert not list(tmp_path.glob(f"{ARENA.prefix}*")) and not list(tmp_path.glob("*.sock"))
+
+
+def test_the_word_and_the_end_of_the_supervisor_leave_nothing_behind(tmp_path: Path):
     with as_processes(two_stages(), tmp_path) as gang:
         assert len(list(tmp_path.glob(f"{ARENA.prefix}*"))) == 2
-        gang.processes["rollout-0"].send_signal(signal.SIGTERM)
+        for process in gang.processes.values():
+            process.send_signal(signal.SIGTERM)  # which means the workers
+        gang.processes["rollout-0"].send_signal(signal.SIGHUP)
         pipe = gang.processes["train-0"].stdin
         assert pipe is not None
         pipe.close()

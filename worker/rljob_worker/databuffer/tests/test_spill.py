@@ -1,6 +1,7 @@
 """Rows that go to disk, with data buffers as in a job."""
 
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -88,7 +89,7 @@ def test_what_a_killed_data_buffer_left_on_disk_is_removed_and_a_neighbours_is_k
         after = set(disk.iterdir())
         assert len(after) == 2 and len(before & after) == 1
         for process in gang.processes.values():
-            process.terminate()
+            process.send_signal(signal.SIGHUP)
             process.wait()
         assert list(disk.iterdir()) == []
 

@@ -96,9 +96,10 @@ def lying(plan: Plan, directory: Path, name: str, index: int) -> Iterator[tuple[
             timer.close()
 
 
-def _serve(environment: dict[str, str]) -> None:
+def _serve(environment: dict[str, str], ready: Path) -> None:
     os.environ.update(environment)
-    raise SystemExit(main())
+    with ready.open("w") as said, contextlib.redirect_stdout(said):
+        raise SystemExit(main())
 
 
 @dataclass
@@ -112,11 +113,11 @@ class Forked:
     def start(self, name: str, host: int, **more: str) -> None:
         self.again += 1
         ready = self.gang.directory / f"ready-{self.again}"
-        environment = {**self.gang.environment(name, host), "RLJOB_READY_FILE": str(ready), **more}
-        process = forking().Process(target=_serve, args=(environment,))
+        environment = {**self.gang.environment(name, host), **more}
+        process = forking().Process(target=_serve, args=(environment, ready))
         process.start()
         self.processes[f"{name}-{host}"] = process
-        wait_for(ready.exists)
+        wait_for(lambda: ready.exists() and ready.read_text().endswith("\n"))
         self.gang.ready[f"{name}-{host}"] = json.loads(ready.read_text())
 
     def send(self, number: signal.Signals, *hosts: str) -> None:

@@ -12,7 +12,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_worker.checkpoint.manifest import committed, read_manifest
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.inputs.architectures import architecture_findings
+from rljob_worker.rehearsal.inputs.architectures import adapter_findings, architecture_findings
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
 from rljob_worker.rehearsal.inputs.weight_names import INDEX, weight_shapes
 
@@ -72,12 +72,12 @@ def _of_directory(model: ModelSpec, place: Path, at: str) -> Iterator[Finding]:
         return
     config = json_object(place / "config.json")
     if config.get("model_type"):
-        yield from architecture_findings(model, place, at, config)
+        yield from architecture_findings(model, at, config)
     else:
         yield Finding(Problem(path, found, f"{place}/config.json names no model_type", "Fetch the model again."))
     if model.initialise == "Random":
         return
-    weight_shapes(place)
+    yield from adapter_findings(model, at, weight_shapes(place))
     parts = set(json_object(place / INDEX).get("weight_map", {}).values())
     if not parts and not any(place.glob("*.safetensors")):
         message = f"{place} has no weights as safetensors files"

@@ -12,6 +12,9 @@ from rljob_worker.rehearsal.inputs.tokenizer import json_object
 
 INDEX = "model.safetensors.index.json"
 
+MAX_HEADER_BYTES = 100_000_000
+"""As the library has it: what is longer is no header."""
+
 Shapes = Mapping[str, tuple[int, ...] | None]
 """By name of the tensor; None where only the index is here."""
 
@@ -46,7 +49,7 @@ def _header(file: Path) -> dict[str, Any]:
     with file.open("rb") as opened:
         first = opened.read(8)
         length, size = int.from_bytes(first, "little"), file.stat().st_size
-        text = opened.read(length) if 8 + length <= size else b""
+        text = opened.read(length) if length <= min(size - 8, MAX_HEADER_BYTES) else b""
     try:
         header = json.loads(text)
         header.pop("__metadata__", None)

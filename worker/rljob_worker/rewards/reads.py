@@ -47,24 +47,30 @@ def certain_reads(function: Callable[..., Any], parameter: str) -> Iterator[tupl
 
 
 def _always_computed(body: list[ast.stmt], parameter: str) -> Iterator[ast.expr]:
-    """Up to the first branch, or until the parameter is another thing."""
+    """Up to the first branch, or until the parameter may be another thing or have other entries."""
     for statement in body:
         found = [each for each in ast.iter_child_nodes(statement) if isinstance(each, ast.expr)]
         if not isinstance(statement, _SIMPLE):
             # of a loop or a branch, what decides whether it is entered
             heads = [getattr(statement, name, None) for name in ("iter", "test")]
-            yield from (head for head in heads if isinstance(head, ast.expr))
-            return
-        if any(_stores(each, parameter) for each in found):
+            found = [head for head in heads if isinstance(head, ast.expr)]
+        if any(_may_change(each, parameter) for each in found):
             return
         yield from found
+        if not isinstance(statement, _SIMPLE):
+            return
 
 
-def _stores(expression: ast.expr, parameter: str) -> bool:
-    """Whether it gives the parameter, or an entry of it, a value."""
-    return any(
-        isinstance(getattr(each, "ctx", None), ast.Store) and parameter in ast.unparse(each)
+def _may_change(expression: ast.expr, parameter: str) -> bool:
+    """Whether it does more than read entries: whoever is given the parameter itself may add some."""
+    read = {
+        id(each.value)
         for each in ast.walk(expression)
+        if (isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load))
+        or (isinstance(each, ast.Attribute) and each.attr == "get")
+    }
+    return any(
+        isinstance(each, ast.Name) and each.id == parameter and id(each) not in read for each in ast.walk(expression)
     )
 
 

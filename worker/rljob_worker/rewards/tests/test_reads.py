@@ -37,6 +37,22 @@ def writes(row):
     return row["own"] + row["other"]
 
 
+def fills(row):
+    row.setdefault("own", 1)
+    return row["own"]
+
+
+def has_it_filled(row):
+    left = row["left"]
+    takes_another(row)
+    return left + row["own"]
+
+
+def names_another_alike(row):
+    rows = [row["left"]]
+    return rows + row["right"]
+
+
 def takes_another(row):
     row = dict(row)
     return row["anything"]
@@ -60,6 +76,9 @@ def verl(solution_str, ground_truth, extra_info=None):
         (reads_in_a_loop, ["words"]),
         (writes, []),
         (takes_another, []),
+        (fills, []),
+        (has_it_filled, ["left"]),
+        (names_another_alike, ["left", "right"]),
         (lambda row: row["in a lambda"], []),
         (len, []),
     ],

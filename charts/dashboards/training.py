@@ -37,6 +37,11 @@ _POLICY = Row(
             "KL to the reference", "Nats per token; a sudden rise is a policy that leaves.", "rljob_kl_reference_nats"
         ),
         gauge("KL to the old policy", "Nats per token within one step: how far an update goes.", "rljob_kl_old_nats"),
+        gauge(
+            "Mismatch of trainer and rollout",
+            "Nats per token (K3) between what both say of the same tokens: rounding, or a fault.",
+            "rljob_mismatch_k3_nats",
+        ),
         gauge("Entropy", "Nats per token; towards 0 the policy stops exploring.", "rljob_policy_entropy_nats"),
         Panel(
             "Clipped tokens",

@@ -177,7 +177,8 @@ def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: boo
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)
-    optional = (KEPT,) if corrects(spec) else ("old_log_probs", KEPT)
+    # without a correction they are compared all the same, which a metric tells
+    optional = tuple(name for name in ("old_log_probs", "rollout_log_probs", KEPT) if name not in reads)
     return Columns(reads=tuple(dict.fromkeys(reads)), optional=optional)
 
 

@@ -24,6 +24,7 @@ from rljob_worker.metrics.scalars import Scalar
 
 from .advantages import Reduce, no_reduce
 from .masking import action_positions, scatter_actions
+from .mismatch import tally_mismatch
 from .ratios import LOG_LIMIT
 from .segments import segment_mean, segment_sum
 from .tally import Tally
@@ -64,15 +65,17 @@ def correct(
     """
     at = action_positions(mask)
     action_row = row.index_select(0, at)
-    log_ratio = (old_log_probs - rollout_log_probs).detach().index_select(0, at).double()
-    ratio = _LEVELS[spec.level](log_ratio, action_row, num_rows)
+    old, rollout = (each.detach().index_select(0, at).double() for each in (old_log_probs, rollout_log_probs))
+    ratio = _LEVELS[spec.level](old - rollout, action_row, num_rows)
     inside = (ratio >= spec.lower) & (ratio <= spec.upper)
     weights, keep = _METHODS[spec.method](ratio, inside, action_row, num_rows, spec)
     correction = Correction(
         scatter_actions(weights, at, len(mask)).to(old_log_probs.dtype),
         scatter_actions(keep, at, len(mask)),
     )
-    return correction, _metrics(log_ratio, ratio, inside, weights * keep, reduce)
+    tally = Tally()
+    tally_mismatch(tally, old, rollout, ratio)
+    return correction, tally.scalars() | _metrics(inside, weights * keep, reduce)
 
 
 def _bounded(log_ratio: Tensor) -> Tensor:
@@ -121,17 +124,13 @@ _METHODS = {
 }
 
 
-def _metrics(log_ratio: Tensor, ratio: Tensor, inside: Tensor, effective: Tensor, reduce: Reduce) -> dict[str, Scalar]:
-    """`mismatch/*`: k1 and k3 estimate KL(μ ‖ π_old) per token; fractions and the effective sample size are of tokens.
-    effective: [actions], the weights with which they enter the loss.
+def _metrics(inside: Tensor, effective: Tensor, reduce: Reduce) -> dict[str, Scalar]:
+    """What was done about it; fractions and the effective sample size are of tokens. effective: [actions], the weights
+    with which they enter the loss.
 
     (Σ w)² / (N · Σ w²), 1 where all weigh the same
     """
     tally = Tally()
-    bounded = log_ratio.clamp(-LOG_LIMIT, LOG_LIMIT)
-    tally.mean_of("mismatch/k1", -log_ratio)
-    tally.mean_of("mismatch/k3", torch.expm1(bounded) - bounded)
-    tally.maximum("mismatch/ratio_max", ratio)
     tally.mean_of("mismatch/fraction_truncated", ~inside & (effective > 0.0))
     tally.mean_of("mismatch/fraction_masked", effective == 0.0)
     tally.mean_of("mismatch/weight", effective)

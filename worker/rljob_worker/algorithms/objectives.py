@@ -11,6 +11,7 @@ several times counts as often, in the sums and in N.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from rljob_worker.metrics.scalars import Scalar
 from .aggregation import AGGREGATIONS, Aggregation, aggregate, numerator
 from .kl import KL_ESTIMATORS, KLEstimator, k3_unclamped, tally_kl, tally_reference_kl
 from .masking import LOSS_MASK, action_positions, mask_column
+from .mismatch import ROLLOUT_LOG_PROBS, tally_mismatch
 from .policy_losses import POLICY_LOSSES, PolicyLoss, PolicyTokens
 from .registry import resolve
 from .row_weights import ROW_WEIGHTS, count, count_actions
@@ -69,6 +71,7 @@ class PolicyObjective:
         self._kl = kl
         self._reads = reads
         self._mask = mask
+        self._tells_mismatch = False
         self._terms = {"policy": (1.0, aggregation)}
         if kl is not None:
             self._terms["kl"] = (kl.coefficient, aggregation)
@@ -83,6 +86,13 @@ class PolicyObjective:
         # a gradient through entropies that no term has doubles the work on the last layer
         entropy = "entropy" if "entropy" in self._terms else "entropy_figure"
         self.outputs: frozenset[str] = frozenset({"log_probs", entropy, *full_kl})
+
+    def telling_mismatch(self) -> PolicyObjective:
+        """The same, with `mismatch/*` of what the model says of the tokens: for weights that drew them."""
+        telling = copy(self)
+        telling.columns = tuple(dict.fromkeys([*self.columns, ROLLOUT_LOG_PROBS]))
+        telling._tells_mismatch = True
+        return telling
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators of one mini-batch, by term. batch: its rows, with `columns`."""
@@ -161,6 +171,8 @@ class PolicyObjective:
             tally.mean_of(f"policy/{name}", indicator)
         if tokens.entropy is not None:
             tally.mean_of("policy/entropy", tokens.entropy.index_select(0, at))
+        if self._tells_mismatch:
+            tally_mismatch(tally, log_probs, tokens.columns[ROLLOUT_LOG_PROBS].index_select(0, at))
         lengths = segment_count(actions.row, actions.num_rows)
         if tokens.full_kl is not None:
             tally_kl(tally, tokens.full_kl.detach().index_select(0, at), lengths)

@@ -1,6 +1,6 @@
 """What an update works out over whole rows before an engine cuts them into micro-batches.
 
-corrected   once per step: importance weights and rejected tokens, from rollout and training log-probs
+corrected   once per step: importance weights, rejected tokens and how far rollout and training log-probs are apart
 prepared    once per mini-batch: what the loss must know of all its tokens
 """
 
@@ -18,9 +18,11 @@ from rljob_worker.metrics.scalars import Scalar
 from .advantages import Reduce, no_reduce
 from .corrections import correct
 from .masking import LOSS_MASK, action_positions, mask_column, row_of, scatter_actions, tensor_of
+from .mismatch import ROLLOUT_LOG_PROBS, tally_mismatch
 from .objectives import IMPORTANCE_WEIGHTS
 from .policy_losses import POLICY_LOSSES, MiniBatchTokens, PreparedPolicyLoss
 from .registry import resolve
+from .tally import Tally
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec, LossSpec
@@ -39,21 +41,18 @@ def check_reads(batch: Batch, loss: LossSpec) -> None:
 def corrected(batch: Batch, algorithm: AlgorithmSpec, reduce: Reduce = no_reduce) -> tuple[Batch, dict[str, Scalar]]:
     """A step's rows with `importance_weights` and a `loss_mask` without what was rejected; and `mismatch/*`.
 
-    batch: this rank's rows with `old_log_probs` and `rollout_log_probs`; unchanged without a correction. Collective
-    through `reduce`.
+    batch: this rank's rows; unchanged without a correction. Without `old_log_probs` and `rollout_log_probs`, which a
+    correction has, there is nothing to say yet. Collective through `reduce`.
     """
-    if algorithm.correction is None:
+    if "old_log_probs" not in batch or ROLLOUT_LOG_PROBS not in batch:
         return batch, {}
     mask = batch[mask_column(algorithm)]
-    found, metrics = correct(
-        tensor_of(batch["old_log_probs"]),
-        tensor_of(batch["rollout_log_probs"]),
-        tensor_of(mask),
-        row_of(mask),
-        len(batch),
-        algorithm.correction,
-        reduce,
-    )
+    old, rollout, actions = (tensor_of(each) for each in (batch["old_log_probs"], batch[ROLLOUT_LOG_PROBS], mask))
+    if algorithm.correction is None:
+        tally, at = Tally(), action_positions(actions)
+        tally_mismatch(tally, old[at], rollout[at])
+        return batch, tally.scalars()
+    found, metrics = correct(old, rollout, actions, row_of(mask), len(batch), algorithm.correction, reduce)
     columns = {IMPORTANCE_WEIGHTS: _column(found.weights, mask), LOSS_MASK: _column(found.keep.to(torch.uint8), mask)}
     return batch.with_columns(columns), metrics
 

@@ -16,6 +16,7 @@ _FIRST = (
     "loss/value",
     "kl/reference",
     "kl/old",
+    "mismatch/k3",
     "policy/entropy",
     "policy/clip_fraction",
     "policy/clip_fraction_low",

@@ -18,6 +18,8 @@ _UNITS = {
     "loss/value": "rljob_value_loss",
     "kl/reference": "rljob_kl_reference_nats",
     "kl/old": "rljob_kl_old_nats",
+    "mismatch/k1": "rljob_mismatch_k1_nats",
+    "mismatch/k3": "rljob_mismatch_k3_nats",
     "policy/entropy": "rljob_policy_entropy_nats",
     "policy/clip_fraction": "rljob_policy_clip_ratio",
     "update/gradient_norm": "rljob_gradient_norm",

@@ -15,6 +15,7 @@ const PANELS = [
   ["Accuracy in validation", "", (name) => name.startsWith("validation/accuracy")],
   ["Several responses in validation", "", (name) => /^validation\/(pass|maj)@[0-9]+$/.test(name)],
   ["KL divergence", "nats", (name) => name === "kl/reference" || name === "kl/old"],
+  ["Mismatch of trainer and rollout", "nats", (name) => name === "mismatch/k3"],
   ["Entropy", "nats", (name) => name === "policy/entropy"],
   ["Response length", "tokens", (name) => name === "response_length/mean" || name === "response_length/max"],
   ["Cut off responses", "fraction", (name) => name === "response/truncated_fraction"],

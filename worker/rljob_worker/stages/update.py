@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.algorithms.advantages.estimation import has_reward_kl
+from rljob_worker.algorithms.mismatch import ROLLOUT_LOG_PROBS
 from rljob_worker.algorithms.objectives import policy_objective
 from rljob_worker.algorithms.preparation import check_reads, corrected, prepared
 from rljob_worker.algorithms.row_weights import ROW_WEIGHTS
@@ -60,7 +62,10 @@ class UpdatePolicy:
             kl_coefficient=self._controller.coefficient,
             made=set(parts[0].columns) - set(batch.columns),
         )
-        updates = run_updates(self._engine, objective, parts, self._algorithm.update_epochs, self._reference)
+        # before the first optimizer step the weights are those that drew the rows
+        tells = ROLLOUT_LOG_PROBS in batch and "old_log_probs" not in batch
+        objectives = chain([objective.telling_mismatch() if tells else objective], repeat(objective))
+        updates = run_updates(self._engine, objectives, parts, self._algorithm.update_epochs, self._reference)
         found, self._skipped = watched(updates, self._skipped, context.step)
         metrics = found | mismatch
         if not has_reward_kl(self._algorithm):
@@ -90,7 +95,7 @@ class UpdateCritic:
         objective = value_objective(self._spec.algorithm)
         kept = batch if self._filter is None else self._filter.rows(batch)
         parts = filled(mini_batches(kept, self._spec, context.step), self._filter, context)
-        updates = run_updates(self._engine, objective, parts, self._spec.algorithm.update_epochs)
+        updates = run_updates(self._engine, repeat(objective), parts, self._spec.algorithm.update_epochs)
         metrics, self._skipped = watched(updates, self._skipped, context.step)
         named = {critic_name(name): scalar for name, scalar in metrics.items()}
         return StageResult(batch.select([]), context.counted(named))
@@ -104,13 +109,13 @@ class UpdateCritic:
 
 def run_updates(
     engine: TrainEngine,
-    objective: Objective,
+    objectives: Iterator[Objective],
     parts: Sequence[Batch],
     num_epochs: int,
     reference: ScoringEngine | None = None,
 ) -> Iterator[Scalars]:
-    """One optimizer step per epoch and mini-batch, and what each says of itself."""
-    return (engine.update(part, objective, reference=reference) for _ in range(num_epochs) for part in parts)
+    """One optimizer step per epoch and mini-batch, and what each says of itself. objectives: of the steps."""
+    return (engine.update(part, next(objectives), reference=reference) for _ in range(num_epochs) for part in parts)
 
 
 def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> list[Batch]:

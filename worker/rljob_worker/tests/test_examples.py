@@ -84,12 +84,16 @@ def test_an_example_runs(examples, name):
 def policy_learns(steps):
     assert all(step["update/gradient_norm"] > 0 for step in steps[1:])
     assert steps[2]["policy/ratio_max"] == pytest.approx(1.0)
+    # the update's own forward pass, with the weights that drew, agrees with the engine that drew
+    assert steps[2]["mismatch/ratio_max"] == pytest.approx(1.0, abs=1e-3)
+    assert steps[2]["mismatch/probs_diff_max"] < 1e-4
     assert steps[2]["kl/old"] == pytest.approx(0.0, abs=1e-9)
 
 
 def two_updates_learn(steps):
     assert all(step["update/gradient_norm"] > 0 for step in steps[1:])
     assert "time/old_log_probs_seconds" in steps[2] and "reward/zero_variance_groups" in steps[2]
+    assert steps[2]["mismatch/ratio_max"] == pytest.approx(1.0, abs=1e-3) != steps[2]["policy/ratio_max"]
 
 
 def batches_are_full(steps):

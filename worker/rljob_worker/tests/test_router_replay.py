@@ -23,7 +23,6 @@ def experts(tiny, tmp_path):
 @pytest.mark.parametrize("sampling", [{}, {"dynamic": True}], ids=["rollout", "sample"])
 def test_tokens_are_trained_by_the_experts_that_generated_them(tiny, tmp_path, experts, sampling):
     algorithm = {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.01}, "sampling": sampling}
-    algorithm["correction"] = {"method": "TruncatedImportance"}
     training = {"learningRate": 1.0e-3, "precision": "Float32", "miniBatchRows": 8, "routerReplay": "Rollout"}
     spec = {"algorithm": algorithm, "training": training, "workerGroups": DISAGGREGATED}
     run = run_job(make_job(tiny, **experts, **spec), tmp_path)

@@ -25,7 +25,6 @@ def test_two_workers_generate_together_with_what_an_adapter_has_learnt(tiny: Pat
     job = make_job(
         tiny,
         models=[{"name": "actor", "path": str(tiny / "model"), "adapter": {"rank": 4}}],
-        algorithm={"name": "GRPO", "groupSize": 4, "correction": {"method": "TruncatedImportance"}},
         workerGroups=PAIR,
         training={"learningRate": 0.05, "precision": "Float32", "tokensPerMicroBatch": 256},
         rollout={"engine": "VLLM", "maxResponseTokens": 12, "parallelism": {"tensor": 2}},

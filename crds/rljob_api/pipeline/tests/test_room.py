@@ -67,9 +67,9 @@ PROMPT = 16 * 8
 
 def test_a_colocated_job_counts_its_balanced_update_at_both_ends():
     # 32 rows of 16 + 32 tokens with 8 prompts on one worker; only the update is balanced, so only what it gets crosses:
-    #   rollout->update    24 + prompt_ids 8 + response_ids 264 + response_mask 40 = 336
+    #   rollout->update    24 + prompt_ids 8 + response_ids 264 + response_mask 40 + rollout_log_probs 136 = 472
     #   reference->update  24 + ref_log_probs 136 = 160;  advantage->update  24 + advantages 136 = 160
-    everything, update = 32 * 656 + 8 * PROMPT, 32 * 336 + 8 * PROMPT
+    everything, update = 32 * 792 + 8 * PROMPT, 32 * 472 + 8 * PROMPT
     assert rooms() == {"train": Room(puts=everything, maps=everything, largest=update)}
     assert rooms()["train"].total == everything * 2 * 9 // 8 + MI
 
@@ -77,14 +77,14 @@ def test_a_colocated_job_counts_its_balanced_update_at_both_ends():
 def test_rows_are_counted_as_long_as_prompt_and_response_may_be_together():
     # 40 tokens: a prompt of 16 and 24 more, or of 8 and a response of 32. The second is more: 32 responses to 8 prompts
     together = rooms("rollout.maxSequenceTokens=40")["train"]
-    assert together.puts == 32 * 656 + 8 * PROMPT // 2 and together.largest == 32 * 336 + 8 * PROMPT // 2
+    assert together.puts == 32 * 792 + 8 * PROMPT // 2 and together.largest == 32 * 472 + 8 * PROMPT // 2
 
 
 def test_hosts_share_the_rows():
     four_hosts_of_two = f"workerGroups=[{group(replicas=4, count=2)}]"
     # a worker makes the 4 rows of one prompt; balanced one by one, the 4 that it gets may be of 4
     assert rooms(four_hosts_of_two) == {
-        "train": Room(puts=8 * 656 + 2 * PROMPT, maps=8 * 656 + 8 * PROMPT, largest=4 * 336 + 4 * PROMPT)
+        "train": Room(puts=8 * 792 + 2 * PROMPT, maps=8 * 792 + 8 * PROMPT, largest=4 * 472 + 4 * PROMPT)
     }
 
 
@@ -100,18 +100,18 @@ def test_without_balance_a_colocated_job_needs_almost_nothing():
 
 
 def test_groups_apart_hold_their_own_ends_and_the_weights():
-    # 4 rollout hosts put 8 rows each: to reference and update 24 + 8 + 264 (+ 40) with 2 prompts, to advantage 24 + 40
+    # 4 rollout hosts put 8 rows each: to reference and update 24 + 8 + 264 (+ 176) with 2 prompts, to advantage 24 + 40
     # of the mask and 24 + 4 of the rewards. 2 training hosts map 16 rows of that, of 4 prompts in the reference and of
     # 8 in the update, and of the update's two edges within the group (160 each) they put and map 16 rows.
-    enters = 296 + 336 + 64 + 28
+    enters = 296 + 472 + 64 + 28
     assert rooms(*TWO_GROUPS) == {
         "train": Room(
             puts=16 * 320,
             maps=16 * (enters + 320) + (4 + 8) * PROMPT,
-            largest=16 * 336 + 8 * PROMPT,
+            largest=16 * 472 + 8 * PROMPT,
             has_weights=True,
         ),
-        "rollout": Room(puts=8 * enters + (2 + 2) * PROMPT, maps=0, largest=8 * 336 + 2 * PROMPT, has_weights=True),
+        "rollout": Room(puts=8 * enters + (2 + 2) * PROMPT, maps=0, largest=8 * 472 + 2 * PROMPT, has_weights=True),
     }
 
 
@@ -134,8 +134,8 @@ def test_a_critic_stays_where_it_is_trained():
 
 def test_rows_that_lie_where_they_were_made_get_twice_their_part():
     # 8 workers on 4 hosts: a host's part of 32 rows is 8. Two edges leave Sample: to advantage with rewards, mask and
-    # truncated (DAPO reads it for masking), to update with ids and mask. A host has made 2 prompts, and may get
-    # 8 with its 8 balanced rows; alone it has the 8 that there are, and each of its two workers may get all
+    # truncated (DAPO reads it for masking), to update with ids, mask and log-probs. A host has made 2 prompts, and
+    # may get 8 with its 8 balanced rows; alone it has the 8 that there are, and each of its two workers may get all
     hosts = f"workerGroups=[{group(replicas=4, count=2)}]"
     alone = f"workerGroups=[{group(replicas=1, count=2)}]"
     uneven, all_here = rooms(SAMPLE, hosts)["train"], rooms(SAMPLE, alone)["train"]
@@ -158,14 +158,15 @@ def test_columns_of_unknown_size_are_named_once_and_not_counted():
         "{name: update, run: UpdatePolicy, after: [advantage], group: train}]}")  # fmt: skip
     found = rooms("algorithm.kl.coefficient=0", *TWO_GROUPS, apart)
     assert found["rollout"].uncounted == found["train"].uncounted == ("source", "answer", "x")
-    # the part of reward: 24 + prompt 8 + response 264; of mine: 24; to advantage a mask; to update ids and mask
-    assert found["rollout"].puts == 8 * (296 + 24 + 64 + 336) + (2 + 2) * PROMPT
+    # the part of reward: 24 + prompt 8 + response 264; of mine: 24; to advantage a mask; to update ids,
+    # mask and log-probs
+    assert found["rollout"].puts == 8 * (296 + 24 + 64 + 472) + (2 + 2) * PROMPT
     assert found["rollout"].maps == 8 * 24
 
 
 def test_rows_are_counted_at_their_longest():
     # 64 rows of 4,096 tokens and 1,024 of 32,768 on one host of eight, half prompt and half response:
-    # per row 24 x 3 of index, prompt 8, response 8 + 8 n, mask 8 + n, two float32 columns 2 x (8 + 4 n); 8 n for each
+    # per row 24 x 3 of index, prompt 8, response 8 + 8 n, mask 8 + n, three float32 columns 3 x (8 + 4 n); 8 n for each
     # prompt, one of four rows
     host = f"workerGroups=[{group(count=8)}]"
 
@@ -173,14 +174,14 @@ def test_rows_are_counted_at_their_longest():
         lengths = (f"data.maxPromptTokens={tokens // 2}", f"rollout.maxResponseTokens={tokens // 2}")
         return rooms(host, f"data.batchSize={rows // 4}", *lengths)["train"].puts
 
-    assert puts(64, 4096) == 64 * (72 + 5 * 8 + 17 * 2048) + 16 * 8 * 2048
-    assert puts(1024, 32768) == 1024 * (72 + 5 * 8 + 17 * 16384) + 256 * 8 * 16384
+    assert puts(64, 4096) == 64 * (72 + 6 * 8 + 21 * 2048) + 16 * 8 * 2048
+    assert puts(1024, 32768) == 1024 * (72 + 6 * 8 + 21 * 16384) + 256 * 8 * 16384
 
 
 def test_rows_that_lie_where_they_were_made_may_all_be_of_one_worker():
     hosts = f"workerGroups=[{group(replicas=4, count=2)}]"
     # over the edge to update: of four hosts' 32 rows one worker may have made 16, twice a host's part
-    to_update = 24 + 8 + 264 + 40
+    to_update = 24 + 8 + 264 + 40 + 136
     assert rooms(SAMPLE, hosts)["train"].largest == 16 * to_update + 4 * PROMPT
 
 
@@ -206,7 +207,7 @@ def test_parts_of_a_row_are_rounded_up():
     spec = resolution.spec
     odd = spec.model_copy(update={"data": spec.data.model_copy(update={"batch_size": 5})})
     resolution = Resolution(odd.model_copy(update={"algorithm": spec.algorithm.model_copy(update={"group_size": 3})}))
-    assert room_of(resolution, "train", layouts_of(resolution, place(resolution))).puts == 4 * (4 * 656 + 2 * PROMPT)
+    assert room_of(resolution, "train", layouts_of(resolution, place(resolution))).puts == 4 * (4 * 792 + 2 * PROMPT)
     assert Room(puts=1).total == MI + 2 and Room(maps=8).total == MI + 9
     # 64 MiB beside little; beside 7 GiB less 1 MiB of control, 8/9 of which is rows, one part in eight of the whole
     assert Room(has_weights=True).total == 65 * MI

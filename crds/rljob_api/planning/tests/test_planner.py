@@ -36,7 +36,7 @@ def test_the_colocated_grpo_pipeline():
         "rollout->reference": ({"prompt_ids", "response_ids"}, "Local"),
         "rollout->advantage": ({"response_mask"}, "Local"),
         "reward->advantage": ({"rewards"}, "Local"),
-        "rollout->update": ({"prompt_ids", "response_ids", "response_mask"}, "Buffer"),
+        "rollout->update": ({"prompt_ids", "response_ids", "response_mask", "rollout_log_probs"}, "Buffer"),
         "reference->update": ({"ref_log_probs"}, "Buffer"),
         "advantage->update": ({"advantages"}, "Buffer"),
     }

@@ -47,9 +47,9 @@ def test_a_prompt_crosses_once_for_its_group_where_groups_stay_together():
 
 
 def test_rows_that_are_dealt_out_one_by_one_may_each_take_their_prompt_along():
-    # the same and the response mask, 8 + tokens; at worst 32 copies of a prompt
+    # the same, the response mask, 8 + tokens, and rollout_log_probs, 8 + 4 x tokens; at worst 32 copies of a prompt
     traffic = expected_bytes(make_plan(*TWO_GROUPS))["rollout->update"]
-    assert traffic == Traffic(32 * 57 + 8 * 8, 32 * (48 + 144) + 8 * 64, 32 * (48 + 288) + 32 * 128)
+    assert traffic == Traffic(32 * 69 + 8 * 8, 32 * (56 + 208) + 8 * 64, 32 * (56 + 416) + 32 * 128)
 
 
 def test_warnings_name_what_was_probably_not_meant():

@@ -63,6 +63,7 @@ def ragged_batch(lengths: Sequence[int], seed: int = 0, *, masked_rows: Sequence
     columns = {name: Column.from_lengths(values, lengths) for name, values in ragged.items()}
     columns["rewards"] = Column.fixed(random.normal(size=len(lengths)))
     columns["truncated"] = Column.fixed(random.random(len(lengths)) > 0.7)
+    columns["rollout_log_probs"] = Column.from_lengths(-random.exponential(size=total) - 0.7, lengths)
     row_ids = np.arange(len(lengths))
     return Batch.build(row_ids, row_ids // 4, columns)
 

@@ -31,8 +31,31 @@ def correcting(**correction):
     return algorithm("GRPO", kl={"coefficient": 0.0}, correction=correction)
 
 
-def test_a_job_without_a_correction_keeps_its_rows():
+def test_a_job_without_a_correction_keeps_its_rows_and_knows_how_far_they_are_off():
     batch = mismatched()
+    rows, metrics = corrected(batch, algorithm("GRPO"))
+    assert rows is batch
+    # x = ln (1, 4, 1, ¼), the observation left out; probabilities e^-1 · (1, 4, 1, ¼), none above 1, against e^-1
+    assert {name: scalar.value for name, scalar in metrics.items()} == pytest.approx(
+        {
+            "mismatch/k1": 0.0,
+            "mismatch/k3": 2.25 / 4,
+            "mismatch/ratio_max": 4.0,
+            "mismatch/probs_diff": (1 - 1 / math.e + 0.75 / math.e) / 4,
+            "mismatch/probs_diff_max": 1 - 1 / math.e,
+        }
+    )
+
+
+def test_rows_that_were_cut_off_are_not_compared_where_they_are_not_learnt_from():
+    _, metrics = corrected(mismatched(loss_mask=[1, 0, 1, 0, 1]), algorithm("GRPO", maskTruncated=True))
+    assert metrics["mismatch/ratio_max"].value == pytest.approx(1.0)
+    assert metrics["mismatch/k1"].value == pytest.approx(math.log(4) / 3)
+
+
+@pytest.mark.parametrize("name", ["old_log_probs", "rollout_log_probs"])
+def test_nothing_is_compared_before_both_are_there(name):
+    batch = batch_of(**{name: np.zeros(5)})
     assert corrected(batch, algorithm("GRPO")) == (batch, {})
 
 

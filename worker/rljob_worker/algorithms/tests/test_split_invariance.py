@@ -19,7 +19,7 @@ def policy_terms(aggregation: str, estimator: str = "K3"):
         loss={"aggregation": aggregation, "entropyCoefficient": 0.05, "dualClip": 3.0},
         kl={"coefficient": 0.2, "estimator": estimator},
     )
-    return policy_objective(spec, max_response_tokens=5, has_old_log_probs=True)
+    return policy_objective(spec, max_response_tokens=5, has_old_log_probs=True).telling_mismatch()
 
 
 def run(objective, micro_batches: list[Batch]):

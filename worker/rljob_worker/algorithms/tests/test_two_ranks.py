@@ -42,7 +42,6 @@ def the_batch() -> Batch:
     batch = ragged_batch(LENGTHS, masked_rows=[4])
     random, total = np.random.default_rng(1), sum(LENGTHS)
     columns = {name: Column.from_lengths(random.integers(0, 3, total), LENGTHS) for name in ("agent_ids", "turn_ids")}
-    columns["rollout_log_probs"] = Column.from_lengths(-random.exponential(size=total) - 0.7, LENGTHS)
     columns["baseline_rewards"] = Column.fixed(random.normal(size=len(LENGTHS)))
     return batch.with_columns(columns)
 

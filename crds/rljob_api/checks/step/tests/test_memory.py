@@ -14,22 +14,23 @@ def only(*overrides):
 
 def test_a_step_that_does_not_fit_is_refused_with_the_size_that_it_takes():
     # 1,024 rows of 2,048 + 30,720 tokens on one host. A row crosses as
-    #   rollout->update 24 + 8 + 8 + 8 x 30,720 + 8 + 30,720 = 276,528, and 256 prompts of 8 x 2,048 = 16,384
+    #   rollout->update 24 + 8 + 8 + 8 x 30,720 + 8 + 30,720 + 8 + 4 x 30,720 = 399,416
+    #     and 256 prompts of 8 x 2,048 = 16,384
     #   reference->update and advantage->update 24 + 8 + 4 x 30,720 = 122,912 each
-    # so 1,024 x 522,352 + 256 x 16,384 = 514.1 MiB are put and as many got; with an eighth and 1 MiB: 1,157.7 MiB
+    # so 1,024 x 645,240 + 256 x 16,384 = 634.1 MiB are put and as many got; with an eighth and 1 MiB: 1,427.7 MiB
     problem = only(*LONG)
     assert (problem.path, problem.found) == ("spec.dataBuffer.memory", '"1Gi"')
     assert problem.message == (
-        "a step whose rows are all at their longest takes 1.1 GiB on a host of group train: 514.1 MiB of rows that it "
-        "puts, 514.1 MiB of rows that it gets, and what arranging them costs"
+        "a step whose rows are all at their longest takes 1.4 GiB on a host of group train: 634.1 MiB of rows that it "
+        "puts, 634.1 MiB of rows that it gets, and what arranging them costs"
     )
     assert problem.fix == "Set dataBuffer.memory to at least 2Gi; or lower data.batchSize, or add replicas."
     assert problems(*LONG, "dataBuffer.memory=2Gi") == []
 
 
 def test_the_limit_is_exact():
-    # 32 x 656 + 8 x 128 bytes at both ends, an eighth on top: 49,536
-    needed = 49_536 + (1 << 20)
+    # 32 x 792 + 8 x 128 bytes at both ends, an eighth on top: 59,328
+    needed = 59_328 + (1 << 20)
     assert problems(f"dataBuffer.memory='{needed}'") == []
     assert only(f"dataBuffer.memory='{needed - 1}'").fix.startswith("Set dataBuffer.memory to at least 2Mi; or lower")
 
@@ -64,15 +65,15 @@ def test_columns_whose_size_nobody_knows_are_named():
 
 
 def test_rows_that_fit_memory_and_disk_together_are_accepted():
-    # of the 1,157.7 MiB above 1 GiB may lie in memory; beside the rest the disk takes the largest share once more,
-    # 1,024 x 276,528 bytes, 256 prompts and an eighth: 308.3 MiB
-    rows, share = -(-2 * (1024 * 522_352 + 256 * 16_384) * 9 // 8), -(-(1024 * 276_528 + 256 * 16_384) * 9 // 8)
+    # of the 1,427.7 MiB above 1 GiB may lie in memory; beside the rest the disk takes the largest share once more,
+    # 1,024 x 399,416 bytes, 256 prompts and an eighth: 443.3 MiB
+    rows, share = -(-2 * (1024 * 645_240 + 256 * 16_384) * 9 // 8), -(-(1024 * 399_416 + 256 * 16_384) * 9 // 8)
     needed = rows + (1 << 20) + share - (1 << 30)
     assert problems(*LONG, f"dataBuffer.spill={{limit: '{needed}'}}") == []
     problem = only(*LONG, f"dataBuffer.spill={{limit: '{needed - 1}'}}")
     assert (problem.path, problem.found) == ("spec.dataBuffer.spill.limit", f'"{needed - 1}"')
-    assert problem.message.endswith("; on disk also as much as the largest part of it, 274.0 MiB")
-    assert problem.fix.startswith("Set dataBuffer.spill.limit to at least 443Mi; or lower data.batchSize")
+    assert problem.message.endswith("; on disk also as much as the largest part of it, 394.1 MiB")
+    assert problem.fix.startswith("Set dataBuffer.spill.limit to at least 848Mi; or lower data.batchSize")
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

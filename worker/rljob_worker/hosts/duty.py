@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rljob_api.vocabulary.exit_codes import ExitCode
@@ -46,6 +46,17 @@ MARK_FILE = "launch"
 ANSWER_MARGIN_SECONDS = 60.0
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """What host 0 has been told of one, and has said of it."""
+
+    number: int
+    has_served: bool = False
+    has_met: bool = False
+    told_of_metrics: bool = False
+    has_ended: bool = False
+
+
 class Duty:
     """Of one host, over one connection."""
 
@@ -62,9 +73,8 @@ class Duty:
         self._commands = commands
         self._stack = stack
         self._is_rooted = False
-        self._attempt = 0
+        self._attempt = _Attempt(0)
         self._pods: Pods | None = None
-        self._has_served = self._has_ended = self._has_met = self._told_of_metrics = False
         self._num_requests = 0
         self._between_seconds = seconds + LATECOMERS_SECONDS
         if context is not None:
@@ -112,9 +122,9 @@ class Duty:
     def _obey(self, word: OfHost0) -> None:
         if isinstance(word, Begin):
             self._begin(word)
-        elif isinstance(word, Book) and self._pods is not None and not self._has_ended:
+        elif isinstance(word, Book) and self._pods is not None and not self._attempt.has_ended:
             self._late_at = None
-            self._has_met = True
+            self._attempt.has_met = True
             self._pods.meet(word.book)
         elif isinstance(word, Stop) and self._pods is not None:
             self._pods.stop()
@@ -125,8 +135,7 @@ class Duty:
 
     def _begin(self, begin: Begin) -> None:
         assert self._context is not None, "host 0 begins with nobody who has said what is wrong with it"
-        self._attempt = begin.attempt
-        self._has_served = self._has_ended = self._has_met = self._told_of_metrics = False
+        self._attempt = _Attempt(begin.attempt)
         self._await("named no addresses", SERVING_SECONDS + ANSWER_MARGIN_SECONDS)
         try:
             context = self._rooted(self._context, begin)
@@ -156,27 +165,28 @@ class Duty:
         )
 
     def _look(self, pods: Pods) -> None:
-        if self._has_ended:
+        if self._attempt.has_ended:
             return
         end = pods.poll()
         if end is not None:
             self._tell_end(end, end.words.cause if end.words else "")
             return
         book = pods.addresses()
-        if book is not None and not self._has_served:
-            self._has_served = True
+        if book is not None and not self._attempt.has_served:
+            self._attempt.has_served = True
             ((address,),) = book.values()
-            self._connection.send(Serving(self._attempt, address))
-        if self._has_met and not self._told_of_metrics and (url := pods.metrics_url()):
-            self._told_of_metrics = True
-            self._connection.send(Running(self._attempt, url))
+            self._connection.send(Serving(self._attempt.number, address))
+        if self._attempt.has_met and not self._attempt.told_of_metrics and (url := pods.metrics_url()):
+            self._attempt.told_of_metrics = True
+            self._connection.send(Running(self._attempt.number, url))
 
     def _tell_end(self, end: GangEnd, cause: str) -> None:
         assert self._context is not None
-        self._has_ended = True
+        self._attempt.has_ended = True
         step, checkpoint = (end.words.step, end.words.checkpoint) if end.words else (0, None)
         log = str(end.log or "")
-        self._connection.send(Ended(self._attempt, end.code, end.process, cause, step, checkpoint, log))
+        ended = Ended(self._attempt.number, end.code, end.process, cause, step, checkpoint, log)
+        self._connection.send(ended)
         self._await("said nothing after this host's end", stop_seconds(self._context.plan) + CLEAR_SECONDS)
 
     def _clear(self) -> None:

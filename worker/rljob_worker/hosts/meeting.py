@@ -32,7 +32,9 @@ class Stopped(Exception):
 class Meeting:
     """The hosts of one launch. `gather` once; `dismiss` at the end, whatever became of it."""
 
-    def __init__(self, seat: Seat, hub: Hub, seconds: float, tell: Callable[[str], object]) -> None:
+    def __init__(
+        self, seat: Seat, hub: Hub, seconds: float, tell: Callable[[str], object], clock: Callable[[], float]
+    ) -> None:
         """seconds: how long hosts wait for each other."""
         self.seat = seat
         self.hub = hub
@@ -40,6 +42,7 @@ class Meeting:
         self.names: dict[int, str] = {}
         """What the machines call themselves, by host."""
         self._tell = tell
+        self._clock = clock
         self.dismissed: set[int] = set()
         """Hosts that were told to leave."""
         self._has_begun = False
@@ -52,11 +55,11 @@ class Meeting:
         """Until all hosts are here and can run together. Raises InvalidJob with all flaws that were heard of,
         DeadlineExceeded with who is missing, Stopped by one of the signals or on a host."""
         self._has_begun = True
-        start = told = time.monotonic()
+        start = told = self._clock()
         flaws: list[str] = []
         settled: float | None = None
         while absent := missing(self.seat, self.names):
-            now = time.monotonic()
+            now = self._clock()
             if settled is not None and now >= settled:
                 break
             if now - start > self._seconds:
@@ -71,7 +74,7 @@ class Meeting:
                 raise Stopped("host 0 was asked to stop")
             flaws += self._news(expected)
             if flaws and settled is None:
-                settled = time.monotonic() + SETTLE_SECONDS
+                settled = self._clock() + SETTLE_SECONDS
         if flaws:
             raise InvalidJob(listed(flaws))
 
@@ -95,10 +98,10 @@ class Meeting:
         latecomers_seconds = min(LATECOMERS_SECONDS, self._seconds)
         if waits:
             self._tell(f"{words}\nends when the other hosts have been told, in {latecomers_seconds:.0f} s at most")
-        end = time.monotonic() + (latecomers_seconds if waits else GOODBYE_SECONDS)
+        end = self._clock() + (latecomers_seconds if waits else GOODBYE_SECONDS)
         others = set(range(1, self.seat.num_hosts))
         told = self.dismissed
-        while time.monotonic() < end:
+        while self._clock() < end:
             for host in range(self.seat.num_hosts):
                 if host not in told and self.hub.is_here(host):
                     self.hub.send(host, Finish(code, words))
@@ -109,10 +112,16 @@ class Meeting:
 
 
 @contextlib.contextmanager
-def meeting(seat: Seat, token: str, seconds: float, tell: Callable[[str], object]) -> Iterator[Meeting]:
+def meeting(
+    seat: Seat,
+    token: str,
+    seconds: float,
+    tell: Callable[[str], object],
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Meeting]:
     """seconds: how long hosts wait for each other. Raises InvalidJob where the port cannot be had."""
     with contextlib.closing(Hub(listening(seat), token, seat.num_hosts, tell)) as hub:
-        yield Meeting(seat, hub, seconds, tell)
+        yield Meeting(seat, hub, seconds, tell, clock)
 
 
 def listening(seat: Seat) -> socket.socket:

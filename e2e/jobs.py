@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,10 @@ class Job:
 
     @property
     def step(self) -> int:
-        return int((self.status.get("progress") or {}).get("step", 0))
+        return step_of(self.status)
 
     def condition(self, kind: str) -> dict[str, Any]:
-        """The condition of this type; empty when the job has none."""
-        return next((each for each in self.status.get("conditions", []) if each["type"] == kind), {})
+        return condition_of(self.status, kind)
 
     def pods(self) -> list[Pod]:
         listed = self._jobs.kubectl("get", "pods", "-l", f"rljob.dev/job={self.name}", "-o", "json")
@@ -110,8 +109,7 @@ class Job:
         def ask() -> bool:
             if is_true():
                 return True
-            failed = self.condition("Failed")
-            assert failed.get("status") != "True", f"{self.name} failed while waiting for {what}: {failed}"
+            self.assert_not_failed(self.status, what)
             return False
 
         wait_until(ask, f"{self.name}: {what}", timeout_seconds, interval_seconds=0.3)
@@ -121,6 +119,23 @@ class Job:
             wait_until(lambda: self.phase == phase, f"{self.name}: phase {phase}", timeout_seconds, 0.3)
         else:
             self.until(f"phase {phase}", lambda: self.phase == phase, timeout_seconds)
+
+    def until_succeeded(self, step_seconds: float = 120) -> None:
+        """step_seconds: within which it starts, takes a step, or ends; a slow machine may take as many as it has."""
+        seen = self.status
+
+        def ask() -> bool:
+            nonlocal seen
+            seen = self.status
+            self.assert_not_failed(seen, "phase Succeeded")
+            return seen.get("phase") == "Succeeded"
+
+        what = f"{self.name}: phase Succeeded"
+        wait_until(ask, what, step_seconds, interval_seconds=0.3, reached=lambda: step_of(seen))
+
+    def assert_not_failed(self, status: Mapping[str, Any], what: str) -> None:
+        failed = condition_of(status, "Failed")
+        assert failed.get("status") != "True", f"{self.name} failed while waiting for {what}: {failed}"
 
     def until_step(self, step: int, timeout_seconds: float = 120) -> None:
         self.until(f"step {step}", lambda: self.step >= step, timeout_seconds)
@@ -132,6 +147,15 @@ class Job:
     def children(self) -> list[str]:
         kinds = "pods,services,secrets,configmaps"
         return self._jobs.kubectl("get", kinds, "-l", f"rljob.dev/job={self.name}", "-o", "name").split()
+
+
+def step_of(status: Mapping[str, Any]) -> int:
+    return int((status.get("progress") or {}).get("step", 0))
+
+
+def condition_of(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The condition of this type; empty when the job has none."""
+    return next((each for each in status.get("conditions", []) if each["type"] == kind), {})
 
 
 class Jobs:

@@ -15,7 +15,7 @@ def test_npu_job_runs_where_the_plugin_offers_devices(jobs: Jobs) -> None:
     job.until_phase("Running")
     seen = jobs.kubectl("exec", pod.name, "-c", "worker", "--", "printenv", "ASCEND_VISIBLE_DEVICES")
     assert len(seen.strip().split(",")) == 2
-    job.until_phase("Succeeded")
+    job.until_succeeded()
 
 
 def test_job_larger_than_the_pool_waits_and_says_for_what(jobs: Jobs) -> None:

@@ -89,7 +89,7 @@ def test_exceeded_quota_is_a_condition(jobs: Jobs) -> None:
     job = jobs.apply("quota", small_spec())
     job.until("the quota named", lambda: "few" in str(job.status.get("conditions")))
     jobs.kubectl("delete", "quota", "few")
-    job.until_phase("Succeeded")
+    job.until_succeeded()
 
 
 def test_child_of_the_same_name_that_is_not_ours_is_named(jobs: Jobs) -> None:
@@ -139,7 +139,7 @@ def test_right_that_the_operator_lacks_is_named(jobs: Jobs, cluster: Cluster) ->
         assert jobs.namespace in str(job.status["conditions"]) and not job.pods()
     finally:
         cluster.kubectl("replace", "-f", "-", input=json.dumps(role))
-    job.until_phase("Succeeded")
+    job.until_succeeded()
 
 
 @pytest.mark.parametrize("code", [65])

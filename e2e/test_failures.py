@@ -39,8 +39,8 @@ def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Jobs, sto
     failure = killed.status["lastFailure"]
     assert (failure["pod"], failure["container"], failure["exitCode"]) == (victim.name, "worker", 137)
     assert failure["attempt"] == 1
-    killed.until_phase("Succeeded")
-    undisturbed.until_phase("Succeeded")
+    killed.until_succeeded()
+    undisturbed.until_succeeded()
     assert_resumed(killed)
     assert killed.status["countedRestarts"] == 1
     assert without_times(metrics(storage, "killed"), BYTES) == without_times(metrics(storage, "undisturbed"), BYTES)
@@ -51,7 +51,7 @@ def test_killed_data_buffer_is_noticed(jobs: Jobs, storage: Path) -> None:
     job.until_step(3)
     job.pods()[0].kill(BUFFER)
     job.until("a second attempt", lambda: job.status.get("attempt") == 2)
-    job.until_phase("Succeeded")
+    job.until_succeeded()
     assert_resumed(job)
 
 
@@ -63,7 +63,7 @@ def test_attempts_have_certificates_of_their_own(jobs: Jobs, storage: Path) -> N
     job.until_step(3)
     job.pods()[1].kill(BUFFER)
     job.until("a second attempt", lambda: job.status.get("attempt") == 2)
-    job.until_phase("Succeeded")
+    job.until_succeeded()
     assert_resumed(job)
     assert {"secret/encrypted-tls-a1", "secret/encrypted-tls-a2"} <= set(job.children())
 
@@ -90,7 +90,7 @@ def test_evicted_pod_leaves_a_checkpoint_and_is_not_counted(jobs: Jobs, storage:
     assert list((storage / "runs" / "drained" / "checkpoints").glob("*/manifest.json")), (
         "its own steps are too few for one"
     )
-    job.until_phase("Succeeded")
+    job.until_succeeded()
     assert job.status["countedRestarts"] == 0
     assert [row["step"] for row in metrics(storage, "drained")] == list(range(1, STEPS + 1))
 

@@ -50,9 +50,9 @@ def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: Jobs, sto
     assert not second.pods()
     first.patch(suspend=True)
     first.until_phase("Suspended")
-    second.until_phase("Succeeded")
+    second.until_succeeded()
     first.patch(suspend=False)
-    first.until_phase("Succeeded", 180)
+    first.until_succeeded()
     assert first.status["attempt"] == 2 and first.status["restarts"] == 0
     assert [row["step"] for row in metrics(storage, "first")][-1] == 100
     assert set(finished_workloads(queued)) == {"rljob-first", "rljob-second"}
@@ -63,9 +63,9 @@ def test_preempted_job_goes_on_from_its_checkpoint(queued: Jobs, storage: Path) 
     modest = queued.apply("modest", small_spec(**{**QUEUED, "stop": {"steps": 100}}), labels=low)
     modest.until_step(3)
     urgent = queued.apply("urgent", small_spec(**QUEUED), labels=high)
-    urgent.until_phase("Succeeded", 180)
+    urgent.until_succeeded()
     assert "Evicted" in queued.events("modest")
-    modest.until_phase("Succeeded", 180)
+    modest.until_succeeded()
     status = modest.status
     assert status["attempt"] == 2 and status["countedRestarts"] == 0
     assert [row["step"] for row in metrics(storage, "modest")][-1] == 100
@@ -77,7 +77,7 @@ def test_deleted_job_gives_its_quota_back(queued: Jobs) -> None:
     first.until_phase("Running")
     first.delete()
     wait_until(lambda: not workloads(queued), "the Workload to go", 60)
-    queued.apply("next", small_spec(**QUEUED)).until_phase("Succeeded")
+    queued.apply("next", small_spec(**QUEUED)).until_succeeded()
 
 
 def test_model_beside_a_job_is_counted(queued: Jobs) -> None:

@@ -20,8 +20,8 @@ def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, 
     assert job.condition("Suspended")["status"] == "True"
     stopped_at = len(metrics(storage, "paused"))
     job.patch(suspend=False)
-    job.until_phase("Succeeded")
-    undisturbed.until_phase("Succeeded")
+    job.until_succeeded()
+    undisturbed.until_succeeded()
     assert job.status["attempt"] == 2 and job.status.get("restarts", 0) == 0
     assert 3 <= stopped_at < 60
     assert job.resumed_from() == {stopped_at}
@@ -38,11 +38,11 @@ def test_deleted_job_leaves_nothing_but_checkpoints(jobs: Jobs, storage: Path) -
 
 def test_job_of_the_same_name_starts_afresh_on_its_own_storage(jobs: Jobs) -> None:
     first = jobs.apply("again", small_spec(stop={"steps": 2}))
-    first.until_phase("Succeeded")
+    first.until_succeeded()
     first.delete()
     first.until_gone()
     second = jobs.apply("again", small_spec(stop={"steps": 3}))
-    second.until_phase("Succeeded")
+    second.until_succeeded()
     assert second.status["attempt"] == 1
 
 
@@ -61,7 +61,7 @@ def test_upgrade_leaves_running_jobs_alone(jobs: Jobs, operator: Operator) -> No
     operator.install("--set", "settings.pods.env.SITE=new")
     try:
         assert not set(operator.pods()) & set(operators), "the new settings began a new operator"
-        job.until_phase("Succeeded")
+        job.until_succeeded()
         assert [pod.uid for pod in job.pods()] == [before.uid]
         assert (job.status["attempt"], job.status["restarts"]) == (1, 0)
         later = jobs.apply("later", small_spec(stop={"steps": 1}))
@@ -92,9 +92,9 @@ def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator
     job.until_phase("Suspended")
     job.patch(suspend=False)
     operator.kill()
-    job.until_phase("Succeeded", 180)
+    job.until_succeeded()
     operator.kill()
-    undisturbed.until_phase("Succeeded")
+    undisturbed.until_succeeded()
     assert (job.status["attempt"], job.status["restarts"]) == (3, 1)
     (resumed_from,) = job.resumed_from()
     assert 0 < resumed_from < 300

@@ -118,8 +118,8 @@ def test_a_job_lives_in_a_store_and_an_attempt_that_was_given_up_cannot_commit(
     finally:
         cluster.start_kubelet(1)
         jobs.kubectl("uncordon", first)
-    job.until_phase("Succeeded")
-    undisturbed.until_phase("Succeeded")
+    job.until_succeeded()
+    undisturbed.until_succeeded()
 
     assert job.status["attempt"] == 2 and commits.held
     (resumed_from,) = job.resumed_from()

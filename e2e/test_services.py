@@ -62,7 +62,7 @@ def test_killed_model_is_made_again_and_the_job_ends_without_a_restart(jobs: Job
     model.kill("rljob_worker.services")
     job.until("a second start", lambda: job.status["services"][0]["start"] == 2)
     assert "exit code 137" in job.condition("ServicesReady")["message"]
-    job.until_phase("Succeeded", START_SECONDS)
+    job.until_succeeded(START_SECONDS)
     status = job.status
     assert (status["attempt"], status["restarts"], status["services"][0]["failures"]) == (1, 0, 1)
     rows = metrics(storage, "graded")

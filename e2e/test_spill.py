@@ -39,6 +39,6 @@ def test_rows_go_to_the_pods_own_disk(jobs: Jobs, storage: Path) -> None:
     spilling = {"memory": "1Mi", "spill": {"limit": "64Mi"}, "deadlineSeconds": 60}
     fields = {"workerGroups": [group], "dag": {"stages": stages}, "dataBuffer": spilling, "stop": {"steps": 2}}
     job = jobs.apply("spilling", small_spec(**fields, **ON_STORAGE, code={"configMap": "my-code"}))
-    job.until_phase("Succeeded")
+    job.until_succeeded()
     shown = [row["stage/weigh/on_disk"] for row in metrics(storage, "spilling") if row["step"] > 0]
     assert shown == [1.0, 1.0]

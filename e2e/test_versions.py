@@ -58,7 +58,7 @@ def test_jobs_run_on_while_the_operator_goes_up_from_the_version_before_and_back
         assert [pod.uid for job in (old, new) for pod in job.pods()] == running
         (storage / "enough").touch()
         for job in (old, new):
-            job.until_phase("Succeeded")
+            job.until_succeeded()
     finally:
         operator.install()
 

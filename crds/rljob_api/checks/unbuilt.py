@@ -13,7 +13,7 @@ UNBUILT = {
     "training.engine": "Megatron with training.compile or an adapter",
     "training.parallelism.pipeline": "any but 1 with training.engine FSDP",
     "training.parallelism.expert": "with an adapter, any but 1",
-    "training.compile": "true with a training.parallelism.tensor or expert above 1",
+    "training.compile": "true with a training.parallelism.expert above 1",
     "training.optimizer.states": "Int8 with a training.parallelism.expert above 1",
     "training.memory.offload.parameters": "true with a training.parallelism.expert above 1",
     "models[].adapter.dropout": "any but 0",
@@ -50,10 +50,9 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
 
 
 def _of_whole_experts(training: TrainingSpec) -> Iterator[tuple[str, Any, bool, str]]:
-    """Settings that do not go with ranks that share experts, one of them nor with ranks that split matrices."""
-    experts, tensor = training.parallelism.expert > 1, training.parallelism.tensor > 1
-    fix = "Write false, or 1 for training.parallelism.tensor and expert."
-    yield "training.compile", training.compile, not (training.compile and (experts or tensor)), fix
+    """Settings that do not go with ranks that share experts."""
+    experts, fix = training.parallelism.expert > 1, "Write false: models with experts are not compiled."
+    yield "training.compile", training.compile, not (training.compile and experts), fix
     states, offload = training.optimizer.states, training.memory.offload.parameters
     fix = "Write BFloat16 or Float32, or 1 for training.parallelism.expert."
     yield "training.optimizer.states", states, not (states == "Int8" and experts), fix

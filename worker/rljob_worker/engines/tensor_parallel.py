@@ -43,8 +43,8 @@ def _gathered(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The hidden states [1, own tokens, hidden] that attention or an MLP is called with, of the whole group."""
     if arguments:
-        return (_Gather.apply(arguments[0], group), *arguments[1:]), options
-    return arguments, {**options, "hidden_states": _Gather.apply(options["hidden_states"], group)}
+        return (gathered_tokens(arguments[0], group), *arguments[1:]), options
+    return arguments, {**options, "hidden_states": gathered_tokens(options["hidden_states"], group)}
 
 
 def _add_up_outputs(module: torch.nn.Module, group: dist.ProcessGroup) -> None:
@@ -66,8 +66,22 @@ def _added_up(
     hidden: torch.Tensor,
 ) -> torch.Tensor:
     """[1, tokens, a rank's inputs] -> [1, own tokens, outputs]; the bias once."""
-    summed: torch.Tensor = _ShareOut.apply(compute(hidden), group)
+    summed = shared_out_tokens(compute(hidden), group)
     return summed if linear.bias is None else summed + linear.bias
+
+
+@torch.compiler.disable
+def gathered_tokens(own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Of all ranks, [1, own tokens, ...] -> [1, tokens, ...]. Compiled layers are cut here, as at attention."""
+    gathered: torch.Tensor = _Gather.apply(own, group)
+    return gathered
+
+
+@torch.compiler.disable
+def shared_out_tokens(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """The sum over ranks, [1, tokens, ...] -> [1, own tokens, ...]."""
+    summed: torch.Tensor = _ShareOut.apply(parts, group)
+    return summed
 
 
 class _Gather(torch.autograd.Function):

@@ -47,7 +47,7 @@ def test_what_is_refused_because_it_is_not_built_is_marked(override):
     beside = {
         "training.engine=Megatron": ["training.compile=true"],
         "training.parallelism.expert=2": ["models.0.adapter={rank: 4}"],
-        "training.compile=true": ["training.parallelism.tensor=2"],
+        "training.compile=true": ["training.parallelism.expert=2"],
         "training.optimizer.states=Int8": ["training.parallelism.expert=2"],
         "training.memory.offload.parameters=true": ["training.parallelism.expert=2"],
     }

@@ -1,8 +1,8 @@
 """Decoder layers under torch.compile: norms, rotations, activations and sums of a layer in fewer kernels.
 
 Attention stays as it is, since its shapes are other ones in every pack; it cuts a layer in two, of which both parts are
-compiled once for any number of tokens. All layers of a model share what is compiled, forward and backward passes have
-each their own, and so does scoring. On a CPU that is C++, which takes minutes at first; it is kept in torch's cache
+compiled once for any number of tokens. Where ranks split matrices their exchanges cut it, too (`tensor_parallel`). All
+layers of a model share what is compiled, forward and backward passes have each their own, and so does scoring. On a CPU that is C++, which takes minutes at first; it is kept in torch's cache
 directory (TORCHINDUCTOR_CACHE_DIR).
 """
 
@@ -16,6 +16,9 @@ from rljob_worker.engines.router import routers
 from rljob_worker.engines.varlen_attention import ATTENTION, attention
 from rljob_worker.errors import InvalidJob
 
+VARIANTS = 64
+"""Of one function: kinds of layers, of passes and of models. Torch keeps 8, and what comes later is not compiled."""
+
 
 def compile_layers(model: torch.nn.Module) -> None:
     """Nothing is compiled before the first pass. Raises InvalidJob for a model with experts."""
@@ -24,6 +27,7 @@ def compile_layers(model: torch.nn.Module) -> None:
             "training.compile: models with experts are not compiled, since every pass sends its experts other numbers "
             "of tokens; write false"
         )
+    torch._dynamo.config.recompile_limit = max(VARIANTS, torch._dynamo.config.recompile_limit)
     AttentionInterface.register(ATTENTION, torch.compiler.disable(attention))
     for layer in decoder_layers(model):
         layer.forward = torch.compile(layer.forward, dynamic=True)

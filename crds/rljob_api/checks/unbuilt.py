@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.v1alpha1 import TrainingSpec
 from rljob_api.vocabulary.problem import Problem
 
 UNBUILT = {
@@ -14,8 +13,6 @@ UNBUILT = {
     "training.parallelism.pipeline": "any but 1 with training.engine FSDP",
     "training.parallelism.expert": "with an adapter, any but 1",
     "training.compile": "true with a training.parallelism.expert above 1",
-    "training.optimizer.states": "Int8 with a training.parallelism.expert above 1",
-    "training.memory.offload.parameters": "true with a training.parallelism.expert above 1",
     "models[].adapter.dropout": "any but 0",
     "rollout.maxStaleness": "any but 0",
 }
@@ -42,19 +39,9 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     yield "training.parallelism.expert", experts, experts == 1, fix
     stages, fix = training.parallelism.pipeline, "Write 1, or training.engine: Megatron."
     yield "training.parallelism.pipeline", stages, stages == 1 or training.engine == "Megatron", fix
-    yield from _of_whole_experts(training)
+    built = not (training.compile and training.parallelism.expert > 1)
+    yield "training.compile", training.compile, built, "Write false: models with experts are not compiled."
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
     yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."
-
-
-def _of_whole_experts(training: TrainingSpec) -> Iterator[tuple[str, Any, bool, str]]:
-    """Settings that do not go with ranks that share experts."""
-    experts, fix = training.parallelism.expert > 1, "Write false: models with experts are not compiled."
-    yield "training.compile", training.compile, not (training.compile and experts), fix
-    states, offload = training.optimizer.states, training.memory.offload.parameters
-    fix = "Write BFloat16 or Float32, or 1 for training.parallelism.expert."
-    yield "training.optimizer.states", states, not (states == "Int8" and experts), fix
-    fix = "Write false, or 1 for training.parallelism.expert."
-    yield "training.memory.offload.parameters", offload, not (offload and experts), fix

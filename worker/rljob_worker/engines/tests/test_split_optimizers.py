@@ -1,4 +1,4 @@
-"""Means in eight bits and weights on the host, where ranks split matrices: steps are those of one rank."""
+"""Means in eight bits and weights on the host, where ranks split matrices or experts: steps are those of one rank."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ def train(rank: int, path: str, mesh: Mesh, directory: Path, seed: int = 0) -> d
     return found
 
 
-def test_ranks_that_split_matrices_step_as_one_and_go_on_as_one(tmp_path: Path) -> None:
-    mesh, path = Mesh(tp=2), write_config(tmp_path / "model", **WIDE)
+@pytest.mark.parametrize(
+    ("mesh", "kind"), [(Mesh(tp=2), "qwen3"), (Mesh(dp=2, ep=2), "qwen3_moe")], ids=["matrices", "experts"]
+)
+def test_ranks_that_split_something_step_as_one_and_go_on_as_one(tmp_path: Path, mesh: Mesh, kind: str) -> None:
+    path = write_config(tmp_path / "model", kind, **WIDE)
     one = train(0, path, Mesh(), tmp_path / "one")
     several = run_ranks(mesh.size, train, tmp_path / "ranks", path, mesh, tmp_path / "several")
     resumed = train(0, path, Mesh(), tmp_path / "several", seed=9)

@@ -51,12 +51,15 @@ def _add_up_outputs(module: torch.nn.Module, group: dist.ProcessGroup) -> None:
     """Of a linear layer that is split by inputs: what ranks have of its outputs, with what an adapter beside it makes
     of the same inputs."""
     linear = getattr(module, "base_layer", module)
-    linear.forward = partial(_without_bias, linear)
+    linear.__class__ = _WithoutBias
     module.forward = partial(_added_up, module.forward, linear, group)
 
 
-def _without_bias(linear: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-    return F.linear(hidden, linear.weight)
+class _WithoutBias(torch.nn.Linear):
+    """A class, which layers that are compiled share; a `forward` of each would be compiled anew."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return F.linear(hidden, self.weight)
 
 
 def _added_up(

@@ -13,8 +13,10 @@ import torch
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.mesh import single_rank_group
 from rljob_worker.engines.models import Adapter, random_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
+from rljob_worker.engines.tensor_parallel import split_layers
 from rljob_worker.engines.tests.uneven import assert_close
 from rljob_worker.errors import InvalidJob
 
@@ -66,26 +68,35 @@ def test_in_bfloat16_what_is_compiled_is_no_further_from_the_exact_numbers(tmp_p
     assert norms[2] == pytest.approx(norms[0], rel=0.02) and norms[2] != norms[1]
 
 
-def num_graphs(path: str, adapter: Adapter | None, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Parts of layers that are compiled, to score and to learn."""
+def num_graphs(path: str, monkeypatch: pytest.MonkeyPatch, *, with_adapter: bool, is_split: bool) -> int:
+    """Parts of layers that are compiled, to score and to learn. is_split: as where ranks split matrices, of whom this
+    is the only one."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     torch._dynamo.reset()
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     model = random_policy(path, torch.float64, 0)
-    engine = FSDPEngine(model, replace(PLAIN, compile=True), CPU, adapter=adapter)
+    if with_adapter:
+        Adapter(path, 2, 4.0, ()).put_beside(model, torch.float64)
+    if is_split:
+        split_layers(model, single_rank_group())
+    engine = FSDPEngine(model, replace(PLAIN, compile=True), CPU)
     engine.log_probs(a_batch([5, 1, 9]))
     engine.update(a_batch([5, 1, 9]), PolicyGradient())
     found: int = torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
     return found
 
 
-@pytest.mark.parametrize("with_adapter", [False, True], ids=["whole", "adapter"])
-def test_layers_share_what_is_compiled(tmp_path: Path, with_adapter: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "kind", [{}, {"is_split": True}, {"with_adapter": True, "is_split": True}], ids=["whole", "split", "adapter, split"]
+)
+def test_layers_share_what_is_compiled(
+    tmp_path: Path, kind: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A layer more that were compiled by itself would, past a few of them, not be compiled at all."""
     counts = []
-    for layers in (2, 3):  # the first of which may have inputs without gradients
+    for layers in (1, 3):
         path = write_config(tmp_path / str(layers), num_hidden_layers=layers)
-        counts.append(num_graphs(path, Adapter(path, 2, 4.0, ()) if with_adapter else None, monkeypatch))
+        counts.append(num_graphs(path, monkeypatch, **{"with_adapter": False, "is_split": False} | kind))
     assert counts[0] == counts[1] > 0
 
 

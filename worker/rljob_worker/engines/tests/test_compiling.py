@@ -15,8 +15,8 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.mesh import single_rank_group
 from rljob_worker.engines.models import Adapter, random_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
 from rljob_worker.engines.tensor_parallel import split_layers
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
 from rljob_worker.engines.tests.uneven import assert_close
 from rljob_worker.errors import InvalidJob
 
@@ -89,9 +89,7 @@ def num_graphs(path: str, monkeypatch: pytest.MonkeyPatch, *, with_adapter: bool
 @pytest.mark.parametrize(
     "kind", [{}, {"is_split": True}, {"with_adapter": True, "is_split": True}], ids=["whole", "split", "adapter, split"]
 )
-def test_layers_share_what_is_compiled(
-    tmp_path: Path, kind: dict[str, bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_share_what_is_compiled(tmp_path: Path, kind: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer more that were compiled by itself would, past a few of them, not be compiled at all."""
     counts = []
     for layers in (1, 3):

@@ -17,6 +17,9 @@ RAY_VERSION = "2.60.0"
 RAY_APPLICATION = "rljob_worker.services.ray_service:application"
 """What KubeRay lets Ray Serve import, with a service as its argument."""
 
+RAY_GPU = "GPU"
+"""What Ray counts in a field of its own, num_gpus; all others it finds among `resources`, by their names."""
+
 RAY_PATIENCE = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # as long as its start is waited for; else 5
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",  # else 10

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_api.catalogue.services import PREFIX, RAY_GATE, RAY_PATIENCE
+from rljob_api.catalogue.services import PREFIX, RAY_GATE, RAY_GPU, RAY_PATIENCE
 from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob, PeerLost
@@ -200,9 +200,9 @@ def resources_of(services: Sequence[ServicePlan], cores: int) -> dict[str, Any]:
 
 
 def in_rays_words(accelerators: Mapping[str, int]) -> dict[str, Any]:
-    """By Ray's names; it has a field of its own for what it calls GPU."""
-    others = {name: count for name, count in accelerators.items() if name != "GPU"}
-    gpus = {"num_gpus": accelerators["GPU"]} if "GPU" in accelerators else {}
+    """By Ray's names."""
+    others = {name: count for name, count in accelerators.items() if name != RAY_GPU}
+    gpus = {"num_gpus": accelerators[RAY_GPU]} if RAY_GPU in accelerators else {}
     return {**gpus, **({"resources": others} if others else {})}
 
 

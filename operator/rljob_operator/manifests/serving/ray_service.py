@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import deepcopy
+from types import MappingProxyType
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.catalogue.services import PREFIX, RAY_APPLICATION, RAY_GATE, RAY_PATIENCE, RAY_VERSION
+from rljob_api.catalogue.services import PREFIX, RAY_APPLICATION, RAY_GATE, RAY_GPU, RAY_PATIENCE, RAY_VERSION
 from rljob_api.planning.serving import ServicePlan, service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_api.vocabulary import keys
@@ -131,7 +132,7 @@ def _accelerators(served: ServicePlan) -> dict[str, str]:
     it into a command for a shell."""
     if served.ray_resource is None:
         return {}
-    if served.ray_resource == "GPU":
+    if served.ray_resource == RAY_GPU:
         return {"num-gpus": str(served.accelerators)}
     return {"resources": f"'{json.dumps({served.ray_resource: served.accelerators})}'"}
 
@@ -170,7 +171,7 @@ def _head(context: JobContext, service: ServiceSpec, image: str) -> Manifest:
         readinessProbe={**alive, "periodSeconds": 5, "failureThreshold": 12},
         livenessProbe={**alive, "periodSeconds": 20, "failureThreshold": 15},
     )
-    return _template(context, service, keys.COMPONENT_SERVICE_HEAD, {}, pod_spec(context, profile, volumes, container))
+    return _template(context, service, keys.COMPONENT_SERVICE_HEAD, pod_spec(context, profile, volumes, container))
 
 
 def _copy(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile) -> Manifest:
@@ -202,15 +203,21 @@ def _copy(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile
         },
     )
     spec = {**name_in_domain(context, service), **pod_spec(context, profile, volumes, container)}
-    found = _template(context, service, keys.CONTAINER_SERVICE, profile.labels, spec)
-    return {**found, "metadata": {**found["metadata"], "annotations": vendor_annotations(profile, service.num_copies)}}
+    annotations = vendor_annotations(profile, service.num_copies)
+    return _template(context, service, keys.CONTAINER_SERVICE, spec, own_labels=profile.labels, annotations=annotations)
 
 
 def _template(
-    context: JobContext, service: ServiceSpec, component: str, more_labels: Mapping[str, str], spec: Manifest
+    context: JobContext,
+    service: ServiceSpec,
+    component: str,
+    spec: Manifest,
+    *,
+    own_labels: Mapping[str, str] = MappingProxyType({}),
+    annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
-    found = {**labels(context, component), keys.LABEL_SERVICE: service.name, **more_labels}
-    return {"metadata": {"labels": found, "annotations": {}}, "spec": spec}
+    found = {**labels(context, component), keys.LABEL_SERVICE: service.name, **own_labels}
+    return {"metadata": {"labels": found, "annotations": dict(annotations)}, "spec": spec}
 
 
 def _env(context: JobContext, profile: AcceleratorProfile, num_threads: int) -> EnvList:

@@ -23,7 +23,6 @@ def check_reads(
 ) -> None:
     """Raises InvalidJob for `row["name"]`, or `kwargs["name"]` of a function in another trainer's form, that is read of
     every row and that none has. columns: what a row has of the data.   options: names of the reward's."""
-    function = inspect.unwrap(function)
     by_name = columns_by_name(function, columns, options)
     for name, line in certain_reads(function, by_name.parameter) if by_name else ():
         if by_name and name not in by_name.names:

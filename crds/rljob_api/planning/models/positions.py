@@ -32,10 +32,10 @@ def _too_long(spec: RLJobSpec, path: str, limit: int) -> Problem:
     """Prompts give way, where responses alone have room."""
     prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
     if response < limit:
-        field, found, other, rest = "data.maxPromptTokens", prompt, "rollout.maxResponseTokens", limit - response
+        field, found, fits = "data.maxPromptTokens", prompt, f"{limit - response} or less"
     else:
-        field, found, other, rest = "rollout.maxResponseTokens", response, "data.maxPromptTokens", limit - prompt
-    fits = f"{rest} or less" if rest > 0 else f"less, and lower {other}"
+        field, found = "rollout.maxResponseTokens", response
+        fits = f"{limit - prompt} or less" if prompt < limit else "less, and lower data.maxPromptTokens"
     both = f", or set rollout.maxSequenceTokens: {limit}, which shortens responses to long prompts"
     return problem(
         f"spec.{field}",

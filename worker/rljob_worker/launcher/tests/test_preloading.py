@@ -1,5 +1,7 @@
 """What is imported once for the workers of a pod."""
 
+from importlib.util import find_spec
+
 from rljob_api.tests.builders import TWO_GROUPS, make_plan
 from rljob_worker.launcher.preloading import LIBRARIES, PRELOAD, preload_for
 
@@ -21,3 +23,7 @@ def test_no_fork_that_has_a_device_is_of_a_process_that_imported_them() -> None:
     mixed = make_plan(VLLM, MEGATRON, TRAINS_ON_GPUS)
     assert preload_for(mixed, EVERYBODY) == preload_for(mixed, TRAINS) == (PRELOAD,)
     assert preload_for(mixed, GENERATES) == (PRELOAD, LIBRARIES["VLLM"])
+
+
+def test_what_is_imported_is_there() -> None:
+    assert all(find_spec(module) for module in (PRELOAD, *LIBRARIES.values()))

@@ -1,3 +1,5 @@
+from functools import wraps
+
 import pytest
 
 from rljob_worker.errors import InvalidJob
@@ -25,6 +27,10 @@ def reads_perhaps(row):
 
 def reads_in_a_list(row):
     return [row["inside"] + word for word in row["words"]]
+
+
+def reads_in_two_loops(row):
+    return [one + other for one in row["ones"] for other in row["others"]]
 
 
 def reads_in_a_loop(row):
@@ -73,6 +79,7 @@ def verl(solution_str, ground_truth, extra_info=None):
         (reads_in_a_branch, ["source"]),
         (reads_perhaps, []),
         (reads_in_a_list, ["words"]),
+        (reads_in_two_loops, ["ones"]),
         (reads_in_a_loop, ["words"]),
         (writes, []),
         (takes_another, []),
@@ -93,6 +100,15 @@ def test_a_column_that_no_row_has_is_told_with_its_line_and_what_there_is():
         InvalidJob, match=rf"a: m:trl reads kwargs\['hint'\] in line {first + 1}, .* have answer, source;"
     ):
         check_reads("a", "m:trl", trl, ["answer", "source"], ())
+
+
+def test_what_a_decorated_function_reads_is_that_of_the_function_itself():
+    @wraps(trl)
+    def decorated(*arguments, **options):
+        return trl(*arguments, **options)
+
+    with pytest.raises(InvalidJob, match=r"reads kwargs\['hint'\]"):
+        check_reads("a", "m:decorated", decorated, ["answer"], ())
 
 
 @pytest.mark.parametrize(

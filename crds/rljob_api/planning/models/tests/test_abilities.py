@@ -21,20 +21,26 @@ def problems(config, *overrides):
 
 
 @pytest.mark.parametrize(
-    ("override", "path", "fits"),
+    ("path", "value", "found", "fits"),
     [
-        ("models.0.adapter={rank: 4}", "spec.models[0].adapter", DENSE),
-        ("training.compile=true", "spec.training.compile", DENSE),
-        ("rollout.engineOptions.enforceEager=true", None, DENSE | EXPERTS),
-        ("training.routerAuxLossCoefficient=0.01", "spec.training.routerAuxLossCoefficient", DENSE | EXPERTS),
-        ("training.routerAuxLossCoefficient=0", None, DENSE | EXPERTS),
+        ("models[0].adapter", "{rank: 4}", '{"rank": 4}', DENSE),
+        ("training.compile", "true", "true", DENSE),
+        ("training.routerAuxLossCoefficient", "0.01", "0.01", DENSE | EXPERTS),
     ],
 )
-def test_what_asks_for_experts_or_for_none(override, path, fits):
+def test_what_asks_for_experts_or_for_none(path, value, found, fits):
+    override = f"{path.replace('[0]', '.0')}={value}"
     other = DENSE | EXPERTS if fits is DENSE else DENSE
     assert problems(fits, override) == []
     # several engines have the model, and are one problem
-    assert [each.path for each in problems(other, override)] == ([path] if path else [])
+    (told,) = problems(other, override)
+    assert (told.path, told.found) == (f"spec.{path}", found)
+    assert told.fix == ("Write false." if path == "training.compile" else "Leave it out.")
+
+
+@pytest.mark.parametrize("override", ["rollout.engineOptions.enforceEager=true", "training.routerAuxLossCoefficient=0"])
+def test_what_asks_for_nothing_is_of_any_model(override):
+    assert problems(DENSE | EXPERTS, override) == problems(DENSE, override) == []
 
 
 def test_steps_that_are_recorded_are_of_models_without_experts():
@@ -42,7 +48,7 @@ def test_steps_that_are_recorded_are_of_models_without_experts():
     on_devices = "workerGroups=[{name: train, accelerator: {profile: nvidia, count: 1}}]"
     assert problems(DENSE, recorded, on_devices) == []
     (found,) = problems(DENSE | EXPERTS, recorded, on_devices)
-    assert found.path == "spec.rollout.engineOptions.enforceEager"
+    assert (found.path, found.found, found.fix) == ("spec.rollout.engineOptions.enforceEager", "false", "Leave it out.")
     assert problems(DENSE | EXPERTS, recorded, on_devices, "rollout.engine=VLLM") == []
 
 
@@ -58,6 +64,7 @@ def test_stop_tokens_are_of_the_model():
     assert problems(DENSE, *TWO_GROUPS, "rollout.stopTokenIds=[5, 127]") == []
     (found,) = problems(DENSE, *TWO_GROUPS, "rollout.stopTokenIds=[5, 128]")
     assert found.path == "spec.rollout.stopTokenIds[1]" and "are 0 to 127" in found.message
+    assert found.fix == "Write one of them, or leave it out."
 
 
 def test_nothing_is_asked_of_models_that_are_not_known():

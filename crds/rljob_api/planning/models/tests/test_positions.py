@@ -60,6 +60,8 @@ SHORTER = "or set rollout.maxSequenceTokens: 512, which shortens responses to lo
         (100, 500, "data.maxPromptTokens", f"Write 12 or less, {SHORTER}"),
         (1024, 32, "data.maxPromptTokens", "Write 480 or less."),
         (100, 600, "rollout.maxResponseTokens", f"Write 412 or less, {SHORTER}"),
+        (100, 511, "data.maxPromptTokens", f"Write 1 or less, {SHORTER}"),
+        (511, 600, "rollout.maxResponseTokens", f"Write 1 or less, {SHORTER}"),
         (512, 600, "rollout.maxResponseTokens", "Write less, and lower data.maxPromptTokens."),
     ],
 )
@@ -73,6 +75,20 @@ def test_a_reference_reads_the_same_rows():
     plan = make_plan("models=[{name: actor, path: a}, {name: reference, path: b}]", "data.maxPromptTokens=481")
     (found,) = position_problems(plan, {"a": replace(SHAPE, max_positions=4096), "b": SHAPE})
     assert "model b reads 512" in found.message
+
+
+def test_texts_that_may_be_longer_than_a_model_of_rewards_reads_are_refused():
+    models = "models=[{name: actor, path: a}, {name: taste, path: t}]"
+    first = "{name: first, run: 'rljob_worker.rewards:exact_match', column: answer}"
+
+    def found(longest):
+        taste = f"{{name: good, run: RewardModel, model: taste, options: {{maxTokens: {longest}}}}}"
+        return list(position_problems(make_plan(models, f"rewards=[{first}, {taste}]"), {"t": SHAPE}))
+
+    assert found(512) == []
+    (told,) = found(513)
+    assert (told.path, told.found) == ("spec.rewards[1].options.maxTokens", "513")
+    assert told.message.startswith("model t reads 512 positions") and told.fix == "Write 512 or less."
 
 
 def test_models_of_which_nothing_is_known_are_left_to_their_engines():

@@ -127,13 +127,14 @@ def check_lengths(subject: Subject) -> Iterator[Problem]:
 
 def _engines(subject: Subject) -> list[tuple[str, Kind | None]]:
     """Group and kind of every stage, once each; one problem per layout, the training one before the engine-less one."""
-    found: dict[tuple[str, tuple[int, int, int], int], Kind | None] = {}
+    found: dict[tuple[str, tuple[int, int, int], int, int], Kind | None] = {}
     for name, stage in subject.resolution.stages.items():
         group = subject.placed[name]
         if group in subject.group_names and stage.built_in is not None:
             assert group is not None
             kind: Kind | None = "Rollout" if stage.generates else "Train" if stage.models else None
-            found.setdefault((group, ranks_per_copy(subject.spec, kind), expert_ranks(subject.spec, kind)), kind)
+            layout = (ranks_per_copy(subject.spec, kind), expert_ranks(subject.spec, kind))
+            found.setdefault((group, *layout, num_replicas(subject.spec, kind)), kind)
     return [(group, kind) for (group, *_), kind in found.items()]
 
 

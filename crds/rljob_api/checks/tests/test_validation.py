@@ -77,6 +77,13 @@ def test_workers_that_share_a_copy_of_the_model(overrides, path, words):
     assert words in str(refused[0])
 
 
+@pytest.mark.parametrize("axis", ["replicate", "expert"])
+def test_what_copies_cannot_share_is_told_of_workers_that_also_generate(axis):
+    found = problems("workerGroups=[{name: a, replicas: 2}]", f"training.parallelism.{axis}=3")
+    assert [problem.path for problem in found] == [f"spec.training.parallelism.{axis}"]
+    assert found[0].fix == "Write a divisor of 2."
+
+
 def test_overlong_responses_are_told_by_one_length_for_all():
     overlong = "algorithm.overlong={bufferTokens: 8}"
     # 16 tokens of the longest prompt and 32 of the longest response

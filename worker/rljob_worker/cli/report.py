@@ -6,13 +6,14 @@ from pathlib import Path
 import click
 
 from rljob_worker.cli.status import find_run
-from rljob_worker.run_page.page import FILE, write_page
+from rljob_worker.metrics.lines import REPORT
+from rljob_worker.run_page.page import write_page
 
 
 def write_report(runs: Sequence[str], runs_dir: Path, out: Path | None) -> int:
     """One file with all of them; that of a single run goes to its folder."""
     directories = [find_run(run, runs_dir).path for run in runs]
-    path = out or (directories[0] / FILE if len(directories) == 1 else Path(FILE))
+    path = out or (directories[0] / REPORT if len(directories) == 1 else Path(REPORT))
     write_page(directories, path)
     click.echo(f"wrote {path}")
     return 0

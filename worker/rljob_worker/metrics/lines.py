@@ -12,6 +12,7 @@ from rljob_worker.errors import StorageError
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+REPORT = "report.html"
 """Files of a run's directory."""
 
 

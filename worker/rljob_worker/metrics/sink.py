@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.errors import StorageError
-from rljob_worker.metrics.lines import METRICS, SAMPLES, LinesFile
+from rljob_worker.metrics.lines import METRICS, REPORT, SAMPLES, LinesFile
 from rljob_worker.metrics.trackers.background import FAILED_SECONDS
 from rljob_worker.metrics.trackers.trackers import Run, open_trackers
-from rljob_worker.run_page.page import FILE as PAGE
 from rljob_worker.run_page.page import write_page
 
-FILES = ("job.yaml", "plan.json", METRICS, SAMPLES, PAGE)
+FILES = ("job.yaml", "plan.json", METRICS, SAMPLES, REPORT)
 """What a tracker gets of the run's folder at its end."""
 
 
@@ -70,7 +69,7 @@ class RunFiles:
     def close(self) -> None:
         self._metrics.close()
         self._samples.close()
-        write_page([self._run_dir], self._run_dir / PAGE)
+        write_page([self._run_dir], self._run_dir / REPORT)
         if "Files" in self._artifacts:
             for path in filter(Path.exists, (self._run_dir / name for name in FILES)):
                 self._upload(path, path.stem)

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.metrics.lines import METRICS, SAMPLES, records_in
 from rljob_worker.metrics.tables import flattened
 
@@ -42,7 +43,7 @@ def read_content(directory: Path) -> RunContent:
     plan = _json(directory / "plan.json")
     return RunContent(
         name=directory.name,
-        state=_state(_json(directory / "run.json"), plan, steps),
+        state=_state(RunDirectory(directory).read_note(), plan, steps),
         steps=steps,
         metrics=metrics,
         stages=[stage["name"] for stage in plan.get("stages", ())],
@@ -89,13 +90,14 @@ def shown_samples(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return first + newest[-(MAX_SAMPLES - len(first)) :]
 
 
-def _state(note: Mapping[str, Any], plan: Mapping[str, Any], steps: list[float]) -> str:
-    """note: nothing where no supervisor is, as on a cluster."""
+def _state(note: RunNote | None, plan: Mapping[str, Any], steps: list[float]) -> str:
+    """note: None where no supervisor is, as on a cluster."""
     done = int(steps[-1]) if steps else 0
-    total = note.get("total_steps") or plan.get("spec", {}).get("stop", {}).get("steps")
+    total = note.total_steps if note else plan.get("spec", {}).get("stop", {}).get("steps")
     far = f"{done} of {total} steps" if total else f"{done} steps"
-    words = f"{note['phase']} after {far}" if "phase" in note else far
-    return f"{words}: {note['cause']}" if note.get("cause") else words
+    if note is None:
+        return far
+    return f"{note.phase} after {far}" + f": {note.cause}" * bool(note.cause)
 
 
 def _short(value: Any) -> Any:

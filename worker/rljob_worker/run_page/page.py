@@ -9,9 +9,6 @@ from pathlib import Path
 from rljob_worker.metrics.lines import storage_errors
 from rljob_worker.run_page.content import page_data, read_content
 
-FILE = "report.html"
-"""Of a run's folder."""
-
 
 def page(directories: Sequence[Path], *, live: bool = False) -> str:
     """HTML of the runs in these folders. live: the page asks its server for newer data now and then."""

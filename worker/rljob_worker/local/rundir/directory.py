@@ -10,8 +10,7 @@ from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.ownership import owner_of
 from rljob_worker.errors import StorageError
 from rljob_worker.local.rundir.lock import is_locked
-from rljob_worker.metrics.lines import METRICS, SAMPLES
-from rljob_worker.run_page.page import FILE as PAGE
+from rljob_worker.metrics.lines import METRICS, REPORT, SAMPLES
 from rljob_worker.storage.place import Place
 
 SPILL = "spill"
@@ -20,11 +19,11 @@ RUNNING_PHASES = ("Starting", "Running", "Restarting", "Stopping")
 
 @dataclass(frozen=True, slots=True)
 class RunNote:
-    """State of a run: written by its supervisor at every change, read by `rljob status`."""
+    """State of a run: written by its supervisor at every change, read by `rljob status` and the page."""
 
     name: str
     phase: str
-    """Starting, Running, Restarting, Stopping, Succeeded, Stopped, Failed; Lost is what status says of a dead one."""
+    """Starting, Running, Restarting, Stopping, Succeeded, Stopped, Failed; Lost is what readers say of a dead one."""
     pid: int
     attempt: int
     """Number of the attempt, over all runs in this directory."""
@@ -123,7 +122,7 @@ class RunDirectory:
     @property
     def report(self) -> Path:
         """The page of the run."""
-        return self.path / PAGE
+        return self.path / REPORT
 
     def logs(self, attempt: int) -> Path:
         """One file per process of the attempt."""

@@ -1,9 +1,12 @@
 """What a page shows of a run, and of long ones."""
 
 import json
+from contextlib import ExitStack
 
 import pytest
 
+from rljob_worker.local.rundir.directory import RunDirectory, RunNote
+from rljob_worker.local.rundir.lock import RunLock
 from rljob_worker.metrics.tables import flattened
 from rljob_worker.run_page.content import MAX_POINTS, MAX_SAMPLES, curves, read_content, shown_samples
 
@@ -33,16 +36,38 @@ def test_a_job_as_fields():
     assert dict(flattened(spec)) == {"seed": "0", "models.0.name": "actor", "stop.steps": "[1, 2]", "dag": "null"}
 
 
-@pytest.mark.parametrize(
-    ("note", "plan", "state"),
-    [
-        ({"phase": "Failed", "total_steps": 9, "cause": "disk full"}, {}, "Failed after 2 of 9 steps: disk full"),
-        ({}, {"spec": {"stop": {"steps": 7}}}, "2 of 7 steps"),  # a cluster's, which has no supervisor
-        ({}, {}, "2 steps"),
-    ],
-)
-def test_a_page_says_how_far_a_run_is_and_no_more_than_is_known(tmp_path, note, plan, state):
+@pytest.fixture
+def two_steps(tmp_path):
+    """The folder of a run that has taken two steps."""
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
-    (tmp_path / "run.json").write_text(json.dumps(note))
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    assert read_content(tmp_path).state == state
+    return tmp_path
+
+
+def noted(folder, phase, cause=""):
+    note = RunNote(
+        folder.name, phase, 1, 1, restarts=0, started_seconds=1, updated_seconds=2, total_steps=9, cause=cause
+    )
+    (folder / "run.json").write_text(note.to_json())
+
+
+@pytest.mark.parametrize(
+    ("plan", "state"),
+    [({"spec": {"stop": {"steps": 7}}}, "2 of 7 steps"), ({}, "2 steps")],
+)
+def test_a_page_says_how_far_a_run_without_a_supervisor_is_as_on_a_cluster(two_steps, plan, state):
+    (two_steps / "plan.json").write_text(json.dumps(plan))
+    assert read_content(two_steps).state == state
+
+
+def test_a_page_says_what_became_of_a_run(two_steps):
+    noted(two_steps, "Failed", "disk full")
+    assert read_content(two_steps).state == "Failed after 2 of 9 steps: disk full"
+
+
+@pytest.mark.parametrize(("lives", "phase"), [(True, "Running"), (False, "Lost")])
+def test_a_page_knows_a_run_whose_supervisor_died_without_a_word(two_steps, lives, phase):
+    noted(two_steps, "Running")
+    with ExitStack() as held:
+        if lives:
+            held.enter_context(RunLock(RunDirectory(two_steps).lock))
+        assert read_content(two_steps).state == f"{phase} after 2 of 9 steps"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.local.rundir.directory import RunNote
 from rljob_worker.run_page.page import page, write_page
 from rljob_worker.run_page.serve import page_server
 from rljob_worker.run_page.tests.browser import dom_of
@@ -23,7 +24,8 @@ def run_folder(tmp_path, name, steps=3, **config):
     folder.mkdir()
     job = {"metadata": {"name": name}, "spec": {"seed": 7, "algorithm": {"name": "GRPO", **config}}}
     (folder / "job.yaml").write_text(json.dumps(job))
-    (folder / "run.json").write_text(json.dumps({"phase": "Succeeded", "total_steps": steps}))
+    note = RunNote(name, "Succeeded", 1, 1, restarts=0, started_seconds=1, updated_seconds=2, total_steps=steps)
+    (folder / "run.json").write_text(note.to_json())
     (folder / "plan.json").write_text(json.dumps({"stages": [{"name": "rollout"}, {"name": "update"}]}))
     write_steps(folder, range(1, steps + 1))
     return folder

@@ -10,7 +10,8 @@ it; seconds are medians from the first tensor written to the last one copied by 
 model once. N sources are N training hosts that each send their part of one model to one host that samples, beside N
 TCP connections over loopback that move as many bytes. `copies` is what one source and one receiver do to the bytes, on
 one core each. `1 -> 4` is one training host and four that sample. Memory is the most private memory that any one
-process held beyond what it had before. --write puts the tables into docs/benchmarks.md.
+process held beyond what it had before; glibc gives back what is freed, as it does not in a worker of a job, which keeps
+it for the next forward pass. --write puts the tables into docs/benchmarks.md.
 
 With --links every data buffer has a network namespace behind a token bucket: sources of `megabits`, and one receiver of
 six times that. N sources are N training hosts that each send their part of one model; `of N links` is the speed of N

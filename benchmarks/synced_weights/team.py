@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from private_memory import give_back_what_is_freed
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan, WeightTransport
@@ -40,6 +41,7 @@ def plan_for(sources: int, targets: int, transport: WeightTransport = "DataBuffe
 def work(gang: Gang, name: str, rank: int, num_bytes: int, meeting: str, commands: Connection) -> None:
     """One worker: sends its part, or copies all parts into its own tensors, for each version it is told."""
     torch.set_num_threads(1)
+    give_back_what_is_freed()
     (flow,) = weight_flows(gang.plan)
     if flow.transport == "DataBuffer":
         transport: Buffers | Collective = Buffers(gang.client(name, rank))
@@ -103,12 +105,12 @@ class Team:
 def measure(
     sources: int, targets: int, num_bytes: int, rounds: int, transport: WeightTransport = "DataBuffer"
 ) -> tuple[float, int]:
-    """Median seconds, and the most private memory of one process."""
+    """Median seconds after the first version, and the most private memory of one process, the first included."""
     plan = plan_for(sources, targets, transport)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory, _gang(plan, Path(directory)) as gang:
         team = Team(gang, num_bytes)
-        team.sync(1)
         watch = Watch([p.pid for p in gang.processes.values()] + [p.pid or 0 for p in team.processes])
+        team.sync(1)
         seconds = [team.sync(version) for version in range(2, rounds + 2)]
         memory = watch.close()
         team.close()

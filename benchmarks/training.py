@@ -37,10 +37,10 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.collectives import Agreement
-from rljob_worker.engines.linear_log_probs import LastLayer, linear_log_probs
+from rljob_worker.engines.log_probs.linear import LastLayer, linear_log_probs
+from rljob_worker.engines.log_probs.of_tokens import token_log_probs
 from rljob_worker.engines.models import WeightFiles, empty_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all, run_ranks
-from rljob_worker.engines.token_log_probs import token_log_probs
 
 
 def logits(_rank: int, fused: bool, tokens: int, hidden: int, vocabulary: int) -> tuple[float, float]:

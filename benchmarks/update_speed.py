@@ -19,12 +19,12 @@ from grpo_step.lengths import log_normal_lengths
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.attention.varlen import ATTENTION
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.micro_batch import MicroBatch
 from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.protocols import TokenBatch
-from rljob_worker.engines.varlen_attention import ATTENTION
 from rljob_worker.metrics.scalars import Scalar
 
 GROUP = 8

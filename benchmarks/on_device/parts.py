@@ -15,9 +15,9 @@ from on_device.device_memory import finish, free, taken
 from on_device.shapes import END, Model, draw, update_flops
 from rljob_api.memory.training import Layout, update_of
 from rljob_worker.batch import Batch
-from rljob_worker.engines import linear_log_probs
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES
+from rljob_worker.engines.log_probs import linear
 from rljob_worker.engines.models import empty_policy
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.requests import Sampling
@@ -130,15 +130,15 @@ def update(model: Model, place: Place, variant: Variant) -> Updated:
     with taken(place.device) as loading:
         engine = FSDPEngine(empty_policy(model.path, settings.master_dtype), settings, place.device)
         draw(engine.model)
-    whole = linear_log_probs.CHUNK_ELEMENTS
+    whole = linear.CHUNK_ELEMENTS
     if not variant.fused:
-        linear_log_probs.CHUNK_ELEMENTS = 1 << 62
+        linear.CHUNK_ELEMENTS = 1 << 62
     try:
         with taken(place.device) as training:
             engine.update(batch, PolicyGradient())
             seconds = median(lambda: engine.update(batch, PolicyGradient()), place)
     finally:
-        linear_log_probs.CHUNK_ELEMENTS = whole
+        linear.CHUNK_ELEMENTS = whole
     responses = tokens * place.response // row
     flops = update_flops(model.shape, tokens, responses, context=row / 2)
     kept, peak = estimate(model, settings, tokens // 2, responses // 2, place.device)

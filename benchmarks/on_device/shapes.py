@@ -11,7 +11,7 @@ from transformers import Qwen3Config
 
 from rljob_api.memory.model_shape import ModelShape, parse_shape
 from rljob_worker.engines.models import empty_policy, give_memory
-from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.parallel.shards import local_part
 
 END = 1
 _SPREAD = 0.02

@@ -56,7 +56,7 @@ def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: boo
         if engine.adapter is None or merged:
             export_model(plan, engine, folder, out)
         else:
-            from rljob_worker.engines.fsdp.adapter_files import export_adapter
+            from rljob_worker.engines.fsdp.export.adapter_files import export_adapter
 
             export_adapter(folder, out)
         copy_tokenizer(engine.path, out)
@@ -70,7 +70,7 @@ def export_model(plan: Plan, engine: EnginePlan, checkpoint: Place, out: Path) -
     """Weights, with an adapter merged into them, in the precision of the job, and configuration."""
     import torch
 
-    from rljob_worker.engines.fsdp.export import export
+    from rljob_worker.engines.fsdp.export.directory import export
     from rljob_worker.engines.fsdp.of_job import drawn_model, empty_model, layers_of
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import Adapter, WeightFiles

@@ -161,7 +161,7 @@ def all_files(directory: Place, known: Mapping[str, FileEntry]) -> dict[str, Fil
 def merge_all_indexes(directory: Place) -> None:
     """Of every engine of a checkpoint, all of whose ranks have written theirs. Raises OSError."""
     for folder in sorted((directory / "engines").glob("*")):
-        from rljob_worker.engines.fsdp.shard_index import merge_indexes  # torch comes in here
+        from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes  # torch comes in here
 
         merge_indexes(folder)
 

@@ -10,19 +10,19 @@ import torch
 
 from rljob_api.catalogue.columns import ROUTES
 from rljob_worker.batch import Batch, Column, Indices
-from rljob_worker.engines.context_parallel import Places, Sharing, SplitHeads, SplitTokens
-from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer, LinearLogProbs
+from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
+from rljob_worker.engines.log_probs.linear import EntropyUse, LastLayer, LinearLogProbs
 from rljob_worker.engines.models.last_layer import Wanted
 from rljob_worker.engines.packing import PackedRows, pack
-from rljob_worker.engines.ring.attention import RingLayout
-from rljob_worker.engines.varlen_attention import AttentionLayout, PackedLayout
+from rljob_worker.engines.parallel.context import Places, Sharing, SplitHeads, SplitTokens
+from rljob_worker.engines.parallel.ring.attention import RingLayout
 from rljob_worker.errors import BadData
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """Packed rows on a device; see `packing` for what the indices mean. Where the ranks of a copy share its tokens
-    (see `context_parallel`), tokens and what is predicted at them are this rank's; rows are whole everywhere."""
+    (see `parallel.context`), tokens and what is predicted at them are this rank's; rows are whole everywhere."""
 
     token_ids: torch.Tensor
     """[1, own tokens]"""

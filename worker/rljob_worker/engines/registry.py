@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.planning.models.spreading import spreading_problems
 from rljob_api.planning.plan import EnginePlan, Plan
-from rljob_worker.engines.mesh_ranks import Axis
+from rljob_worker.engines.parallel.mesh_ranks import Axis
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rljob_worker.engines.fsdp import TrainSettings
-    from rljob_worker.engines.mesh import ProcessMesh
+    from rljob_worker.engines.parallel.mesh import ProcessMesh
     from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 

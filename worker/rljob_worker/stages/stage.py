@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rljob_api.pipeline.meshes import Mesh
     from rljob_api.planning.plan import Plan, StagePlan
     from rljob_worker.data.dataset import PromptDataset
-    from rljob_worker.engines.mesh import ProcessMesh
+    from rljob_worker.engines.parallel.mesh import ProcessMesh
     from rljob_worker.engines.protocols import ScoringEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.running.runner import RewardRunner

@@ -16,7 +16,7 @@ from rljob_api.pipeline.meshes import AxisCost, Mesh
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.plan.sheet import NOTHING, Sheet
-from rljob_worker.engines.mesh_ranks import Axis, ranks_over
+from rljob_worker.engines.parallel.mesh_ranks import Axis, ranks_over
 
 DIVIDES: dict[Axis, str] = {
     "dp": "rows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.engines.linear_log_probs import LastLayer
+from rljob_worker.engines.log_probs.linear import LastLayer
 from rljob_worker.engines.micro_batch import MicroBatch
 from rljob_worker.engines.models import adapter_off
 

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 from rljob_worker.engines.fsdp.sharding import world_size
-from rljob_worker.engines.mesh import ProcessMesh
-from rljob_worker.engines.mesh_ranks import LAYERS, SHARDS, STAGE
-from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.parallel.mesh import ProcessMesh
+from rljob_worker.engines.parallel.mesh_ranks import LAYERS, SHARDS, STAGE
+from rljob_worker.engines.parallel.shards import local_part
 
 
 class Agreement:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from transformers import AttentionInterface
 
+from rljob_worker.engines.attention.varlen import ATTENTION, attention
 from rljob_worker.engines.models import decoder_layers
 from rljob_worker.engines.router import routers
-from rljob_worker.engines.varlen_attention import ATTENTION, attention
 from rljob_worker.errors import InvalidJob
 
 VARIANTS = 64

@@ -11,22 +11,20 @@ import torch
 
 from rljob_api.memory.training import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
-from rljob_worker.engines.context_parallel import Sharing
-from rljob_worker.engines.fsdp import checkpoint
 from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
+from rljob_worker.engines.fsdp.checkpoint import sharded
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
-from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
-from rljob_worker.engines.fsdp.merged import merged_tensors
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.outputs import Reference, compared_with, outputs, values_of
-from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.runs import Run, kinds_of, tell_outputs, total_loss
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard
-from rljob_worker.engines.linear_log_probs import LastLayer
-from rljob_worker.engines.mesh import ProcessMesh, alone
+from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors
+from rljob_worker.engines.fsdp.tensors.merged import merged_tensors
+from rljob_worker.engines.fsdp.tensors.parts import Parts
+from rljob_worker.engines.log_probs.linear import LastLayer
 from rljob_worker.engines.micro_batch import MicroBatch, response_last_layer, response_log_probs
 from rljob_worker.engines.models import (
     Adapter,
@@ -37,7 +35,9 @@ from rljob_worker.engines.models import (
     trained_parameters,
 )
 from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
-from rljob_worker.engines.pipeline import Pipeline, passes_of
+from rljob_worker.engines.parallel.context import Sharing
+from rljob_worker.engines.parallel.mesh import ProcessMesh, alone
+from rljob_worker.engines.parallel.pipeline import Pipeline, passes_of
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.rollout.cache_bytes import key_heads
 from rljob_worker.engines.rollout.free_memory import give_back
@@ -193,13 +193,13 @@ class FSDPEngine:
         return (checkpoint_tensors(bucket, self._parts_of) for bucket in buckets)
 
     def copy_shards(self) -> Shards:
-        return checkpoint.CopiedShards.of(self._state(), self.parts, self.adapter)
+        return sharded.CopiedShards.of(self._state(), self.parts, self.adapter)
 
     def load(self, directory: Place, *, weights_only: bool = False) -> None:
         state = self._state()
         if weights_only:
             state.pop("optimizer", None)
-        checkpoint.read(state, directory, self.adapter, is_stage=self._pipeline.size > 1)
+        sharded.read(state, directory, self.adapter, is_stage=self._pipeline.size > 1)
         if self.optimizer is not None and not weights_only:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 
@@ -211,7 +211,7 @@ class FSDPEngine:
             self.optimizer.sleep()
             give_back(self.device)
 
-    def _state(self) -> checkpoint.State:
+    def _state(self) -> sharded.State:
         model = {name: self.parts.placed(name, parameter.detach()) for name, parameter in self._kept.items()}
         return {"model": model, "optimizer": self.optimizer.state()} if self.optimizer else {"model": model}
 

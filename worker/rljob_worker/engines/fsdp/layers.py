@@ -8,11 +8,11 @@ from typing import Protocol
 
 import torch
 
-from rljob_worker.engines.expert_parallel import spread_experts
-from rljob_worker.engines.fsdp.parts import Parts
-from rljob_worker.engines.fsdp.stages import Stages
+from rljob_worker.engines.fsdp.tensors.parts import Parts
+from rljob_worker.engines.fsdp.tensors.stages import Stages
 from rljob_worker.engines.models import PartsOf, parts_of
-from rljob_worker.engines.tensor_parallel import split_layers
+from rljob_worker.engines.parallel.expert import spread_experts
+from rljob_worker.engines.parallel.tensor import split_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Layers(Protocol):
 
 
 class TransformersLayers:
-    """As transformers computes them; their matrices and experts are split by `tensor_parallel`, `expert_parallel`."""
+    """As transformers computes them; their matrices and experts are split by `parallel.tensor`, `parallel.expert`."""
 
     def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
         if parts.matrices is not None:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer
+from rljob_worker.engines.log_probs.linear import EntropyUse, LastLayer
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models import ValueModel
 

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from rljob_worker.engines.fsdp.compiling import compile_layers
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
-from rljob_worker.engines.mesh import single_rank_group
 from rljob_worker.engines.models import decoder_layers, give_memory
+from rljob_worker.engines.parallel.mesh import single_rank_group
 
 
 def shard(

@@ -18,7 +18,7 @@ from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from rljob_worker.engines.varlen_attention import AttentionLayout, Formula
+from rljob_worker.engines.attention.varlen import AttentionLayout, Formula
 
 
 @dataclass(frozen=True, slots=True)

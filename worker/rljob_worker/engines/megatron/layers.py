@@ -13,18 +13,18 @@ from megatron.core.tensor_parallel import layers as linear
 from megatron.core.tensor_parallel import mappings
 from transformers import PretrainedConfig
 
-from rljob_worker.engines.expert_parallel import experts_of, spread_experts
 from rljob_worker.engines.fsdp.layers import Spread
-from rljob_worker.engines.fsdp.parts import Parts
-from rljob_worker.engines.fsdp.stages import Stages
+from rljob_worker.engines.fsdp.tensors.parts import Parts
+from rljob_worker.engines.fsdp.tensors.stages import Stages
 from rljob_worker.engines.megatron.config import transformer_config
 from rljob_worker.engines.megatron.layer import megatron_layer
 from rljob_worker.engines.megatron.names import MegatronNames
 from rljob_worker.engines.megatron.stage import held_by_stages, keep_stage, shared_by_ends
-from rljob_worker.engines.mesh import single_rank_group
 from rljob_worker.engines.models import decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
-from rljob_worker.engines.split import Split
+from rljob_worker.engines.parallel.expert import experts_of, spread_experts
+from rljob_worker.engines.parallel.mesh import single_rank_group
+from rljob_worker.engines.parallel.split import Split
 from rljob_worker.errors import InvalidJob
 
 # it wants one connection to a device for all its streams, which would make FSDP's collectives wait for each other
@@ -35,7 +35,7 @@ for module in (linear, mappings):  # it calls them by names that torch gives up
 
 class MegatronLayers:
     """`fsdp.layers.Layers`: matrices are split by Megatron-core, tokens outside of them as we split them. Experts stay
-    transformers', whose kernels need none that is built apart, and are spread by `expert_parallel`."""
+    transformers', whose kernels need none that is built apart, and are spread by `parallel.expert`."""
 
     def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
         config = model.config

@@ -22,8 +22,8 @@ from transformers import PretrainedConfig
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.models import Part, parts_of
-from rljob_worker.engines.shards import local_part, own_rows
-from rljob_worker.engines.split import UNSPLIT, Split
+from rljob_worker.engines.parallel.shards import local_part, own_rows
+from rljob_worker.engines.parallel.split import UNSPLIT, Split
 
 
 @dataclass(frozen=True, slots=True)

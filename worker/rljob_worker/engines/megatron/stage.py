@@ -9,9 +9,9 @@ import torch
 from transformers import PreTrainedModel
 
 from rljob_api.memory.model_shape import layers_of
-from rljob_worker.engines.fsdp.stages import Held
+from rljob_worker.engines.fsdp.tensors.stages import Held
 from rljob_worker.engines.models import ValueModel
-from rljob_worker.engines.split import Split
+from rljob_worker.engines.parallel.split import Split
 from rljob_worker.errors import InvalidJob
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 
+from rljob_worker.engines.attention.varlen import ATTENTION
 from rljob_worker.engines.models.configs import model_config
 from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.models.memory import give_memory, parameters_without_memory
@@ -12,7 +13,6 @@ from rljob_worker.engines.models.value_model import ValueModel
 from rljob_worker.engines.models.weight_files import WeightFiles
 from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.router import replace_routers
-from rljob_worker.engines.varlen_attention import ATTENTION
 from rljob_worker.errors import InvalidJob
 
 

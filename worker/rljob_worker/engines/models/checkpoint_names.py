@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rljob_worker.engines.shards import local_part, own_rows
-from rljob_worker.engines.split import UNSPLIT, Split
+from rljob_worker.engines.parallel.shards import local_part, own_rows
+from rljob_worker.engines.parallel.split import UNSPLIT, Split
 
 Named = tuple[str, torch.Tensor]
 

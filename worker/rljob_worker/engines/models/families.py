@@ -1,6 +1,6 @@
 """The architectures that the engines know, each of which a test holds against stock transformers, packed and alone.
 
-What an architecture must not do to be packed: attend by another formula than `varlen_attention` has, keep another state
+What an architecture must not do to be packed: attend by another formula than `attention.varlen` has, keep another state
 than keys and values, or place a token by what else is computed with it.
 """
 

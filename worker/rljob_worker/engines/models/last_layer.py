@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from rljob_worker.engines.linear_log_probs import EntropyUse, LastLayer, linear_log_probs
+from rljob_worker.engines.log_probs.linear import EntropyUse, LastLayer, linear_log_probs
 from rljob_worker.engines.models.families import logit_cap
 
 

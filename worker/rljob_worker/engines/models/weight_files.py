@@ -22,8 +22,8 @@ from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, parts_of
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel
-from rljob_worker.engines.shards import local_part
-from rljob_worker.engines.split import UNSPLIT, Split
+from rljob_worker.engines.parallel.shards import local_part
+from rljob_worker.engines.parallel.split import UNSPLIT, Split
 from rljob_worker.errors import BadData, InvalidJob, StorageError
 from rljob_worker.storage.place import Place
 

@@ -29,11 +29,11 @@ from transformers import (
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
+from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
 from rljob_worker.engines.fsdp.collectives import wait_for_all
-from rljob_worker.engines.fsdp.export import export
-from rljob_worker.engines.fsdp.shard_index import merge_indexes
-from rljob_worker.engines.mesh import ProcessMesh, alone, build_meshes
+from rljob_worker.engines.fsdp.export.directory import export
 from rljob_worker.engines.models import ValueModel, WeightFiles, empty_policy, empty_value_model
+from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.metrics.scalars import Scalar, mean
 from rljob_worker.tests.forking import forking

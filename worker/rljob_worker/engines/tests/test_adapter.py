@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.adapter_files import export_adapter
+from rljob_worker.engines.fsdp.export.adapter_files import export_adapter
 from rljob_worker.engines.models import (
     Adapter,
     WeightFiles,

@@ -13,9 +13,9 @@ import torch
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.mesh import single_rank_group
 from rljob_worker.engines.models import Adapter, random_policy
-from rljob_worker.engines.tensor_parallel import split_layers
+from rljob_worker.engines.parallel.mesh import single_rank_group
+from rljob_worker.engines.parallel.tensor import split_layers
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
 from rljob_worker.engines.tests.uneven import assert_close
 from rljob_worker.errors import InvalidJob

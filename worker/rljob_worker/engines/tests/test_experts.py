@@ -13,12 +13,12 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, load_policy, random_policy
+from rljob_worker.engines.parallel.mesh import build_meshes
+from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.router import replace_routers
-from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.tests.builders import (
     END,
     PolicyGradient,

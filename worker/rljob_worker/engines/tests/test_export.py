@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.adapter_files import export_adapter
-from rljob_worker.engines.fsdp.export import export
-from rljob_worker.engines.fsdp.tensor_file import write_tensors
+from rljob_worker.engines.fsdp.export.adapter_files import export_adapter
+from rljob_worker.engines.fsdp.export.directory import export
+from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
 from rljob_worker.engines.models import Adapter, empty_policy, load_policy, random_policy
 from rljob_worker.engines.tests.builders import export_of, save, write_config, write_model
 from rljob_worker.engines.tests.peak import Peak

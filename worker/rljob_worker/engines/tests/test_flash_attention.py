@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from rljob_worker.batch import Column
-from rljob_worker.engines.flash_attention import FlashRows, is_for_device, is_for_heads
+from rljob_worker.engines.attention.flash import FlashRows, is_for_device, is_for_heads
+from rljob_worker.engines.attention.varlen import Formula, PackedLayout
 from rljob_worker.engines.packing import pack
-from rljob_worker.engines.varlen_attention import Formula, PackedLayout
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ import torch
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.shard_index import merge_indexes
+from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
 from rljob_worker.engines.fsdp.sharding import layer_units
 from rljob_worker.engines.models import (
     WeightFiles,

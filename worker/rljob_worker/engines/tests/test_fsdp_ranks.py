@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.models import (
     Adapter,
     WeightFiles,
@@ -22,6 +21,7 @@ from rljob_worker.engines.models import (
     random_policy,
     random_value_model,
 )
+from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.tests.builders import (
     Distillation,
     PolicyGradient,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.full_kl import full_kl
+from rljob_worker.engines.log_probs.full_kl import full_kl
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import Distillation, a_batch, write_config
 

@@ -13,11 +13,11 @@ from torch.distributed.tensor import DTensor, Shard
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.buckets import Named, Scattered, buckets
-from rljob_worker.engines.fsdp.full_tensors import buckets_at, full_tensors, tensors_at
-from rljob_worker.engines.fsdp.parts import Parts
-from rljob_worker.engines.mesh import build_meshes
+from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered, buckets
+from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors, tensors_at
+from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import random_policy
+from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.tests.builders import mesh_of_all, run_ranks, write_config
 
 CPU = torch.device("cpu")

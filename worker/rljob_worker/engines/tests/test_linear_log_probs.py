@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rljob_worker.algorithms import KL_ESTIMATORS
-from rljob_worker.engines import linear_log_probs as room
-from rljob_worker.engines.linear_log_probs import LastLayer, linear_log_probs
+from rljob_worker.engines.log_probs import linear as room
+from rljob_worker.engines.log_probs.linear import LastLayer, linear_log_probs
 
 TOKENS, HIDDEN, VOCABULARY = 7, 5, 11
 

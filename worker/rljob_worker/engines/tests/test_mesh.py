@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp.collectives import Agreement
-from rljob_worker.engines.mesh import alone, build_meshes
-from rljob_worker.engines.mesh_ranks import COPY, SHARDS
+from rljob_worker.engines.parallel.mesh import alone, build_meshes
+from rljob_worker.engines.parallel.mesh_ranks import COPY, SHARDS
 from rljob_worker.engines.tests.builders import run_ranks
 from rljob_worker.errors import BadData, PeerLost
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.engines.mesh_ranks import COPY, EVERYONE, LAYERS, SHARDS, STAGE, TOKENS, meetings, ranks_over
+from rljob_worker.engines.parallel.mesh_ranks import COPY, EVERYONE, LAYERS, SHARDS, STAGE, TOKENS, meetings, ranks_over
 
 EIGHT = Mesh(dp=2, tp=2, cp=2)
 AXES = ("dp", "rp", "tp", "pp", "cp", "ep", "edp")

@@ -14,10 +14,10 @@ import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader
 from rljob_worker.engines.fsdp.collectives import Agreement
-from rljob_worker.engines.fsdp.place_files import PlaceReader
 from rljob_worker.engines.models import load_policy, random_policy
-from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, run_ranks, write_config
 from rljob_worker.engines.tests.test_spread_models import (
     AT_ONCE,

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from rljob_worker.engines.fsdp import checkpoint
-from rljob_worker.engines.fsdp.parts import Parts
-from rljob_worker.engines.fsdp.shard_index import merge_indexes
+from rljob_worker.engines.fsdp.checkpoint import sharded
+from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
+from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.storage.place import place_of
 from rljob_worker.storage.tests.s3_server import s3_bucket
 
@@ -24,12 +24,12 @@ def test_a_state_is_read_back_as_it_was_written(s3):
         "model": {"weight": torch.randn(64, 33), "bias": torch.randn(33, dtype=torch.bfloat16)},
         "optimizer": {"num_steps": torch.tensor(7)},
     }
-    checkpoint.CopiedShards.of(written, ALONE).write(folder)
+    sharded.CopiedShards.of(written, ALONE).write(folder)
     merge_indexes(folder)
 
     read = {kind: {name: torch.zeros_like(tensor) for name, tensor in each.items()} for kind, each in written.items()}
     s3.asked.clear()
-    checkpoint.read(read, folder)
+    sharded.read(read, folder)
 
     for kind, tensors in written.items():
         for name, tensor in tensors.items():

@@ -13,7 +13,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.optimizer.states import block_of
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.split import may_split_columns
+from rljob_worker.engines.parallel.split import may_split_columns
 from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, run_ranks, save, write_config
 from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, share, snapshot
 

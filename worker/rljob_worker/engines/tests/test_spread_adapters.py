@@ -12,7 +12,7 @@ import torch
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, empty_value_model
-from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.engines.tests.builders import (
     PolicyGradient,
     ValueRegression,

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy
-from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.engines.tests.builders import (
     CONFIGS,
     PolicyGradient,

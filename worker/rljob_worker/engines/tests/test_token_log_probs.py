@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from rljob_worker.engines import token_log_probs as module
-from rljob_worker.engines.token_log_probs import token_log_probs
+from rljob_worker.engines.log_probs import of_tokens as module
+from rljob_worker.engines.log_probs.of_tokens import token_log_probs
 
 
 def test_two_tokens_worked_by_hand() -> None:

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch
-from rljob_worker.engines import varlen_attention
+from rljob_worker.engines.attention import varlen
+from rljob_worker.engines.attention.varlen import ATTENTION, Formula, causal_attention, plan_rectangles
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models.families import FAMILIES
 from rljob_worker.engines.models.last_layer import fuse_last_layer
@@ -18,7 +19,6 @@ from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.router import replace_routers
 from rljob_worker.engines.tests.builders import CONFIGS, VOCABULARY, a_batch
 from rljob_worker.engines.tests.peak import Peak
-from rljob_worker.engines.varlen_attention import ATTENTION, Formula, causal_attention, plan_rectangles
 from rljob_worker.errors import InvalidJob
 
 CPU = torch.device("cpu")
@@ -125,7 +125,7 @@ def test_bounded_scores_are_those_of_the_formula_however_many_are_made_at_once(
     at_once: int, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one query at a time, of seven, and of all; two rows, four heads and 40 keys."""
-    monkeypatch.setattr(varlen_attention, "SCORES_ELEMENTS", at_once)
+    monkeypatch.setattr(varlen, "SCORES_ELEMENTS", at_once)
     torch.manual_seed(0)
     inputs = [torch.randn(2, heads, 40, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
     ours = causal_attention(*inputs, Formula(cap=0.5, window=window))
@@ -142,7 +142,7 @@ def test_bounded_scores_are_those_of_the_formula_however_many_are_made_at_once(
 
 def test_memory_of_bounded_scores_does_not_grow_with_the_square_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many tokens take twice the memory, where some queries are computed at a time."""
-    monkeypatch.setattr(varlen_attention, "SCORES_ELEMENTS", 1 << 14)
+    monkeypatch.setattr(varlen, "SCORES_ELEMENTS", 1 << 14)
     peaks = []
     for length in (256, 512):
         query, key, value = (torch.randn(1, 4, length, 8, requires_grad=True) for _ in range(3))

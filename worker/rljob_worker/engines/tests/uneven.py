@@ -13,8 +13,8 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
-from rljob_worker.engines.mesh import ProcessMesh
 from rljob_worker.engines.models import random_policy, random_value_model
+from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, ValueRegression, a_batch
 from rljob_worker.metrics.scalars import Scalar, Scalars
 

@@ -19,7 +19,7 @@ from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.data.source import DataAccess
-from rljob_worker.engines.mesh import ProcessMesh, build_meshes
+from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.protocols import ScoringEngine
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.engines.rollout.protocol import RolloutEngine

@@ -9,7 +9,7 @@ import torch
 
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.engines.mesh import alone
+from rljob_worker.engines.parallel.mesh import alone
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.runtime.figures import StepFigures
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation, is_worth_sleeping

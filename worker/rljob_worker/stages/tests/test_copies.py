@@ -11,7 +11,7 @@ import torch
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.engines.mesh import ProcessMesh, build_meshes
+from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.tests.builders import run_ranks
 from rljob_worker.errors import BadData, PeerLost
 from rljob_worker.metrics.scalars import mean, merge_all, total

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from rljob_api.catalogue.services import RewardModelOptions
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.engines.mesh import build_meshes
+from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import run_ranks
 from rljob_worker.errors import BadData, InvalidJob

@@ -18,11 +18,11 @@ from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.optimizer.adamw import AdamW, adamw_of
 from rljob_worker.engines.fsdp.optimizer.resting import Resting, settle
 from rljob_worker.engines.fsdp.optimizer.states import Mean, means_of
-from rljob_worker.engines.fsdp.parts import Parts
 from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
-from rljob_worker.engines.shards import laid_out_like, local_part
-from rljob_worker.engines.split import may_split_columns
-from rljob_worker.engines.tensor_parallel import add_up
+from rljob_worker.engines.fsdp.tensors.parts import Parts
+from rljob_worker.engines.parallel.shards import laid_out_like, local_part
+from rljob_worker.engines.parallel.split import may_split_columns
+from rljob_worker.engines.parallel.tensor import add_up
 
 log = logging.getLogger(__name__)
 

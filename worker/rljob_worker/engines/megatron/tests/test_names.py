@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.engines.megatron.names import MegatronNames, Woven
 from rljob_worker.engines.models import checkpoint_tensors
-from rljob_worker.engines.split import UNSPLIT, Split
+from rljob_worker.engines.parallel.split import UNSPLIT, Split
 from rljob_worker.engines.tests.builders import CONFIGS
 
 CONFIG = CONFIGS["qwen2"]()

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.place_files import PlaceReader
+from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader
 from rljob_worker.engines.megatron.library import megatron_layers
 from rljob_worker.engines.megatron.stage import keep_stage
 from rljob_worker.engines.models import WeightFiles, empty_policy, give_memory, load_policy, random_policy

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.attention.varlen import PackedLayout
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.rollout.requests import Ended, Ending, Sampling
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
@@ -33,7 +34,6 @@ from rljob_worker.engines.rollout.transformers.rows import DecodingRows
 from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.router import Routing
-from rljob_worker.engines.varlen_attention import PackedLayout
 
 _PREFILL_TOKENS = 16384
 _SHRINK_SHARE = 16

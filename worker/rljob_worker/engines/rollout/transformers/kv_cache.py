@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from transformers.cache_utils import Cache
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.varlen_attention import Formula, softmax
+from rljob_worker.engines.attention.varlen import Formula, softmax
 
 
 class PromptCapture(Cache):

@@ -23,8 +23,8 @@ import torch
 from transformers.cache_utils import Cache
 
 from rljob_worker.batch import Indices
+from rljob_worker.engines.attention.varlen import Formula
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, shared_heads_attention
-from rljob_worker.engines.varlen_attention import Formula
 
 LEAST_COLUMNS = 256
 

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
-from rljob_worker.engines.mesh import ProcessMesh
+from rljob_worker.engines.parallel.mesh import ProcessMesh
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput

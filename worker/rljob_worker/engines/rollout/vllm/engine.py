@@ -15,7 +15,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import whole_policy
-from rljob_worker.engines.mesh import ProcessMesh
+from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling

@@ -14,8 +14,8 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
-from rljob_worker.engines.mesh import ProcessMesh, alone, require_world
 from rljob_worker.engines.models import checkpoint_tensors
+from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, require_world
 from rljob_worker.engines.rollout.cache_bytes import head_dim
 from rljob_worker.engines.rollout.free_memory import free_memory
 from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rljob_worker.engines.mesh import alone
+from rljob_worker.engines.parallel.mesh import alone
 from rljob_worker.engines.tests.builders import a_batch, write_model
 from rljob_worker.runtime.setup.resources import train_engines, why_no_tokenizer
 from rljob_worker.tests.documents import plan_of

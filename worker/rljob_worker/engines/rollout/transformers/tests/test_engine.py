@@ -12,13 +12,13 @@ from transformers import MistralConfig
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import random_policy
+from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.generate import Responses, generate
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.transformers.sampling import sample
-from rljob_worker.engines.shards import local_part
 from rljob_worker.engines.tests.builders import END, VOCABULARY, PolicyGradient, write_config
 from rljob_worker.errors import InvalidJob, PeerLost
 
@@ -39,7 +39,7 @@ def some_prompts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
 
 def by_hand(model: torch.nn.Module, prompt: np.ndarray, row_id: int, sampling: Sampling, max_tokens: int) -> list[int]:
     """One token at a time, each from a whole forward without a cache."""
-    from rljob_worker.engines.varlen_attention import PackedLayout
+    from rljob_worker.engines.attention.varlen import PackedLayout
 
     ids = list(prompt)
     while len(ids) - len(prompt) < max_tokens and (len(ids) == len(prompt) or ids[-1] != END):

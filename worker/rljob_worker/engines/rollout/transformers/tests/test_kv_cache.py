@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_worker.engines.attention.varlen import Formula
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
-from rljob_worker.engines.varlen_attention import Formula
 
 
 def test_the_last_rows_fill_the_gaps() -> None:

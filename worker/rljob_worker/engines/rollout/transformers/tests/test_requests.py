@@ -163,7 +163,7 @@ def test_what_runs_goes_on_with_new_weights_and_says_which_made_each_token() -> 
 
 def log_probs_of(engine: TransformersRollout, ids: np.ndarray) -> np.ndarray:
     """Log-prob of every token but the first, by one forward of the whole."""
-    from rljob_worker.engines.varlen_attention import PackedLayout
+    from rljob_worker.engines.attention.varlen import PackedLayout
 
     length = ids.shape[1]
     layout = PackedLayout.build(np.arange(length), np.array([length]), length, CPU)

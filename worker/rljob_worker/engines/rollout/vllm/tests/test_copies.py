@@ -13,8 +13,8 @@ from torch.distributed import distributed_c10d
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Column
-from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.models import load_policy
+from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling

@@ -13,7 +13,7 @@ import torch
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.batch import Column
-from rljob_worker.engines.mesh import alone
+from rljob_worker.engines.parallel.mesh import alone
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vocabulary import Vocabulary

@@ -13,8 +13,8 @@ from torch.distributed import distributed_c10d
 from transformers import Qwen3MoeConfig
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.engines.mesh import build_meshes
 from rljob_worker.engines.models import checkpoint_tensors, random_policy
+from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful

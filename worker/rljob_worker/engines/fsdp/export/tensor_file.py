@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from rljob_worker.engines.fsdp.buckets import Named
+from rljob_worker.engines.fsdp.tensors.buckets import Named
 
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 

@@ -18,8 +18,8 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from rljob_worker.engines.exchange import exchange
-from rljob_worker.engines.split import EXPERTS, Split, keep_parts
+from rljob_worker.engines.parallel.exchange import exchange
+from rljob_worker.engines.parallel.split import EXPERTS, Split, keep_parts
 
 Compute = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Tokens [n, hidden], chosen experts and their weights [n, k] -> [n, hidden]."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import torch
 
-from rljob_worker.engines.fsdp.buckets import Named
-from rljob_worker.engines.fsdp.full_tensors import of_layers
-from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.fsdp.tensors.buckets import Named
+from rljob_worker.engines.fsdp.tensors.full import of_layers
+from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import ADAPTER, adapted_layers, adapter_parameters, base_name, is_of_adapter
-from rljob_worker.engines.shards import laid_out_like, local_part, own_rows
+from rljob_worker.engines.parallel.shards import laid_out_like, local_part, own_rows
 
 
 def own_tensors(model: torch.nn.Module) -> Iterator[Named]:

@@ -24,12 +24,12 @@ import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import context_way
 from rljob_worker.batch import Indices
-from rljob_worker.engines.exchange import exchange
-from rljob_worker.engines.mesh_ranks import TOKENS
-from rljob_worker.engines.varlen_attention import AttentionLayout, Formula
+from rljob_worker.engines.attention.varlen import AttentionLayout, Formula
+from rljob_worker.engines.parallel.exchange import exchange
+from rljob_worker.engines.parallel.mesh_ranks import TOKENS
 
 if TYPE_CHECKING:
-    from rljob_worker.engines.mesh import ProcessMesh
+    from rljob_worker.engines.parallel.mesh import ProcessMesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Sharing:
     ring: dist.ProcessGroup | None = None
     """Those whose keys and values go round, in place of that."""
     matrices: dist.ProcessGroup | None = None
-    """Those that split matrices (see `tensor_parallel`): neighbours, each with heads of its own, and with the tokens of
+    """Those that split matrices (see `tensor`): neighbours, each with heads of its own, and with the tokens of
     all of them where it computes with its part."""
 
     @staticmethod

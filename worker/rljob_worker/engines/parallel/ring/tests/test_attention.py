@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 
 from rljob_worker.batch import Column
+from rljob_worker.engines.attention.varlen import Formula, PackedLayout
 from rljob_worker.engines.packing import PackedRows, pack
-from rljob_worker.engines.ring.attention import RingLayout
+from rljob_worker.engines.parallel.ring.attention import RingLayout
 from rljob_worker.engines.tests.builders import run_ranks
 from rljob_worker.engines.tests.peak import Peak
-from rljob_worker.engines.varlen_attention import Formula, PackedLayout
 
 CPU = torch.device("cpu")
 KEY_HEADS, ASKING, HEAD_DIM = 2, 3, 8

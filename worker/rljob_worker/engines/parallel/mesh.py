@@ -20,7 +20,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.engines.mesh_ranks import COPY, Axis, meetings, ranks_over
+from rljob_worker.engines.parallel.mesh_ranks import COPY, Axis, meetings, ranks_over
 from rljob_worker.errors import PeerLost
 
 Rest = TypeVar("Rest")

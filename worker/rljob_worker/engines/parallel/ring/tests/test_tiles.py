@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.packing import PackedRows, pack
-from rljob_worker.engines.ring.tiles import Tile, Tokens, tiles
+from rljob_worker.engines.parallel.ring.tiles import Tile, Tokens, tiles
 
 
 def packed(*groups: tuple[int, list[int]]) -> PackedRows:

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rljob_worker.engines.exchange import Shift
+from rljob_worker.engines.attention.varlen import Formula
 from rljob_worker.engines.packing import PackedRows
-from rljob_worker.engines.ring.tiles import Tile, Tokens, tiles
-from rljob_worker.engines.varlen_attention import Formula
+from rljob_worker.engines.parallel.exchange import Shift
+from rljob_worker.engines.parallel.ring.tiles import Tile, Tokens, tiles
 
 KEYS, GRADIENTS = 0, 1
 """What is on its way, both at once."""

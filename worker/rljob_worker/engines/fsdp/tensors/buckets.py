@@ -17,8 +17,8 @@ from math import prod
 import torch
 from torch.distributed.tensor import DTensor
 
-from rljob_worker.engines.shards import local_part, num_shards
-from rljob_worker.engines.split import Share
+from rljob_worker.engines.parallel.shards import local_part, num_shards
+from rljob_worker.engines.parallel.split import Share
 
 Named = tuple[str, torch.Tensor]
 

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 
 from rljob_api.memory.training import LOGITS_ELEMENTS
-from rljob_worker.engines.full_kl import full_kl, full_kl_gradient
-from rljob_worker.engines.token_log_probs import at_targets, log_distribution, logit_gradient
+from rljob_worker.engines.log_probs.full_kl import full_kl, full_kl_gradient
+from rljob_worker.engines.log_probs.of_tokens import at_targets, log_distribution, logit_gradient
 
 CHUNK_ELEMENTS = LOGITS_ELEMENTS
 """Logits in memory at once: 64 MiB in float32, four times over in the backward pass."""

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.memory.training import BUCKET_BYTES
-from rljob_worker.engines.fsdp.buckets import Bucket, Lot, Named, buckets
-from rljob_worker.engines.fsdp.parts import Parts
+from rljob_worker.engines.fsdp.tensors.buckets import Bucket, Lot, Named, buckets
+from rljob_worker.engines.fsdp.tensors.parts import Parts
 
 
 def full_tensors(

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.planner import WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 
-from rljob_worker.engines.fsdp.place_files import PlaceReader, PlaceWriter
+from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader, PlaceWriter
 from rljob_worker.storage.place import Place
 
 

@@ -22,8 +22,8 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from rljob_worker.engines.mesh import ProcessMesh, group_beside
 from rljob_worker.engines.micro_batch import MicroBatch
+from rljob_worker.engines.parallel.mesh import ProcessMesh, group_beside
 
 Pass = tuple[Literal["forward", "backward"], int]
 

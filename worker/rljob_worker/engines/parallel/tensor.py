@@ -22,7 +22,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from rljob_worker.engines.models.decoder import decoder_layers
-from rljob_worker.engines.split import BY_INPUTS, BY_OUTPUTS, Split, keep_parts
+from rljob_worker.engines.parallel.split import BY_INPUTS, BY_OUTPUTS, Split, keep_parts
 
 
 def split_layers(model: torch.nn.Module, group: dist.ProcessGroup) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from rljob_api.memory.training import BUCKET_BYTES
-from rljob_worker.engines.fsdp.buckets import Named, Scattered, buckets
-from rljob_worker.engines.fsdp.checkpoint import Written
-from rljob_worker.engines.fsdp.merged import with_product
+from rljob_worker.engines.fsdp.checkpoint.sharded import Written
+from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered, buckets
+from rljob_worker.engines.fsdp.tensors.merged import with_product
 from rljob_worker.engines.models import ADAPTER, adapted_layers, is_of_adapter
 
 Fill = Callable[[Mapping[str, torch.Tensor]], object]

@@ -1,7 +1,7 @@
 """Which parameters of a decoder ranks split among them, and which part of each is a rank's: by name.
 
-Matrices of a layer where ranks share them (see `tensor_parallel`; those of Megatron-core begin with `linear_`), its
-experts where those are spread (see `expert_parallel`). Of an adapter B A beside a matrix, B where that is split by
+Matrices of a layer where ranks share them (see `tensor`; those of Megatron-core begin with `linear_`), its
+experts where those are spread (see `expert`). Of an adapter B A beside a matrix, B where that is split by
 outputs and A where by inputs. All other parameters each rank has whole, as far as FSDP leaves them so.
 """
 

@@ -10,13 +10,12 @@ import torch
 from transformers import PreTrainedModel
 
 from rljob_api.memory.training import BUCKET_BYTES
-from rljob_worker.engines.fsdp.buckets import Named, Scattered, buckets
-from rljob_worker.engines.fsdp.checkpoint import Written
+from rljob_worker.engines.fsdp.checkpoint.sharded import Written
+from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
+from rljob_worker.engines.fsdp.export.trained_tensors import Fill, TrainedTensors
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
-from rljob_worker.engines.fsdp.parts import Parts
-from rljob_worker.engines.fsdp.tensor_file import write_tensors
-from rljob_worker.engines.fsdp.trained_tensors import Fill, TrainedTensors
-from rljob_worker.engines.mesh import alone
+from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered, buckets
+from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import (
     VALUE_HEAD,
     Adapter,
@@ -27,7 +26,8 @@ from rljob_worker.engines.models import (
     checkpoint_tensors,
     trained_parameters,
 )
-from rljob_worker.engines.split import UNSPLIT
+from rljob_worker.engines.parallel.mesh import alone
+from rljob_worker.engines.parallel.split import UNSPLIT
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.place import Place
 

@@ -15,12 +15,12 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from rljob_worker.engines.fsdp.buckets import Named, Scattered
-from rljob_worker.engines.fsdp.stages import Stages
-from rljob_worker.engines.mesh import ProcessMesh
-from rljob_worker.engines.mesh_ranks import EVERYONE, LAYERS, SHARDS
-from rljob_worker.engines.shards import local_part
-from rljob_worker.engines.split import Split
+from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered
+from rljob_worker.engines.fsdp.tensors.stages import Stages
+from rljob_worker.engines.parallel.mesh import ProcessMesh
+from rljob_worker.engines.parallel.mesh_ranks import EVERYONE, LAYERS, SHARDS
+from rljob_worker.engines.parallel.shards import local_part
+from rljob_worker.engines.parallel.split import Split
 
 
 @dataclass(frozen=True, slots=True)

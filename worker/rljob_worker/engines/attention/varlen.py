@@ -7,7 +7,7 @@ tokens.
 
     rows of lengths 9 8 8 | 3 2  ->  rectangles [3, 9] and [2, 3]: 33 slots, not the 45 of one padded rectangle
 
-On CUDA devices that have a kernel for rows of different lengths, that is asked instead (`flash_attention`).
+On CUDA devices that have a kernel for rows of different lengths, that is asked instead (`flash`).
 
 No mask function is registered under our name, so transformers builds no masks. A model's forward gets
 the layout as the keyword `attention_layout`, which transformers hands through to the attention function.
@@ -26,7 +26,7 @@ from transformers import AttentionInterface
 
 from rljob_api.memory.training import SCORES_ELEMENTS
 from rljob_worker.batch import Indices
-from rljob_worker.engines.flash_attention import FlashRows, is_for_device, is_for_heads
+from rljob_worker.engines.attention.flash import FlashRows, is_for_device, is_for_heads
 from rljob_worker.engines.packing import ranges
 from rljob_worker.errors import InvalidJob
 from rljob_worker.gather import offsets_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from rljob_worker.engines.fsdp.checkpoint import Written, adapter_in
-from rljob_worker.engines.fsdp.tensor_file import write_tensors
+from rljob_worker.engines.fsdp.checkpoint.sharded import Written, adapter_in
+from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
 from rljob_worker.engines.models import ADAPTER, is_of_adapter
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.place import Place

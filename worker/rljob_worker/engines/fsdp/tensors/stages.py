@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from rljob_worker.engines.fsdp.buckets import Named, Scattered
+from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered
 
 
 @dataclass(frozen=True, slots=True)

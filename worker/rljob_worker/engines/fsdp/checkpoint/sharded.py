@@ -20,12 +20,12 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.tensor import DTensor
 
 from rljob_worker.checkpoint.files import read_if_there
+from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader
+from rljob_worker.engines.fsdp.checkpoint.shard_index import OwnShards, write_shards
 from rljob_worker.engines.fsdp.optimizer.sharded_adamw import NUM_STEPS
-from rljob_worker.engines.fsdp.parts import Parts
-from rljob_worker.engines.fsdp.place_files import PlaceReader
-from rljob_worker.engines.fsdp.shard_index import OwnShards, write_shards
+from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import Adapter
-from rljob_worker.engines.shards import local_part
+from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.place import Place
 

@@ -1,0 +1,1 @@
+"""Attention over packed rows, by what the device has."""

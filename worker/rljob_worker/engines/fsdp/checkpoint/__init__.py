@@ -1,0 +1,1 @@
+"""Checkpoints of shards that another number of ranks can read."""

@@ -1,0 +1,1 @@
+"""A checkpoint as a directory that transformers or peft loads."""

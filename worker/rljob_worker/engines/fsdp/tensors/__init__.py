@@ -1,0 +1,1 @@
+"""Where the tensors of a model lie, and how they become whole."""

@@ -1,0 +1,1 @@
+"""Log-probabilities and divergences, from hidden states or logits."""

@@ -1,13 +1,13 @@
 """What leaves a host in an update, and how long it takes, with weights shared out over all ranks and within each host.
 
-    sudo python benchmarks/replicas.py [--megabits 400] [--updates 5] [--hidden 256] [--layers 8] [--write]
+    sudo python benchmarks/replicas.py [--megabits 400] [--updates 2] [--hidden 256] [--layers 8] [--write]
 
 Two hosts, which are network namespaces behind links of a given speed, of two ranks each; qwen3 in Float32, a layer a
 unit, gathered and reduced in every one of some micro-batches. Counted are the bytes on the links, beside what they
 should be for a model of P bytes:
 
-    data 4                two gatherings and a reduction of each micro-batch, in which every rank of a ring sends 3/4 P:
-                          one of two to the other host
+    data 4                of each micro-batch two gatherings, in which every rank of a ring sends 3/4 P, one of two to
+                          the other host, and a reduction, twice that: gloo adds up and tells everybody all of it
     data 4, replicas 2    once, of the shard of P/2 of each rank half of what is added up and half of the sum
 
 --write puts the table into docs/benchmarks.md.
@@ -100,13 +100,13 @@ def start(options: argparse.Namespace, places: list[Place], layout: str, rank: i
 
 
 def expected(layout: str, size: int, micro_batches: int) -> float:
-    return size if mesh_of(layout).rp > 1 else micro_batches * 3 * size * 3 / 4
+    return size if mesh_of(layout).rp > 1 else micro_batches * 4 * size * 3 / 4
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabits", type=float, default=400)
-    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=2)
     parser.add_argument("--micro-batches", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=8)

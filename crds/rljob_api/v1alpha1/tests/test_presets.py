@@ -165,10 +165,15 @@ def test_scores_come_before_what_reads_them():
     assert stages("algorithm={name: DAPO, kl: {coefficient: 0.01}}")["reference"] == ["sample"]
 
 
+@pytest.mark.parametrize("correction", ["null", "{method: ICEPOP}"])
+def test_what_the_rollout_said_of_its_tokens_is_compared_in_every_job(correction):
+    assert "rollout_log_probs" in reads("update", f"algorithm={{name: GSPO, correction: {correction}}}")
+
+
 def test_columns_cross_only_where_an_option_reads_them():
     correct = "algorithm={name: GSPO, correction: {method: ICEPOP}}"
-    assert "rollout_log_probs" in reads("update", correct)
-    assert "rollout_log_probs" not in reads("update", "algorithm={name: GSPO}")
+    assert "old_log_probs" in reads("update", correct)
+    assert "old_log_probs" not in reads("update", "algorithm={name: GSPO}")
     assert "baseline_rewards" in reads("advantage", "algorithm={name: ReMax}")
     resample = "algorithm={name: PPO, sampling: {resampling: {method: PFPPO}}}"
     assert "row_weights" in reads("update", resample) & reads("update_critic", resample)

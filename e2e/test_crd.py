@@ -136,6 +136,19 @@ MISTAKES = [
         "the workers of group train make no whole number of copies of tensor 2 x context 1",
     ),
     (
+        ("workerGroups=[{name: train, replicas: 3}]", "training={engine: Megatron, parallelism: {pipeline: 2}}"),
+        "spec.workerGroups",
+        "the workers of group train make no whole number of copies of tensor 1 x context 1 x pipeline 2",
+    ),
+    (
+        (
+            "workerGroups=[{name: train, replicas: 4}]",
+            "training={engine: Megatron, parallelism: {pipeline: 2, expert: 4}}",
+        ),
+        "spec.training.parallelism.expert",
+        "the workers of group train cannot share experts in equal runs of 4",
+    ),
+    (
         ("workerGroups=[{name: train, replicas: 6}]", "training={parallelism: {replicate: 4}}"),
         "spec.training.parallelism.replicate",
         "the copies of the model in group train do not divide into 4 replicas",

@@ -84,18 +84,18 @@ def _has_nullable(schema: Schema) -> bool:
 
 # Messages are put together by format(): the API server takes the cost of `+` over texts of unknown length as boundless.
 _WORKERS = "g.replicas * g.accelerator.count"
-_COPY = "(self.training.parallelism.tensor * self.training.parallelism.context)"
+_TRAINING = "self.training.parallelism"
+_COPY = f"({_TRAINING}.tensor * {_TRAINING}.context * {_TRAINING}.pipeline)"
 _ONE_GROUP = "size(self.workerGroups) == 1"
 # Several groups and a dag: which stages run where follows from the stages, and is left to the operator.
 _PLACES_KNOWN = f"({_ONE_GROUP} || !has(self.dag))"
 _TRAINS = f"({_ONE_GROUP} || g.name != '{ROLLOUT_GROUP}')"
 _GENERATES = f"({_ONE_GROUP} || g.name == '{ROLLOUT_GROUP}')"
 _NO_TRAINING_COPIES = f"{_TRAINS} && {_WORKERS} % {_COPY} != 0"
-_REPLICAS = "self.training.parallelism.replicate"
+_REPLICAS = f"{_TRAINING}.replicate"
 _NO_EQUAL_REPLICAS = f"{_TRAINS} && {_WORKERS} % {_COPY} == 0 && {_WORKERS} % ({_COPY} * {_REPLICAS}) != 0"
-_NO_EQUAL_EXPERTS = (
-    f"{_TRAINS} && {_WORKERS} % {_REPLICAS} == 0 && {_WORKERS} % ({_REPLICAS} * self.training.parallelism.expert) != 0"
-)
+_STAGES = f"({_REPLICAS} * {_TRAINING}.pipeline)"
+_NO_EQUAL_EXPERTS = f"{_TRAINS} && {_WORKERS} % {_STAGES} == 0 && {_WORKERS} % ({_STAGES} * {_TRAINING}.expert) != 0"
 _NO_ROLLOUT_COPIES = f"{_GENERATES} && g.accelerator.count % self.rollout.parallelism.tensor != 0"
 _DERIVED_MODEL = f"(m in ['{REFERENCE}', '{CRITIC}'] && self.models.exists(o, o.name == '{ACTOR}'))"
 _UNKNOWN_MODEL = f"!{_DERIVED_MODEL} && !self.models.exists(o, o.name == m)"
@@ -178,9 +178,9 @@ _SIZES = (
         "spec",
         f"!{_PLACES_KNOWN} || !self.workerGroups.exists(g, {_NO_TRAINING_COPIES})",
         "the workers of a group make no whole number of copies of the model",
-        "'the workers of group %s make no whole number of copies of tensor %d x context %d'.format("
-        f"[self.workerGroups.filter(g, {_NO_TRAINING_COPIES})[0].name,"
-        " self.training.parallelism.tensor, self.training.parallelism.context])",
+        "'the workers of group %s make no whole number of copies of tensor %d x context %d%s'.format("
+        f"[self.workerGroups.filter(g, {_NO_TRAINING_COPIES})[0].name, {_TRAINING}.tensor, {_TRAINING}.context,"
+        f" {_TRAINING}.pipeline > 1 ? ' x pipeline %d'.format([{_TRAINING}.pipeline]) : ''])",
         field="workerGroups",
     ),
     Rule(
@@ -196,7 +196,7 @@ _SIZES = (
         f"!{_PLACES_KNOWN} || !self.workerGroups.exists(g, {_NO_EQUAL_EXPERTS})",
         "the workers of a group cannot share experts in equal runs",
         "'the workers of group %s cannot share experts in equal runs of %d'.format("
-        f"[self.workerGroups.filter(g, {_NO_EQUAL_EXPERTS})[0].name, self.training.parallelism.expert])",
+        f"[self.workerGroups.filter(g, {_NO_EQUAL_EXPERTS})[0].name, {_TRAINING}.expert])",
         field="training.parallelism.expert",
     ),
     Rule(

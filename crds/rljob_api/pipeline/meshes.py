@@ -47,6 +47,12 @@ class Mesh(ApiModel):
         return self.size // self.rp
 
     @property
+    def ranks_per_experts(self) -> int:
+        """Neighbours among whom all lie that share the experts of a layer: those of other copies have theirs behind the
+        other stages."""
+        return self.ep if self.tp * self.cp % self.ep == 0 else self.ep * self.pp
+
+    @property
     def shards(self) -> int:
         """Ranks that would have the same weights, and share them out."""
         return self.dp // self.rp * self.cp

@@ -23,6 +23,7 @@ def warnings_of(plan: Plan) -> list[str]:
         *_offload(plan),
         *_recomputing(plan),
         *_apart(plan),
+        *_experts_apart(plan),
         *_torn(plan),
         *_waiting(plan),
         *_init_from(plan),
@@ -142,6 +143,19 @@ def _apart(plan: Plan) -> Iterator[str]:
                 f"training.parallelism.tensor {tensor} does not divide the {count} workers of a pod of {group}: some "
                 "workers that add up their parts of every layer lie in different pods, between which that takes many "
                 "times longer; write a divisor of accelerator.count"
+            )
+
+
+def _experts_apart(plan: Plan) -> Iterator[str]:
+    """Of workers that share experts, which send each other tokens in every layer."""
+    found = {(plan.group(each.group).name, each.mesh.ep, each.mesh.ranks_per_experts) for each in plan.engines}
+    for group, expert, together in sorted(found):
+        count = plan.group(group).workers_per_host
+        if count % together:
+            yield (
+                f"training.parallelism.expert {expert}: some of {together} workers that send each other tokens in "
+                f"every layer lie in different pods of {group}, which have {count}, between which that takes many "
+                "times longer; write less, or more accelerators to a pod"
             )
 
 

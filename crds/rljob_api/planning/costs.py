@@ -57,10 +57,8 @@ def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits)
     mesh, per_host = engines[0].mesh, plan.group(engines[0].group).workers_per_host
     stages, together = largest_of(mesh.pp, [shapes[engine.path] for engine in engines]), mesh.tp * mesh.cp
     sent = [[_sent(plan, engine, shapes, stage) for engine in engines] for stage in stages]
-    # those of a stage are neighbours within a copy; other copies have theirs behind the other stages
-    experts = mesh.ep if together % mesh.ep == 0 else mesh.ep * mesh.pp
     spans = {"dp": mesh.ranks_per_replica, "rp": mesh.size, "pp": mesh.ranks_per_copy, "cp": together}
-    spans |= {"tp": mesh.tp, "ep": experts}
+    spans |= {"tp": mesh.tp, "ep": mesh.ranks_per_experts}
     for axis in AXES:
         if getattr(mesh, axis) > 1:
             ways = [context_way(shapes[engine.path].key_heads, mesh) for engine in engines]

@@ -64,7 +64,8 @@ def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] =
         return Fit(found.job, _changes(job.spec.training, found.job.spec.training))
     smallest = min(tried, key=lambda each: each.peak)
     hosts = _hosts(smallest.job, shapes, profiles)
-    raise InvalidJobError([_refused(each, hosts) for each in smallest.problems])
+    lacking = memory_problems(smallest.plan, smallest.limits, hosts_help=hosts is not None)
+    raise InvalidJobError([_refused(each, hosts) for each in lacking])
 
 
 @dataclass(frozen=True, slots=True)

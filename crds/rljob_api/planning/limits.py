@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rljob_api.checks.subject import problem
 from rljob_api.memory.phases import PhaseMemory
-from rljob_api.planning.plan import GroupPlan, Plan
+from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
 from rljob_api.vocabulary.keys import CONTAINER_WORKER
 from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import amount, format_bytes, parse_quantity
@@ -60,8 +60,9 @@ def _of_container(plan: Plan, group: GroupPlan) -> Limit | None:
     )
 
 
-def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
-    """Of each group of which a worker cannot fit, or leaves more to its host than that has."""
+def memory_problems(plan: Plan, limits: Limits, hosts_help: bool = True) -> Iterator[Problem]:
+    """Of each group of which a worker cannot fit, or leaves more to its host than that has. hosts_help: whether more of
+    them may be proposed."""
     phases = {each.group: each.phases for each in plan.memory if each.phases}
     for index, group in enumerate(plan.groups):
         if group.name not in phases:
@@ -70,7 +71,7 @@ def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
         waiting = max(phase.host for phase in phases[group.name])
         limit, host = limits.get(group.name), _of_container(plan, group)
         if limit is not None and most.peak > limit.usable:
-            yield _too_much(plan, index, most, limit)
+            yield _too_much(plan, index, most, limit, hosts_help)
         if host is not None and waiting > host.usable:
             yield problem(
                 f"spec.workerGroups[{index}].template",
@@ -82,7 +83,7 @@ def memory_problems(plan: Plan, limits: Limits) -> Iterator[Problem]:
             )
 
 
-def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit) -> Problem:
+def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit, hosts_help: bool) -> Problem:
     """most: the phase that does not fit."""
     group = plan.groups[index]
     parts = {name: getattr(most, name) for name in PARTS if getattr(most, name)}
@@ -94,7 +95,7 @@ def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit) -> Proble
         f"a worker of {group.name} needs {format_bytes(most.peak + limit.beside)} to {doing} ({listed}, "
         f"and {format_bytes(limit.beside)} beside its models), and {limit.source} gives it "
         f"{format_bytes(limit.bytes)}",
-        _fix(plan, group, most),
+        _fix(plan, group, most, hosts_help),
     )
 
 
@@ -102,7 +103,7 @@ PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache", 
 """Of a phase, in the order in which they are shown."""
 
 
-def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory) -> str:
+def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> str:
     """The fields that would help, those that give most first."""
     if phase.phase == "generate" and phase.cache > phase.weights + phase.optimizer:
         return "Lower rollout.maxResponseTokens or data.maxPromptTokens: not one row of this length has room."
@@ -122,6 +123,18 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory) -> str:
         helps.append("leave checkpoint.everySteps out")
     if 4 * phase.delta > phase.peak:
         helps.append("leave weightSync.delta out")
-    helps.append(f"give group {group.name} more replicas or accelerators, over which weights and optimizer are divided")
-    said = ", or ".join(helps)
+    copies = [each for each in plan.engines if each.group == group.name and each.kind == "Rollout"]
+    if copies and 2 * phase.weights > phase.peak and (phase.phase == "generate" or not hosts_help):
+        helps.append(_smaller_copies(copies[0]))
+    elif hosts_help:
+        helps.append(
+            f"give group {group.name} more replicas or accelerators, over which weights and optimizer are divided"
+        )
+    said = ", or ".join(helps or ["use accelerators with more memory"])
     return f"{said[0].upper()}{said[1:]}."
+
+
+def _smaller_copies(engine: EnginePlan) -> str:
+    """Who generates has a whole copy of the model or, with vLLM, a part of one that is in the same pod."""
+    library = "" if engine.library == "VLLM" else "rollout.engine: VLLM and "
+    return f"share the model that generates between the accelerators of a pod ({library}rollout.parallelism.tensor)"

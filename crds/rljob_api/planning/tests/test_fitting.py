@@ -78,10 +78,22 @@ def test_what_nothing_makes_fit_is_refused_with_the_hosts_it_would_take():
         fitted(f"workerGroups=[{{name: train, template: {LIMITED}}}]")
     (problem,) = caught.value.problems
     assert problem.fix == "It would fit with replicas of groups: train 4."
+
+
+LARGE = {"models/tiny": replace(SHAPES["models/tiny"], layers=360)}  # 80 billion parameters
+
+
+@pytest.mark.parametrize("engine", ["Transformers", "VLLM"])
+def test_where_whoever_generates_has_the_whole_model_it_is_to_be_shared(engine):
+    """More hosts are not proposed: on each of them there would be as much."""
     with pytest.raises(InvalidJobError) as caught:
-        fit(make_job(gpus(1), "dataBuffer.memory=16Gi"), {"models/tiny": replace(SHAPES["models/tiny"], layers=360)})
+        fit(make_job(gpus(2), "dataBuffer.memory=16Gi", "data.batchSize=32", f"rollout.engine={engine}"), LARGE)
     (problem,) = caught.value.problems
-    assert problem.fix.startswith("No number of hosts helps")  # whoever generates has the whole model
+    library = {"Transformers": "rollout.engine: VLLM and ", "VLLM": ""}[engine]
+    assert problem.fix == (
+        "No number of hosts helps: share the model that generates between the accelerators of a pod "
+        f"({library}rollout.parallelism.tensor)."
+    )
 
 
 def test_memory_that_nobody_knows_is_refused():

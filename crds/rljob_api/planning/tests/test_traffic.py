@@ -74,6 +74,9 @@ def test_warnings_name_what_was_probably_not_meant():
     three = "workerGroups=[{name: train, replicas: 2, accelerator: {count: 3}}]"
     assert "tensor 2 does not divide the 3 workers of a pod of train" in only(*pods, three)
     assert warnings_of(make_plan(*pods, three.replace("count: 3", "count: 4"))) == []
+    expert = ("data.batchSize=24", "training.parallelism.expert=2")
+    assert "some of 2 workers that send each other tokens in every layer" in only(*expert, three)
+    assert warnings_of(make_plan(*expert, three.replace("count: 3", "count: 4"))) == []
     torn = "workerGroups=[{name: train, replicas: 4, accelerator: {count: 6}}]"
     replicas = ("data.batchSize=24", "training.parallelism.replicate=%d")
     # replicas of 8 workers on pods of 6; of 12 on two, or of 3 on half of one

@@ -4,17 +4,10 @@ import pytest
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.planning.models.positions import position_problems
+from rljob_api.planning.models.tests.configs import DENSE
 from rljob_api.tests.builders import make_plan
 
-CONFIG = {
-    "model_type": "qwen3",
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 512,
-}
+CONFIG = DENSE | {"num_attention_heads": 2, "max_position_embeddings": 512}
 SHAPE = parse_shape(CONFIG)
 
 

@@ -2,18 +2,10 @@ import pytest
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.planning import planner
+from rljob_api.planning.models.tests.configs import DENSE, EXPERTS
 from rljob_api.tests.builders import TWO_GROUPS, make_job, make_plan
 from rljob_api.vocabulary.problem import InvalidJobError
 
-DENSE = {
-    "model_type": "qwen3",
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-}
-EXPERTS = {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 REPLAY = "training.routerReplay=Rollout"
 
 

@@ -6,18 +6,11 @@ from rljob_api.memory.model_shape import FAMILIES, parse_shape
 from rljob_api.pipeline.meshes import Mesh, context_way
 from rljob_api.planning import planner
 from rljob_api.planning.models.spreading import split_sizes, spreading_problems, tensor_sizes
+from rljob_api.planning.models.tests.configs import DENSE
 from rljob_api.tests.builders import make_job, make_plan
 from rljob_api.vocabulary.problem import InvalidJobError
 
-CONFIG = {
-    "model_type": "qwen3",
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 4,
-}
+CONFIG = DENSE | {"num_attention_heads": 12, "num_key_value_heads": 4}
 SHAPE = parse_shape(CONFIG)
 assert SHAPE is not None
 PAIRS = (

@@ -52,7 +52,7 @@ def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: Jobs, sto
     first.until_phase("Suspended")
     second.until_succeeded()
     first.patch(suspend=False)
-    first.until_succeeded()
+    first.until_succeeded(180)
     assert first.status["attempt"] == 2 and first.status["restarts"] == 0
     assert [row["step"] for row in metrics(storage, "first")][-1] == 100
     assert set(finished_workloads(queued)) == {"rljob-first", "rljob-second"}
@@ -63,9 +63,9 @@ def test_preempted_job_goes_on_from_its_checkpoint(queued: Jobs, storage: Path) 
     modest = queued.apply("modest", small_spec(**{**QUEUED, "stop": {"steps": 100}}), labels=low)
     modest.until_step(3)
     urgent = queued.apply("urgent", small_spec(**QUEUED), labels=high)
-    urgent.until_succeeded()
+    urgent.until_succeeded(180)
     assert "Evicted" in queued.events("modest")
-    modest.until_succeeded()
+    modest.until_succeeded(180)
     status = modest.status
     assert status["attempt"] == 2 and status["countedRestarts"] == 0
     assert [row["step"] for row in metrics(storage, "modest")][-1] == 100

@@ -59,7 +59,7 @@ def on_node(name: str) -> dict[str, object]:
 def test_shipped_example_learns_as_it_is(jobs: Jobs) -> None:
     """`kubectl apply -f examples/arithmetic-grpo.yaml`, with no storage at hand."""
     job = jobs.apply_file(EXAMPLES / "arithmetic-grpo.yaml")
-    job.until_succeeded()
+    job.until_succeeded(300)
     assert job.status["progress"]["step"] == 40
     table = jobs.kubectl("get", "rlj")
     assert table.splitlines()[0].split() == ["NAME", "PHASE", "STEP", "REWARD", "READY", "RESTARTS", "AGE"]
@@ -73,7 +73,7 @@ def test_jobs_learn_over_two_nodes_and_fill_every_panel(jobs: Jobs, storage: Pat
     grpo = jobs.apply("grpo", example("arithmetic-grpo", workerGroups=[group], **ON_STORAGE))
     grpo.until("two pods", lambda: len(grpo.pods()) == 2 and all(pod.node for pod in grpo.pods()))
     assert {pod.node for pod in grpo.pods()} == {"node1", "node2"}
-    grpo.until_succeeded()
+    grpo.until_succeeded(300)
     rows = metrics(storage, "grpo")
     accuracy = [row["validation/accuracy"] for row in rows if "validation/accuracy" in row]
     assert accuracy[0] < 0.4 and accuracy[-1] > 0.8, accuracy
@@ -86,7 +86,7 @@ def test_jobs_learn_over_two_nodes_and_fill_every_panel(jobs: Jobs, storage: Pat
     ppo = jobs.apply("ppo", example("arithmetic-ppo", stop={"steps": 8}, **apart, **judged(jobs), **ON_STORAGE))
     ppo.until_step(3, 180)
     assert {pod.node for pod in ppo.pods()} == {"node1", "node2"}
-    ppo.until_succeeded()
+    ppo.until_succeeded(180)
     assert metrics(storage, "ppo")[-1]["data/bytes_total"] > 0
     assert metrics(storage, "ppo")[-1]["service/length/requests_total"] > 0
     assert empty_panels(prometheus) == []

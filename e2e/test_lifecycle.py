@@ -92,7 +92,7 @@ def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator
     job.until_phase("Suspended")
     job.patch(suspend=False)
     operator.kill()
-    job.until_succeeded()
+    job.until_succeeded(180)
     operator.kill()
     undisturbed.until_succeeded()
     assert (job.status["attempt"], job.status["restarts"]) == (3, 1)

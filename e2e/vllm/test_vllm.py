@@ -22,7 +22,7 @@ def test_who_generates_with_vllm_gets_its_image_and_weights_from_who_has_none(
     job.until("two pods", lambda: len(job.pods()) == 2)
     images = {pod.body["metadata"]["labels"]["rljob.dev/group"]: image_of(pod.body) for pod in job.pods()}
     assert images == {"train": "localhost/rljob-worker-cpu:dev", "rollout": WITH_VLLM.image}
-    job.until_succeeded()
+    job.until_succeeded(300)
     assert len([row for row in metrics(storage, "vllm") if row["step"] > 0]) == 4
 
 

@@ -24,6 +24,8 @@ import torch.nn.functional as F
 from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.parallel.split import BY_INPUTS, BY_OUTPUTS, Split, keep_parts
 
+Exchange = Callable[[torch.Tensor, dist.ProcessGroup], torch.Tensor]
+
 
 def split_layers(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
     """Leave this rank its part of every matrix of the decoder, with memory or without. The model is then called with
@@ -75,42 +77,33 @@ def _added_up(
 
 @torch.compiler.disable
 def gathered_tokens(own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Of all ranks, [1, own tokens, ...] -> [1, tokens, ...]. Compiled layers are cut here, as at attention."""
-    gathered: torch.Tensor = _Gather.apply(own, group)
+    """Of all ranks, [1, own tokens, ...] -> [1, tokens, ...]; gradients are added up and shared out. Compiled layers
+    are cut here, as at attention."""
+    gathered: torch.Tensor = _Exchanged.apply(own, _gather, _share_out, group)
     return gathered
 
 
 @torch.compiler.disable
 def shared_out_tokens(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """The sum over ranks, [1, tokens, ...] -> [1, own tokens, ...]."""
-    summed: torch.Tensor = _ShareOut.apply(parts, group)
+    """The sum over ranks of what each has of all tokens, [1, tokens, ...] -> [1, own tokens, ...]; gradients are
+    gathered."""
+    summed: torch.Tensor = _Exchanged.apply(parts, _share_out, _gather, group)
     return summed
 
 
-class _Gather(torch.autograd.Function):
-    """Tokens of all ranks, [1, own tokens, ...] -> [1, tokens, ...]; gradients are added up and shared out."""
+class _Exchanged(torch.autograd.Function):
+    """What ranks make of their tokens on the way there, and of the gradients on the way back."""
 
     @staticmethod
-    def forward(ctx: Any, own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        ctx.group = group
-        return _gather(own, group)
+    def forward(
+        ctx: Any, tokens: torch.Tensor, there: Exchange, back: Exchange, group: dist.ProcessGroup
+    ) -> torch.Tensor:
+        ctx.back, ctx.group = back, group
+        return there(tokens, group)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _share_out(gradients[0], ctx.group), None
-
-
-class _ShareOut(torch.autograd.Function):
-    """The sum over ranks of what each has of all tokens, [1, tokens, ...] -> [1, own tokens, ...]."""
-
-    @staticmethod
-    def forward(ctx: Any, parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        ctx.group = group
-        return _share_out(parts, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _gather(gradients[0], ctx.group), None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        return ctx.back(gradients[0], ctx.group), None, None, None
 
 
 def _gather(own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from memory import write_model
 from private_memory import MIB, give_back_what_is_freed, watched
+from sized_models import write_model
 
 from rljob_api.planning.plan import Plan
 from rljob_api.tests.builders import make_plan

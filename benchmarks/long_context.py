@@ -19,8 +19,8 @@ from pathlib import Path
 import docs_section
 import numpy as np
 import torch
-from memory import write_model
 from private_memory import MIB, give_back_what_is_freed, watched
+from sized_models import write_model
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from even_rows import even_rows
 from private_memory import MIB, give_back_what_is_freed, private_bytes, watched
-from transformers import AutoModelForCausalLM, Gemma2Config, PretrainedConfig, Qwen3Config
+from sized_models import FAMILIES, write_model
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.training import Layout, update_of
@@ -29,7 +29,7 @@ from rljob_worker.engines.fsdp.settings import DTYPES
 from rljob_worker.engines.models import WeightFiles, empty_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all, run_ranks
 
-FAMILIES: dict[str, type[PretrainedConfig]] = {"qwen3": Qwen3Config, "gemma2": Gemma2Config}
+DEADLINE_SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +107,9 @@ def estimate(config: dict[str, object], case: Case) -> tuple[float, float]:
     return kept / MIB, (kept + layout.gathered + update.peak) / MIB
 
 
-def write_model(
-    _rank: int,
-    hidden: int,
-    layers: int,
-    vocabulary: int,
-    path: Path,
-    key_heads: int | None = None,
-    family: str = "qwen3",
-) -> int:
-    """Random weights, from a process that ends; the number of parameters. key_heads: else half of the heads."""
-    config = FAMILIES[family](
-        hidden_size=hidden,
-        intermediate_size=3 * hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        num_key_value_heads=key_heads or hidden // 128,
-        head_dim=64,
-        vocab_size=vocabulary,
-        tie_word_embeddings=True,
-    )
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.save_pretrained(path)
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def show(case: Case, path: Path, folder: Path) -> None:
-    found = [max(each) for each in zip(*run_ranks(case.ranks, measure, folder, str(path), case), strict=True)]
+    measured = run_ranks(case.ranks, measure, folder, str(path), case, deadline_seconds=DEADLINE_SECONDS)
+    found = [max(each) for each in zip(*measured, strict=True)]
     expected = estimate(json.loads((path / "config.json").read_text()), case)
     cells = [f"{e:7.0f} {f:7.0f} {e / f - 1:+5.0%}" for e, f in zip(expected, found, strict=True)]
     held = "whole" if case.held_bytes else "sharded"

@@ -14,6 +14,9 @@ class Family:
     norms: int
     """Norms of the hidden state in a layer."""
     norm_bias: bool = False
+    norms_behind: int = 0
+    """Of them, of what attention or the MLP made: no matrix reads these. Such a family multiplies what is normed with
+    the weight in float32."""
     query_key_norms: bool = False
     projections: int = 3
     """Matrices of the MLP: 3 with a gate, 2 without."""
@@ -34,12 +37,16 @@ class Family:
 
 
 FAMILIES: Mapping[str, Family] = {
-    "gemma2": Family(norms=4, tied=True, bounded=True),
-    "gemma3_text": Family(norms=4, query_key_norms=True, tied=True),
-    "gpt2": Family(2, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True, fused=True),
+    "gemma2": Family(norms=4, norms_behind=2, tied=True, bounded=True),
+    "gemma3_text": Family(norms=4, norms_behind=2, query_key_norms=True, tied=True),
+    "gpt2": Family(
+        norms=2, norm_bias=True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True, fused=True
+    ),
     "llama": Family(norms=2, megatron=True),
     "mistral": Family(norms=2),
-    "phi": Family(1, True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, last_bias=True),
+    "phi": Family(
+        norms=1, norm_bias=True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, last_bias=True
+    ),
     "phi3": Family(norms=2, fused=True),
     "qwen2": Family(norms=2, query_bias=True, megatron=True),
     "qwen3": Family(norms=2, query_key_norms=True, megatron=True),

@@ -11,7 +11,9 @@ With P parameters over R ranks of a replica, b bytes of a stored number (4; 8 in
     gradients    P b / R; whole, P b, where they add up before they are reduced (up to HELD_BYTES); and two units on
                  their way
     activations  T L a c, with T tokens of a micro-batch, L layers, and a elements that a layer keeps of a token:
-                     norms            2 of each norm's width: the result without and with the weight; 4 in bf16
+                     norms            of each norm's width the result without the weight, and with it where a matrix
+                                      reads that; in bf16 also what is normed, in four bytes, and so is the result where
+                                      its product is; of adapters not the result, which the weight's gradient needs
                      attention        queries, keys, values and the output, and the output as its projection reads it;
                                       the first four once more for every further row that attends over a shared prompt
                      gated MLP        4 x intermediate: gate, silu(gate), up, and their product
@@ -20,14 +22,19 @@ With P parameters over R ranks of a replica, b bytes of a stored number (4; 8 in
                                       gated MLP, and where ranks share experts once more its output, as it came
                                       back; and of the router 3 x the number of experts
                  (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
-                 attention matrix); computed again in the backward pass: T (L hidden + a) c. Where keys and values go
-                 round a ring, once for all layers T 2 k (2 c + 3 max(c, 4)), k wide: those of two other ranks, and
-                 gradients of three, computed, sent and arriving. What is kept is there of every micro-batch that is on
-                 its way through pipeline stages (1F1B): of as many as there are stages on the first of them, of one
-                 on the last
-    scores       where attention bounds them: T H K (c + 3 max(c, 4)) with H heads and K tokens of the longest row, of
-                 one layer and of SCORES_ELEMENTS scores at most; where nothing is trained c + 2 max(c, 4) of each. None
-                 where keys and values go round a ring, which has a tile of them
+                 attention matrix); T L hidden c where the rest is computed again in the backward pass. Where keys and
+                 values go round a ring, once for all layers T 2 k (2 c + 3 max(c, 4)), k wide: those of two other
+                 ranks, and gradients of three, computed, sent and arriving. What is kept is there of every micro-batch
+                 that is on its way through pipeline stages (1F1B): of as many as there are stages on the first of them,
+                 of one on the last
+    a layer      on its way back, when logits are gone: what it keeps, T a c, where that is computed again; then
+                 the larger of gradients in its MLP, T c 2 x intermediate (1 x without a gate), and of its scores. When
+                 it comes to those, what it kept behind its attention is gone. And the gradient of the last layer, which
+                 waits for that of the embedding
+    scores       where attention bounds them: T H K (c + 3 max(c, 4)) with H heads and K tokens of the longest row: the
+                 bounded ones, what softmax made of them, and the gradients of both. Of SCORES_ELEMENTS scores at most;
+                 where nothing is trained c + 2 max(c, 4) of each. None where keys and values go round a ring, which has
+                 a tile of them
     checkpoint   3 P b / R: a copy of weights and optimizer, until it is written; each replica writes a part of it
     host         what is offloaded leaves the accelerator. The optimizer: 2 P b / R, which come back a bucket at a time.
                  Parameters: weights and gradients as well, P b / R each; gradients on their way, and what adds up
@@ -216,13 +223,15 @@ def update_of(
     their forward and their backward pass, if there are as many."""
     several = micro_batches > 1
     gradients = _gradients(layout, several)
-    there = min(on_their_way, micro_batches)
-    kept = activations(layout, tokens, recompute=recompute, attended=attended, micro_batches=there)
+    kept = activations(
+        layout, tokens, recompute=recompute, attended=attended, micro_batches=min(on_their_way, micro_batches)
+    )
     logits = logits_bytes(layout, responses, trained=True)
     scores = scores_bytes(layout, max(tokens, attended), longest, trained=True)
-    in_first = kept + max(logits, scores)
-    peak = gradients + in_first if several else max(gradients + _one_layer(layout, tokens), in_first)
-    return Update(gradients, kept + scores, logits, max(peak, gradients + layout.stepped))
+    layer = _layer_on_its_way_back(layout, tokens, attended, scores, recompute=recompute)
+    in_first = kept + max(logits, layer + _last_gradient(layout) * (responses > 0))
+    peak = gradients + in_first if several else max(gradients + max(_one_layer(layout, tokens), scores), in_first)
+    return Update(gradients, kept + layer, logits, max(peak, gradients + layout.stepped))
 
 
 def _gradients(layout: Layout, several: bool) -> int:
@@ -233,23 +242,51 @@ def _gradients(layout: Layout, several: bool) -> int:
 
 
 def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0, micro_batches: int = 1) -> int:
-    """What forward passes keep of so many micro-batches, and what one backward pass has besides."""
-    shape, again = layout.shape, max(0, attended - tokens)
-    layer = _layer_elements(layout) * tokens + 2 * (layout.shape.query_width + layout.shape.key_width) * again
-    kept = shape.layers * (tokens * shape.hidden if recompute else layer)
+    """What forward passes keep of so many micro-batches."""
+    shape = layout.shape
+    kept = shape.layers * (tokens * shape.hidden if recompute else _layer_elements(layout, tokens, attended))
     kept += (4 * shape.hidden + 2 * shape.head_dim) * tokens
     visiting = 2 * shape.key_width * (2 * layout.computed + 3 * max(layout.computed, 4)) if layout.ring else 0
-    return (micro_batches * kept + layer * recompute) * layout.computed + visiting * tokens
+    return micro_batches * kept * layout.computed + visiting * tokens
 
 
-def _layer_elements(layout: Layout) -> int:
-    """Of one token."""
-    shape, per_norm = layout.shape, 2 if layout.computed > 2 else 4
-    norms = shape.family.norms * shape.hidden
-    if shape.family.query_key_norms:
-        norms += (shape.query_width + shape.key_width) * (per_norm - 1) // per_norm
-    attention = 3 * shape.query_width + 2 * shape.key_width
-    return per_norm * norms + attention + _mlp_elements(shape, layout.expert_ranks)
+def _layer_elements(layout: Layout, tokens: int, attended: int = 0) -> int:
+    """What one layer keeps."""
+    shape, again = layout.shape, max(0, attended - tokens)
+    ahead = _attention_elements(layout) * tokens + 2 * (shape.query_width + shape.key_width) * again
+    return ahead + _behind_attention_elements(layout) * tokens
+
+
+def _layer_on_its_way_back(layout: Layout, tokens: int, attended: int, scores: int, *, recompute: bool) -> int:
+    """Bytes of the layer that has most, beyond what forward passes keep. scores: bytes of those in one layer."""
+    shape = layout.shape
+    width = shape.intermediate if shape.experts is None else shape.experts.chosen * shape.experts.width
+    in_mlp = (shape.family.projections - 1) * width * tokens * layout.computed
+    behind = _behind_attention_elements(layout) * tokens * layout.computed
+    again = _layer_elements(layout, tokens, attended) * layout.computed if recompute else 0
+    return again + max(in_mlp, scores - behind)
+
+
+def _attention_elements(layout: Layout) -> int:
+    """Of one token, with the norm before it."""
+    shape, normed = layout.shape, _normed(layout)
+    of_heads = normed * (shape.query_width + shape.key_width) if shape.family.query_key_norms else 0
+    return (normed + 1) * shape.hidden + of_heads + 3 * shape.query_width + 2 * shape.key_width
+
+
+def _behind_attention_elements(layout: Layout) -> int:
+    """Of one token, likewise: what the rest of the layer keeps."""
+    family = layout.shape.family
+    norms = (family.norms - 1) * (_normed(layout) + 1) - family.norms_behind
+    return norms * layout.shape.hidden + _mlp_elements(layout.shape, layout.expert_ranks)
+
+
+def _normed(layout: Layout) -> int:
+    """Numbers of `computed` bytes that a norm keeps of each that it norms, beside what is read of it."""
+    family = layout.shape.family
+    if layout.computed > 2 or family.norm_bias:
+        return 1
+    return 2 if layout.adapter else 4 if family.norms_behind else 3
 
 
 def _mlp_elements(shape: ModelShape, expert_ranks: int) -> int:
@@ -262,7 +299,7 @@ def _mlp_elements(shape: ModelShape, expert_ranks: int) -> int:
 
 def _one_layer(layout: Layout, tokens: int) -> int:
     """Gradients of what one layer keeps, on the way back."""
-    return _layer_elements(layout) * tokens * layout.computed // 2
+    return _layer_elements(layout, tokens) * layout.computed // 2
 
 
 def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) -> int:
@@ -283,4 +320,9 @@ def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:
     wide = max(layout.computed, 4)
     if not trained:
         return chunk * wide * 2
-    return chunk * wide * 4 + (0 if layout.adapter else shape.embedding * wide)
+    return chunk * wide * 4 + _last_gradient(layout)
+
+
+def _last_gradient(layout: Layout) -> int:
+    """Bytes of the gradient of the last layer, before it is added to what there is."""
+    return 0 if layout.adapter else layout.shape.embedding * max(layout.computed, 4)

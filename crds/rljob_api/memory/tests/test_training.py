@@ -28,16 +28,52 @@ def test_weights_are_divided_and_gathered_to_compute_with():
 def test_a_layer_keeps_what_its_backward_pass_needs():
     # norms 2 x 2 x 4, attention 3 x 4 + 2 x 2, MLP 4 x 6: 56 of a token; outside the layers 4 x 4 + 2 x 2 = 20
     assert activations(layout(), 10, recompute=False) == (2 * 56 + 20) * 10 * 4
+    assert activations(layout(), 10, recompute=True) == (2 * 4 + 20) * 10 * 4  # inputs of both layers
+
+
+@pytest.mark.parametrize(
+    "family, computed, adapter, norms",
+    [
+        ("llama", 4, 0, 2 * 2 * 4),
+        ("llama", 2, 0, 2 * 4 * 4),  # what is normed in 4 bytes, and as `llama` in 4
+        ("llama", 2, 9, 2 * 3 * 4),  # without what the gradient of a weight needs
+        ("gemma2", 4, 0, (2 * 2 + 2 * 1) * 4),  # two of four that a matrix reads
+        ("gemma2", 2, 0, (2 * 5 + 2 * 4) * 4),
+        ("gpt2", 2, 0, 2 * 2 * 4),
+        ("qwen3", 2, 0, 2 * 4 * 4 + 3 * (4 + 2)),  # and of queries and keys, which no matrix reads
+    ],
+)
+def test_a_norm_keeps_what_it_reads_and_what_is_read_of_it(family, computed, adapter, norms):
+    shape = replace(SHAPE, family=replace(FAMILIES[family], projections=3))
+    found = activations(layout(shape=shape, computed=computed, adapter=adapter), 10, recompute=False)
+    assert found == (2 * (norms + 16 + 24) + 20) * 10 * computed
+
+
+def test_on_its_way_back_a_layer_has_gradients_in_its_mlp_and_may_be_computed_again():
+    kept, again = (update_of(layout(), 10, 0, 2, recompute=recompute) for recompute in (False, True))
+    # of gate and up 6 each
+    assert kept.activations == (2 * 56 + 20 + 2 * 6) * 10 * 4
     # inputs of both layers, and one layer's 56
-    assert activations(layout(), 10, recompute=True) == (2 * 4 + 56 + 20) * 10 * 4
+    assert again.activations == (2 * 4 + 20 + 56 + 2 * 6) * 10 * 4
+    assert again.peak == 1200 + again.activations
+    plain = layout(shape=replace(SHAPE, family=replace(SHAPE.family, projections=2)))
+    assert update_of(plain, 10, 0, 2, recompute=False).activations == (2 * (56 - 12) + 20 + 6) * 10 * 4
 
 
-def test_micro_batches_that_are_on_their_way_keep_theirs_and_one_is_computed_again():
+def test_logits_are_gone_when_a_layer_is_on_its_way_back():
+    few, many = (update_of(layout(), 10, responses, 2, recompute=True) for responses in (1, 100))
+    # the gradient of the last layer, 40, waits for that of the embedding
+    assert few.logits == (4 * 10 + 40) * 4 and few.peak == 1200 + few.activations + 40 * 4
+    assert many.peak == 1200 + (2 * 4 + 20) * 10 * 4 + many.logits
+
+
+def test_micro_batches_that_are_on_their_way_keep_theirs_and_one_layer_is_computed_again():
     assert activations(layout(), 10, recompute=False, micro_batches=3) == 3 * (2 * 56 + 20) * 10 * 4
-    # inputs of both layers and what is around them, thrice, and one layer's 56
-    assert activations(layout(), 10, recompute=True, micro_batches=3) == (3 * (2 * 4 + 20) + 56) * 10 * 4
+    found = update_of(layout(), 10, 0, 3, recompute=True, on_their_way=3)
+    # inputs of both layers and what is around them, thrice, and one layer's 56 and 12
+    assert found.activations == (3 * (2 * 4 + 20) + 56 + 12) * 10 * 4
     found = update_of(layout(), 10, 0, 2, recompute=False, on_their_way=3)  # of two there are no three
-    assert found.activations == 2 * (2 * 56 + 20) * 10 * 4
+    assert found.activations == (2 * (2 * 56 + 20) + 12) * 10 * 4
 
 
 def test_a_prompt_that_rows_share_is_attended_over_by_each():
@@ -67,8 +103,10 @@ def test_scores_that_are_bounded_are_there_for_one_layer_and_never_more_than_som
     assert scores_bytes(bounded, 10, 5, trained=False) == 2 * 10 * 5 * (4 + 2 * 4)
     assert scores_bytes(replace(bounded, computed=2), 10, 5, trained=True) == 2 * 10 * 5 * (2 + 3 * 4)
     assert all(scores_bytes(each, 10, 5, trained=True) == 0 for each in (layout(), replace(bounded, ring=True)))
-    found, without = (update_of(each, 10, 0, 2, recompute=True, longest=5) for each in (bounded, layout()))
-    assert found.activations - without.activations == found.peak - without.peak == 100 * 16
+    found, without = (update_of(each, 10, 0, 2, recompute=True, longest=50) for each in (bounded, layout()))
+    # in place of 12 of the MLP's gradients, and of what is kept behind attention: a norm's 2 x 4, and 4 x 6
+    assert found.activations - without.activations == 1000 * 16 - (12 + 8 + 24) * 10 * 4
+    assert found.peak - without.peak == found.activations - without.activations
     monkeypatch.setattr(training, "SCORES_ELEMENTS", 60)
     assert scores_bytes(bounded, 10, 5, trained=True) == 60 * 16
 
@@ -89,8 +127,11 @@ def test_gradients_add_up_whole_or_in_parts(ranks, held_bytes, micro_batches, gr
 
 def test_gradients_are_there_from_the_second_micro_batch_on():
     one, several = (update_of(layout(), 10, 5, count, recompute=False) for count in (1, 2))
-    together = one.activations + one.logits
+    together = (2 * 56 + 20) * 10 * 4 + one.logits
     assert one.peak == max(together, 1200 + 56 * 10 * 4 // 2) and several.peak == together + 1200
+    bounded = layout(shape=replace(SHAPE, bounded=True))
+    # in the first layer all gradients are there, too, and scores of 2 heads x 1 x 500
+    assert update_of(bounded, 1, 0, 1, recompute=True, longest=500).peak == 1200 + 2 * 1 * 500 * 16
 
 
 def test_large_models_are_gathered_in_units_of_layers():

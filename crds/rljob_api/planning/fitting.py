@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, gcd
 
@@ -11,7 +11,7 @@ from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.subject import problem
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.planning.limits import Limits, memory_problems
+from rljob_api.planning.limits import Limits, lacking_bytes, memory_problems
 from rljob_api.planning.memory import Shapes
 from rljob_api.planning.models.spreading import divisors, split_sizes, stage_problems
 from rljob_api.planning.plan import EnginePlan, Plan
@@ -62,7 +62,7 @@ def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] =
         fits = (found for each in candidates if (found := _tried(each, shapes, profiles)) and not found.problems)
         found = next(fits)
         return Fit(found.job, _changes(job.spec.training, found.job.spec.training))
-    smallest = min(tried, key=lambda each: each.peak)
+    smallest = min(tried, key=lambda each: (each.lacking, each.peak))
     hosts = _hosts(smallest.job, shapes, profiles)
     lacking = memory_problems(smallest.plan, smallest.limits, hosts_help=hosts is not None)
     raise InvalidJobError([_refused(each, hosts) for each in lacking])
@@ -79,6 +79,11 @@ class _Tried:
     @property
     def problems(self) -> list[Problem]:
         return list(memory_problems(self.plan, self.limits))
+
+    @property
+    def lacking(self) -> tuple[int, int]:
+        """Bytes beyond what one worker of each group has, and beyond what its host has."""
+        return lacking_bytes(self.plan, self.limits)
 
     @property
     def peak(self) -> int:
@@ -218,13 +223,13 @@ def _hosts(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile
             made, limits = draft(job, profiles, shapes)
         except InvalidJobError:
             return None
-        lacking = {each.path for each in memory_problems(made, limits)}
+        lacking = [each.path for each in memory_problems(made, limits)]
         groups = job.spec.worker_groups
         if not lacking:
             return {group.name: group.replicas for group in groups}
         more = tuple(
             group.model_copy(update={"replicas": 2 * group.replicas})
-            if f"spec.workerGroups[{index}]" in lacking
+            if any(path.startswith(f"spec.workerGroups[{index}]") for path in lacking)  # it, or the template of its pod
             else group
             for index, group in enumerate(groups)
         )
@@ -236,8 +241,6 @@ def _hosts(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile
 def _refused(lacks: Problem, hosts: Mapping[str, int] | None) -> Problem:
     message = f"whatever is set in training, {lacks.message}"
     if hosts is None:
-        return problem(
-            lacks.path, lacks.found, message, f"No number of hosts helps: {lacks.fix[0].lower()}{lacks.fix[1:]}"
-        )
+        return replace(lacks, message=message, fix=f"No number of hosts helps: {lacks.fix[0].lower()}{lacks.fix[1:]}")
     listed = ", ".join(f"{name} {count}" for name, count in hosts.items())
-    return problem(lacks.path, lacks.found, message, f"It would fit with replicas of groups: {listed}.")
+    return replace(lacks, message=message, fix=f"It would fit with replicas of groups: {listed}.")

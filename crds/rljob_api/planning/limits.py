@@ -60,26 +60,54 @@ def _of_container(plan: Plan, group: GroupPlan) -> Limit | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What a worker of a group takes, and what it has."""
+
+    index: int
+    group: GroupPlan
+    most: PhaseMemory
+    limit: Limit | None
+    waiting: int
+    """Bytes in the memory of its host."""
+    host: Limit | None
+
+    @property
+    def lacking(self) -> tuple[int, int]:
+        """Bytes beyond its limits: where it computes, and of its host."""
+        here = 0 if self.limit is None else max(0, self.most.peak - self.limit.usable)
+        return here, 0 if self.host is None else max(0, self.waiting - self.host.usable)
+
+
+def _needs(plan: Plan, limits: Limits) -> Iterator[_Need]:
+    phases = {each.group: each.phases for each in plan.memory if each.phases}
+    for index, group in enumerate(plan.groups):
+        if group.name in phases:
+            most = max(phases[group.name], key=lambda phase: phase.peak)
+            waiting = max(phase.host for phase in phases[group.name])
+            yield _Need(index, group, most, limits.get(group.name), waiting, _of_container(plan, group))
+
+
+def lacking_bytes(plan: Plan, limits: Limits) -> tuple[int, int]:
+    """What one worker of each group would need beyond what it has, and beyond what its host has."""
+    here, host = zip(*(need.lacking for need in _needs(plan, limits)), strict=True)
+    return sum(here), sum(host)
+
+
 def memory_problems(plan: Plan, limits: Limits, hosts_help: bool = True) -> Iterator[Problem]:
     """Of each group of which a worker cannot fit, or leaves more to its host than that has. hosts_help: whether more of
     them may be proposed."""
-    phases = {each.group: each.phases for each in plan.memory if each.phases}
-    for index, group in enumerate(plan.groups):
-        if group.name not in phases:
-            continue
-        most = max(phases[group.name], key=lambda phase: phase.peak)
-        waiting = max(phase.host for phase in phases[group.name])
-        limit, host = limits.get(group.name), _of_container(plan, group)
-        if limit is not None and most.peak > limit.usable:
-            yield _too_much(plan, index, most, limit, hosts_help)
-        if host is not None and waiting > host.usable:
+    for need in _needs(plan, limits):
+        if need.limit is not None and need.most.peak > need.limit.usable:
+            yield _too_much(plan, need.index, need.most, need.limit, hosts_help)
+        if need.host is not None and need.waiting > need.host.usable:
             yield problem(
-                f"spec.workerGroups[{index}].template",
+                f"spec.workerGroups[{need.index}].template",
                 None,
-                f"for a worker of {group.name} {format_bytes(waiting)} wait in its host's memory while the accelerator "
-                f"does without, and {host.source} gives it {format_bytes(host.bytes)}, {format_bytes(host.beside)} of "
-                "them for what is beside its models",
-                "Raise the limit, or add replicas, over which weights and optimizer are divided.",
+                f"for a worker of {need.group.name} {format_bytes(need.waiting)} wait in its host's memory while the "
+                f"accelerator does without, and {need.host.source} gives it {format_bytes(need.host.bytes)}, "
+                f"{format_bytes(need.host.beside)} of them for what is beside its models",
+                f"Raise the limit{', or add replicas, over which weights and optimizer are divided' * hosts_help}.",
             )
 
 

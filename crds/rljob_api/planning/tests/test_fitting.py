@@ -80,6 +80,23 @@ def test_what_nothing_makes_fit_is_refused_with_the_hosts_it_would_take():
     assert problem.fix == "It would fit with replicas of groups: train 4."
 
 
+SMALL_HOST = "{spec: {containers: [{name: worker, resources: {limits: {memory: 40Gi}}}]}}"
+
+
+def test_a_host_that_lacks_memory_for_what_waits_there_is_counted_too():
+    """What is offloaded has 40 GiB of a host, and each of its eight workers an eighth of them."""
+    group = f"{{name: train, replicas: 1, accelerator: {{profile: nvidia-h100, count: 8}}, template: {SMALL_HOST}}}"
+    with pytest.raises(InvalidJobError, match="wait in its host's memory") as caught:
+        fitted(f"workerGroups=[{group}]", "training.memory.offload.parameters=true")
+    (problem,) = caught.value.problems
+    # 8.2 billion parameters, 18 bytes each: 17.1 GiB for each of 8 workers, less than 4.5 for each of 32
+    assert problem.found == "" and problem.fix == "It would fit with replicas of groups: train 4."
+    with pytest.raises(InvalidJobError) as caught:
+        fitted(f"workerGroups=[{group.replace('40Gi', '4Gi')}]", "training.memory.offload.parameters=true")
+    (problem,) = caught.value.problems
+    assert problem.fix == "No number of hosts helps: raise the limit."
+
+
 LARGE = {"models/tiny": replace(SHAPES["models/tiny"], layers=360)}  # 80 billion parameters
 
 
@@ -89,6 +106,7 @@ def test_where_whoever_generates_has_the_whole_model_it_is_to_be_shared(engine):
     with pytest.raises(InvalidJobError) as caught:
         fit(make_job(gpus(2), "dataBuffer.memory=16Gi", "data.batchSize=32", f"rollout.engine={engine}"), LARGE)
     (problem,) = caught.value.problems
+    assert problem.found == '"nvidia-h100"'
     library = {"Transformers": "rollout.engine: VLLM and ", "VLLM": ""}[engine]
     assert problem.fix == (
         "No number of hosts helps: share the model that generates between the accelerators of a pod "

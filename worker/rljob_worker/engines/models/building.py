@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 
 from rljob_worker.engines.attention.varlen import ATTENTION
-from rljob_worker.engines.models.configs import model_config
+from rljob_worker.engines.models.configs import WHAT_CONFIGS_RAISE, model_config, reason_of
 from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.models.memory import give_memory, parameters_without_memory
 from rljob_worker.engines.models.value_model import ValueModel
@@ -71,7 +71,13 @@ def _build(auto: type, path: str, dtype: torch.dtype) -> PreTrainedModel:
     config = model_config(path)
     if dtype == torch.float64:
         config._experts_implementation = "eager"  # else products of experts are grouped, of which torch has none here
-    model: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+    try:
+        model: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+    except WHAT_CONFIGS_RAISE as error:
+        raise InvalidJob(
+            f"model path {path!r}: transformers cannot build what its config.json says: {reason_of(error)}; fetch the "
+            "model again, or correct the file"
+        ) from error
     if isinstance(model, GenerationMixin):  # a policy; a backbone alone has no last layer
         fuse_last_layer(model)
     return model.eval()

@@ -7,11 +7,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PretrainedConfig
 from transformers.utils import cached_file
 
 from rljob_worker.engines.models.families import require_known_family
 from rljob_worker.errors import InvalidJob
+
+WHAT_CONFIGS_RAISE = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Of what is wrong in a config.json transformers finds some, and stumbles over the rest."""
+
+
+def reason_of(error: Exception) -> str:
+    """In one line, without advice to update libraries; a bare word says nothing without the kind of error."""
+    text = " ".join(str(error).partition("\n\n")[0].split())
+    return text if isinstance(error, OSError | ValueError | StrictDataclassError) else f"{type(error).__name__}: {text}"
 
 
 def model_config(path: str) -> PretrainedConfig:
@@ -23,8 +33,8 @@ def model_config(path: str) -> PretrainedConfig:
         raise InvalidJob(f"model path {path!r}: no config.json in it; point at the directory that holds the model")
     try:
         config = AutoConfig.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise InvalidJob(f"model path {path!r}: transformers cannot read its config: {error}") from error
+    except (OSError, StrictDataclassError, *WHAT_CONFIGS_RAISE) as error:
+        raise InvalidJob(f"model path {path!r}: transformers cannot read its config: {reason_of(error)}") from error
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise InvalidJob(
             f"model path {path!r}: {config.model_type!r} is not a causal language model; use one that "

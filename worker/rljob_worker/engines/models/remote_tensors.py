@@ -46,6 +46,10 @@ class RemoteTensor:
     def get_shape(self) -> tuple[int, ...]:
         return self.shape
 
+    def get_dtype(self) -> str:
+        """As files call it."""
+        return next(name for name, dtype in _DTYPES.items() if dtype == self.dtype)
+
     def __getitem__(self, place: slice | tuple[slice, ...]) -> torch.Tensor:
         """Rows of dim 0 in one request, and of these the columns that are asked for."""
         rows, *columns = place if isinstance(place, tuple) else (place,)

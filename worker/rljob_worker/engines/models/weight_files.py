@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,26 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
 from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, parts_of
+from rljob_worker.engines.models.found_files import fetched, files_with_weights, listed, reading
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel
 from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
-from rljob_worker.errors import BadData, InvalidJob, StorageError
+from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.place import Place
 
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
-_OTHER_FORMATS = ("pytorch_model*", "*.bin", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.safetensors")
-_NAMED = 3
-"""Names that a message spells out."""
+_FORMATS = ("F64", "F32", "F16", "BF16")
+"""Of numbers that are what they say: codes of quantized weights would be read as weights."""
 _ALWAYS_COMPUTED = re.compile(r"rotary_emb\.inv_freq$|\battn\.(masked_)?bias$")
 """What old files hold of buffers."""
 
@@ -51,11 +46,11 @@ class WeightFiles:
     def find(path: str) -> WeightFiles:
         """Of a directory or a hub name. Raises InvalidJob when there are no safetensors, BadData when they are
         damaged."""
-        directory = origin_of(Path(path)) if Path(path).is_dir() else _fetched(path)
+        directory = origin_of(Path(path)) if Path(path).is_dir() else fetched(path)
         head = directory / VALUE_HEAD
         places: dict[str, Place] = {}
-        for file in _files(path, directory):
-            with _reading(path, file), _opened(file) as opened:
+        for file in files_with_weights(path, directory):
+            with reading(path, file), _opened(file) as opened:
                 places |= dict.fromkeys(opened.keys(), file)
         return WeightFiles(path, places, head if head.is_file() else None)
 
@@ -110,11 +105,11 @@ class WeightFiles:
             known[0] for name in found for known, there in zip(spellings[name], found[name], strict=True) if not there
         ]
         if missing:
-            raise BadData(f"model path {self.path!r}: its files have no {_listed(missing)}; fetch the model again")
+            raise BadData(f"model path {self.path!r}: its files have no {listed(missing)}; fetch the model again")
         known = {each for parts in spellings.values() for part in parts for each in part}
         if is_policy and (extra := [name for name in self.places if name not in known and _matters(name, model)]):
             raise BadData(
-                f"model path {self.path!r}: its files have {_listed(extra)}, which {type(model).__name__} has no use "
+                f"model path {self.path!r}: its files have {listed(extra)}, which {type(model).__name__} has no use "
                 "for; config.json is of another model than the weights"
             )
 
@@ -124,9 +119,14 @@ class WeightFiles:
             self._read(file, {name: part for name, part in targets.items() if self.places[name] == file})
 
     def _read(self, file: Place, targets: Mapping[str, Part]) -> None:
-        with _reading(self.path, file), _opened(file) as opened, torch.no_grad():
+        with reading(self.path, file), _opened(file) as opened, torch.no_grad():
             for name, target in targets.items():
                 there = opened.get_slice(name)
+                if there.get_dtype() not in _FORMATS:
+                    raise BadData(
+                        f"model path {self.path!r}: {name} is {there.get_dtype()} in {file.name}, and weights are "
+                        f"{', '.join(_FORMATS)}; if they are quantized, use the model they were made of"
+                    )
                 shape = tuple(there.get_shape())
                 if shape != target.shape:
                     raise BadData(
@@ -142,7 +142,7 @@ class WeightFiles:
             named = {f"{CLASSIFIER_HEAD}.{part.name}": part for part in parts}
             if missing := [name for name in named if name not in self.places]:
                 raise InvalidJob(
-                    f"model path {self.path!r}: its files have no {_listed(missing)}, the head of a sequence "
+                    f"model path {self.path!r}: its files have no {listed(missing)}, the head of a sequence "
                     "classifier; name a model that was trained as one"
                 )
             for name, part in named.items():
@@ -172,40 +172,6 @@ class Matched:
         self.files.read(targets)
 
 
-def _fetched(name: str) -> Path:
-    """The weights of a hub name, in the hub's own cache."""
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.safetensors", _INDEX]))
-    except (OSError, ValueError, HfHubHTTPError, LocalEntryNotFoundError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InvalidJob(f"model path {name!r}: the hub did not give its weights: {reason}") from error
-
-
-def _files(path: str, directory: Place) -> list[Place]:
-    """Of the index, else the one file; others of that kind are copies in the layout of another library."""
-    index = directory / _INDEX
-    if index.is_file():
-        with _reading(path, index):
-            files = [directory / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-        if absent := [file.name for file in files if not file.is_file()]:
-            raise BadData(f"model path {path!r}: {_INDEX} names {_listed(absent)}, which is not there; fetch it again")
-        return files
-    if (directory / _SINGLE).is_file():
-        return [directory / _SINGLE]
-    raise InvalidJob(f"model path {path!r}: {_no_weights(directory)}")
-
-
-def _no_weights(directory: Place) -> str:
-    found = {file.name for pattern in _OTHER_FORMATS for file in directory.glob(pattern)} - {VALUE_HEAD}
-    random = "to train random weights set models[].initialise: Random"
-    if not found:
-        return f"there are no weights in it ({_SINGLE} or {_INDEX}); {random}"
-    return (
-        f"its weights are in another format ({_listed(sorted(found))}); save them as {_SINGLE}, as save_pretrained of "
-        f"transformers does; {random}"
-    )
-
-
 def _spellings(name: str, prefix: str) -> list[str]:
     """How files may call a parameter: as a whole policy's, or as its backbone's."""
     return [name, name.removeprefix(f"{prefix}.") if name.startswith(f"{prefix}.") else f"{prefix}.{name}"]
@@ -224,23 +190,3 @@ def _opened(file: Place) -> Iterator[Any]:
             yield opened
     else:
         yield RemoteTensors.open(file)
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
-@contextmanager
-def _reading(path: str, file: Place) -> Iterator[None]:
-    try:
-        yield
-    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
-        if isinstance(error, BadData):
-            raise
-        reason = str(error).splitlines()[0]
-        if isinstance(error, OSError) and not isinstance(file, Path):
-            raise StorageError(f"model path {path!r}: cannot read {file}: {error.strerror}") from error
-        raise BadData(
-            f"model path {path!r}: cannot read its weights in {file.name}: {reason}; fetch the model again"
-        ) from error

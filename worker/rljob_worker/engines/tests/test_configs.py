@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
-from rljob_worker.engines.models import end_token_ids, model_config
+import pytest
+import torch
+
+from rljob_worker.engines.models import empty_policy, end_token_ids, model_config
 from rljob_worker.engines.tests.builders import END, write_config
+from rljob_worker.errors import InvalidJob
 
 
 def write_tokenizer(directory: Path, token: int) -> None:
@@ -39,3 +45,25 @@ def test_token_0_ends_a_response_like_any_other(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, 0)
     (tmp_path / "generation_config.json").unlink()
     assert end_token_ids(path, model_config(path)) == (0, END)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": "wide"}, "cannot read its config: Validation error for field 'hidden_size'"),
+        ({"num_hidden_layers": 3}, "cannot read its config: .* must be equal to the number of `layer_types`"),
+        ({"model_type": "mamba"}, "cannot read its config: AttributeError: "),
+        ({"hidden_act": "nothing"}, "cannot build what its config.json says: KeyError: 'nothing'; fetch the model"),
+        ({"num_key_value_heads": 0}, "cannot build what its config.json says: ZeroDivisionError: integer"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else None,
+)
+def test_a_config_that_transformers_stumbles_over_is_named(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    path = write_config(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(InvalidJob, match=message) as caught:
+        empty_policy(path, torch.float32)
+    assert path in str(caught.value) and "\n" not in str(caught.value)

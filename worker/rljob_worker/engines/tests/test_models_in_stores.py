@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.models.mirror import mirrored
@@ -35,6 +36,15 @@ def test_a_model_in_a_store_has_the_weights_that_it_has_on_a_disk(tmp_path, s3):
     ours, theirs = (dict(load_policy(each, torch.float32, CPU).named_parameters()) for each in (mirror, path))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs) and len(ours) == len(theirs)
     assert not list(Path(mirror).glob("*.safetensors"))
+
+
+def test_numbers_in_a_store_that_are_no_weights_are_named(tmp_path, s3):
+    path = write_model(tmp_path / "model")
+    tensors = load_file(tmp_path / "model" / "model.safetensors") | {"model.norm.weight": torch.ones(32).to(torch.int8)}
+    save_file(tensors, tmp_path / "model" / "model.safetensors")
+    upload(s3, path)
+    with pytest.raises(BadData, match="model.norm.weight is I8 in model.safetensors, and weights are F64"):
+        load_policy(mirrored(URL, tmp_path / "cache"), torch.float32, CPU)
 
 
 def test_rows_of_a_tensor_are_one_request_for_their_bytes(tmp_path, s3):

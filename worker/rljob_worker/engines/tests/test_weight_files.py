@@ -70,6 +70,25 @@ def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
         loaded(path)
 
 
+@pytest.mark.parametrize("kind", [torch.int8, torch.float8_e4m3fn, torch.bool, torch.complex64])
+def test_numbers_that_are_no_weights_are_named(tmp_path: Path, kind: torch.dtype) -> None:
+    """Codes of a model that was quantized would be read as its weights."""
+    path = write_model(tmp_path)
+    rewrite(path, lambda tensors: tensors.update({"model.norm.weight": torch.ones(32).to(kind)}))
+    with pytest.raises(
+        BadData, match=r"model.norm.weight is [A-Z0-9_]+ in model.safetensors, and weights are F64, F32"
+    ):
+        loaded(path)
+
+
+@pytest.mark.parametrize("index", ["[]", "null", "{}", '{"weight_map": ["a"]}', '{"weight_map": {"a": 3}}', "{"])
+def test_what_is_no_index_is_named(tmp_path: Path, index: str) -> None:
+    path = write_model(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(BadData, match="cannot read its weights in model.safetensors.index.json: .*; fetch the model"):
+        loaded(path)
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model-q4.gguf", "consolidated.00.pth", "tf_model.h5"])
 def test_weights_in_another_format_are_named(tmp_path: Path, name: str) -> None:
     path = write_model(tmp_path)

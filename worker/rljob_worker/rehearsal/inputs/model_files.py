@@ -14,7 +14,7 @@ from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.inputs.architectures import adapter_findings, architecture_findings
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
-from rljob_worker.rehearsal.inputs.weight_names import INDEX, weight_shapes
+from rljob_worker.rehearsal.inputs.weight_names import INDEX, indexed_files, weight_shapes
 
 UNSAID_LABELS = ("0", "1")
 """Outputs of a classifier whose config names none, in transformers."""
@@ -78,7 +78,7 @@ def _of_directory(model: ModelSpec, place: Path, at: str) -> Iterator[Finding]:
     if model.initialise == "Random":
         return
     yield from adapter_findings(model, at, weight_shapes(place))
-    parts = set(json_object(place / INDEX).get("weight_map", {}).values())
+    parts = set(indexed_files(place).values())
     if not parts and not any(place.glob("*.safetensors")):
         message = f"{place} has no weights as safetensors files"
         fix = "Save the model with safetensors, or write initialise: Random to draw its weights."

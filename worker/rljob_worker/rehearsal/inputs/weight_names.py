@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.errors import BadData
+from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
 
 INDEX = "model.safetensors.index.json"
@@ -24,8 +24,16 @@ def weight_shapes(place: Path) -> Shapes:
     elsewhere. Raises BadData for what is no safetensors file, InvalidJob for a damaged index."""
     files = [file for file in sorted(place.glob("*.safetensors")) if file.stat().st_size]
     if not files:
-        return dict.fromkeys(json_object(place / INDEX).get("weight_map", {}))
+        return dict.fromkeys(indexed_files(place))
     return {name: tuple(said["shape"]) for file in files for name, said in _header(file).items()}
+
+
+def indexed_files(place: Path) -> dict[str, str]:
+    """The file of each tensor, by the index; nothing where there is none. Raises InvalidJob for a damaged one."""
+    places = json_object(place / INDEX).get("weight_map", {})
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise InvalidJob(f"weight_map of {place / INDEX} is no table of tensors and their files; fetch the model again")
+    return places
 
 
 def linear_layers(shapes: Shapes) -> set[str]:

@@ -1,0 +1,87 @@
+"""Which files have the weights of a model, and what is said of those that have none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from safetensors import SafetensorError
+
+from rljob_worker.engines.models.value_model import VALUE_HEAD
+from rljob_worker.errors import BadData, InvalidJob, StorageError
+from rljob_worker.storage.place import Place
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_OTHER_FORMATS = ("pytorch_model*", "*.bin", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.safetensors")
+_NAMED = 3
+"""Names that a message spells out."""
+
+
+def fetched(name: str) -> Path:
+    """The weights of a hub name, in the hub's own cache."""
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.safetensors", _INDEX]))
+    except (OSError, ValueError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidJob(f"model path {name!r}: the hub did not give its weights: {reason}") from error
+
+
+def files_with_weights(path: str, directory: Place) -> list[Place]:
+    """Of the index, else the one file; others of that kind are copies in the layout of another library."""
+    index = directory / _INDEX
+    if index.is_file():
+        with reading(path, index):
+            files = [directory / name for name in _named_files(json.loads(index.read_text()))]
+        if absent := [file.name for file in files if not file.is_file()]:
+            raise BadData(f"model path {path!r}: {_INDEX} names {listed(absent)}, which is not there; fetch it again")
+        return files
+    if (directory / _SINGLE).is_file():
+        return [directory / _SINGLE]
+    raise InvalidJob(f"model path {path!r}: {_no_weights(directory)}")
+
+
+def _named_files(index: Any) -> list[str]:
+    """Raises ValueError for what is no index."""
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise ValueError("its weight_map is no table of tensors and their files")
+    return sorted(set(places.values()))
+
+
+def _no_weights(directory: Place) -> str:
+    found = {file.name for pattern in _OTHER_FORMATS for file in directory.glob(pattern)} - {VALUE_HEAD}
+    random = "to train random weights set models[].initialise: Random"
+    if not found:
+        return f"there are no weights in it ({_SINGLE} or {_INDEX}); {random}"
+    return (
+        f"its weights are in another format ({listed(sorted(found))}); save them as {_SINGLE}, as save_pretrained of "
+        f"transformers does; {random}"
+    )
+
+
+def listed(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+@contextmanager
+def reading(path: str, file: Place) -> Iterator[None]:
+    """What goes wrong in a file of the model `path` is damage to it, or the store that has it."""
+    try:
+        yield
+    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
+        if isinstance(error, BadData):
+            raise
+        reason = str(error).splitlines()[0]
+        if isinstance(error, OSError) and not isinstance(file, Path):
+            raise StorageError(f"model path {path!r}: cannot read {file}: {error.strerror}") from error
+        raise BadData(
+            f"model path {path!r}: cannot read its weights in {file.name}: {reason}; fetch the model again"
+        ) from error

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import PeftConfig, PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -15,7 +15,7 @@ from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.engines.models import load_policy
-from rljob_worker.engines.models.mirror import mirrored
+from rljob_worker.engines.models.mirror import mirrored, with_mirrors
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_config, write_model
 from rljob_worker.storage.tests.s3_server import s3_bucket
@@ -121,21 +121,42 @@ def test_every_failure_is_one_line_with_its_exit_code(monkeypatch, capsys, run, 
     assert words.startswith("rljob: the checkpoint of step 4 is damaged: ") and "export another step" in words
 
 
-def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, run, tmp_path):
-    path = write_model(tmp_path / "model")
-    words_tokenizer().save_pretrained(path)
+def adapted_run(directory, path):
+    """A run that trained an adapter of 0.5 everywhere beside the model of a directory, or of a store."""
     adapter = {"rank": 2, "alpha": 4, "targets": ["q_proj"]}
     plan = plan_of(
         models=[{"name": "actor", "path": path, "adapter": adapter}], training={"precision": "Float32"}, algorithm=PPO
     )
-    (tmp_path / "plan.json").write_text(plan.canonical_json())
-    engine = build_train_engine(plan, plan.actor_engine, torch.device("cpu"))
+    (directory / "plan.json").write_text(plan.canonical_json())
+    here = with_mirrors(plan, directory / "cache")
+    engine = build_train_engine(here, here.actor_engine, torch.device("cpu"))
     with torch.no_grad():
         for parameter in engine.optimizer.parameters.values():
             parameter.fill_(0.5)
-    claim_run(tmp_path, Owner(1))
-    RankFiles(tmp_path, Owner(1), "train", 0).write(1, RankPart.copy({plan.actor_engine.name: engine}, {}))
-    committer(tmp_path, Owner(1), [("train", 0)]).commit(1, score=None)
+    claim_run(directory, Owner(1))
+    RankFiles(directory, Owner(1), "train", 0).write(1, RankPart.copy({plan.actor_engine.name: engine}, {}))
+    committer(directory, Owner(1), [("train", 0)]).commit(1, score=None)
+
+
+def test_an_adapter_beside_a_model_in_a_store_is_known_by_its_url(monkeypatch, tmp_path):
+    path = write_model(tmp_path / "model")
+    words_tokenizer().save_pretrained(path)
+    with s3_bucket("models", monkeypatch) as s3:
+        for file in (tmp_path / "model").iterdir():
+            s3.put(f"models/tiny/{file.name}", file.read_bytes())
+        adapted_run(tmp_path, "s3://models/tiny")
+        assert export(monkeypatch, tmp_path, tmp_path / "adapter", 1) == 0
+        assert export(monkeypatch, tmp_path, tmp_path / "merged", 1, "--merged") == 0
+    assert PeftConfig.from_pretrained(tmp_path / "adapter").base_model_name_or_path == "s3://models/tiny"
+    before, merged = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "merged"))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert torch.equal(merged[name], before[name] + 1.0)  # twice the product of B [., 2] and A [2, .]: 2 * 2 * 0.25
+
+
+def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, run, tmp_path):
+    path = write_model(tmp_path / "model")
+    words_tokenizer().save_pretrained(path)
+    adapted_run(tmp_path, path)
     assert export(monkeypatch, tmp_path, tmp_path / "adapter", 1) == 0
     assert export(monkeypatch, tmp_path, tmp_path / "merged", 1, "--merged") == 0
     assert AutoTokenizer.from_pretrained(tmp_path / "adapter")("be kind").input_ids == [1, 14, 15]

@@ -19,6 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from rljob_api.planning.plan import EnginePlan
 from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
+from rljob_worker.engines.models.mirror import path_in_job
 from rljob_worker.engines.parallel.shards import local_part, own_rows
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 from rljob_worker.engines.router import routers
@@ -48,7 +49,8 @@ class Adapter:
         if engine.adapter is None:
             return None
         spec = engine.adapter
-        return Adapter(engine.path, spec.rank, spec.alpha or 2.0 * spec.rank, tuple(sorted(set(spec.targets))))
+        alpha, targets = spec.alpha or 2.0 * spec.rank, tuple(sorted(set(spec.targets)))
+        return Adapter(path_in_job(engine.path), spec.rank, alpha, targets)
 
     @property
     def scale(self) -> float:

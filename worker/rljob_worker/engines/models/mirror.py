@@ -27,6 +27,12 @@ def origin_of(directory: Path) -> Place:
     return place_of(note.read_text()) if note.is_file() else directory
 
 
+def path_in_job(path: str) -> str:
+    """What the job calls the model of a directory: of a mirror, of which every process may have another, the URL."""
+    note = Path(path) / ORIGIN
+    return note.read_text() if note.is_file() else path
+
+
 def with_mirrors(plan: Plan, cache: Path) -> Plan:
     """The plan as this process reads it: a model in a store has the path of its mirror. Raises InvalidJob for a folder
     that holds no model, StorageError for a store that does not answer."""

@@ -74,8 +74,3 @@ class Stopwatch:
         start = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-
-def wait_for_all(group: dist.ProcessGroup | None) -> None:
-    if world_size(group) > 1:
-        dist.barrier(group)

@@ -30,7 +30,6 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
-from rljob_worker.engines.fsdp.collectives import wait_for_all
 from rljob_worker.engines.fsdp.export.directory import export
 from rljob_worker.engines.models import ValueModel, WeightFiles, empty_policy, empty_value_model
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, build_meshes
@@ -222,13 +221,18 @@ def run_ranks(
     return [torch.load(directory / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
 
 
+def wait_for_all(engine: FSDPEngine) -> None:
+    if engine.parts.everyone is not None:
+        dist.barrier(engine.parts.everyone)
+
+
 def save(engine: FSDPEngine, directory: Path) -> None:
     """A checkpoint of the engine, all ranks of which call this."""
     engine.copy_shards().write(directory)
-    wait_for_all(engine.parts.everyone)
+    wait_for_all(engine)
     if engine.parts.rank == 0:
         merge_indexes(directory)
-    wait_for_all(engine.parts.everyone)
+    wait_for_all(engine)
 
 
 def export_of(engine: FSDPEngine, directory: Path, *, checkpoint: Path | None = None, **sizes: int) -> None:
@@ -250,7 +254,7 @@ def export_of(engine: FSDPEngine, directory: Path, *, checkpoint: Path | None = 
             layers=engine.layers,
             **sizes,
         )
-    wait_for_all(engine.parts.everyone)
+    wait_for_all(engine)
 
 
 def mesh_of_all() -> ProcessMesh:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.distributed.tensor import DTensor, Shard
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered, buckets
-from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors, tensors_at
+from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.parallel.mesh import build_meshes
@@ -106,6 +107,10 @@ class Traffic:
     def all_gather_single(self, *arguments: Any, **more: Any) -> Any:
         self.gathers.append((-1, 0))
         return self._all_gather(*arguments, **more)
+
+
+def tensors_at(*arguments: Any, **more: Any) -> Iterator[Named]:
+    return chain.from_iterable(buckets_at(*arguments, **more))
 
 
 def gather_everything(rank: int, path: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Full tensors out of shards and parts, many at a time: small tensors cost one collective together, not one each.
 
 A bucket is as many consecutive tensors as fit its bytes. Everybody gets every bucket (`full_tensors`), or one rank of
-the sources each (`buckets_at`, `tensors_at`), which then hand them on side by side:
+the sources each (`buckets_at`), which then hand them on side by side:
 
     sources 0, 2      rank 0 gets buckets 0, 2, 4      rank 2 gets buckets 1, 3, 5      ranks 1 and 3 get none
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 import torch
 import torch.distributed as dist
@@ -50,17 +50,6 @@ def of_layers(
 def _of_stages(own: Iterator[Named], parts: Parts, names: Iterable[str], dtype: torch.dtype | None) -> Iterator[Named]:
     assert parts.stages is not None and dtype is not None, "stages agree on a dtype"
     return parts.stages.together(own, names, dtype, parts.device)
-
-
-def tensors_at(
-    named: Iterable[Named],
-    parts: Parts,
-    sources: Sequence[int],
-    dtype: torch.dtype | None = None,
-    bucket_bytes: int = BUCKET_BYTES,
-) -> Iterator[Named]:
-    """What `buckets_at` yields, tensor after tensor."""
-    return chain.from_iterable(buckets_at(named, parts, sources, dtype, bucket_bytes))
 
 
 def buckets_at(

@@ -71,9 +71,9 @@ def export_model(plan: Plan, engine: EnginePlan, checkpoint: Place, out: Path) -
     import torch
 
     from rljob_worker.engines.fsdp.export.directory import export
-    from rljob_worker.engines.fsdp.of_job import drawn_model, empty_model, layers_of
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import Adapter, WeightFiles
+    from rljob_worker.engines.of_job import drawn_model, empty_model, layers_of
 
     dtype, adapter, base = DTYPES[plan.precision], Adapter.of(engine), None
     if adapter is not None:

@@ -106,8 +106,8 @@ def _trained(
     """A model of transformers with layers of whatever library, sharded by FSDP2."""
     from rljob_worker.checkpoint.trained_model import trained_model
     from rljob_worker.engines.fsdp import FSDPEngine
-    from rljob_worker.engines.fsdp.of_job import drawn_model, empty_model, layers_of
     from rljob_worker.engines.models import Adapter, WeightFiles
+    from rljob_worker.engines.of_job import drawn_model, empty_model, layers_of
 
     _require_shareable(plan, engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
@@ -137,8 +137,8 @@ def _transformers(
     is_loaded_next: bool,
 ) -> RolloutEngine:
     """On every rank a copy of its own."""
+    from rljob_worker.engines.free_memory import free_memory
     from rljob_worker.engines.fsdp import FSDPEngine
-    from rljob_worker.engines.rollout.free_memory import free_memory
     from rljob_worker.engines.rollout.transformers import TransformersRollout
     from rljob_worker.engines.rollout.transformers.static_steps import CUDAGraphs
 

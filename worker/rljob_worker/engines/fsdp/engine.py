@@ -11,6 +11,8 @@ import torch
 
 from rljob_api.memory.training import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.attention.heads import key_heads
+from rljob_worker.engines.free_memory import give_back
 from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.checkpoint import sharded
@@ -18,6 +20,7 @@ from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.outputs import Reference, compared_with, outputs, values_of
+from rljob_worker.engines.fsdp.pipeline import Pipeline, passes_of
 from rljob_worker.engines.fsdp.runs import Run, kinds_of, tell_outputs, total_loss
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard
@@ -37,10 +40,7 @@ from rljob_worker.engines.models import (
 from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.parallel.context import Sharing
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone
-from rljob_worker.engines.parallel.pipeline import Pipeline, passes_of
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
-from rljob_worker.engines.rollout.cache_bytes import key_heads
-from rljob_worker.engines.rollout.free_memory import give_back
 from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.place import Place

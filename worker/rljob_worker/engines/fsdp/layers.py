@@ -10,7 +10,7 @@ import torch
 
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.fsdp.tensors.stages import Stages
-from rljob_worker.engines.models import PartsOf, parts_of
+from rljob_worker.engines.models import PartsOf, decoder_layers, parts_of
 from rljob_worker.engines.parallel.expert import spread_experts
 from rljob_worker.engines.parallel.tensor import split_layers
 
@@ -40,7 +40,7 @@ class TransformersLayers:
 
     def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
         if parts.matrices is not None:
-            split_layers(model, parts.matrices)
+            split_layers(decoder_layers(model), parts.matrices)
         return Spread(spread_experts(model, parts.experts) if parts.experts is not None else ())
 
 

@@ -10,8 +10,8 @@ import torch
 
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp.outputs import Outputs
+from rljob_worker.engines.fsdp.pipeline import Pipeline
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns
-from rljob_worker.engines.parallel.pipeline import Pipeline
 from rljob_worker.engines.protocols import Objective, TokenBatch
 from rljob_worker.metrics.scalars import Scalar
 

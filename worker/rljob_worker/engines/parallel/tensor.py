@@ -13,7 +13,7 @@ whole, and a part of the gradient of, which the ranks add up once in an optimize
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -21,17 +21,16 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.parallel.split import BY_INPUTS, BY_OUTPUTS, Split, keep_parts
 
 Exchange = Callable[[torch.Tensor, dist.ProcessGroup], torch.Tensor]
 
 
-def split_layers(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
-    """Leave this rank its part of every matrix of the decoder, with memory or without. The model is then called with
+def split_layers(layers: Iterable[torch.nn.Module], group: dist.ProcessGroup) -> None:
+    """Leave this rank its part of every matrix of decoder layers, with memory or without. The model is then called with
     a rank's own tokens, and with the positions of those of the whole group."""
     split = Split.over(group)
-    for layer in decoder_layers(model):
+    for layer in layers:
         for name, module in list(layer.named_modules()):
             keep_parts(module, name, split)
             if name.rpartition(".")[2] in BY_INPUTS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rljob_worker.engines.attention.heads import head_dim, key_heads
 from rljob_worker.errors import InvalidJob
 from rljob_worker.row_number import row_number
 
@@ -18,16 +19,6 @@ def cache_bytes_per_token(config: PretrainedConfig, itemsize: int, tensor: int =
     Qwen3-8B in bfloat16: 2 x 36 x 8 x 128 x 2 = 147,456; on two ranks half of it each, on 16 as much as on 8.
     """
     return 2 * config.num_hidden_layers * max(1, key_heads(config) // tensor) * head_dim(config) * itemsize
-
-
-def key_heads(config: PretrainedConfig) -> int:
-    """Heads of keys and values."""
-    return getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-
-
-def head_dim(config: PretrainedConfig) -> int:
-    """Width of one attention head."""
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 @dataclass(frozen=True, slots=True)

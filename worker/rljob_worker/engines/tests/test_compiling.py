@@ -13,7 +13,7 @@ import torch
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.models import Adapter, random_policy
+from rljob_worker.engines.models import Adapter, decoder_layers, random_policy
 from rljob_worker.engines.parallel.mesh import single_rank_group
 from rljob_worker.engines.parallel.tensor import split_layers
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
@@ -78,7 +78,7 @@ def num_graphs(path: str, monkeypatch: pytest.MonkeyPatch, *, with_adapter: bool
     if with_adapter:
         Adapter(path, 2, 4.0, ()).put_beside(model, torch.float64)
     if is_split:
-        split_layers(model, single_rank_group())
+        split_layers(decoder_layers(model), single_rank_group())
     engine = FSDPEngine(model, replace(PLAIN, compile=True), CPU)
     engine.log_probs(a_batch([5, 1, 9]))
     engine.update(a_batch([5, 1, 9]), PolicyGradient())

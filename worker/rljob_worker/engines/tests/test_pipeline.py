@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.engines.parallel.pipeline import passes_of
+from rljob_worker.engines.fsdp.pipeline import passes_of
 
 
 @pytest.mark.parametrize(

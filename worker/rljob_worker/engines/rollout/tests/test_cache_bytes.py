@@ -12,7 +12,6 @@ from transformers import Qwen3Config
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.models.families import FAMILIES
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
-from rljob_worker.engines.rollout.free_memory import container_free, free_memory, host_free
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
@@ -44,16 +43,3 @@ def test_no_room_for_one_row_is_said_with_the_numbers() -> None:
     room.require_row(3, 1024)
     with pytest.raises(InvalidJob, match="memoryFraction 0.5: of 2.00 GiB .* gets 1.00 .* row 4 .* 1536 .* 1.50"):
         room.require_row(3, 1536)
-
-
-def test_what_is_free_of_a_host_and_of_a_container(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal:       1000 kB\nMemAvailable:    600 kB\n")
-    assert host_free(meminfo) == 600 * 1024
-    assert container_free(tmp_path) == []
-    for name, text in (("max", "1000\n"), ("current", "700\n"), ("stat", "anon 500\ninactive_file 150\n")):
-        (tmp_path / f"memory.{name}").write_text(text)
-    assert container_free(tmp_path) == [450]
-    (tmp_path / "memory.max").write_text("max\n")
-    assert container_free(tmp_path) == []
-    assert free_memory(CPU, 4) < host_free() / 2

@@ -14,10 +14,10 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
+from rljob_worker.engines.attention.heads import head_dim
+from rljob_worker.engines.free_memory import free_memory
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, require_world
-from rljob_worker.engines.rollout.cache_bytes import head_dim
-from rljob_worker.engines.rollout.free_memory import free_memory
 from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful

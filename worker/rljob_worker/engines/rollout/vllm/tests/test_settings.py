@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from transformers import LlamaConfig, Qwen3Config
 
-from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token, head_dim
+from rljob_worker.engines.attention.heads import head_dim
+from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.engines.rollout.vllm.settings import (
     VLLMSettings,
     cpu_cache_bytes,

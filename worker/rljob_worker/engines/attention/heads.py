@@ -1,0 +1,18 @@
+"""Heads of a config, of whatever family. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+
+def key_heads(config: PretrainedConfig) -> int:
+    """Heads of keys and values."""
+    return getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+
+
+def head_dim(config: PretrainedConfig) -> int:
+    """Width of one attention head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

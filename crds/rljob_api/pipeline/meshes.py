@@ -129,6 +129,11 @@ def expert_ranks(spec: RLJobSpec, kind: Kind | None) -> int:
     return spec.training.parallelism.expert if kind == "Train" else 1
 
 
+def ranks_beside_experts(num_workers: int, replicas: int, pipeline: int) -> int:
+    """Those that may share the experts of a layer: of one replica the workers that have the layer."""
+    return num_workers // replicas // pipeline
+
+
 def num_replicas(spec: RLJobSpec, kind: Kind | None) -> int:
     """How often an engine of this kind has its weights in a group."""
     return spec.training.parallelism.replicate if kind == "Train" else 1

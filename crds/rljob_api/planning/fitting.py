@@ -10,7 +10,7 @@ from math import ceil, gcd
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.subject import problem
-from rljob_api.pipeline.meshes import Mesh
+from rljob_api.pipeline.meshes import Mesh, ranks_beside_experts
 from rljob_api.planning.limits import Limits, lacking_bytes, memory_problems
 from rljob_api.planning.memory import Shapes
 from rljob_api.planning.models.spreading import divisors, split_sizes, stage_problems
@@ -141,7 +141,7 @@ def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingPa
     for tensor, pipeline, expert in product(tensors, pipelines, divisors(gcd(workers, experts))):
         copies, left = divmod(workers, tensor * pipeline)
         for context, replicate in () if left else product(divisors(copies), replicas):
-            if copies // context % replicate or workers // replicate // pipeline % expert:
+            if copies // context % replicate or ranks_beside_experts(workers, replicate, pipeline) % expert:
                 continue
             sizes = {"tensor": tensor, "context": context, "pipeline": pipeline, "expert": expert}
             if all(size >= getattr(asked, axis) for axis, size in sizes.items()):

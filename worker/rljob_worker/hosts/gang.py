@@ -73,8 +73,8 @@ class WideGang:
         self._clear_until: float | None = None
         self.serving_seconds: float | None = None
 
-    @property
-    def num_requests(self) -> int:
+    def hear_requests(self) -> int:
+        """`poll` listens for them."""
         return max(self._asked.values(), default=0)
 
     def start(self) -> None:
@@ -223,9 +223,8 @@ class WideGangs:
         self._asked: dict[int, int] = {}
         self.services = services
 
-    @property
-    def num_requests(self) -> int:
-        """Listens for them: a host that hangs up meanwhile is missed when the next gang starts."""
+    def hear_requests(self) -> int:
+        """A host that hangs up meanwhile is missed when the next gang starts."""
         for host, event in self._meeting.hub.pump(0.0):
             if isinstance(event, Asked):
                 self._asked[host] = event.times

@@ -12,14 +12,13 @@ class AnyGang(Protocol):
     serving_seconds: float | None
     """How long data buffers took until all of them served; None until they do."""
 
-    @property
-    def num_requests(self) -> int:
-        """How often one of the machines, this one aside, was asked to stop."""
-
     def start(self) -> None: ...
 
     def poll(self) -> GangEnd | None:
         """Take notice of what happened since the last call; the end, once there is one."""
+
+    def hear_requests(self) -> int:
+        """How often one of the machines, this one aside, was asked to stop."""
 
     def stop(self) -> None:
         """Ask the workers to checkpoint and end."""
@@ -37,9 +36,9 @@ class AnyGangs(Protocol):
     def services(self) -> Services:
         """Those of the job, which may be none."""
 
-    @property
-    def num_requests(self) -> int:
-        """How often one of the machines, this one aside, was asked to stop, while no gang is there to say so."""
+    def hear_requests(self) -> int:
+        """How often one of the machines, this one aside, was asked to stop, while no gang is there to say so. Listens:
+        a machine that hangs up meanwhile is missed when the next gang starts."""
 
     def gang(self, attempt: int, resume: str) -> AnyGang:
         """resume: what workers start from: auto, never, or a step."""

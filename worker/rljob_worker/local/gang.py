@@ -23,9 +23,6 @@ from rljob_worker.local.services import Services, ServicesPlace
 class Gang(Pods):
     """All pods of one attempt: nobody else has to be asked where they are."""
 
-    num_requests = 0
-    """To stop, heard from elsewhere: there is nowhere else."""
-
     def __init__(self, context: RunContext, commands: Commands) -> None:
         super().__init__(context, commands)
         self._have_met = False
@@ -36,6 +33,10 @@ class Gang(Pods):
 
             issue_here(self._context.plan, self._context.attempt, self._context.certificates)
         super().start()
+
+    def hear_requests(self) -> int:
+        """From elsewhere: there is nowhere else."""
+        return 0
 
     def poll(self) -> GangEnd | None:
         end = super().poll()
@@ -49,13 +50,14 @@ class Gang(Pods):
 class Gangs:
     """Makes the gang of every attempt."""
 
-    num_requests = 0
-    """As of a gang."""
-
     def __init__(self, context: RunContext, commands: Commands, services: Services) -> None:
         self._context = context
         self._commands = commands
         self.services = services
+
+    def hear_requests(self) -> int:
+        """As of a gang."""
+        return 0
 
     def gang(self, attempt: int, resume: str) -> Gang:
         reached = self.services.environment

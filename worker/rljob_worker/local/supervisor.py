@@ -131,7 +131,7 @@ class Supervisor:
         self._num_signals += sum(number in REQUESTS for number in signals.read())
         was_asked = self._num_requests > 0
         # whoever stops a job under Slurm signals all machines at once: that is one request
-        self._num_requests = max(self._num_signals, (self._gangs if gang is None else gang).num_requests)
+        self._num_requests = max(self._num_signals, (self._gangs if gang is None else gang).hear_requests())
         if self._num_requests > 0 and not was_asked:
             self._begin_to_stop(gang)
 

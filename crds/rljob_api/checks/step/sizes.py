@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.pipeline.meshes import Kind, expert_ranks, num_replicas, num_workers_of, ranks_per_copy
+from rljob_api.pipeline.meshes import (
+    Kind,
+    expert_ranks,
+    num_replicas,
+    num_workers_of,
+    ranks_beside_experts,
+    ranks_per_copy,
+)
 from rljob_api.vocabulary.problem import Problem
 
 MAX_ROWS = 2**62
@@ -86,7 +93,7 @@ def _uneven(subject: Subject, group: str, kind: Kind | None, copies: int) -> Ite
             "many replicas",
             f"Write a divisor of {copies}.",
         )
-    elif (sharing := num_workers // replicas // pipeline) % expert:
+    elif (sharing := ranks_beside_experts(num_workers, replicas, pipeline)) % expert:
         of_replica = f"a replica of group {group}" if replicas > 1 else f"group {group}"
         of_stage = " that have a pipeline stage" if pipeline > 1 else ""
         yield problem(

@@ -40,6 +40,7 @@ MATRICES = ("tp=2", "dp=2,tp=2", "cp=2,tp=2")
 SEQUENCES = ("cp=2", "dp=2,cp=2")
 STAGES = ("pp=2", "dp=2,pp=2", "cp=2,pp=2", "tp=2,pp=2")
 EXPERTS = ("dp=2,ep=2", "cp=2,ep=2", "tp=2,ep=2", "dp=4,ep=4", "dp=2,cp=2,ep=2", "dp=2,tp=2,ep=2", "cp=2,tp=2,ep=4")
+STAGES_OF_EXPERTS = ("pp=2", "dp=2,pp=2,ep=2", "tp=2,pp=2,ep=2", "cp=2,pp=2,ep=2")
 SPREAD_REPLICAS = "dp=4,rp=2,ep=2"
 
 LAYOUTS: dict[tuple[str, str], tuple[str, ...]] = {
@@ -47,7 +48,7 @@ LAYOUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("dense", "Megatron"): (*ONE, *SEQUENCES, *MATRICES, *STAGES, *REPLICAS, "dp=2,rp=2,pp=2"),
     ("tied", "Megatron"): STAGES,
     ("experts", "FSDP"): (*ONE, *EXPERTS, SPREAD_REPLICAS),
-    ("experts", "Megatron"): (*ONE, *EXPERTS, SPREAD_REPLICAS, "pp=2", "dp=2,pp=2,ep=2", "tp=2,pp=2,ep=2"),
+    ("experts", "Megatron"): (*ONE, *EXPERTS, SPREAD_REPLICAS, *STAGES_OF_EXPERTS),
 }
 """By model and engine."""
 

@@ -45,8 +45,8 @@ class ModelSpec(ApiModel):
     one. `s3://bucket/model` is such a directory in a store: every rank reads its part of the weights from there."""
 
     initialise: Literal["Weights", "Random"] = "Weights"
-    """`Random` reads nothing but the configuration at `path` and draws the weights from the job's seed: a model that
-    is trained from nothing. With `Weights` a tensor that no file has ends the job."""
+    """`Random` reads nothing but the configuration at `path` and draws the weights from the job's seed, the same on any
+    number of workers: a model that is trained from nothing. With `Weights` a tensor that no file has ends the job."""
 
     chat_template: dict[str, Any] = Field(default_factory=dict)
     """Arguments for the chat template of `actor`, such as `{enable_thinking: false}`, or for that of a model of

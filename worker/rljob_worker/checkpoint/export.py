@@ -72,14 +72,15 @@ def export_model(plan: Plan, engine: EnginePlan, checkpoint: Place, out: Path) -
 
     from rljob_worker.engines.fsdp.export.directory import export
     from rljob_worker.engines.fsdp.settings import DTYPES
-    from rljob_worker.engines.models import Adapter, WeightFiles
-    from rljob_worker.engines.of_job import drawn_model, empty_model, layers_of
+    from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
+    from rljob_worker.engines.of_job import empty_model, layers_of
 
-    dtype, adapter, base = DTYPES[plan.precision], Adapter.of(engine), None
+    dtype, adapter = DTYPES[plan.precision], Adapter.of(engine)
+    model, layers = empty_model(plan, engine, engine.path, dtype), layers_of(engine, torch.device("cpu"))
+    base: WeightFiles | DrawnWeights | None = None
     if adapter is not None:
         is_drawn = engine.initialise == "Random"
-        base = drawn_model(plan, engine, dtype) if is_drawn else WeightFiles.find(engine.path)
-    model, layers = empty_model(plan, engine, engine.path, dtype), layers_of(engine, torch.device("cpu"))
+        base = DrawnWeights.of(model, plan.spec.seed) if is_drawn else WeightFiles.find(engine.path)
     export(model, checkpoint, out, dtype, adapter=adapter, base=base, layers=layers)
     copy_generation_config(engine.path, out)
 

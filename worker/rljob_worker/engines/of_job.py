@@ -18,12 +18,6 @@ def empty_model(plan: Plan, engine: EnginePlan, path: str, dtype: torch.dtype) -
     return models.empty_value_model(path, dtype)
 
 
-def drawn_model(plan: Plan, engine: EnginePlan, dtype: torch.dtype) -> torch.nn.Module:
-    """Whole, with weights that are a function of the job's seed."""
-    draw = models.random_value_model if plan.has_value_head(engine) else models.random_policy
-    return draw(engine.path, dtype, plan.spec.seed)
-
-
 def layers_of(engine: EnginePlan, device: torch.device) -> Layers:
     """Raises InvalidJob where the library is not installed."""
     if engine.library != "Megatron":

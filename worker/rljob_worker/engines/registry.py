@@ -106,8 +106,8 @@ def _trained(
     """A model of transformers with layers of whatever library, sharded by FSDP2."""
     from rljob_worker.checkpoint.trained_model import trained_model
     from rljob_worker.engines.fsdp import FSDPEngine
-    from rljob_worker.engines.models import Adapter, WeightFiles
-    from rljob_worker.engines.of_job import drawn_model, empty_model, layers_of
+    from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
+    from rljob_worker.engines.of_job import empty_model, layers_of
 
     _require_shareable(plan, engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
@@ -120,12 +120,11 @@ def _trained(
         return scorer
     adapter = Adapter.of(engine)
     dtype = settings.master_dtype if adapter is None else settings.dtype
-    if engine.initialise == "Random" and not is_loaded_next:
-        drawn = drawn_model(plan, engine, dtype)
-        return FSDPEngine(drawn, settings, device, mesh, adapter=adapter, layers=layers)
-    files = None if is_loaded_next else WeightFiles.find(engine.path)
+    is_drawn = engine.initialise == "Random"
+    files = None if is_drawn or is_loaded_next else WeightFiles.find(engine.path)
     model = empty_model(plan, engine, engine.path, dtype)
-    return FSDPEngine(model, settings, device, mesh, files, adapter, layers)
+    drawn = DrawnWeights.of(model, plan.spec.seed) if is_drawn and not is_loaded_next else None
+    return FSDPEngine(model, settings, device, mesh, files or drawn, adapter, layers)
 
 
 def _transformers(

@@ -31,6 +31,7 @@ from rljob_worker.engines.log_probs.linear import LastLayer
 from rljob_worker.engines.micro_batch import MicroBatch, response_last_layer, response_log_probs
 from rljob_worker.engines.models import (
     Adapter,
+    DrawnWeights,
     ValueModel,
     WeightFiles,
     checkpoint_tensors,
@@ -59,11 +60,11 @@ class FSDPEngine:
         settings: TrainSettings,
         device: torch.device,
         mesh: ProcessMesh | None = None,
-        files: WeightFiles | None = None,
+        weights: WeightFiles | DrawnWeights | None = None,
         adapter: Adapter | None = None,
         layers: Layers = TRANSFORMERS,
     ) -> None:
-        """files: what a model without memory is filled with; None where `load` comes next, or the model has weights.
+        """weights: what a model without memory is filled with; None where `load` comes next, or the model has some.
         adapter: what is trained in place of the model. layers: who computes those of the decoder."""
         self.settings = settings
         self.device = device
@@ -83,8 +84,8 @@ class FSDPEngine:
         self.layers, self._parts_of = layers, spread.parts_of
         self.parts = replace(self.parts, stages=spread.stages)
         self._pipeline = Pipeline(self.mesh, model.config.hidden_size, settings.dtype)
-        if files is not None:
-            files.fill(self.model, self.parts.split, self._parts_of, is_stage=self._pipeline.size > 1)
+        if weights is not None:
+            weights.fill(self.model, self.parts.split, self._parts_of, is_stage=self._pipeline.size > 1)
         if adapter is not None:
             draw_adapter(self.model, settings.seed, self.parts.split)
         self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))

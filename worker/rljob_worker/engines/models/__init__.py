@@ -7,7 +7,8 @@
     Adapter(...).put_beside(model)                 before it is sharded: what is trained in place of the model
     draw_adapter(model, seed)                      after
 
-`random_policy` draws the weights of a model that is to be trained from nothing, where the job says so.
+`DrawnWeights.of(model, seed)` takes the place of files for a model that is to be trained from nothing, where the job
+says so.
 """
 
 from rljob_worker.engines.models.adapter import (
@@ -32,6 +33,7 @@ from rljob_worker.engines.models.building import (
 from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, checkpoint_tensors, parts_of
 from rljob_worker.engines.models.configs import end_token_ids, model_config
 from rljob_worker.engines.models.decoder import decoder_layers
+from rljob_worker.engines.models.drawn_weights import DrawnWeights
 from rljob_worker.engines.models.memory import give_memory
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
 from rljob_worker.engines.models.weight_files import WeightFiles
@@ -40,6 +42,7 @@ __all__ = [
     "ADAPTER",
     "VALUE_HEAD",
     "Adapter",
+    "DrawnWeights",
     "Part",
     "PartsOf",
     "ValueModel",

@@ -8,6 +8,7 @@ from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTr
 from rljob_worker.engines.attention.varlen import ATTENTION
 from rljob_worker.engines.gelu import replace_gelus
 from rljob_worker.engines.models.configs import WHAT_CONFIGS_RAISE, model_config, reason_of
+from rljob_worker.engines.models.drawn_weights import DrawnWeights
 from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.models.memory import give_memory, parameters_without_memory
 from rljob_worker.engines.models.value_model import ValueModel
@@ -46,17 +47,23 @@ def empty_classifier(path: str, dtype: torch.dtype) -> ValueModel:
 
 
 def random_policy(path: str, dtype: torch.dtype, seed: int) -> PreTrainedModel:
-    """A causal LM whose weights are a function of `seed`; only the config of the path is read."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = _build(AutoModelForCausalLM, path, dtype)
-    _replace_modules(model)
+    """A whole causal LM whose weights are a function of `seed`; only the config of the path is read."""
+    model = empty_policy(path, dtype)
+    _draw(model, seed)
     return model
 
 
 def random_value_model(path: str, dtype: torch.dtype, seed: int) -> ValueModel:
     """A critic on the backbone of the random policy of this seed."""
-    return ValueModel(random_policy(path, dtype, seed).base_model).eval()
+    model = empty_value_model(path, dtype)
+    _draw(model, seed)
+    return model
+
+
+def _draw(model: PreTrainedModel | ValueModel, seed: int) -> None:
+    weights = DrawnWeights.of(model, seed)
+    give_memory(model, torch.device("cpu"))
+    weights.fill(model)
 
 
 def load_policy(path: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:

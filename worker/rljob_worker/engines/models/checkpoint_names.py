@@ -42,11 +42,18 @@ class Part:
         """What is on this rank; in the parameter's memory where that has nothing else."""
         return self.own if self.rows is None else self.own[self._index]
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this rank has anything of it."""
+        return bool(self.own.numel() if self.rows is None else len(self.rows))
+
     def read(self, whole: Any) -> None:
         """Fill it from the whole tensor, or from what gives slices of that."""
-        if self.rows is None and self.own.numel():
+        if not self.is_here:
+            return
+        if self.rows is None:
             self.own.copy_(whole[self.place])
-        elif self.rows is not None and len(self.rows):
+        else:
             self.own[self._index] = whole[self.place].to(self.own)
 
     @property

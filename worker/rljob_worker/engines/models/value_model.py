@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from rljob_worker.engines.parallel.shards import local_part
+
 VALUE_HEAD = "value_head.safetensors"
 """The file of a critic's head, beside those of the backbone."""
 
@@ -23,8 +25,7 @@ class ValueModel(torch.nn.Module):
         hidden = backbone.config.get_text_config().hidden_size
         bias = not is_classifier
         self.value_head = torch.nn.Linear(hidden, 1, bias=bias, dtype=backbone.dtype, device=backbone.device)
-        for parameter in self.value_head.parameters():
-            torch.nn.init.zeros_(parameter)
+        clear_head(self)
 
     @property
     def config(self) -> PretrainedConfig:
@@ -35,3 +36,9 @@ class ValueModel(torch.nn.Module):
         """Values [tokens] at the given positions of one pack."""
         hidden = self.backbone(**inputs).last_hidden_state[0]
         return self.value_head(hidden.index_select(0, positions_to_keep)).squeeze(-1)
+
+
+def clear_head(model: ValueModel) -> None:
+    """This rank's part of it."""
+    for parameter in model.value_head.parameters():
+        torch.nn.init.zeros_(local_part(parameter.detach()))

@@ -19,8 +19,7 @@ from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, parts_of
 from rljob_worker.engines.models.found_files import fetched, files_with_weights, listed, reading
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
-from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel
-from rljob_worker.engines.parallel.shards import local_part
+from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel, clear_head
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.place import Place
@@ -150,8 +149,7 @@ class WeightFiles:
         elif self.head is not None:
             self._read(self.head, {part.name: part for part in parts})
         else:
-            for parameter in model.value_head.parameters():
-                torch.nn.init.zeros_(local_part(parameter.detach()))
+            clear_head(model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def adapter(path: str, **changes: object) -> Adapter:
 
 def adapted(path: str, settings: TrainSettings = SETTINGS, **changes: object) -> FSDPEngine:
     model = empty_policy(path, settings.dtype)
-    return FSDPEngine(model, settings, CPU, files=WeightFiles.find(path), adapter=adapter(path, **changes))
+    return FSDPEngine(model, settings, CPU, weights=WeightFiles.find(path), adapter=adapter(path, **changes))
 
 
 def trained(path: str, settings: TrainSettings = SETTINGS, **changes: object) -> FSDPEngine:

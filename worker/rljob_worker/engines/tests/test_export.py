@@ -16,7 +16,7 @@ from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.export.adapter_files import export_adapter
 from rljob_worker.engines.fsdp.export.directory import export
 from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
-from rljob_worker.engines.models import Adapter, empty_policy, load_policy, random_policy
+from rljob_worker.engines.models import Adapter, DrawnWeights, empty_policy, load_policy, random_policy
 from rljob_worker.engines.tests.builders import export_of, save, write_config, write_model
 from rljob_worker.engines.tests.peak import Peak
 from rljob_worker.errors import StorageError
@@ -116,11 +116,11 @@ def test_an_adapter_of_a_model_that_was_drawn_is_merged_into_what_was_drawn(tmp_
     engine = FSDPEngine(random_policy(path, torch.float32, 3), TrainSettings(), CPU, adapter=adapter)
     fill(engine, 0.5)
     save(engine, tmp_path / "checkpoint")
-    drawn = random_policy(path, torch.float32, 3)
     empty = empty_policy(path, torch.float32)
-    export(empty, tmp_path / "checkpoint", tmp_path / "out", torch.float32, adapter=adapter, base=drawn)
+    base = DrawnWeights.of(empty, 3)
+    export(empty, tmp_path / "checkpoint", tmp_path / "out", torch.float32, adapter=adapter, base=base)
     found = load_file(tmp_path / "out" / "model.safetensors")
-    for name, tensor in drawn.named_parameters():
+    for name, tensor in random_policy(path, torch.float32, 3).named_parameters():
         assert torch.equal(found[name], tensor + (1.0 if ".q_proj." in name else 0.0)), name
 
 

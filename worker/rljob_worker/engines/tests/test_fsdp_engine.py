@@ -48,7 +48,7 @@ def _fields(settings: TrainSettings) -> dict[str, object]:
 
 def exported_critic(directory: Path) -> FSDPEngine:
     model = empty_value_model(str(directory), torch.float64)
-    return FSDPEngine(model, SETTINGS, CPU, files=WeightFiles.find(str(directory)))
+    return FSDPEngine(model, SETTINGS, CPU, weights=WeightFiles.find(str(directory)))
 
 
 def load_weights_of(engine: FSDPEngine, directory: Path) -> torch.nn.Module:

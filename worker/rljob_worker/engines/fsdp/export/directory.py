@@ -19,6 +19,7 @@ from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import (
     VALUE_HEAD,
     Adapter,
+    DrawnWeights,
     PartsOf,
     ValueModel,
     WeightFiles,
@@ -41,7 +42,7 @@ def export(
     dtype: torch.dtype,
     *,
     adapter: Adapter | None = None,
-    base: WeightFiles | torch.nn.Module | None = None,
+    base: WeightFiles | DrawnWeights | None = None,
     layers: Layers = TRANSFORMERS,
     file_bytes: int = FILE_BYTES,
     bucket_bytes: int = BUCKET_BYTES,
@@ -75,15 +76,12 @@ def export(
 
 
 def _filling(
-    base: WeightFiles | torch.nn.Module | None, backbone: PreTrainedModel, parts_of: PartsOf, *, is_policy: bool
+    base: WeightFiles | DrawnWeights | None, backbone: PreTrainedModel, parts_of: PartsOf, *, is_policy: bool
 ) -> Fill | None:
-    """Files are read as they are needed; a module that was drawn has all there is to it."""
-    if isinstance(base, WeightFiles):
-        return base.matched(backbone, parts_of=parts_of, is_policy=is_policy).fill
-    if base is None:
-        return None
-    drawn = dict((base.backbone if isinstance(base, ValueModel) else base).named_parameters())
-    return lambda room: [tensor.copy_(drawn[base_name(name)].detach()) for name, tensor in room.items()]
+    """A tensor is read, or drawn, as it is needed."""
+    if isinstance(base, DrawnWeights):
+        return partial(base.fill_tensors, backbone, parts_of=parts_of)
+    return None if base is None else base.matched(backbone, parts_of=parts_of, is_policy=is_policy).fill
 
 
 def _write_files(tensors: TrainedTensors, directory: Path, parts_of: PartsOf, file_bytes: int) -> None:

@@ -54,7 +54,7 @@ def engine(path: str, settings: TrainSettings, layers: Layers, seed: int = 0) ->
 
 def from_files(path: str, settings: TrainSettings = EXACT) -> FSDPEngine:
     model = empty_policy(path, settings.master_dtype)
-    return FSDPEngine(model, settings, CPU, files=WeightFiles.find(path), layers=megatron_layers(CPU))
+    return FSDPEngine(model, settings, CPU, weights=WeightFiles.find(path), layers=megatron_layers(CPU))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -17,6 +17,13 @@ from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData
 from rljob_worker.row_number import row_number
 
+_DIVERGED = (
+    "the policy has diverged; go on from a checkpoint before that, with a lower training.learningRate or maxGradNorm"
+)
+_BEGAN_SO = (
+    "nothing is trained yet: it is the weights that the job begins with, or activations that training.precision "
+    "has no room for; name another model, or write Float32"
+)
 GOES_ON = -1
 """In the place of an `Ending`."""
 
@@ -170,8 +177,7 @@ class DecodingRows:
         row = int(rows[np.flatnonzero(~np.isfinite(log_probs))[0]])
         raise BadData(
             f"row {row_number(self._row_ids[row])}: the logits of policy version {version} are not finite after "
-            f"{self._drawn.counts[row]} tokens of its response: the policy has diverged; go on from a checkpoint "
-            "before that, with a lower training.learningRate or maxGradNorm"
+            f"{self._drawn.counts[row]} tokens of its response: {_DIVERGED if version else _BEGAN_SO}"
         )
 
 

@@ -264,12 +264,14 @@ def test_a_response_longer_than_the_models_positions_is_refused() -> None:
     engine.submit(replace(requests, max_tokens=np.array([253, 196])))
 
 
-def test_logits_that_are_not_finite_name_the_row_and_the_version() -> None:
+@pytest.mark.parametrize(("version", "reason"), [(0, "nothing is trained yet: .* name another"), (3, "has diverged")])
+def test_logits_that_are_not_finite_name_the_row_and_the_version(version: int, reason: str) -> None:
     engine = engine_of()
     broken = [(name, torch.full_like(tensor, torch.nan)) for name, tensor in engine.model.named_parameters()]
     engine.submit(asked([5]))
-    engine.load_weights(broken, version=3)
-    with pytest.raises(BadData, match="row 6: the logits of policy version 3 are not finite after 0 tokens"):
+    engine.load_weights(broken, version=version)
+    words = f"row 6: the logits of policy version {version} are not finite after 0 tokens of its response: .*{reason}"
+    with pytest.raises(BadData, match=words):
         engine.advance()
 
 

@@ -107,6 +107,7 @@ def _trained(
     from rljob_worker.checkpoint.trained_model import trained_model
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
+    from rljob_worker.engines.models.mirror import small_files
     from rljob_worker.engines.of_job import empty_model, layers_of
 
     _require_shareable(plan, engine)
@@ -114,7 +115,8 @@ def _trained(
     settings, layers = train_settings(plan, engine), layers_of(engine, device)
     is_scorer = not (engine.trainable or plan.has_value_head(engine))
     if is_scorer and (trained := trained_model(engine.path)) is not None:
-        model = empty_model(plan, engine, trained.path, settings.dtype)
+        with small_files(trained.path) as path:
+            model = empty_model(plan, engine, path, settings.dtype)
         scorer = FSDPEngine(model, settings, device, mesh, layers=layers)
         scorer.load(trained.state, weights_only=True)
         return scorer

@@ -7,9 +7,11 @@ from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.trained_model import trained_model
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
+from rljob_worker.engines.models.mirror import with_mirrors
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.storage.tests.s3_server import s3_bucket
 from rljob_worker.tests.documents import plan_of
 
 CPU = torch.device("cpu")
@@ -20,7 +22,8 @@ def write_run(directory, path, **model):
     plan = plan_of(models=[{"name": "actor", "path": path, **model}])
     directory.mkdir()
     (directory / "plan.json").write_text(plan.canonical_json())
-    engine = build_train_engine(plan, plan.engine("train/actor"), CPU)
+    here = with_mirrors(plan, directory / "cache")
+    engine = build_train_engine(here, here.engine("train/actor"), CPU)
     claim_run(directory, Owner(1))
     for step in (2, 4):
         with torch.no_grad():
@@ -45,6 +48,15 @@ def test_a_reference_may_be_the_policy_of_a_run_or_of_one_of_its_checkpoints(tmp
         assert reference.optimizer is None
         assert all(torch.equal(p, torch.full_like(p, value)) for p in reference.model.parameters())
     assert trained_model(path) is None and trained_model("Qwen/Qwen3-0.6B") is None
+
+
+def test_a_run_may_have_begun_with_a_model_in_a_store(monkeypatch, tmp_path):
+    path = write_model(tmp_path / "model")
+    with s3_bucket("models", monkeypatch) as s3:
+        for file in (tmp_path / "model").iterdir():
+            s3.put(f"models/tiny/{file.name}", file.read_bytes())
+        reference = reference_of(path, write_run(tmp_path / "run", "s3://models/tiny"))
+    assert all(torch.equal(p, torch.full_like(p, 0.4)) for p in reference.model.parameters())
 
 
 def test_what_is_damaged_or_no_whole_model_is_refused_by_name(tmp_path):

@@ -6,7 +6,8 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from rljob_api.planning.plan import Plan
@@ -39,6 +40,16 @@ def with_mirrors(plan: Plan, cache: Path) -> Plan:
     paths = {engine.path for engine in plan.engines} | {model.path for model in plan.spec.models}
     found = {path: mirrored(path, cache) for path in sorted(paths) if scheme_of(path) is not None}
     return _replaced(plan, found) if found else plan
+
+
+@contextmanager
+def small_files(path: str) -> Iterator[str]:
+    """A mirror of a model in a store, while it is looked at; any other path as it is."""
+    if scheme_of(path) is None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        yield mirrored(path, Path(scratch))
 
 
 def mirrored(url: str, cache: Path) -> str:

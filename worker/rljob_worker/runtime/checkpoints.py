@@ -15,6 +15,7 @@ from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import RankFiles, RankPart, engine_folder
 from rljob_worker.data.listing import DataIdentity, to_json
 from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.control import Opening
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.stages.stage import RowKeepingStage, Stage, StatefulStage
@@ -50,10 +51,11 @@ class Checkpoints:
 
     def restore(self, opening: Opening) -> GroupState:
         """Load engines and stages; or the weights of another run when this one begins."""
-        for name, folder in self.weights.items():
-            self.trainable[name].load(folder, weights_only=opening.checkpoint is None)
         if opening.checkpoint is None:
+            self._begin_from_another_run()
             return GroupState()
+        for name, folder in self.weights.items():
+            self.trainable[name].load(folder)
         checkpoint = place_of(opening.checkpoint)
         state = GroupState.read(checkpoint, self.environment.group)
         state.check_dataset(self.data)
@@ -65,6 +67,13 @@ class Checkpoints:
                 stage.load_rows(read_rows(checkpoint, plan.name, dp_rank, plan.mesh.dp))
         log.info("resumed from step %d (%s)", opening.step, checkpoint)
         return state
+
+    def _begin_from_another_run(self) -> None:
+        try:
+            for name, folder in self.weights.items():
+                self.trainable[name].load(folder, weights_only=True)
+        except InvalidJob as error:
+            raise InvalidJob(f"checkpoint.initFrom: {error}") from error
 
     def save(self, step: int, active_seconds: float) -> None:
         """Copy this rank's part of the checkpoint of `step` and begin to write it. Raises StorageError where the one

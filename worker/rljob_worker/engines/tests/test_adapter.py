@@ -33,7 +33,7 @@ from rljob_worker.engines.tests.builders import (
     write_config,
     write_model,
 )
-from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.errors import InvalidJob
 
 CPU = torch.device("cpu")
 SETTINGS = TrainSettings(temperature=0.8, precision="Float64", learning_rate=1e-2, max_grad_norm=0.5)
@@ -178,14 +178,14 @@ def test_a_checkpoint_of_another_adapter_or_of_none_is_refused_with_what_differs
     save(engine, tmp_path / "adapter")
     save(whole, tmp_path / "whole")
     other = adapted(path, rank=2, alpha=4.0, targets=("q_proj",))
-    with pytest.raises(StorageError, match="rank is 4 there and 2 in this job, alpha is 6.0 there and 4.0 in this"):
+    with pytest.raises(InvalidJob, match="rank is 4 there and 2 in this job, alpha is 6.0 there and 4.0 in this"):
         other.load(tmp_path / "adapter")
     elsewhere = write_model(tmp_path / "other", seed=3)
-    with pytest.raises(StorageError, match=rf"base is '{path}' there and '{elsewhere}' in this job"):
+    with pytest.raises(InvalidJob, match=rf"base is '{path}' there and '{elsewhere}' in this job"):
         adapted(elsewhere).load(tmp_path / "adapter")
-    with pytest.raises(StorageError, match="it holds a whole model, and this job trains an adapter"):
+    with pytest.raises(InvalidJob, match="it holds a whole model, and this job trains an adapter"):
         engine.load(tmp_path / "whole")
-    with pytest.raises(StorageError, match="it holds an adapter of .* and this job trains a whole model"):
+    with pytest.raises(InvalidJob, match="it holds an adapter of .* and this job trains a whole model"):
         whole.load(tmp_path / "adapter")
 
 

@@ -19,7 +19,7 @@ from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
 from rljob_worker.engines.models import Adapter, DrawnWeights, empty_policy, load_policy, random_policy
 from rljob_worker.engines.tests.builders import export_of, save, write_config, write_model
 from rljob_worker.engines.tests.peak import Peak
-from rljob_worker.errors import StorageError
+from rljob_worker.errors import InvalidJob
 
 CPU = torch.device("cpu")
 FROZEN = TrainSettings(trainable=False)
@@ -142,7 +142,7 @@ def test_an_adapter_of_a_checkpoint_is_what_peft_loads(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     path, smaller = write_model(tmp_path / "model"), write_config(tmp_path / "smaller", num_hidden_layers=1)
     saved(path, tmp_path / "checkpoint")
-    with pytest.raises(StorageError, match=r"of another model: it holds 11 tensors .* model.layers.1.input_layernorm"):
+    with pytest.raises(InvalidJob, match=r"of another model: it holds 11 tensors .* model.layers.1.input_layernorm"):
         export(empty_policy(smaller, torch.float32), tmp_path / "checkpoint", tmp_path / "out", torch.float32)
     assert not (tmp_path / "out").exists()
 

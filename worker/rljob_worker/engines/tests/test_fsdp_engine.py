@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from rljob_worker.engines.models import (
     random_value_model,
 )
 from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, export_of, save, write_config
-from rljob_worker.errors import BadData, StorageError
+from rljob_worker.errors import BadData, InvalidJob, StorageError
 
 CPU = torch.device("cpu")
 SETTINGS = TrainSettings(temperature=0.8, precision="Float64", learning_rate=1e-2, total_steps=10, max_grad_norm=0.5)
@@ -217,19 +218,40 @@ def test_load_goes_on_exactly_where_save_was(tmp_path: Path, build) -> None:  # 
     assert largest_difference(weights_of(straight), weights_of(restored)) == 0
 
 
-def test_load_of_what_is_not_there_or_of_another_model_is_a_storage_error(tmp_path: Path) -> None:
+def test_load_of_what_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
     engine = policy(tmp_path / "model")
     with pytest.raises(StorageError, match="no .metadata"):
         engine.load(tmp_path / "nowhere")
     save(engine, tmp_path / "checkpoint")
-    other = FSDPEngine(random_policy(write_config(tmp_path / "gpt2", "gpt2"), torch.float64, 0), SETTINGS, CPU)
-    with pytest.raises(StorageError, match="another model"):
-        other.load(tmp_path / "checkpoint")
-    shallow = write_config(tmp_path / "shallow", num_hidden_layers=1)  # all that it has is there
-    engine = FSDPEngine(random_policy(shallow, torch.float64, 0), SETTINGS, CPU)
-    for weights_only in (False, True):
-        with pytest.raises(StorageError, match=r"another model: it holds 11 tensors .* model.layers.1.input_layernorm"):
-            engine.load(tmp_path / "checkpoint", weights_only=weights_only)
+    next((tmp_path / "checkpoint").glob("*.distcp")).unlink()
+    with pytest.raises(StorageError, match="it is damaged or of another model: .*distcp") as caught:
+        engine.load(tmp_path / "checkpoint")
+    assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize("weights_only", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "change", "difference"),
+    [
+        ("gpt2", {}, "it holds 25 tensors that this job's model does not have, lm_head.weight among them"),
+        # all that a model of fewer layers has is there
+        ("qwen3", {"num_hidden_layers": 1}, "it holds 11 tensors .* model.layers.1.input_layernorm"),
+        (
+            "qwen3",
+            {"num_hidden_layers": 3},
+            "model has 11 tensors that it does not hold, model.layers.2.input_layernorm",
+        ),
+        ("qwen3", {"head_dim": 4}, r"self_attn.q_proj.weight is \[32, 32\] there and \[16, 32\] in this job"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
+    tmp_path: Path, kind: str, change: dict[str, Any], difference: str, weights_only: bool
+) -> None:
+    save(policy(tmp_path / "model"), tmp_path / "checkpoint")
+    path = write_config(tmp_path / "other", kind, **change)
+    other = FSDPEngine(random_policy(path, torch.float64, 0), SETTINGS, CPU)
+    with pytest.raises(InvalidJob, match=f"it is of another model: .*{difference}"):
+        other.load(tmp_path / "checkpoint", weights_only=weights_only)
 
 
 @contextmanager

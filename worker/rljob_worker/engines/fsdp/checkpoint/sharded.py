@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from rljob_worker.engines.fsdp.optimizer.sharded_adamw import NUM_STEPS
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import Adapter
 from rljob_worker.engines.parallel.shards import local_part
-from rljob_worker.errors import StorageError
+from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.storage.place import Place
 
 State = dict[str, dict[str, torch.Tensor]]
@@ -90,7 +90,7 @@ class Written(PlaceReader):
     """An engine's checkpoint that is there whole. Its index is read once, its tensors as they are asked for."""
 
     def __init__(self, directory: Place, adapter: Adapter | None) -> None:
-        """adapter: what it is to hold in place of a whole model. Raises StorageError."""
+        """adapter: what it is to hold in place of a whole model. Raises InvalidJob for another, StorageError."""
         super().__init__(directory)
         self._directory = directory
         if not (directory / ".metadata").is_file():
@@ -110,12 +110,13 @@ class Written(PlaceReader):
         found = self._index.state_dict_metadata.items()
         return {name.removeprefix(_MODEL): each for name, each in found if name.startswith(_MODEL)}
 
-    def require_model(self, names: Iterable[str], *, is_stage: bool = False) -> None:
-        """That it is of a model with tensors of these names, or of some of them. Raises StorageError."""
-        wanted = set(names)
-        _require_same_engine(self.tensors, wanted, self._directory)
-        if not is_stage:
-            _require_no_more(self.tensors, wanted, self._directory)
+    def require_model(self, wanted: Mapping[str, torch.Tensor], *, is_stage: bool = False) -> None:
+        """That it is of a model with tensors of these names and shapes. is_stage: and with others. Raises
+        InvalidJob."""
+        found = self.tensors
+        _require_same_engine(found, wanted, self._directory)
+        if difference := next(_differences(found, wanted, is_stage=is_stage), None):
+            raise InvalidJob(f"checkpoint {self._directory}: it is of another model: {difference}")
 
     def fill(self, state: State) -> None:
         """Tensors in place, whatever number of ranks wrote them. Raises StorageError."""
@@ -128,12 +129,20 @@ class Written(PlaceReader):
             yield
         except (OSError, CheckpointException, RuntimeError, ValueError) as error:
             raise StorageError(
-                f"checkpoint {self._directory}: cannot be read; it is damaged or of another model: {error}"
+                f"checkpoint {self._directory}: cannot be read; it is damaged or of another model: {_reason(error)}"
             ) from error
 
 
+def _reason(error: Exception) -> str:
+    """In one line: torch gives every rank's error with where it arose."""
+    if isinstance(error, CheckpointException):
+        error = next((each for each, _ in error.failures.values() if isinstance(each, Exception)), error)
+    return str(error).partition("\n")[0]
+
+
 def read(state: State, directory: Place, adapter: Adapter | None = None, *, is_stage: bool = False) -> None:
-    """Fill the tensors of `state` in place. is_stage: they are of some of the layers. Raises StorageError."""
+    """Fill the tensors of `state` in place. is_stage: they are of some of the layers. Raises InvalidJob for those of
+    another model or adapter, StorageError."""
     written = Written(directory, adapter)
     written.require_model(state["model"], is_stage=is_stage)
     written.fill(state)
@@ -149,35 +158,39 @@ def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Plac
     if found == wanted:
         return
     if found is None:
-        raise StorageError(
+        raise InvalidJob(
             f"checkpoint {directory}: it holds a whole model, and this job trains an adapter; `rljob export` makes a "
             "directory of it that models[].path may name"
         )
     if wanted is None:
-        raise StorageError(
+        raise InvalidJob(
             f"checkpoint {directory}: it holds an adapter of {found.base!r}, and this job trains a whole model; "
             "`rljob export --merged` makes a directory of it that models[].path may name"
         )
-    raise StorageError(f"checkpoint {directory}: it holds another adapter: {', '.join(found.differences(wanted))}")
+    raise InvalidJob(f"checkpoint {directory}: it holds another adapter: {', '.join(found.differences(wanted))}")
 
 
 def _require_same_engine(found: Iterable[str], wanted: Iterable[str], directory: Place) -> None:
     """Of a checkpoint's tensors, and of a model's."""
     written, own = _engine_of(found), _engine_of(wanted)
     if written != own:
-        raise StorageError(
+        raise InvalidJob(
             f"checkpoint {directory}: training.engine {written} wrote it, and this job has {own}; write {written}, "
             "or make a directory of it that models[].path may name: `rljob export`"
         )
 
 
-def _require_no_more(found: Iterable[str], wanted: Set[str], directory: Place) -> None:
-    """A model of fewer layers would find all it asks for."""
-    if extra := sorted(set(found) - wanted):
-        raise StorageError(
-            f"checkpoint {directory}: it is of another model: it holds {len(extra)} tensors that this job's model does "
-            f"not have, {extra[0]} among them"
-        )
+def _differences(
+    found: Mapping[str, TensorStorageMetadata], wanted: Mapping[str, torch.Tensor], *, is_stage: bool
+) -> Iterator[str]:
+    """How a checkpoint's model is not the job's. A model of fewer layers would find all it asks for."""
+    if not is_stage and (extra := sorted(found.keys() - wanted)):
+        yield f"it holds {len(extra)} tensors that this job's model does not have, {extra[0]} among them"
+    if missing := sorted(wanted.keys() - found):
+        yield f"this job's model has {len(missing)} tensors that it does not hold, {missing[0]} among them"
+    for name, tensor in wanted.items():
+        if name in found and found[name].size != tensor.shape:
+            yield f"{name} is {list(found[name].size)} there and {list(tensor.shape)} in this job"
 
 
 def _engine_of(names: Iterable[str]) -> str:

@@ -41,7 +41,7 @@ from rljob_worker.engines.tests.uneven import (
     share,
     snapshot,
 )
-from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.errors import InvalidJob
 
 FAMILIES = ("qwen2", "qwen3", "llama", "qwen3_moe")
 BATCH = a_batch([5, 1, 9, 3, 0, 7, 2, 8])
@@ -134,7 +134,7 @@ def test_a_checkpoint_of_another_engine_is_refused_by_name(tmp_path: Path) -> No
     engines = {"FSDP": engine(path, EXACT, TRANSFORMERS), "Megatron": engine(path, EXACT, megatron_layers(CPU))}
     for writer, reader in (("FSDP", "Megatron"), ("Megatron", "FSDP")):
         save(engines[writer], tmp_path / writer)
-        with pytest.raises(StorageError, match=f"training.engine {writer} wrote it, and this job has {reader}"):
+        with pytest.raises(InvalidJob, match=f"training.engine {writer} wrote it, and this job has {reader}"):
             engines[reader].load(tmp_path / writer)
 
 

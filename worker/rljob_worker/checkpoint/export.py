@@ -4,6 +4,7 @@ its adapter as one that peft loads; on a disk, or in a store."""
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -17,6 +18,8 @@ from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError
 from rljob_worker.runtime.setup.environment import read_plan
 from rljob_worker.storage.place import Place, place_of, upload
+
+log = logging.getLogger(__name__)
 
 GENERATION_CONFIG = "generation_config.json"
 CONFIGURATIONS = ("config.json", "adapter_config.json")
@@ -51,6 +54,7 @@ def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: boo
     if merged and engine.adapter is None:
         raise InvalidJob(f"--merged: {run_dir} trains no adapter; its whole model is exported without the option")
     folder = checkpoint_of(run_dir, step).path / "engines" / engine_folder(engine.name)
+    log.info("exporting step %d of %s", step, run_dir)
     try:
         out.mkdir(parents=True, exist_ok=True)
         if engine.adapter is None or merged:
@@ -120,6 +124,8 @@ def main() -> int:
     parser.add_argument("--merged", action="store_true")
     options = parser.parse_args()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("rljob_worker").setLevel(logging.INFO)
     try:
         export(options.run, options.out, options.step, merged=options.merged)
     except RLJobError as error:

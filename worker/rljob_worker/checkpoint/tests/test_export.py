@@ -72,6 +72,12 @@ def test_an_empty_directory_is_filled(monkeypatch, run, tmp_path):
     assert (tmp_path / "model.safetensors").exists()
 
 
+def test_whoever_waits_sees_file_after_file(monkeypatch, caplog, run, tmp_path):
+    assert export(monkeypatch, run, tmp_path, 4) == 0
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("rljob_worker.")]
+    assert told == [f"exporting step 4 of {run}", "  model.safetensors"]
+
+
 def test_weights_are_in_the_precision_of_the_job(monkeypatch, run, tmp_path):
     assert export(monkeypatch, run, tmp_path, 4) == 0
     assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}

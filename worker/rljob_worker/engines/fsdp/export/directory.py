@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from rljob_worker.engines.parallel.mesh import alone
 from rljob_worker.engines.parallel.split import UNSPLIT
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.place import Place
+
+log = logging.getLogger(__name__)
 
 FILE_BYTES = 1 << 30
 
@@ -91,6 +94,7 @@ def _write_files(tensors: TrainedTensors, directory: Path, parts_of: PartsOf, fi
     names = _file_names(len(files))
     places: dict[str, str] = {}
     for file, name in zip(files, names, strict=True):
+        log.info("  %s", name)  # a large model takes minutes
         held = [(each.name, each.here) for each in file.tensors]
         shapes = _write_file(tensors, held, directory / name, parts_of)
         places |= dict.fromkeys(shapes, name)

@@ -1,7 +1,8 @@
-"""How far a model is from what drew its tokens: one number, however copies, tokens and matrices are spread."""
+"""How far a model is from what drew its tokens: one number, however copies, tokens, matrices and layers are spread."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from rljob_api.v1alpha1.algorithm import AlgorithmSpec
 from rljob_worker.algorithms import policy_objective
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
+from rljob_worker.engines.fsdp.layers import TRANSFORMERS
+from rljob_worker.engines.megatron.library import megatron_layers
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import a_batch, mesh_here, run_ranks, write_config
 from rljob_worker.engines.tests.uneven import CPU, EXACT
@@ -19,6 +22,9 @@ from rljob_worker.metrics.scalars import Scalars, merge_all
 
 LENGTHS = [5, 1, 9, 3, 7, 2]
 MESHES = [Mesh(dp=2), Mesh(cp=2), Mesh(tp=2), Mesh(dp=2, cp=2)]
+SHARED = replace(EXACT, tokens_per_micro_batch=7)
+STAGES = [Mesh(pp=2), Mesh(dp=2, pp=2), Mesh(pp=2, tp=2)]
+"""Whose leaders have the first layers, and are told what came out of the last. Megatron's, as stages are."""
 NAMES = ("k1", "k3", "ratio_max", "probs_diff", "probs_diff_max")
 
 
@@ -36,7 +42,10 @@ def told(rank: int, path: str, mesh: Mesh) -> Scalars:
         batch = batch.take([np.arange(4), np.arange(4, 6)][mesh.dp_rank(rank)])
     algorithm = AlgorithmSpec.model_validate({"name": "GRPO", "kl": {"coefficient": 0.0}})
     objective = policy_objective(algorithm, max_response_tokens=9, has_old_log_probs=False).telling_mismatch()
-    metrics = FSDPEngine(random_policy(path, EXACT.master_dtype, 0), EXACT, CPU, ranks).update(batch, objective)
+    layers = megatron_layers(CPU) if mesh.pp > 1 else TRANSFORMERS
+    engine = FSDPEngine(random_policy(path, SHARED.master_dtype, 0), SHARED, CPU, ranks, layers=layers)
+    metrics = engine.update(batch, objective)
+    assert metrics["update/micro_batches"].value > 1
     return {name: scalar for name, scalar in metrics.items() if name.startswith("mismatch/") and ranks.is_leader}
 
 
@@ -45,7 +54,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_config(tmp_path_factory.mktemp("model"), "qwen3")
 
 
-@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("mesh", [*MESHES, *STAGES], ids=str)
 def test_spread_models_tell_what_a_whole_one_does(tmp_path: Path, path: str, mesh: Mesh) -> None:
     batch = drawn()
     engine = FSDPEngine(random_policy(path, EXACT.master_dtype, 0), EXACT, CPU)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Column
@@ -183,6 +184,38 @@ def test_a_model_that_is_reduced_after_every_micro_batch_learns_the_same(workpla
         )
     assert_close(two[0]["weights"], one[0]["weights"], 1e-10)
     assert [rank["skipped"] for rank in two] == [True, True]
+
+
+def num_collectives(rank: int, path: str) -> dict[str, dict[str, float]]:
+    """In an update of a model that is as large as one may be whose gradients are held, and of one a byte larger."""
+    ranks, found = mesh_of_all(), {}
+    size = sum(parameter.nbytes for parameter in random_policy(path, torch.float64, 0).parameters())
+    for name, held_bytes in (("held", size), ("reduced", size - 1)):
+        settings = replace(EXACT, held_bytes=held_bytes)
+        engine = FSDPEngine(random_policy(path, torch.float64, 0), settings, CPU, ranks)
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            metrics = engine.update(share(0, ranks), PolicyGradient())
+        counts = {event.key: event.count for event in seen.key_averages()}
+        found[name] = {
+            "micro-batches": metrics["update/micro_batches"].value,
+            "reductions": counts["c10d::_reduce_scatter_base_"],
+            "gatherings": counts["c10d::_allgather_base_"],
+        }
+    return found
+
+
+def test_gradients_of_a_model_that_is_held_are_reduced_once_in_an_optimizer_step(workplace: dict[str, Any]) -> None:
+    """Of each of three units: two layers, and the rest. Layers that are not held are gathered for both passes of every
+    micro-batch, and the rest for the first."""
+    agreed = 3  # gatherings of a few numbers: counts of the mini-batch, and the norm of the gradients
+    for rank in run_ranks(2, num_collectives, workplace["directory"] / "counted", workplace["path"]):
+        number = rank["reduced"]["micro-batches"]
+        assert rank["held"] == {"micro-batches": number, "reductions": 3, "gatherings": 3 + agreed} and number > 1
+        assert rank["reduced"] == {
+            "micro-batches": number,
+            "reductions": 3 * number,
+            "gatherings": (2 * 2 + 1) * number + agreed,
+        }
 
 
 def test_recomputing_and_mixed_precision_run_on_two_ranks(workplace: dict[str, Any]) -> None:

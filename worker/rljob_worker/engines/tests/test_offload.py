@@ -12,7 +12,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings, sharding
 from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
-from rljob_worker.engines.fsdp.sharding import fsdp_units
+from rljob_worker.engines.fsdp.sharding import fsdp_units, shard
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_of_all, run_ranks, save, write_config
@@ -132,16 +132,34 @@ def test_every_unit_is_told_where_its_parameters_wait(
     settings: TrainSettings, policy: type | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU, the only thing in which offloaded parameters differ from others."""
-    told: list[OffloadPolicy] = []
+    told = noted_policies(monkeypatch)
+    engine = engine_of(write_config(tmp_path), settings)
+    assert set(told) == ({policy} if policy else set())
+    assert len(told) == len(fsdp_units(engine.model)) and (policy is None or len(told) > 1)
 
-    def recording(*arguments: Any, offload_policy: OffloadPolicy, **options: Any) -> Any:
-        told.append(offload_policy)
+
+def test_experts_that_lie_apart_wait_where_the_layers_around_them_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = noted_policies(monkeypatch)
+    model = random_policy(write_config(tmp_path, "qwen3_moe"), torch.float64, 0)
+    experts = [module for name, module in model.named_modules() if name.endswith(".experts")]
+    shard(model, PARAMETERS, CPU, None, experts)
+    units = fsdp_units(model)
+    assert len(experts) == 2 and all(each in units for each in experts)
+    assert told == [CPUOffloadPolicy] * len(units)
+
+
+def noted_policies(monkeypatch: pytest.MonkeyPatch) -> list[type[OffloadPolicy]]:
+    """Of every unit that is made from now on."""
+    told: list[type[OffloadPolicy]] = []
+
+    def noting(*arguments: Any, offload_policy: OffloadPolicy, **options: Any) -> Any:
+        told.append(type(offload_policy))
         return fully_shard(*arguments, offload_policy=offload_policy, **options)
 
-    monkeypatch.setattr(sharding, "fully_shard", recording)
-    engine = engine_of(write_config(tmp_path), settings)
-    assert {type(each) for each in told} == ({policy} if policy else set())
-    assert len(told) == len(fsdp_units(engine.model)) and (policy is None or len(told) > 1)
+    monkeypatch.setattr(sharding, "fully_shard", noting)
+    return told
 
 
 def test_what_waits_on_the_host_is_not_lent(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS, heeded
 
 TICK_SECONDS = 0.25
+FIRST_STEP = "first step"
+"""What comes behind all that workers tell of: it may compile for minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class Supervisor:
             if line.endswith(BEGINS):
                 self._account.change(doing=line.removesuffix(BEGINS))
             else:
+                self._account.change(doing=FIRST_STEP)
                 self._view.say(f"  {line}")
 
     def _has_written(self) -> bool:

@@ -142,6 +142,18 @@ def test_what_workers_do_while_they_start_is_said_and_kept_for_status(run_dir):
         assert process.wait(PATIENCE_SECONDS) == 0
 
 
+def test_behind_the_last_phase_of_a_start_the_first_step_is_waited_for(run_dir):
+    going_on = run_dir.parent / "go"
+    at = "2026-01-01 00:00:00,000 INFO rljob.start: "
+    script = [["say", f"{at}rewards ..."], ["say", f"{at}rewards: in 0.3 s"], ["wait_file", str(going_on)]]
+    with supervisor(run_dir, script={"*": script}) as process:
+        while process.stdout.readline() != "  rewards: in 0.3 s\n":
+            pass
+        wait_for(lambda: RunDirectory(run_dir).read_note().doing == "first step")
+        going_on.touch()
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
 @pytest.mark.parametrize("skew_seconds", [-3600, 0, 3600])
 def test_a_run_is_seen_to_run_whatever_the_clock_of_its_storage_says(run_dir, skew_seconds):
     going_on = run_dir.parent / "go"

@@ -1,5 +1,5 @@
-"""`python -m rljob_worker.checkpoint.export RUN OUT --step N`: a checkpoint's policy as a Hugging Face directory, or
-its adapter as one that peft loads; on a disk, or in a store."""
+"""`python -m rljob_worker.checkpoint.export RUN OUT --step N`: a checkpoint's policy, or its critic, as a Hugging Face
+directory, or the policy's adapter as one that peft loads; on a disk, or in a store."""
 
 from __future__ import annotations
 
@@ -19,40 +19,45 @@ from rljob_worker.errors import InvalidJob, RLJobError, StorageError
 from rljob_worker.runtime.setup.environment import read_plan
 from rljob_worker.storage.place import Place, place_of, upload
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("rljob_worker.checkpoint.export")  # also where this is a process of its own
 
 GENERATION_CONFIG = "generation_config.json"
 CONFIGURATIONS = ("config.json", "adapter_config.json")
 """By one of these a folder is known for a model, or for an adapter."""
 
 
-def export(run_dir: Place, out: Place, step: int, *, merged: bool) -> None:
-    """Write what the actor was at `step`, whatever number of ranks wrote the checkpoint: its model, configuration and
+def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str = keys.ACTOR) -> None:
+    """Write what a model was at `step`, whatever number of ranks wrote the checkpoint: weights, configuration and
     tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
 
-    What goes to a store is whole on this machine before. Raises InvalidJob for a step without checkpoint, StorageError
-    when it is damaged or `out` cannot be written.
+    What goes to a store is whole on this machine before. Raises InvalidJob for a step without checkpoint and for a
+    model that the run does not train, StorageError when the checkpoint is damaged or `out` cannot be written.
     """
     from rljob_worker.engines.models.mirror import with_mirrors
 
     with tempfile.TemporaryDirectory() as scratch:
         plan = with_mirrors(read_plan(run_dir / keys.PLAN_KEY), Path(scratch) / "cache")
         if isinstance(out, Path):
-            export_plan(plan, run_dir, out, step, merged=merged)
+            export_plan(plan, run_dir, out, step, merged=merged, model=model)
             return
         folder = Path(scratch) / "out"
-        export_plan(plan, run_dir, folder, step, merged=merged)
+        export_plan(plan, run_dir, folder, step, merged=merged, model=model)
         try:
             upload(folder, out, last=CONFIGURATIONS)
         except OSError as error:
             raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
 
 
-def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool) -> None:
+def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool, model: str = keys.ACTOR) -> None:
     """The same, of a plan whose models are on this machine."""
-    engine = plan.actor_engine
+    engine = _engine_of(plan, model)
     if merged and engine.adapter is None:
         raise InvalidJob(f"--merged: {run_dir} trains no adapter; its whole model is exported without the option")
+    if engine.adapter is not None and plan.has_value_head(engine) and not merged:
+        raise InvalidJob(
+            f"--model {model}: its adapter goes with a head, which peft knows nothing of; write --merged, for the "
+            "model that they make"
+        )
     folder = checkpoint_of(run_dir, step).path / "engines" / engine_folder(engine.name)
     log.info("exporting step %d of %s", step, run_dir)
     try:
@@ -68,6 +73,13 @@ def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: boo
         raise
     except OSError as error:
         raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def _engine_of(plan: Plan, model: str) -> EnginePlan:
+    trained = {engine.model: engine for engine in plan.engines if engine.trainable}
+    if model not in trained:
+        raise InvalidJob(f"--model {model}: the run does not train it; there is {', '.join(sorted(trained))}")
+    return trained[model]
 
 
 def export_model(plan: Plan, engine: EnginePlan, checkpoint: Place, out: Path) -> None:
@@ -122,12 +134,13 @@ def main() -> int:
     parser.add_argument("out", type=place_of)
     parser.add_argument("--step", type=int, required=True)
     parser.add_argument("--merged", action="store_true")
+    parser.add_argument("--model", default=keys.ACTOR)
     options = parser.parse_args()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(format="%(message)s")
     logging.getLogger("rljob_worker").setLevel(logging.INFO)
     try:
-        export(options.run, options.out, options.step, merged=options.merged)
+        export(options.run, options.out, options.step, merged=options.merged, model=options.model)
     except RLJobError as error:
         print(f"rljob: {error}", file=sys.stderr)
         return int(error.exit_code)

@@ -32,13 +32,14 @@ def export_checkpoint(
     runs_dir: Path,
     *,
     merged: bool,
+    model: str = keys.ACTOR,
     push: str | None = None,
     private: bool = False,
 ) -> int:
     """The exit code of the export; InvalidJob for a step without checkpoint and for an OUT that is not empty.
 
-    out: a directory, or a folder of a store.   push: the hub's name of a model, `owner/name`, which gets what was
-    written.
+    out: a directory, or a folder of a store.   model: of those that the run trains.   push: the hub's name of a model,
+    `owner/name`, which gets what was written.
     """
     require_extra("worker", "rljob export")
     if push is not None and push.count("/") != 1:
@@ -49,9 +50,11 @@ def export_checkpoint(
     directory = _directory(run, runs_dir)
     chosen = _step(directory, step)
     command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.home), str(target)]
-    code = subprocess.run([*command, "--step", str(chosen), *(["--merged"] if merged else [])]).returncode
+    options = ["--step", str(chosen), "--model", model, *(["--merged"] if merged else [])]
+    code = subprocess.run([*command, *options]).returncode
     if code == 0:
-        write_card(directory, target, chosen)
+        if model == keys.ACTOR:
+            write_card(directory, target, chosen)
         if push is not None and isinstance(target, Path):
             push_model(target, push, private=private, message=f"{directory.name}, step {chosen}")
     return code

@@ -14,7 +14,7 @@ from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
-from rljob_worker.engines.models import load_policy
+from rljob_worker.engines.models import WeightFiles, empty_value_model, give_memory, load_policy
 from rljob_worker.engines.models.mirror import mirrored, with_mirrors
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_config, write_model
@@ -82,6 +82,17 @@ def test_weights_are_in_the_precision_of_the_job(monkeypatch, run, tmp_path):
     assert export(monkeypatch, run, tmp_path, 4) == 0
     assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}
     assert AutoModelForCausalLM.from_pretrained(tmp_path).dtype == torch.bfloat16
+
+
+def test_a_critic_is_exported_with_its_head_for_another_job(monkeypatch, capsys, run, tmp_path):
+    assert export(monkeypatch, run, tmp_path / "critic", 4, "--model", "critic") == 0
+    path = str(tmp_path / "critic")
+    critic = empty_value_model(path, torch.float32)
+    give_memory(critic, torch.device("cpu"))
+    WeightFiles.find(path).fill(critic)
+    assert all(torch.equal(p, torch.full_like(p, 9.0)) for p in critic.parameters())
+    assert export(monkeypatch, run, tmp_path / "out", 4, "--model", "reference") == 64
+    assert "--model reference: the run does not train it; there is actor, critic" in capsys.readouterr().err
 
 
 def test_a_model_goes_to_a_store_and_is_known_for_one_once_it_is_whole(monkeypatch, capsys, run, tmp_path):
@@ -173,5 +184,7 @@ def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, 
     assert all(torch.allclose(p, merged[name], atol=1e-6) for name, p in with_peft.named_parameters())
     # 4 / 2 times the product of two matrices of 0.5 with two columns: 2 * 2 * 0.25
     assert torch.allclose(merged["model.layers.0.self_attn.q_proj.weight"], before + 1.0, atol=1e-6)
+    assert export(monkeypatch, tmp_path, tmp_path / "out", 1, "--model", "critic") == 64
+    assert "--model critic: its adapter goes with a head" in capsys.readouterr().err
     assert export(monkeypatch, run, tmp_path / "out", 4, "--merged") == 64
     assert "trains no adapter" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.tests.jobs import Run
+from rljob_worker.tests.session_root import job_environment
 from rljob_worker.tiny.graders import make
 from rljob_worker.tiny.recipe import Pretraining
 
@@ -61,7 +62,9 @@ def run_example(folder, name, *more, runs="runs"):
     arguments = [part for override in overrides for part in ("--set", override)]
     arguments += ["--runs-dir", str(folder / runs)]
     command = [sys.executable, "-m", "rljob_worker.cli", "run", str(folder / f"{name}.yaml"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    # the first of all examples imports what it needs as it does for users, the others have it
+    environment = None if name == RUNNABLE[0] else job_environment()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     return Run(done.returncode, done.stdout + done.stderr, folder / runs / name)
 
 

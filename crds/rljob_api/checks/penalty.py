@@ -16,6 +16,9 @@ _FOR_GRADIENTS = {
 }
 """KL estimators that only make sense in the loss, and why."""
 
+_STEEPEST = 5
+"""In so many horizons the adaptive coefficient loses all of itself: a fifth in each."""
+
 
 def check_kl(subject: Subject) -> Iterator[Problem]:
     """The KL penalty and the stages that feed it."""
@@ -23,6 +26,10 @@ def check_kl(subject: Subject) -> Iterator[Problem]:
     if kl.target is not None and kl.coefficient == 0:
         message = "a coefficient that starts at 0 stays 0, so it cannot adapt"
         yield problem("spec.algorithm.kl.target", kl.target, message, "Set coefficient above 0, or leave target out.")
+    if kl.target is not None and (rows := subject.spec.num_rows) >= _STEEPEST * kl.horizon:
+        message = f"a step has {rows} rows, over which the coefficient could fall to 0 or below and reward divergence"
+        least = rows // _STEEPEST + 1
+        yield problem("spec.algorithm.kl.horizon", kl.horizon, message, f"Write {least} or more, or leave target out.")
     if kl.placement == "Reward" and kl.estimator in _FOR_GRADIENTS:
         fix = "Write K1, or placement: Loss."
         yield problem("spec.algorithm.kl.estimator", kl.estimator, _FOR_GRADIENTS[kl.estimator], fix)

@@ -165,7 +165,7 @@ class KLSpec(ApiModel):
     """KL per row that an adaptive coefficient steers towards. Unset: the coefficient stays as it is."""
 
     horizon: int = Field(default=10000, ge=1)
-    """Over how many rows the adaptive coefficient changes. Default 10000."""
+    """Over how many rows the adaptive coefficient changes: more than a fifth of those of a step. Default 10000."""
 
 
 class CorrectionSpec(ApiModel):

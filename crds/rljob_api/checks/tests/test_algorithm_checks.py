@@ -80,6 +80,7 @@ REFERENCE = "name: reference, run: LogProbs, models: [reference], after: [rollou
         ),
         # KL
         ("kl: {coefficient: 0, target: 0.1}", "kl.target", "stays 0", "above 0"),
+        ("kl: {target: 0.1, horizon: 1}", "kl.horizon", "could fall to 0 or below", "or more, or leave target out"),
         ("kl: {placement: Reward, estimator: K3Weighted}", "kl.estimator", "the weight corrects", "Write K1"),
         ("kl: {placement: Reward, estimator: K1Straight}", "kl.estimator", "straight-through", "Write K1"),
         ("kl: {placement: Reward, estimator: K3Straight}", "kl.estimator", "straight-through", "Write K1"),
@@ -307,3 +308,11 @@ def test_whatever_is_combined_is_planned_or_refused(
     assert type(plan).model_validate_json(plan.canonical_json()) == plan
     written = {column for stage in plan.stages for column in stage.writes}
     assert {column for stage in plan.stages for column in stage.reads} <= written
+
+
+def test_a_coefficient_that_loses_nearly_all_of_itself_in_a_step_is_taken():
+    """A fifth of itself in each horizon: 400 rows are five of 80, which leave nothing."""
+    sizes = ("data.batchSize=100", "algorithm.groupSize=4", "algorithm.kl.target=0.1")
+    (problem,) = problems(*sizes, "algorithm.kl.horizon=80")
+    assert problem.fix == "Write 81 or more, or leave target out."
+    assert problems(*sizes, "algorithm.kl.horizon=81") == []

@@ -8,8 +8,8 @@ With P parameters over R ranks of a replica, b bytes of a stored number (4; 8 in
                  layers, one at work, one that is fetched, one on its way; of experts a rank's own
     optimizer    2 P b / R: the two means of AdamW; as gradients, of an adapter alone where there is one. In BFloat16 2
                  bytes in place of b; in Int8 1, and 4 more for every block of them
-    gradients    P b / R; whole, P b, where they add up before they are reduced (up to HELD_BYTES); and two units on
-                 their way
+    gradients    P b / R; whole, P b, where they add up before they are reduced (up to HELD_BYTES); else also two units
+                 on their way, when what the layers of one kept is gone
     activations  T L a c, with T tokens of a micro-batch, L layers, and a elements that a layer keeps of a token:
                      norms            of each norm's width the result without the weight, and with it where a matrix
                                       reads that; in bf16 also what is normed, in four bytes, and so is the result where
@@ -26,7 +26,7 @@ With P parameters over R ranks of a replica, b bytes of a stored number (4; 8 in
                  values go round a ring, once for all layers T 2 k (2 c + 3 max(c, 4)), k wide: those of two other
                  ranks, and gradients of three, computed, sent and arriving. What is kept is there of every micro-batch
                  that is on its way through pipeline stages (1F1B): of as many as there are stages on the first of them,
-                 of one on the last
+                 of one on the last. Of ranks that split matrices each has a part of the tokens outside of them
     a layer      on its way back, when logits are gone: what it keeps, T a c, where that is computed again; then
                  the larger of gradients in its MLP, T c 2 x intermediate (1 x without a gate), and of its scores. When
                  it comes to those, what it kept behind its attention is gone. And the gradient of the last layer, which
@@ -83,7 +83,8 @@ class Layout:
     expert_ranks: int = 1
     """Ranks that share the experts of a layer."""
     tensor: int = 1
-    """Ranks that split its matrices, which is done to `shape`; experts that are shared lie over them, too."""
+    """Ranks that split its matrices, which is done to `shape`; experts that are shared lie over them, too. Outside of
+    matrices each has a part of the tokens."""
     adapter: int = 0
     """Parameters of an adapter, of at least four bytes each, which is then all that is trained."""
     offload: OffloadSpec = OffloadSpec()
@@ -140,9 +141,13 @@ class Layout:
 
     def host(self, *, trainable: bool) -> int:
         """Bytes that wait in the memory of the host."""
-        gradients = self.own_trained if trainable and self.offload.parameters else 0
         optimizer = self.optimizer - self.optimizer_kept if trainable else 0
-        return self.shard - self.kept + gradients + optimizer
+        return self.shard - self.kept + optimizer
+
+    @property
+    def host_gradients(self) -> int:
+        """Bytes of gradients that go there in an update of it, and are stepped with."""
+        return self.own_trained if self.offload.parameters else 0
 
     @property
     def checkpoint(self) -> int:
@@ -160,8 +165,9 @@ class Layout:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the rank has all weights as they are computed with."""
-        return self.ranks * self.replicas == 1 and self.stored == self.computed and not self.offload.parameters
+        """Whether the rank has all weights as they are computed with; an adapter is kept in at least four bytes."""
+        stored = max(self.stored, 4) if self.adapter else self.stored
+        return self.ranks * self.replicas == 1 and stored == self.computed and not self.offload.parameters
 
     @property
     def parameters_here(self) -> int:
@@ -175,11 +181,19 @@ class Layout:
     @property
     def unit(self) -> int:
         """Parameters that are gathered together."""
+        return self.layers_of_unit * self._layer_here
+
+    @property
+    def layers_of_unit(self) -> int:
+        """How many layers are gathered together; none where all of the model is."""
         if self.parameters_here * self.stored < MIN_UNIT_BYTES:
             return 0
-        layer = self.shape.layer - self.shape.layer_experts * (self.expert_ranks - 1) // self.expert_ranks
-        layers = ceil(MIN_UNIT_BYTES / (layer * self.stored))
-        return min(layers, self.shape.layers) * layer
+        return min(ceil(MIN_UNIT_BYTES / (self._layer_here * self.stored)), self.shape.layers)
+
+    @property
+    def _layer_here(self) -> int:
+        """Parameters of a layer without other ranks' experts."""
+        return self.shape.layer - self.shape.layer_experts * (self.expert_ranks - 1) // self.expert_ranks
 
     @property
     def root(self) -> int:
@@ -221,31 +235,53 @@ def update_of(
     """tokens: of a micro-batch, of which `responses` are predicted; none by a critic. attended: of its rows, where that
     is more, as rows that share a prompt each attend over it; longest: of one row. on_their_way: micro-batches between
     their forward and their backward pass, if there are as many."""
-    several = micro_batches > 1
-    gradients = _gradients(layout, several)
-    kept = activations(
-        layout, tokens, recompute=recompute, attended=attended, micro_batches=min(on_their_way, micro_batches)
-    )
+    gradients = _Gradients.of(layout, several=micro_batches > 1)
+    there = min(on_their_way, micro_batches)
+    kept = activations(layout, tokens, recompute=recompute, attended=attended, micro_batches=there)
     logits = logits_bytes(layout, responses, trained=True)
     scores = scores_bytes(layout, max(tokens, attended), longest, trained=True)
     layer = _layer_on_its_way_back(layout, tokens, attended, scores, recompute=recompute)
-    in_first = kept + max(logits, layer + _last_gradient(layout) * (responses > 0))
-    peak = gradients + in_first if several else max(gradients + max(_one_layer(layout, tokens), scores), in_first)
-    return Update(gradients, kept + layer, logits, max(peak, gradients + layout.stepped))
+    last = _last_gradient(layout) * (responses > 0)
+    gone = 0 if recompute else gradients.layers_on_their_way * _one_layer(layout, tokens, attended)
+    peaks = (
+        gradients.before + kept + logits,
+        gradients.before + kept + last + layer,
+        gradients.before + gradients.on_their_way + kept - min(gone, kept) + last + layer,
+        gradients.all + max(_one_layer(layout, tokens) // 2, scores),
+        gradients.all + layout.stepped,
+    )
+    return Update(gradients.all, kept + layer, logits, max(peaks))
 
 
-def _gradients(layout: Layout, several: bool) -> int:
-    if layout.is_whole or (layout.is_held and several):
-        return layout.trained * layout.parameters_here // layout.shape.parameters
-    on_their_way = 2 * (layout.unit or layout.root) * layout.trained // layout.shape.parameters
-    return on_their_way if layout.offload.parameters else layout.own_trained + on_their_way
+@dataclass(frozen=True, slots=True)
+class _Gradients:
+    """Bytes of those of one model."""
+
+    before: int
+    """When the last micro-batch comes back from its loss."""
+    on_their_way: int
+    """Besides, of two units of layers: one is computed while one is reduced."""
+    all: int
+    layers_on_their_way: int
+    """Of the first of them, which has come back altogether when the second is there."""
+
+    @staticmethod
+    def of(layout: Layout, *, several: bool) -> _Gradients:
+        per_parameter = layout.trained / layout.shape.parameters
+        if layout.is_whole or (layout.is_held and several):
+            whole = int(per_parameter * layout.parameters_here)
+            return _Gradients(whole * several, 0, whole, 0)
+        own = 0 if layout.offload.parameters else layout.own_trained
+        on_their_way = int(2 * (layout.unit or layout.root) * per_parameter)
+        return _Gradients(own * several, on_their_way, own + on_their_way, layout.layers_of_unit)
 
 
 def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0, micro_batches: int = 1) -> int:
     """What forward passes keep of so many micro-batches."""
     shape = layout.shape
-    kept = shape.layers * (tokens * shape.hidden if recompute else _layer_elements(layout, tokens, attended))
-    kept += (4 * shape.hidden + 2 * shape.head_dim) * tokens
+    own = tokens * shape.hidden // layout.tensor
+    kept = shape.layers * (own if recompute else _layer_elements(layout, tokens, attended))
+    kept += 4 * own + 2 * shape.head_dim * tokens
     visiting = 2 * shape.key_width * (2 * layout.computed + 3 * max(layout.computed, 4)) if layout.ring else 0
     return micro_batches * kept * layout.computed + visiting * tokens
 
@@ -263,7 +299,7 @@ def _layer_on_its_way_back(layout: Layout, tokens: int, attended: int, scores: i
     width = shape.intermediate if shape.experts is None else shape.experts.chosen * shape.experts.width
     in_mlp = (shape.family.projections - 1) * width * tokens * layout.computed
     behind = _behind_attention_elements(layout) * tokens * layout.computed
-    again = _layer_elements(layout, tokens, attended) * layout.computed if recompute else 0
+    again = _one_layer(layout, tokens, attended) if recompute else 0
     return again + max(in_mlp, scores - behind)
 
 
@@ -271,14 +307,16 @@ def _attention_elements(layout: Layout) -> int:
     """Of one token, with the norm before it."""
     shape, normed = layout.shape, _normed(layout)
     of_heads = normed * (shape.query_width + shape.key_width) if shape.family.query_key_norms else 0
-    return (normed + 1) * shape.hidden + of_heads + 3 * shape.query_width + 2 * shape.key_width
+    norm = normed * shape.hidden // layout.tensor + shape.hidden
+    return norm + of_heads + 3 * shape.query_width + 2 * shape.key_width
 
 
 def _behind_attention_elements(layout: Layout) -> int:
     """Of one token, likewise: what the rest of the layer keeps."""
-    family = layout.shape.family
-    norms = (family.norms - 1) * (_normed(layout) + 1) - family.norms_behind
-    return norms * layout.shape.hidden + _mlp_elements(layout.shape, layout.expert_ranks)
+    family, hidden = layout.shape.family, layout.shape.hidden
+    norms = (family.norms - 1) * _normed(layout) * hidden // layout.tensor
+    read = (family.norms - 1 - family.norms_behind) * hidden
+    return norms + read + _mlp_elements(layout.shape, layout.expert_ranks)
 
 
 def _normed(layout: Layout) -> int:
@@ -297,9 +335,9 @@ def _mlp_elements(shape: ModelShape, expert_ranks: int) -> int:
     return experts.chosen * (hidden + 4 * experts.width) + 3 * experts.count
 
 
-def _one_layer(layout: Layout, tokens: int) -> int:
-    """Gradients of what one layer keeps, on the way back."""
-    return _layer_elements(layout, tokens) * layout.computed // 2
+def _one_layer(layout: Layout, tokens: int, attended: int = 0) -> int:
+    """Bytes that one layer keeps."""
+    return _layer_elements(layout, tokens, attended) * layout.computed
 
 
 def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) -> int:

@@ -175,6 +175,7 @@ class _Worker:
     def _train(self, kept: PhaseMemory) -> PhaseMemory:
         """Models come one after the other."""
         layouts = [(self.layout(engine), self._update(engine)) for engine in self._training]
+        stepped = (self.layout(engine).host_gradients for engine in self._training if engine.trainable)
         found = {
             "weights": kept.weights + max(layout.gathered for layout, _ in layouts),
             "optimizer": kept.optimizer + max(layout.stepped for layout, _ in layouts),
@@ -182,6 +183,7 @@ class _Worker:
             "activations": max(update.activations for _, update in layouts),
             "logits": max(update.logits for _, update in layouts),
             "peak": kept.peak + max(layout.gathered + update.peak for layout, update in layouts),
+            "host": kept.host + max(stepped, default=0),
         }
         return kept.model_copy(update={"phase": "train", **found})
 
@@ -190,7 +192,7 @@ class _Worker:
         layout, spec = self.layout(engine), self.plan.spec
         all_tokens, pack = packs_of(self.plan, engine)
         tokens = ceil(pack / engine.mesh.cp)
-        predicted = tokens if layout.shape.ends and not self.plan.has_value_head(engine) else 0
+        predicted = ceil(tokens / engine.mesh.tp) if layout.shape.ends and not self.plan.has_value_head(engine) else 0
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
             scores = scores_bytes(layout, ATTENDED * tokens, spec.longest_row, trained=False)
@@ -226,7 +228,7 @@ def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape, stage: int) -> 
     layout = partial(Layout, replicas=mesh.rp, offload=engine.offload, states=states, ring=ring)
     if engine.adapter is not None:  # of every linear layer, though the job may name fewer
         adapter = shape.adapter(engine.adapter.rank)
-        return layout(shape, ranks, computed, computed, on_cpu, adapter=adapter)
+        return layout(shape, ranks, computed, computed, on_cpu, adapter=adapter, tensor=mesh.tp)
     stored = max(computed, 4) if engine.trainable else computed
     return layout(shape, ranks, stored, computed, on_cpu, expert_ranks=mesh.ep, tensor=mesh.tp)
 

@@ -23,6 +23,8 @@ def test_weights_are_divided_and_gathered_to_compute_with():
     alone, sharded = layout(), layout(ranks=4)
     assert (alone.shard, alone.gathered) == (1200, 0)
     assert (sharded.shard, sharded.gathered) == (300, 1200)  # a small model stays whole between micro-batches
+    # an adapter is kept in four bytes: in bf16 it is not what is computed with, and all is gathered
+    assert (layout(adapter=9).gathered, layout(adapter=9, stored=2, computed=2).gathered) == (0, 600)
 
 
 def test_a_layer_keeps_what_its_backward_pass_needs():
@@ -74,6 +76,26 @@ def test_micro_batches_that_are_on_their_way_keep_theirs_and_one_layer_is_comput
     assert found.activations == (3 * (2 * 4 + 20) + 56 + 12) * 10 * 4
     found = update_of(layout(), 10, 0, 2, recompute=False, on_their_way=3)  # of two there are no three
     assert found.activations == (2 * (2 * 56 + 20) + 12) * 10 * 4
+
+
+def test_ranks_that_split_matrices_share_the_tokens_outside_of_them():
+    # of 4 of each norm two, and 4 that all matrices read; outside the layers 4 x 2 + 2 x 2
+    assert activations(layout(tensor=2), 10, recompute=False) == (2 * (56 - 2 * 2) + 12) * 10 * 4
+    assert activations(layout(tensor=2), 10, recompute=True) == (2 * 2 + 12) * 10 * 4
+
+
+def test_gradients_of_layers_that_are_reduced_are_there_when_what_they_kept_is_gone(monkeypatch):
+    monkeypatch.setattr(training, "MIN_UNIT_BYTES", 1)  # each layer, of 128 parameters, is reduced by itself
+    sharded = layout(ranks=4, held_bytes=0)
+    found = update_of(sharded, 10, 0, 2, recompute=False)
+    assert found.gradients == 300 + 2 * 128 * 4
+    # 300 of earlier micro-batches, beside what all layers keep: two of 128 are less than one layer's 56 x 10
+    assert found.peak == 300 + (2 * 56 + 20 + 12) * 10 * 4
+    assert update_of(sharded, 10, 50, 2, recompute=False).peak == (
+        300 + (2 * 56 + 20) * 10 * 4 + logits_bytes(sharded, 50, trained=True)
+    )
+    # where layers keep their inputs alone, both are there
+    assert update_of(sharded, 10, 0, 2, recompute=True).peak == 300 + 2 * 128 * 4 + (2 * 4 + 20 + 56 + 12) * 10 * 4
 
 
 def test_a_prompt_that_rows_share_is_attended_over_by_each():

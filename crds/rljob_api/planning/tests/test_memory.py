@@ -86,6 +86,12 @@ def test_workers_that_split_matrices_keep_the_rest_whole():
     assert split["train"].activations < 0.7 * alone["train"].activations
 
 
+def test_workers_that_split_matrices_predict_a_part_of_the_tokens_each():
+    pair = ("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]", "algorithm.kl.coefficient=0")
+    alone, split = (phases(TINY, *pair, f"training.parallelism.tensor={size}")["train"] for size in (1, 2))
+    assert split.logits == alone.logits  # of one copy of 32 rows, or of two of 16
+
+
 def test_workers_that_share_sequences_have_a_part_of_their_tokens():
     long = (
         "algorithm.kl.coefficient=0",
@@ -308,12 +314,14 @@ def test_an_optimizer_on_the_host_comes_back_a_bucket_at_a_time():
 
 def test_parameters_on_the_host_come_back_a_few_layers_at_a_time():
     here, away = phases(QWEN3_8B, *ONE), phases(QWEN3_8B, *ONE, PARAMETERS)
-    # an eighth of 4 bytes each of weights and gradients, and of 8 of the optimizer, which steps there
-    assert away["load"].host == 2 * NUMBERS
+    # an eighth of 4 bytes each of weights, and of 8 of the optimizer, which steps there; in an update of gradients, too
+    assert (away["load"].host, away["train"].host) == (NUMBERS // 2 + NUMBERS, 2 * NUMBERS)
     assert away["load"].weights == 2 * NUMBERS == here["load"].weights - NUMBERS // 2  # the copy that generates
     assert away["train"].optimizer == 0
     assert away["train"].gradients == here["train"].gradients - NUMBERS // 2
     assert away["train"].weights - away["load"].weights == here["train"].weights - here["load"].weights
+    both = phases(QWEN3_8B, *ONE, "algorithm={name: PPO, kl: {coefficient: 0}}", PARAMETERS)  # one after the other
+    assert both["train"].host - both["load"].host == NUMBERS // 2
     reference = (*ONE[:-1], PARAMETERS)  # which is only asked: an eighth of 2 bytes each
     assert phases(QWEN3_8B, *reference)["load"].host - away["load"].host == NUMBERS // 4
     assert phases(QWEN3_8B, *reference)["load"].weights == away["load"].weights

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.fx import GraphModule
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import Adapter, decoder_layers, random_policy
-from rljob_worker.engines.parallel.mesh import single_rank_group
+from rljob_worker.engines.parallel.mesh import ProcessMesh, single_rank_group
 from rljob_worker.engines.parallel.tensor import split_layers
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
 from rljob_worker.engines.tests.uneven import assert_close
@@ -37,9 +40,17 @@ def engine_of(path: str, settings: TrainSettings) -> FSDPEngine:
     return FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU)
 
 
-def test_compiled_layers_compute_the_same(tmp_path: Path) -> None:
-    """With a real compiler, and the packs of three batches: the second and the third find everything compiled."""
-    path = write_config(tmp_path)
+def num_compiled() -> int:
+    found: int = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    return found
+
+
+def test_compiled_layers_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all that the compiler does but C++: it traces, cuts, makes a backward pass and takes apart what layers call.
+    Of three packs the second and the third find everything compiled."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager_decomp_partition"))
+    torch._dynamo.reset()
+    before, path = num_compiled(), write_config(tmp_path)
     plain, compiled = engine_of(path, PLAIN), engine_of(path, COMPILED)
     counts = []
     for lengths in ([5, 1, 9, 3], [4, 8, 2], [6, 2, 7, 7, 1]):
@@ -49,7 +60,7 @@ def test_compiled_layers_compute_the_same(tmp_path: Path) -> None:
         metrics = [engine.update(batch, PolicyGradient()) for engine in (plain, compiled)]
         for name in ("update/loss", "update/gradient_norm"):
             assert metrics[0][name].value == pytest.approx(metrics[1][name].value, rel=1e-9)
-        counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+        counts.append(num_compiled() - before)
     assert plain.can_lend_weights and not compiled.can_lend_weights
     left, right = (dict(engine.weights(torch.float64)) for engine in (plain, compiled))
     assert max(float((left[name] - right[name]).abs().max()) for name in left) < 1e-8
@@ -57,86 +68,120 @@ def test_compiled_layers_compute_the_same(tmp_path: Path) -> None:
 
 
 def test_in_bfloat16_what_is_compiled_is_no_further_from_the_exact_numbers(tmp_path: Path) -> None:
-    """With a real compiler, which rounds less often: sums and products of a kernel stay in Float32."""
-    path, batch = write_config(tmp_path), a_batch([5, 1, 9, 3, 7, 7])
+    """With the compiler that a job has, which rounds less often: sums and products of a kernel stay in Float32. Of two
+    packs the second finds everything compiled."""
+    torch._dynamo.reset()
+    path, packs = write_config(tmp_path), [a_batch([5, 1, 9, 3, 7, 7]), a_batch([4, 8, 2])]
     halves = replace(PLAIN, precision="BFloat16")
     engines = [engine_of(path, each) for each in (PLAIN, halves, replace(halves, compile=True))]
-    exact, *rounded = (engine.log_probs(batch).values for engine in engines)
-    off, ours = (float(np.abs(each - exact).max()) for each in rounded)
-    assert 0 < ours <= 1.5 * off
-    norms = [engine.update(batch, PolicyGradient())["update/gradient_norm"].value for engine in engines]
+    for batch in packs:
+        exact, *rounded = (engine.log_probs(batch).values for engine in engines)
+        off, ours = (float(np.abs(each - exact).max()) for each in rounded)
+        assert 0 < ours <= 1.5 * off
+    norms = [engine.update(packs[0], PolicyGradient())["update/gradient_norm"].value for engine in engines]
     assert norms[2] == pytest.approx(norms[0], rel=0.02) and norms[2] != norms[1]
+    before = num_compiled()
+    engines[2].update(packs[1], PolicyGradient())
+    assert num_compiled() == before > 0
 
 
-def num_graphs(path: str, monkeypatch: pytest.MonkeyPatch, *, with_adapter: bool, is_split: bool) -> int:
-    """Parts of layers that are compiled, to score and to learn. is_split: as where ranks split matrices, of whom this
-    is the only one."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
-    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    model = random_policy(path, torch.float64, 0)
-    if with_adapter:
-        Adapter(path, 2, 4.0, ()).put_beside(model, torch.float64)
-    if is_split:
-        split_layers(decoder_layers(model), single_rank_group())
-    engine = FSDPEngine(model, replace(PLAIN, compile=True), CPU)
-    engine.log_probs(a_batch([5, 1, 9]))
-    engine.update(a_batch([5, 1, 9]), PolicyGradient())
-    found: int = torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
-    return found
+class Parts:
+    """A compiler that traces and cuts as the real one does, and leaves arithmetic and gradients to torch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.compiled: list[GraphModule] = []
+        torch._dynamo.reset()
+        torch._dynamo.config.recompile_limit = 1  # torch gives up early, unless it is told otherwise
+        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=self))
+
+    def __call__(self, part: GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        self.compiled.append(part)
+        return part.forward
+
+    def of(self, path: str, *, with_adapter: bool = False, is_split: bool = False) -> int:
+        """How many there are to score with a model and to learn. is_split: as where ranks split matrices, of whom this
+        is the only one."""
+        before, model = len(self.compiled), random_policy(path, torch.float64, 0)
+        if with_adapter:
+            Adapter(path, 2, 4.0, ()).put_beside(model, torch.float64)
+        if is_split:
+            split_layers(decoder_layers(model), single_rank_group())
+        engine = FSDPEngine(model, replace(PLAIN, compile=True), CPU)
+        engine.log_probs(a_batch([5, 1, 9]))
+        engine.update(a_batch([5, 1, 9]), PolicyGradient())
+        return len(self.compiled) - before
+
+    def called(self) -> str:
+        """All that they call, in a line each."""
+        modules = [each for part in self.compiled for each in part.modules() if isinstance(each, GraphModule)]
+        nodes = [node for module in modules for node in module.graph.nodes if node.op.startswith("call")]
+        return "\n".join(str(node.target) for node in nodes)
 
 
 @pytest.mark.parametrize(
-    "kind", [{}, {"is_split": True}, {"with_adapter": True, "is_split": True}], ids=["whole", "split", "adapter, split"]
+    ("kind", "number"),
+    [({}, 4), ({"is_split": True}, 8), ({"with_adapter": True, "is_split": True}, 8)],
+    ids=["whole", "split", "adapter, split"],
 )
-def test_layers_share_what_is_compiled(tmp_path: Path, kind: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer more that were compiled by itself would, past a few of them, not be compiled at all."""
-    counts = []
-    for layers in (1, 3):
-        path = write_config(tmp_path / str(layers), num_hidden_layers=layers)
-        counts.append(num_graphs(path, monkeypatch, **{"with_adapter": False, "is_split": False} | kind))
-    assert counts[0] == counts[1] > 0
+def test_layers_share_what_is_compiled_and_what_ranks_send_each_other_is_not(
+    tmp_path: Path, kind: dict[str, bool], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer more that were compiled by itself would, past a few of them, not be compiled at all. number: of the parts
+    that attention cuts a layer into, and where ranks split matrices exchanges; each without gradients and with them."""
+    parts = Parts(monkeypatch)
+    assert parts.of(write_config(tmp_path, num_hidden_layers=3), **kind) == 2 * number
+    called = parts.called()
+    assert "linear" in called and not re.findall("attention|gather|scatter|reduce|c10d|autograd_function", called)
 
 
-def train(rank: int, path: str, mesh: Mesh, precision: str, adapter: Adapter | None) -> dict[str, Any]:
-    """Two updates of layers that are not compiled and of layers that are, by a compiler that traces and cuts as the
-    real one does and leaves arithmetic and gradients to torch."""
+CASES = {
+    "dp 2": (Mesh(dp=2), "Float64", False),
+    "dp 2, adapter, halves": (Mesh(dp=2), "BFloat16", True),
+    "tp 2, adapter": (Mesh(tp=2), "Float64", True),
+    "cp 2, halves": (Mesh(cp=2), "BFloat16", False),
+}
+"""Who shares out what, the precision, and whether there is an adapter."""
+
+
+def train(rank: int, path: str) -> dict[str, Any]:
+    """Two updates of layers that are not compiled and of layers that are, in every case."""
     torch.compile = partial(torch.compile, backend="eager")  # type: ignore[assignment]
     found: dict[str, Any] = {}
-    spread = replace(SPREAD, precision=precision)
-    for name, settings in (("plain", spread), ("compiled", replace(spread, compile=True))):
-        ranks = mesh_here(mesh)
-        engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks, adapter=adapter)
-        seen: dict[str, Any] = {"scores": [], "norms": []}
-        for lengths in ([5, 1, 9, 3], [4, 8, 2]):
-            scorers = [engine] if adapter is None else [engine, engine.base]
-            seen["scores"] += [scorer.log_probs(a_batch(lengths)).values for scorer in scorers]
-            metrics = engine.update(a_batch(lengths), PolicyGradient())
-            seen["norms"].append(metrics["update/gradient_norm"].value)
-        seen["graphs"] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-        found[name] = seen | {"weights": {each: tensor.clone() for each, tensor in engine.weights(torch.float64)}}
+    for name, (mesh, precision, has_adapter) in CASES.items():
+        ranks, adapter = mesh_here(mesh), Adapter(path, 2, 4.0, ()) if has_adapter else None
+        spread = replace(SPREAD, precision=precision)
+        plain, compiled = (learn(path, each, ranks, adapter) for each in (spread, replace(spread, compile=True)))
+        found[name] = {"plain": plain, "compiled": compiled}
     return found
 
 
-@pytest.mark.parametrize(
-    ("mesh", "precision", "adapter"),
-    [
-        (Mesh(dp=2), "Float64", False),
-        (Mesh(dp=2), "BFloat16", True),
-        (Mesh(tp=2), "Float64", True),
-        (Mesh(cp=2), "BFloat16", False),
-    ],
-    ids=["dp 2", "dp 2, adapter, halves", "tp 2, adapter", "cp 2, halves"],
-)
-def test_on_several_ranks_compiled_layers_learn_the_same(
-    tmp_path: Path, mesh: Mesh, precision: str, adapter: bool
-) -> None:
-    """Halves may be rounded at other places: a number has 8 bits, of a log-prob of about 4 the last is 1/64."""
-    path = write_config(tmp_path / "model")
-    beside = Adapter(path, 2, 4.0, ()) if adapter else None
-    near = precision == "BFloat16"
-    for found in run_ranks(2, train, tmp_path / "ranks", path, mesh, precision, beside):
+def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, adapter: Adapter | None) -> dict[str, Any]:
+    before = num_compiled()
+    engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks, adapter=adapter)
+    seen: dict[str, Any] = {"scores": [], "norms": []}
+    for lengths in ([5, 1, 9, 3], [4, 8, 2]):
+        scorers = [engine] if adapter is None else [engine, engine.base]
+        seen["scores"] += [scorer.log_probs(a_batch(lengths)).values for scorer in scorers]
+        metrics = engine.update(a_batch(lengths), PolicyGradient())
+        seen["norms"].append(metrics["update/gradient_norm"].value)
+    graphs = num_compiled() - before
+    weights = {each: tensor.clone() for each, tensor in engine.weights(torch.float64)}
+    return seen | {"graphs": graphs, "weights": weights}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Two, that import the compiler once for all cases."""
+    directory = tmp_path_factory.mktemp("ranks")
+    return run_ranks(2, train, directory, write_config(directory / "model"), preload=("torch._dynamo",))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_several_ranks_compiled_layers_learn_the_same(ranks: list[dict[str, Any]], case: str) -> None:
+    """By a compiler that traces and cuts as the real one does, and leaves arithmetic and gradients to torch."""
+    for found in (rank[case] for rank in ranks):
         plain, compiled = found["plain"], found["compiled"]
+        near = case.endswith("halves")
         for ours, theirs in zip(compiled["scores"], plain["scores"], strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1 / 64 if near else 1e-6)
         assert compiled["norms"] == pytest.approx(plain["norms"], rel=0.02 if near else 1e-6)

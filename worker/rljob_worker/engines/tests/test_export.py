@@ -19,10 +19,12 @@ from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
 from rljob_worker.engines.models import Adapter, DrawnWeights, empty_policy, load_policy, random_policy
 from rljob_worker.engines.tests.builders import export_of, save, write_config, write_model
 from rljob_worker.engines.tests.peak import Peak
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, StorageError
 
 CPU = torch.device("cpu")
 FROZEN = TrainSettings(trainable=False)
+NO_HALF = 0.5 + 2**-9
+"""Which in BFloat16 is a half."""
 DEEP = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 24}
 
 
@@ -85,10 +87,17 @@ def test_weights_are_rounded_to_the_precision_of_the_job(tmp_path: Path, precisi
     settings = TrainSettings(precision=precision)
     path = write_config(tmp_path / "model")
     engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU)
-    export_of(engine, tmp_path / "out")
-    found = load_file(tmp_path / "out" / "model.safetensors")
+    export_of(engine, tmp_path / "out", file_bytes=20_000)
+    found: dict[str, torch.Tensor] = {}
+    for file in (tmp_path / "out").glob("*.safetensors"):
+        found |= load_file(file)
     for name, tensor in engine.weights(settings.master_dtype):
         assert found[name].dtype == settings.dtype and torch.equal(found[name], tensor.to(settings.dtype)), name
+    index, config = (
+        json.loads((tmp_path / "out" / name).read_text()) for name in ("model.safetensors.index.json", "config.json")
+    )
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in found.values())
+    assert config["dtype"] == str(settings.dtype).removeprefix("torch.")
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "phi3"])
@@ -100,13 +109,13 @@ def test_an_adapter_is_merged_a_bucket_at_a_time(tmp_path: Path, kind: str, prec
     settings = TrainSettings(precision=precision)
     adapter = Adapter(path, rank=2, alpha=4.0, targets=targets)
     engine = FSDPEngine(load_policy(path, settings.dtype, CPU), settings, CPU, adapter=adapter)
-    fill(engine, 0.5)
+    fill(engine, NO_HALF)
     export_of(engine, tmp_path / "out", bucket_bytes=4096)
     before = load_file(tmp_path / "model" / "model.safetensors")
     for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items():
         is_adapted = any(f".{target}." in name for target in targets)
-        # twice the product of B [., 2] and A [2, .]: 2 * 2 * 0.25
-        expected = before[name].to(settings.dtype) + (1.0 if is_adapted else 0.0)
+        # twice the product of B [., 2] and A [2, .], which are not rounded before: 1 + 1/128 + 1/65536
+        expected = before[name].to(settings.dtype).float() + (2 * 2 * NO_HALF**2 if is_adapted else 0.0)
         assert torch.equal(tensor, expected.to(settings.dtype)), name
 
 
@@ -132,11 +141,26 @@ def test_an_adapter_of_a_checkpoint_is_what_peft_loads(tmp_path: Path) -> None:
     fill(engine, 0.5)
     save(engine, tmp_path / "checkpoint")
     export_adapter(tmp_path / "checkpoint", tmp_path / "adapter")
+    # peft reads other names, too; others who load adapters do not
+    layers = (f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in (0, 1))
+    names = {f"{layer}.lora_{side}.weight" for layer in layers for side in "AB"}
+    assert load_file(tmp_path / "adapter" / "adapter_model.safetensors").keys() == names
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"] == ["q_proj"]
     export_of(engine, tmp_path / "merged", checkpoint=tmp_path / "checkpoint")
     base = AutoModelForCausalLM.from_pretrained(path)
     theirs = dict(PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload().named_parameters())
     ours = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     assert all(torch.allclose(tensor, theirs[name], atol=1e-6) for name, tensor in ours.named_parameters())
+
+
+def test_an_adapter_that_cannot_be_written_is_a_storage_error_with_the_place(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model")
+    model = load_policy(path, torch.float32, CPU)
+    save(FSDPEngine(model, TrainSettings(), CPU, adapter=Adapter(path, 2, 4.0, ())), tmp_path / "checkpoint")
+    place = tmp_path / "file"
+    place.touch()
+    with pytest.raises(StorageError, match=f"export to {place}: cannot be written: .*File exists"):
+        export_adapter(tmp_path / "checkpoint", place)
 
 
 def test_a_checkpoint_of_another_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:

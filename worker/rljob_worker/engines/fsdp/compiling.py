@@ -1,6 +1,6 @@
 """Decoder layers under torch.compile: norms, rotations, activations and sums of a layer in fewer kernels.
 
-Attention stays as it is, since its shapes are other ones in every pack; it cuts a layer in two, of which both parts are
+Attention stays as it is, since its shapes are other ones in every pack; it cuts a layer in four parts, each of which is
 compiled once for any number of tokens. Where ranks split matrices their exchanges cut it, too (`parallel.tensor`). All
 layers of a model share what is compiled; forward and backward passes have each their own, and so does scoring. On a CPU
 that is C++, which takes minutes at first; it is kept in torch's cache directory (TORCHINDUCTOR_CACHE_DIR).

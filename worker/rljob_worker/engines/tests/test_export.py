@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -133,19 +134,24 @@ def test_an_adapter_of_a_model_that_was_drawn_is_merged_into_what_was_drawn(tmp_
         assert torch.equal(found[name], tensor + (1.0 if ".q_proj." in name else 0.0)), name
 
 
-def test_an_adapter_of_a_checkpoint_is_what_peft_loads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("targets", [("q_proj",), ()], ids=["one", "all there are"])
+def test_an_adapter_of_a_checkpoint_is_what_peft_loads(tmp_path: Path, targets: tuple[str, ...]) -> None:
     path = write_model(tmp_path / "model")
     engine = FSDPEngine(
-        load_policy(path, torch.float32, CPU), TrainSettings(), CPU, adapter=Adapter(path, 2, 4.0, ("q_proj",))
+        load_policy(path, torch.float32, CPU), TrainSettings(), CPU, adapter=Adapter(path, 2, 4.0, targets)
     )
     fill(engine, 0.5)
     save(engine, tmp_path / "checkpoint")
     export_adapter(tmp_path / "checkpoint", tmp_path / "adapter")
     # peft reads other names, too; others who load adapters do not
-    layers = (f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in (0, 1))
-    names = {f"{layer}.lora_{side}.weight" for layer in layers for side in "AB"}
-    assert load_file(tmp_path / "adapter" / "adapter_model.safetensors").keys() == names
-    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"] == ["q_proj"]
+    names = load_file(tmp_path / "adapter" / "adapter_model.safetensors").keys()
+    matched = [
+        re.fullmatch(r"base_model\.model\.model\.layers\.[01]\.\w+\.(\w+)\.lora_[AB]\.weight", name) for name in names
+    ]
+    kinds = {match[1] for match in matched if match}
+    assert all(matched) and len(names) == 4 * len(kinds) and (len(kinds) == 7 or kinds == set(targets))
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert set(config["target_modules"]) == kinds
     export_of(engine, tmp_path / "merged", checkpoint=tmp_path / "checkpoint")
     base = AutoModelForCausalLM.from_pretrained(path)
     theirs = dict(PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload().named_parameters())

@@ -60,8 +60,9 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
 """What the table calls them, their families, and what else their configs have."""
 LAYERS: dict[str, Callable[[], Layers]] = {"FSDP": lambda: TRANSFORMERS, "Megatron": partial(megatron_layers, CPU)}
 AXES = {"dp": "data", "rp": "replicas", "pp": "pipeline", "cp": "context", "tp": "tensor", "ep": "expert"}
-LIMITS = (1e-5, 1e-6, 1e-12)
-"""Of log-probabilities, and of weights in Float32 and Float64."""
+LIMITS = (1e-5, 1e-5, 1e-12)
+"""Of log-probabilities, and of weights in Float32 and Float64. Adam's first step is g / (|g| + 1e-8) of the learning
+rate: of a gradient as small as what Float32 leaves of larger ones it can be any part of that."""
 HEAD = ("| model | engine | layout | log-probs | weights, Float32 | weights, Float64 |", "|---|---|---|--:|--:|--:|")
 
 

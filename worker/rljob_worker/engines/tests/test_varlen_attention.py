@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch
 from rljob_worker.engines.attention import varlen
-from rljob_worker.engines.attention.varlen import ATTENTION, Formula, causal_attention, plan_rectangles
+from rljob_worker.engines.attention.varlen import ATTENTION, Formula, causal_attention, plan_rectangles, softmax
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models.families import FAMILIES
 from rljob_worker.engines.models.last_layer import fuse_last_layer
@@ -138,6 +138,11 @@ def test_bounded_scores_are_those_of_the_formula_however_many_are_made_at_once(
         strict=True,
     ):
         assert (mine - expected).abs().max() < 1e-12
+
+
+def test_weights_of_halves_are_no_halves() -> None:
+    # a third in 8 bits is 0.33398
+    torch.testing.assert_close(softmax(torch.zeros(1, 3, dtype=torch.bfloat16)), torch.full((1, 3), 1 / 3))
 
 
 def test_memory_of_bounded_scores_does_not_grow_with_the_square_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

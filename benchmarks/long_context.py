@@ -22,9 +22,10 @@ import torch
 from private_memory import MIB, give_back_what_is_freed, watched
 from sized_models import write_model
 
+from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
-from rljob_api.memory.training import Layout, update_of
+from rljob_api.memory.training import update_of
 from rljob_api.pipeline.meshes import Mesh, context_way
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings

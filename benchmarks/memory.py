@@ -21,8 +21,9 @@ from even_rows import even_rows
 from private_memory import MIB, give_back_what_is_freed, private_bytes, watched
 from sized_models import FAMILIES, write_model
 
+from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.memory.training import Layout, update_of
+from rljob_api.memory.training import update_of
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES

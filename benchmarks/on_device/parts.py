@@ -13,7 +13,8 @@ from even_rows import even_rows
 
 from on_device.device_memory import finish, free, taken
 from on_device.shapes import END, Model, draw, update_flops
-from rljob_api.memory.training import Layout, update_of
+from rljob_api.memory.layout import Layout
+from rljob_api.memory.training import update_of
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES

@@ -9,7 +9,7 @@ import torch
 from private_memory import give_back_what_is_freed, watched
 from transformers import Qwen3Config
 
-from rljob_api.memory.training import BUCKET_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.transformers import TransformersRollout

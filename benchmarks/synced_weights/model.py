@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from rljob_api.memory.training import BUCKET_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES
 
 LARGE, MIDDLE, SMALL = 24 << 20, 1 << 20, 64 << 10
 """Bytes of the tensors. Large ones are cut; they are half of a model that is not small."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from rljob_api.memory.training import Layout
+from rljob_api.memory.layout import Layout
 from rljob_api.pipeline.meshes import AxisCost, AxisWithCost, Mesh, MeshCost, context_way
 from rljob_api.planning.limits import Limits
 from rljob_api.planning.memory import Shapes, largest_of, layout_of, memory_of, packs_of

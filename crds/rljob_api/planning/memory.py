@@ -8,10 +8,13 @@ from functools import partial
 from math import ceil
 from typing import Literal
 
+from rljob_api.memory.activations import logits_bytes, scores_bytes
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
+from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
-from rljob_api.memory.training import ATTENDED, BUCKET_BYTES, Layout, Update, logits_bytes, scores_bytes, update_of
+from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES
+from rljob_api.memory.training import Update, update_of
 from rljob_api.pipeline.meshes import context_way
 from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan

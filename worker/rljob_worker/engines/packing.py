@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rljob_api.memory.training import ATTENDED
+from rljob_api.memory.sizes import ATTENDED
 from rljob_worker.batch import Column, Indices
 from rljob_worker.gather import offsets_of
 

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_api.memory.activations import activations
+from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import layers_of, parse_shape
-from rljob_api.memory.training import Layout, activations
 
 QWEN3_8B = {
     "model_type": "qwen3",

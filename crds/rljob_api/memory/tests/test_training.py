@@ -4,10 +4,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from rljob_api.memory import training
+from rljob_api.memory import activations as passing
+from rljob_api.memory import layout as lying
+from rljob_api.memory.activations import activations, logits_bytes, scores_bytes
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
+from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import FAMILIES, ModelShape
-from rljob_api.memory.training import Layout, activations, logits_bytes, scores_bytes, update_of
+from rljob_api.memory.training import update_of
 
 SHAPE = ModelShape(
     FAMILIES["llama"], vocabulary=10, hidden=4, intermediate=6, layers=2, heads=2, key_heads=1, head_dim=2, tied=True
@@ -85,7 +88,7 @@ def test_ranks_that_split_matrices_share_the_tokens_outside_of_them():
 
 
 def test_gradients_of_layers_that_are_reduced_are_there_when_what_they_kept_is_gone(monkeypatch):
-    monkeypatch.setattr(training, "MIN_UNIT_BYTES", 1)  # each layer, of 128 parameters, is reduced by itself
+    monkeypatch.setattr(lying, "MIN_UNIT_BYTES", 1)  # each layer, of 128 parameters, is reduced by itself
     sharded = layout(ranks=4, held_bytes=0)
     found = update_of(sharded, 10, 0, 2, recompute=False)
     assert found.gradients == 300 + 2 * 128 * 4
@@ -113,7 +116,7 @@ def test_keys_and_values_of_two_others_visit_a_rank_of_a_ring():
 def test_logits_are_never_more_than_a_chunk(monkeypatch):
     # four times 3 tokens of 10 words, and the gradient of the last layer
     assert logits_bytes(layout(), 3, trained=True) == 4 * 3 * 10 * 4 + 40 * 4
-    monkeypatch.setattr(training, "LOGITS_ELEMENTS", 100)
+    monkeypatch.setattr(passing, "LOGITS_ELEMENTS", 100)
     assert logits_bytes(layout(), 1000, trained=True) == 4 * 100 * 4 + 40 * 4
     assert logits_bytes(layout(), 0, trained=True) == 0  # a critic
 
@@ -129,7 +132,7 @@ def test_scores_that_are_bounded_are_there_for_one_layer_and_never_more_than_som
     # in place of 12 of the MLP's gradients, and of what is kept behind attention: a norm's 2 x 4, and 4 x 6
     assert found.activations - without.activations == 1000 * 16 - (12 + 8 + 24) * 10 * 4
     assert found.peak - without.peak == found.activations - without.activations
-    monkeypatch.setattr(training, "SCORES_ELEMENTS", 60)
+    monkeypatch.setattr(passing, "SCORES_ELEMENTS", 60)
     assert scores_bytes(bounded, 10, 5, trained=True) == 60 * 16
 
 

@@ -7,7 +7,7 @@ from math import gcd
 
 from rljob_api.checks.subject import problem
 from rljob_api.memory.model_shape import FAMILIES, ModelShape
-from rljob_api.memory.training import LEAST_STATE_BLOCK
+from rljob_api.memory.sizes import LEAST_STATE_BLOCK
 from rljob_api.planning.plan import EnginePlan
 from rljob_api.vocabulary.problem import Problem
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
-from rljob_api.memory.training import SCORES_ELEMENTS
+from rljob_api.memory.sizes import SCORES_ELEMENTS
 from rljob_worker.batch import Indices
 from rljob_worker.engines.attention.flash import FlashRows, is_for_device, is_for_heads
 from rljob_worker.engines.packing import ranges

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from rljob_api.memory.training import BUCKET_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.attention.heads import key_heads
 from rljob_worker.engines.free_memory import give_back

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rljob_api.memory.training import HELD_BYTES, MIN_UNIT_BYTES
+from rljob_api.memory.sizes import HELD_BYTES, MIN_UNIT_BYTES
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16, "Float64": torch.float64}
 

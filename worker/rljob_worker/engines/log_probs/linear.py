@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from rljob_api.memory.training import LOGITS_ELEMENTS
+from rljob_api.memory.sizes import LOGITS_ELEMENTS
 from rljob_worker.engines.log_probs.full_kl import full_kl, full_kl_gradient
 from rljob_worker.engines.log_probs.of_tokens import at_targets, log_distribution, logit_gradient
 

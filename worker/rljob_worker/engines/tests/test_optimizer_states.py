@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.checks.options import SLOWEST_BFLOAT16
+from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.memory.training import Layout
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.optimizer import adamw as adamw_module
 from rljob_worker.engines.fsdp.optimizer.adamw import FusedAdamW, RoundingAdamW, adamw_of

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.memory.training import ATTENDED
+from rljob_api.memory.sizes import ATTENDED
 from rljob_worker.batch import Column
 from rljob_worker.engines.packing import micro_batches, pack, ranges, shared_prompts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from rljob_api.memory.training import BUCKET_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.engines.fsdp.checkpoint.sharded import Written
 from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
 from rljob_worker.engines.fsdp.export.trained_tensors import Fill, TrainedTensors

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rljob_api.memory.training import BUCKET_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.engines.fsdp.checkpoint.sharded import Written
 from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered, buckets
 from rljob_worker.engines.fsdp.tensors.merged import with_product

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rljob_api.memory.training import BUCKET_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.optimizer.adamw import AdamW, adamw_of
 from rljob_worker.engines.fsdp.optimizer.resting import Resting, settle

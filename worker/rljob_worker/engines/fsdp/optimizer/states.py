@@ -22,7 +22,7 @@ from functools import cache
 
 import torch
 
-from rljob_api.memory.training import LEAST_STATE_BLOCK, STATE_BLOCK
+from rljob_api.memory.sizes import LEAST_STATE_BLOCK, STATE_BLOCK
 
 MEANS = ("exp_avg", "exp_avg_sq")
 """Of gradients, and of their squares."""

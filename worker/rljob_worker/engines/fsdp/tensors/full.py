@@ -18,7 +18,7 @@ from itertools import islice
 import torch
 import torch.distributed as dist
 
-from rljob_api.memory.training import BUCKET_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.engines.fsdp.tensors.buckets import Bucket, Lot, Named, buckets
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 

@@ -1,0 +1,127 @@
+"""Memory of what passes through a model, forward and backward.
+
+With T tokens of a micro-batch, L layers and c bytes of a computed number:
+
+    activations  T L a c, with a elements that a layer keeps of a token:
+                     norms            of each norm's width the result without the weight, and with it where a matrix
+                                      reads that; in bf16 also what is normed, in four bytes, and so is the result where
+                                      its product is; of adapters not the result, which the weight's gradient needs
+                     attention        queries, keys, values and the output, and the output as its projection reads it;
+                                      the first four once more for every further row that attends over a shared prompt
+                     gated MLP        4 x intermediate: gate, silu(gate), up, and their product
+                     MLP              2 x intermediate
+                     experts          of each of those that compute the token: it and its output, 2 x hidden, and a
+                                      gated MLP, and where ranks share experts once more its output, as it came
+                                      back; and of the router 3 x the number of experts
+                 (after Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 4, for kernels that keep no
+                 attention matrix); T L hidden c where the rest is computed again in the backward pass. Where keys and
+                 values go round a ring, once for all layers T 2 k (2 c + 3 max(c, 4)), k wide: those of two other
+                 ranks, and gradients of three, computed, sent and arriving. What is kept is there of every micro-batch
+                 that is on its way through pipeline stages (1F1B): of as many as there are stages on the first of them,
+                 of one on the last. Of ranks that split matrices each has a part of the tokens outside of them
+    a layer      on its way back, when logits are gone: what it keeps, T a c, where that is computed again; then
+                 the larger of gradients in its MLP, T c 2 x intermediate (1 x without a gate), and of its scores. When
+                 it comes to those, what it kept behind its attention is gone. And the gradient of the last layer, which
+                 waits for that of the embedding
+    scores       where attention bounds them: T H K (c + 3 max(c, 4)) with H heads and K tokens of the longest row: the
+                 bounded ones, what softmax made of them, and the gradients of both. Of SCORES_ELEMENTS scores at most;
+                 where nothing is trained c + 2 max(c, 4) of each. None where keys and values go round a ring, which has
+                 a tile of them
+    logits       4 x LOGITS_ELEMENTS x max(c, 4) at most, however long the rows, and one more gradient of the last layer
+"""
+
+from __future__ import annotations
+
+from rljob_api.memory.layout import Layout
+from rljob_api.memory.model_shape import ModelShape
+from rljob_api.memory.sizes import LOGITS_ELEMENTS, SCORES_ELEMENTS
+
+
+def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0, micro_batches: int = 1) -> int:
+    """What forward passes keep of so many micro-batches."""
+    shape = layout.shape
+    own = tokens * shape.hidden // layout.tensor
+    kept = shape.layers * (own if recompute else _layer_elements(layout, tokens, attended))
+    kept += 4 * own + 2 * shape.head_dim * tokens
+    visiting = 2 * shape.key_width * (2 * layout.computed + 3 * max(layout.computed, 4)) if layout.ring else 0
+    return micro_batches * kept * layout.computed + visiting * tokens
+
+
+def _layer_elements(layout: Layout, tokens: int, attended: int = 0) -> int:
+    """What one layer keeps."""
+    shape, again = layout.shape, max(0, attended - tokens)
+    ahead = _attention_elements(layout) * tokens + 2 * (shape.query_width + shape.key_width) * again
+    return ahead + _behind_attention_elements(layout) * tokens
+
+
+def layer_on_its_way_back(layout: Layout, tokens: int, attended: int, scores: int, *, recompute: bool) -> int:
+    """Bytes of the layer that has most, beyond what forward passes keep. scores: bytes of those in one layer."""
+    shape = layout.shape
+    width = shape.intermediate if shape.experts is None else shape.experts.chosen * shape.experts.width
+    in_mlp = (shape.family.projections - 1) * width * tokens * layout.computed
+    behind = _behind_attention_elements(layout) * tokens * layout.computed
+    again = one_layer(layout, tokens, attended) if recompute else 0
+    return again + max(in_mlp, scores - behind)
+
+
+def _attention_elements(layout: Layout) -> int:
+    """Of one token, with the norm before it."""
+    shape, normed = layout.shape, _normed(layout)
+    of_heads = normed * (shape.query_width + shape.key_width) if shape.family.query_key_norms else 0
+    norm = normed * shape.hidden // layout.tensor + shape.hidden
+    return norm + of_heads + 3 * shape.query_width + 2 * shape.key_width
+
+
+def _behind_attention_elements(layout: Layout) -> int:
+    """Of one token, likewise: what the rest of the layer keeps."""
+    family, hidden = layout.shape.family, layout.shape.hidden
+    norms = (family.norms - 1) * _normed(layout) * hidden // layout.tensor
+    read = (family.norms - 1 - family.norms_behind) * hidden
+    return norms + read + _mlp_elements(layout.shape, layout.expert_ranks)
+
+
+def _normed(layout: Layout) -> int:
+    """Numbers of `computed` bytes that a norm keeps of each that it norms, beside what is read of it."""
+    family = layout.shape.family
+    if layout.computed > 2 or family.norm_bias:
+        return 1
+    return 2 if layout.adapter else 4 if family.norms_behind else 3
+
+
+def _mlp_elements(shape: ModelShape, expert_ranks: int) -> int:
+    experts = shape.experts
+    if experts is None:
+        return (4 if shape.family.projections == 3 else 2) * shape.intermediate
+    hidden = (2 if expert_ranks == 1 else 3) * shape.hidden
+    return experts.chosen * (hidden + 4 * experts.width) + 3 * experts.count
+
+
+def one_layer(layout: Layout, tokens: int, attended: int = 0) -> int:
+    """Bytes that one layer keeps."""
+    return _layer_elements(layout, tokens, attended) * layout.computed
+
+
+def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) -> int:
+    """Of attention in one layer, forward, or backward as well where it is computed again. tokens: of all rows."""
+    shape, wide = layout.shape, max(layout.computed, 4)
+    if not shape.bounded or layout.ring:
+        return 0
+    made = min(shape.heads * tokens * longest, SCORES_ELEMENTS)
+    return made * (layout.computed + (3 if trained else 2) * wide)
+
+
+def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:
+    """Of the tokens of a chunk, forward (twice over) or backward (four times), in at least four bytes."""
+    shape = layout.shape
+    if not responses:
+        return 0
+    chunk = min(responses * shape.vocabulary, max(LOGITS_ELEMENTS, shape.vocabulary))
+    wide = max(layout.computed, 4)
+    if not trained:
+        return chunk * wide * 2
+    return chunk * wide * 4 + last_gradient(layout)
+
+
+def last_gradient(layout: Layout) -> int:
+    """Bytes of the gradient of the last layer, before it is added to what there is."""
+    return 0 if layout.adapter else layout.shape.embedding * max(layout.computed, 4)

@@ -1,0 +1,16 @@
+"""How much engines have in memory at once: they keep to it, and the Plan counts with it."""
+
+HELD_BYTES = 1 << 30
+"""Largest model whose gradients, and on a CPU weights, stay whole on every rank between micro-batches."""
+BUCKET_BYTES = 64 << 20
+"""Weights that are gathered at once for export and sync; a tensor that is larger goes alone."""
+MIN_UNIT_BYTES = 32 << 20
+"""Layers are gathered together up to this size."""
+STATE_BLOCK, LEAST_STATE_BLOCK = 256, 64
+"""Numbers of an optimizer in Int8 that share a scale, at most and at least: of fewer, scales are not small any more."""
+ATTENDED = 2
+"""Tokens that the rows of a micro-batch attend over, at most, per token that may be computed."""
+LOGITS_ELEMENTS = 1 << 24
+"""Logits in memory at once."""
+SCORES_ELEMENTS = 1 << 24
+"""Scores of attention in memory at once, where a model bounds them; other kernels keep none."""

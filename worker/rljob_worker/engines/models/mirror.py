@@ -24,8 +24,7 @@ _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", "
 
 def origin_of(directory: Path) -> Place:
     """Where the weights of a model's directory are: there, or in the store that it is a mirror of."""
-    note = directory / ORIGIN
-    return place_of(note.read_text()) if note.is_file() else directory
+    return place_of(path_in_job(str(directory)))
 
 
 def path_in_job(path: str) -> str:

@@ -130,26 +130,21 @@ def test_what_the_lead_warns_of_while_it_starts_is_said(run_dir):
     assert said[2:] == ["phase Running attempt 1\n", "warning: passing over the checkpoint of step 2\n"]
 
 
-def test_what_workers_do_while_they_start_is_said_and_kept_for_status(run_dir):
+@pytest.mark.parametrize(
+    ("told", "said", "doing"),
+    [
+        (("data: 12 rows, in 0.3 s", "models ..."), "data: 12 rows, in 0.3 s", "models"),
+        (("rewards ...", "rewards: in 0.3 s"), "rewards: in 0.3 s", "first step"),
+    ],
+    ids=["a phase has begun", "the last has ended"],
+)
+def test_what_workers_do_while_they_start_is_said_and_kept_for_status(run_dir, told, said, doing):
     going_on = run_dir.parent / "go"
-    at = "2026-01-01 00:00:00,000 INFO rljob.start: "
-    script = [["say", f"{at}data: 12 rows, in 0.3 s"], ["say", f"{at}models ..."], ["wait_file", str(going_on)]]
-    with supervisor(run_dir, script={"*": script}) as process:
-        while process.stdout.readline() != "  data: 12 rows, in 0.3 s\n":
+    script = [["say", f"2026-01-01 00:00:00,000 INFO rljob.start: {each}"] for each in told]
+    with supervisor(run_dir, script={"*": [*script, ["wait_file", str(going_on)]]}) as process:
+        while process.stdout.readline() != f"  {said}\n":
             pass
-        wait_for(lambda: RunDirectory(run_dir).read_note().doing == "models")
-        going_on.touch()
-        assert process.wait(PATIENCE_SECONDS) == 0
-
-
-def test_behind_the_last_phase_of_a_start_the_first_step_is_waited_for(run_dir):
-    going_on = run_dir.parent / "go"
-    at = "2026-01-01 00:00:00,000 INFO rljob.start: "
-    script = [["say", f"{at}rewards ..."], ["say", f"{at}rewards: in 0.3 s"], ["wait_file", str(going_on)]]
-    with supervisor(run_dir, script={"*": script}) as process:
-        while process.stdout.readline() != "  rewards: in 0.3 s\n":
-            pass
-        wait_for(lambda: RunDirectory(run_dir).read_note().doing == "first step")
+        wait_for(lambda: RunDirectory(run_dir).read_note().doing == doing)
         going_on.touch()
         assert process.wait(PATIENCE_SECONDS) == 0
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
 from rljob_worker.engines.models.checkpoint_names import PartsOf, parts_of
-from rljob_worker.engines.models.value_model import ValueModel, clear_head
+from rljob_worker.engines.models.value_model import ValueModel, backbone_of, clear_head
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 
 Draw = Callable[[torch.Tensor], object]
@@ -36,7 +36,7 @@ class DrawnWeights:
     @staticmethod
     def of(model: PreTrainedModel | ValueModel, seed: int) -> DrawnWeights:
         """model: without memory, its layers transformers' own."""
-        backbone = _backbone(model)
+        backbone = backbone_of(model)
         with _Watched() as watched, torch.no_grad():
             backbone.apply(backbone._init_weights)
         return DrawnWeights(
@@ -58,7 +58,7 @@ class DrawnWeights:
     ) -> None:
         """Draw this rank's part of every parameter but those of an adapter; a critic's head is zero. See
         `WeightFiles.fill`."""
-        backbone = _backbone(model)
+        backbone = backbone_of(model)
         self._fill(backbone, backbone.named_parameters(), split, parts_of)
         if isinstance(model, ValueModel):
             clear_head(model)
@@ -103,10 +103,6 @@ class _Watched(TorchFunctionMode):
         if name.endswith("_") and not name.endswith("__") and isinstance(filled, torch.nn.Parameter):
             self.draws[id(filled)] = lambda tensor: function(tensor, *rest, **given)
         return function(*arguments, **(options or {}))
-
-
-def _backbone(model: torch.nn.Module) -> PreTrainedModel:
-    return model.backbone if isinstance(model, ValueModel) else model
 
 
 def _own_name(name: str, model: PreTrainedModel) -> str:

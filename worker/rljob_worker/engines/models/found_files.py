@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -15,8 +14,8 @@ from safetensors import SafetensorError
 from rljob_worker.engines.models.value_model import VALUE_HEAD
 from rljob_worker.errors import BadData, InvalidJob, StorageError
 from rljob_worker.storage.place import Place
+from rljob_worker.weight_index import INDEX, files_by_tensor
 
-_INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _OTHER_FORMATS = ("pytorch_model*", "*.bin", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.safetensors")
 _NAMED = 3
@@ -26,7 +25,7 @@ _NAMED = 3
 def fetched(name: str) -> Path:
     """The weights of a hub name, in the hub's own cache."""
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.safetensors", _INDEX]))
+        return Path(snapshot_download(name, allow_patterns=["*.safetensors", INDEX]))
     except (OSError, ValueError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidJob(f"model path {name!r}: the hub did not give its weights: {reason}") from error
@@ -34,31 +33,23 @@ def fetched(name: str) -> Path:
 
 def files_with_weights(path: str, directory: Place) -> list[Place]:
     """Of the index, else the one file; others of that kind are copies in the layout of another library."""
-    index = directory / _INDEX
+    index = directory / INDEX
     if index.is_file():
         with reading(path, index):
-            files = [directory / name for name in _named_files(json.loads(index.read_text()))]
+            files = [directory / name for name in sorted(set(files_by_tensor(json.loads(index.read_text())).values()))]
         if absent := [file.name for file in files if not file.is_file()]:
-            raise BadData(f"model path {path!r}: {_INDEX} names {listed(absent)}, which is not there; fetch it again")
+            raise BadData(f"model path {path!r}: {INDEX} names {listed(absent)}, which is not there; fetch it again")
         return files
     if (directory / _SINGLE).is_file():
         return [directory / _SINGLE]
     raise InvalidJob(f"model path {path!r}: {_no_weights(directory)}")
 
 
-def _named_files(index: Any) -> list[str]:
-    """Raises ValueError for what is no index."""
-    places = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise ValueError("its weight_map is no table of tensors and their files")
-    return sorted(set(places.values()))
-
-
 def _no_weights(directory: Place) -> str:
     found = {file.name for pattern in _OTHER_FORMATS for file in directory.glob(pattern)} - {VALUE_HEAD}
     random = "to train random weights set models[].initialise: Random"
     if not found:
-        return f"there are no weights in it ({_SINGLE} or {_INDEX}); {random}"
+        return f"there are no weights in it ({_SINGLE} or {INDEX}); {random}"
     return (
         f"its weights are in another format ({listed(sorted(found))}); save them as {_SINGLE}, as save_pretrained of "
         f"transformers does; {random}"

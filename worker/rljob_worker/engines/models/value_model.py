@@ -38,6 +38,11 @@ class ValueModel(torch.nn.Module):
         return self.value_head(hidden.index_select(0, positions_to_keep)).squeeze(-1)
 
 
+def backbone_of(model: PreTrainedModel | ValueModel) -> PreTrainedModel:
+    """What has the names that files have: of a critic the model below its head; a policy has them all."""
+    return model.backbone if isinstance(model, ValueModel) else model
+
+
 def clear_head(model: ValueModel) -> None:
     """This rank's part of it."""
     for parameter in model.value_head.parameters():

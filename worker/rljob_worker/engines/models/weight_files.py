@@ -19,7 +19,7 @@ from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, parts_of
 from rljob_worker.engines.models.found_files import fetched, files_with_weights, listed, reading
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
-from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel, clear_head
+from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel, backbone_of, clear_head
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.place import Place
@@ -64,7 +64,7 @@ class WeightFiles:
         """Read this rank's part of every parameter: its rows, of its part where it is split; is_stage: of some of the
         layers. Raises BadData by name for one that no file has or that has another shape, and for tensors that the
         model has no use for."""
-        backbone = model.backbone if isinstance(model, ValueModel) else model
+        backbone = backbone_of(model)
         matched = self.matched(backbone, split, parts_of, is_policy=not (isinstance(model, ValueModel) or is_stage))
         matched.fill({name: tensor for name, tensor in backbone.named_parameters() if name in matched.names})
         if isinstance(model, ValueModel):

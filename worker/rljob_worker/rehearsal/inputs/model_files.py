@@ -14,7 +14,8 @@ from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.inputs.architectures import adapter_findings, architecture_findings
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
-from rljob_worker.rehearsal.inputs.weight_names import INDEX, indexed_files, weight_shapes
+from rljob_worker.rehearsal.inputs.weight_names import indexed_files, weight_shapes
+from rljob_worker.weight_index import INDEX
 
 UNSAID_LABELS = ("0", "1")
 """Outputs of a classifier whose config names none, in transformers."""

@@ -9,8 +9,7 @@ from typing import Any
 
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
-
-INDEX = "model.safetensors.index.json"
+from rljob_worker.weight_index import INDEX, files_by_tensor
 
 MAX_HEADER_BYTES = 100_000_000
 """As the library has it: what is longer is no header."""
@@ -30,10 +29,11 @@ def weight_shapes(place: Path) -> Shapes:
 
 def indexed_files(place: Path) -> dict[str, str]:
     """The file of each tensor, by the index; nothing where there is none. Raises InvalidJob for a damaged one."""
-    places = json_object(place / INDEX).get("weight_map", {})
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise InvalidJob(f"weight_map of {place / INDEX} is no table of tensors and their files; fetch the model again")
-    return places
+    index = json_object(place / INDEX)
+    try:
+        return files_by_tensor(index) if "weight_map" in index else {}
+    except ValueError as error:
+        raise InvalidJob(f"{place / INDEX} is no index: {error}; fetch the model again") from error
 
 
 def linear_layers(shapes: Shapes) -> set[str]:

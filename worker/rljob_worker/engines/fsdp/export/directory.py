@@ -32,6 +32,7 @@ from rljob_worker.engines.parallel.mesh import alone
 from rljob_worker.engines.parallel.split import UNSPLIT
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.place import Place
+from rljob_worker.weight_index import INDEX
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ def _write_files(tensors: TrainedTensors, directory: Path, parts_of: PartsOf, fi
     if len(files) > 1:
         size = sum(each.num_elements for file in files for each in file.tensors) * tensors.dtype.itemsize
         index = {"metadata": {"total_size": size}, "weight_map": places}
-        (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+        (directory / INDEX).write_text(json.dumps(index, indent=2))
 
 
 def _write_file(tensors: TrainedTensors, held: list[Named], path: Path, parts_of: PartsOf) -> list[str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
+
 CHECKOUT = Path(__file__).parents[1]
 HOOKS = runpy.run_path(str(CHECKOUT / "docs" / "hooks.py"))
 
@@ -18,7 +20,7 @@ HOOKS = runpy.run_path(str(CHECKOUT / "docs" / "hooks.py"))
 def built(config, out):
     command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(out)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS)
 
 
 def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):

@@ -3,6 +3,7 @@ import threading
 from rljob.errors import Unreachable
 from rljob.lead_log import LeadLog
 from rljob.tests.builders import job
+from rljob_api.tests.patience import PATIENCE_SECONDS
 
 
 class Logs:
@@ -28,7 +29,7 @@ def test_the_log_of_every_attempt_is_shown_once():
     log.notice(job(phase="Pending"))
     assert said == [] and len(logs.attempts) == 2
     log.notice(job(phase="Running", attempt=1))
-    assert logs.read.wait(30)
+    assert logs.read.wait(PATIENCE_SECONDS)
     log.notice(job(phase="Running", attempt=1))
     assert said == ["a", "b"] and len(logs.attempts) == 1
     log.notice(job(phase="Running", attempt=2))

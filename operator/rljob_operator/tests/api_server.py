@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from aiohttp import web
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.connection import Connection
 from rljob_operator.cluster.login import Login
@@ -174,8 +175,8 @@ async def cluster_of(
     folder: Path,
     *,
     attempts: int = 3,
-    timeout_seconds: float = 5.0,
-    silence_seconds: float = 5.0,
+    timeout_seconds: float = PATIENCE_SECONDS,
+    silence_seconds: float = PATIENCE_SECONDS,
     requests: Requests | None = None,
 ) -> AsyncIterator[ApiCluster]:
     """The client under test, with pauses of milliseconds."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.documents import job_document
 from rljob_worker.tests.session_root import job_environment
 
@@ -44,7 +45,7 @@ def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
     fields = defaults | spec
     fields["data"] = {"maxPromptTokens": 128} | fields["data"]  # and a response: the model reads 512
     memory = "96Mi" if len(fields["workerGroups"]) > 1 else "32Mi"  # weights between groups take 64Mi
-    return job_document(name, **{"dataBuffer": {"memory": memory, "deadlineSeconds": 60}} | fields)
+    return job_document(name, **{"dataBuffer": {"memory": memory, "deadlineSeconds": int(PATIENCE_SECONDS)}} | fields)
 
 
 DISAGGREGATED = [
@@ -74,7 +75,9 @@ class Run:
         return "\n".join(f"== {path}\n{path.read_text()[-3000:]}" for path in sorted(self.directory.rglob("*.log")))
 
 
-def run_job(job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds: float = 240, **env: str) -> Run:
+def run_job(
+    job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds: float = 4 * PATIENCE_SECONDS, **env: str
+) -> Run:
     """Write the job to `folder` and run it there; the run directory is `folder/runs/NAME`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "job.yaml"

@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 import yaml
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import TEST_MARK, job_environment
 from rljob_worker.tests.waiting import wait_for
 
-PATIENCE_SECONDS = 300.0
+RUN_SECONDS = 5 * PATIENCE_SECONDS
 Value = TypeVar("Value")
 
 
@@ -48,7 +49,7 @@ class LiveRun:
             assert value or self.process.poll() is None, self._so_far().output + self._so_far().logs
             return value
 
-        return wait_for(is_there, PATIENCE_SECONDS)
+        return wait_for(is_there, RUN_SECONDS)
 
     def wait_for_step(self, step: int) -> None:
         """Until metrics.jsonl has the step."""
@@ -62,8 +63,8 @@ class LiveRun:
 
     def finished(self) -> Run:
         """Wait for the end, and for every process to be gone."""
-        self.process.wait(PATIENCE_SECONDS)
-        wait_for(lambda: not self.pids(), PATIENCE_SECONDS)
+        self.process.wait(RUN_SECONDS)
+        wait_for(lambda: not self.pids(), RUN_SECONDS)
         return self._so_far()
 
     def _so_far(self) -> Run:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.jobs import DISAGGREGATED, Run, make_job, run_job
 from rljob_worker.tests.metrics import assert_learnt_the_same
 
@@ -50,7 +51,7 @@ class Place:
     def run(self, tiny: Path, num_steps: int, **environment: str) -> Run:
         """From where the job stands until it has done so many steps."""
         (self.folder / "steps.py").write_text(STEPS)
-        run = run_job(job_on(tiny, self, num_steps), self.folder, timeout_seconds=500, **environment)
+        run = run_job(job_on(tiny, self, num_steps), self.folder, timeout_seconds=8 * PATIENCE_SECONDS, **environment)
         assert run.code == 0, run.output + run.logs
         return run
 

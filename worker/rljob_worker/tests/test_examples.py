@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import job_environment
 from rljob_worker.tiny.graders import make
@@ -64,7 +65,7 @@ def run_example(folder, name, *more, runs="runs"):
     command = [sys.executable, "-m", "rljob_worker.cli", "run", str(folder / f"{name}.yaml"), *arguments]
     # the first of all examples imports what it needs as it does for users, the others have it
     environment = None if name == RUNNABLE[0] else job_environment()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS, env=environment)
     return Run(done.returncode, done.stdout + done.stderr, folder / runs / name)
 
 

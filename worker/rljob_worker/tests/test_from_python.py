@@ -10,6 +10,7 @@ import pytest
 
 import rljob
 from rljob_api.tests.builders import SMALL
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.v1alpha1 import AlgorithmSpec, DatasetSpec, DataSpec, ModelSpec, RewardSpec, RolloutSpec, StopSpec
 from rljob_api.vocabulary.problem import InvalidJobError
 
@@ -71,7 +72,7 @@ def test_the_notebook_runs(tmp_path, tiny, monkeypatch):
     shutil.copytree(tiny, tmp_path / "arithmetic")
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=7 * PATIENCE_SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = ["".join(str(output.get("text", output.get("data", {}).get("text/plain", ""))) for output in cell.outputs)
                for cell in notebook.cells if cell.cell_type == "code"]  # fmt: skip
     assert outputs[0] == "[]"

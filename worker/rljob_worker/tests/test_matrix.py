@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, Qwen3Config, Qwen3MoeConfig
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.engines.models import random_policy
 from rljob_worker.tests.jobs import Run, run_job
 from rljob_worker.tests.matrix import ENGINE, PRECISIONS, Case, all_cases, chains, job_of, pairs, pairwise
@@ -77,7 +78,7 @@ def ran() -> list[Case]:
 
 
 def finished(case: Case, small: Path, folder: Path, num_steps: int) -> Run:
-    run = run_job(job_of(case, ENGINE, small, num_steps), folder, timeout_seconds=500)
+    run = run_job(job_of(case, ENGINE, small, num_steps), folder, timeout_seconds=8 * PATIENCE_SECONDS)
     assert run.code == 0, f"{case}: {run.output}{run.logs}"
     return run
 

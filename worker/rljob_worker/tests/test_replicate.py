@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.jobs import CPU, Run, make_job, run_job
 from rljob_worker.tests.metrics import assert_learnt_the_same
 
@@ -24,9 +25,9 @@ def finished(tiny: Path, folder: Path, *, replicate: int, num_steps: int) -> Run
         checkpoint={"everySteps": 1},
         validation={"maxRows": 8, "everySteps": 1},
         stop={"steps": num_steps},
-        dataBuffer={"memory": "96Mi", "deadlineSeconds": 60},
+        dataBuffer={"memory": "96Mi", "deadlineSeconds": int(PATIENCE_SECONDS)},
     )
-    run = run_job(job, folder, timeout_seconds=500)
+    run = run_job(job, folder, timeout_seconds=8 * PATIENCE_SECONDS)
     assert run.code == 0, f"{run.output}{run.logs}"
     return run
 

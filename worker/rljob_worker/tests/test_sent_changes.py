@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.jobs import DISAGGREGATED, Run, make_job, run_job
 from rljob_worker.tests.matrix import ENGINE
 from rljob_worker.tests.metrics import samples, without_times
@@ -22,7 +23,7 @@ def sending(tiny: Path, folder: Path, delta: dict[str, int] | None) -> Run:
         checkpoint={"everySteps": 0},
         stop={"steps": 3},
     )
-    run = run_job(job, folder, timeout_seconds=500)
+    run = run_job(job, folder, timeout_seconds=8 * PATIENCE_SECONDS)
     assert run.code == 0, run.output + run.logs
     return run
 

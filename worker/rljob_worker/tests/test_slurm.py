@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.hosts.tests import fake_srun
 from rljob_worker.hosts.tests.launched import launching
 from rljob_worker.tests.jobs import DISAGGREGATED, RLJOB, make_job
@@ -47,7 +48,7 @@ def test_a_job_under_slurm_learns_what_it_learns_on_one_machine_and_goes_on_wher
 ):
     job = make_job(
         tiny, workerGroups=DISAGGREGATED, stop={"steps": 10_000}, checkpoint={"everySteps": 0},
-        dataBuffer={"memory": "96Mi", "deadlineSeconds": 60, "tls": True},
+        dataBuffer={"memory": "96Mi", "deadlineSeconds": int(PATIENCE_SECONDS), "tls": True},
     )  # fmt: skip
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     environment = slurm(tmp_path, machines)
@@ -69,7 +70,9 @@ def test_a_job_under_slurm_learns_what_it_learns_on_one_machine_and_goes_on_wher
     alone.mkdir()
     (alone / "job.yaml").write_text(yaml.safe_dump(job))
     command = [*RLJOB, "run", "job.yaml", "--set", f"stop.steps={last + 1}"]
-    run = subprocess.run(command, cwd=alone, env=environment, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(
+        command, cwd=alone, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     expected = steps_in(alone / "runs" / "test" / "metrics.jsonl")
     for name in ("reward/mean", "loss/policy", "response_length/mean"):

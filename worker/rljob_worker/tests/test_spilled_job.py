@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.jobs import CPU, make_job, run_job
 
 STAGES = '''
@@ -44,7 +45,10 @@ def run(tiny: Path, folder: Path, data_buffer: dict):
         {"name": "update", "after": ["advantage", "weigh"], **update},
     ]
     job = make_job(
-        tiny, workerGroups=TWO_PODS, dag={"stages": stages}, dataBuffer=data_buffer | {"deadlineSeconds": 60}
+        tiny,
+        workerGroups=TWO_PODS,
+        dag={"stages": stages},
+        dataBuffer=data_buffer | {"deadlineSeconds": int(PATIENCE_SECONDS)},
     )
     done = run_job(job, folder)
     assert done.code == 0, done.output + done.logs

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-PATIENCE_SECONDS = 60.0
+from rljob_api.tests.patience import PATIENCE_SECONDS
+
 Value = TypeVar("Value")
 
 

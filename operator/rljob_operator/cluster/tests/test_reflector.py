@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
@@ -44,8 +45,9 @@ class Play:
         )
 
     async def until(self, *names: str) -> None:
-        """Wait until the job's children are these."""
-        while names_of(self.reflector.of(JOB)) != list(names) or not self.reflector.synced:
+        """Wait until every namespace is listed and the job's children are these."""
+        await self.reflector.wait_synced()  # an empty list is no change, so no change announces it
+        while names_of(self.reflector.of(JOB)) != list(names):
             await self.changes.get()
 
 
@@ -56,7 +58,7 @@ def play(
     *,
     namespaces: tuple[str, ...] = (),
     relist: float = 300.0,
-    silence: float = 30.0,
+    silence: float = PATIENCE_SECONDS,
 ) -> None:
     async def stage() -> None:
         async with api_server() as server, cluster_of(server, folder, silence_seconds=silence) as cluster:
@@ -64,7 +66,7 @@ def play(
             acting = Play(server, cluster, namespaces, relist)
             running = asyncio.create_task(acting.reflector.run())
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     await scene(acting)
             finally:
                 running.cancel()

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.listening.progress import ProgressReader
 from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
 
@@ -35,7 +36,7 @@ def saying(text: str, status: int = 200) -> Page:
     return page
 
 
-def read(page: Page, timeout_seconds: float = 5.0) -> ProgressAnswer | Unreachable:
+def read(page: Page, timeout_seconds: float = PATIENCE_SECONDS) -> ProgressAnswer | Unreachable:
     async def scene() -> ProgressAnswer | Unreachable:
         async with pod(page) as address, ProgressReader(timeout_seconds) as reader:
             return await reader.read(address)

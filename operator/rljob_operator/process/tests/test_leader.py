@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.login import Login
@@ -25,7 +26,6 @@ from rljob_operator.tests.api_server import ApiServer, api_server, cluster_of, p
 from rljob_operator.tests.rljob_apis import GROUP, JOBS, PODS, job, serve_rljobs
 from rljob_operator.vocabulary.key import Key
 
-SECONDS = 60
 KUEUE = {"name": "kueue.x-k8s.io", "versions": [{"groupVersion": "kueue.x-k8s.io/v1beta2", "version": "v1beta2"}]}
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
 
@@ -99,7 +99,7 @@ def play(
     **settings: Any,
 ) -> None:
     async def stage() -> None:
-        async with asyncio.timeout(SECONDS), leading(folder, script, guards or [], settings) as acting:
+        async with asyncio.timeout(PATIENCE_SECONDS), leading(folder, script, guards or [], settings) as acting:
             await scene(acting)
 
     asyncio.run(stage())

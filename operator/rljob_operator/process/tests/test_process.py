@@ -15,11 +15,11 @@ import pytest
 import yaml
 from aiohttp import web
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.tests.api_server import ApiServer, api_server, page, refuse, status, watch, write_kubeconfig
 from rljob_operator.tests.rljob_apis import JOBS, PODS, job, serve_rljobs
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/rljob-operator"
-SECONDS = 60
 
 
 @dataclass
@@ -122,7 +122,7 @@ def play(
     **settings: Any,
 ) -> None:
     async def stage() -> None:
-        async with asyncio.timeout(SECONDS), replica(folder, script, Lease(holder), settings) as acting:
+        async with asyncio.timeout(PATIENCE_SECONDS), replica(folder, script, Lease(holder), settings) as acting:
             await scene(acting)
 
     asyncio.run(stage())

@@ -2,6 +2,7 @@ import threading
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.errors import StorageError
 from rljob_worker.tests.waiting import wait_for
@@ -15,7 +16,7 @@ class Held:
 
     def __call__(self):
         self.begun.set()
-        self.go.wait(30)
+        self.go.wait(PATIENCE_SECONDS)
         if self.error is not None:
             raise self.error
 
@@ -23,14 +24,14 @@ class Held:
 def test_work_goes_on_beside_and_the_next_waits_for_it():
     background, first, second = Background("test"), Held(), Held()
     background.start(first)
-    assert first.begun.wait(30)
+    assert first.begun.wait(PATIENCE_SECONDS)
     background.check()  # waits for nothing
     beginning = threading.Thread(target=background.start, args=(second,))
     beginning.start()
     background.leave(0.01)  # does not wait for ever
     assert not second.begun.is_set()
     first.go.set()
-    assert second.begun.wait(30)
+    assert second.begun.wait(PATIENCE_SECONDS)
     second.go.set()
     beginning.join()
     background.wait()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
     Committed,
@@ -35,7 +36,7 @@ class FakeEngine:
         (directory / f"__{self.rank}_0.distcp").write_bytes(self.content)
 
 
-def committer(run_dir, attempt=1, ranks=(("train", 0),), deadline_seconds=5.0, **options):
+def committer(run_dir, attempt=1, ranks=(("train", 0),), deadline_seconds=PATIENCE_SECONDS, **options):
     options = {"keep_last": 2, "keep_best": 0, **options}
     return Committer(run_dir, Owner(attempt), "plan", ranks, deadline_seconds=deadline_seconds, **options)
 

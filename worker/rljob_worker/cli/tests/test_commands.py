@@ -12,12 +12,13 @@ import pytest
 import yaml
 from click.shell_completion import ShellComplete
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.cli.app import app
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.cli.validate import seen_here
 from rljob_worker.rehearsal.tests import good_job
 from rljob_worker.tests.documents import job_document, plan_of
-from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, pid_in
+from rljob_worker.tests.waiting import is_gone, pid_in
 
 RLJOB = (sys.executable, "-m", "rljob_worker.cli")
 

@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from rljob_api.tests.builders import make_plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.checkpoint.model_card import model_card
 from rljob_worker.cli.app import app
 from rljob_worker.cli.export import write_card
@@ -109,7 +110,7 @@ def pushed(tmp_path, endpoint):
         "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1",
     }  # fmt: skip
     command = [sys.executable, "-c", PUSH, str(folder)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS)
 
 
 def test_a_model_is_pushed_whole_with_the_users_token(tmp_path):

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.cli.tests.test_commands import write_job
-from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, pid_in, wait_for
+from rljob_worker.tests.waiting import is_gone, pid_in, wait_for
 
 CONTROL_C = b"\x03"
 STEPPED = ["metrics", {"step": 1, "reward/mean": 0.125}]

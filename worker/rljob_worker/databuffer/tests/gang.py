@@ -16,6 +16,7 @@ import numpy as np
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge, WeightTransport
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
@@ -75,7 +76,7 @@ def plan_of(
     group_size: int = 2,
     memory: str = "4Mi",
     spill: dict[str, str] | None = None,
-    deadline_seconds: float = 10.0,
+    deadline_seconds: float = PATIENCE_SECONDS,
     mini_batch_rows: int | None = None,
     weights: tuple[str, str] | None = None,
     transport: WeightTransport = "DataBuffer",

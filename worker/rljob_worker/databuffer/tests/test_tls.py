@@ -12,6 +12,7 @@ import pytest
 
 from rljob_api.certificates.issuing import issue
 from rljob_api.planning.plan import Plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.faults import Refused
@@ -51,7 +52,10 @@ def test_every_byte_between_hosts_is_encrypted(tmp_path: Path):
     with in_process(plan, tmp_path) as gang:
         for host, ports in gang.ready.items():
             shown = subprocess.run(
-                [sys.executable, "-c", _PLAIN, str(ports["port"])], capture_output=True, text=True, timeout=60
+                [sys.executable, "-c", _PLAIN, str(ports["port"])],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_SECONDS,
             )
             assert shown.stdout.strip() == "FlightUnavailableError", host
 
@@ -115,7 +119,7 @@ def test_what_is_left_of_an_attempt_does_not_get_into_the_next(tmp_path: Path):
         assert again.stdout is not None and json.loads(again.stdout.readline())["port"] == int(port)
         words = "host rollout-0 shows a certificate that was issued by 'rljob testing attempt 2', and this attempt has"
         with pytest.raises(Refused, match=words):
-            reader.get(2, "a->b", deadline_seconds=60)
+            reader.get(2, "a->b", deadline_seconds=PATIENCE_SECONDS)
 
 
 def started(gang: Gang, **more: str) -> tuple[int, str]:
@@ -126,7 +130,7 @@ def started(gang: Gang, **more: str) -> tuple[int, str]:
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     return ended.returncode, ended.stderr
 

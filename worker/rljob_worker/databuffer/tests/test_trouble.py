@@ -13,6 +13,7 @@ import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
@@ -91,7 +92,7 @@ def test_a_bug_in_background_work_ends_all_waits_of_all_hosts(
 ):
     monkeypatch.setattr(place, name, once(error, getattr(place, name)))
     monkeypatch.setattr(producing, "few_bytes_for", lambda *sizes: -1)  # rows are streamed
-    plan = two_stages((3, 1), (2, 1), balance="Tokens", deadline_seconds=60.0)
+    plan = two_stages((3, 1), (2, 1), balance="Tokens", deadline_seconds=PATIENCE_SECONDS)
     with in_process(plan, tmp_path) as gang:
         train, rollout = ([gang.client(g, r) for r in range(n)] for g, n in (("train", 2), ("rollout", 3)))
         for rank, client in enumerate(rollout):
@@ -111,7 +112,7 @@ def get_two_steps(client: BufferClient) -> None:
 
 
 def test_bad_data_on_one_host_is_bad_data_everywhere(tmp_path: Path):
-    plan = two_stages((2, 1), (2, 1), balance="Tokens", deadline_seconds=60.0)
+    plan = two_stages((2, 1), (2, 1), balance="Tokens", deadline_seconds=PATIENCE_SECONDS)
     with in_process(plan, tmp_path) as gang:
         mine = part(plan, 1, 0, 1)
         producers = [gang.client("rollout", rank) for rank in range(2)]
@@ -124,7 +125,7 @@ def test_bad_data_on_one_host_is_bad_data_everywhere(tmp_path: Path):
 
 
 def test_reports_that_do_not_merge_end_the_wait_for_the_verdict(tmp_path: Path):
-    plan = two_stages((2, 1), (1, 1), deadline_seconds=60.0)
+    plan = two_stages((2, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     with in_process(plan, tmp_path) as gang:
         clients = [gang.client("train", 0), *(gang.client("rollout", rank) for rank in range(2))]
         for ordinal, client in enumerate(clients):
@@ -138,7 +139,7 @@ def test_reports_that_do_not_merge_end_the_wait_for_the_verdict(tmp_path: Path):
 
 
 def test_hosts_leave_in_any_order_and_those_who_stay_hear_of_no_loss(tmp_path: Path):
-    plan = two_stages((4, 1), (3, 1), deadline_seconds=20.0)
+    plan = two_stages((4, 1), (3, 1), deadline_seconds=PATIENCE_SECONDS)
     with separately(plan, tmp_path) as (gang, stacks):
         clients = {f"{g}-{r}": gang.client(g, r) for g, n in (("train", 3), ("rollout", 4)) for r in range(n)}
         for rank in range(4):
@@ -168,7 +169,7 @@ def test_hosts_leave_in_any_order_and_those_who_stay_hear_of_no_loss(tmp_path: P
 def test_drain_waits_until_a_report_has_gone_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     go = threading.Event()
     merge = server.merge_reports
-    monkeypatch.setattr(server, "merge_reports", lambda parts: (go.wait(30), merge(parts))[1])
+    monkeypatch.setattr(server, "merge_reports", lambda parts: (go.wait(PATIENCE_SECONDS), merge(parts))[1])
     with in_process(two_stages((1, 2), (1, 1)), tmp_path) as gang:
         clients = [gang.client("rollout", rank) for rank in range(2)]
         gang.client("train", 0).report(1, report_to_bytes(Report(), 0))
@@ -186,7 +187,7 @@ def test_drain_waits_until_a_report_has_gone_up(tmp_path: Path, monkeypatch: pyt
 
 def test_rows_of_a_data_buffer_that_has_ended_are_not_waited_for(tmp_path: Path):
     """rollout-2 is no neighbour of train-0 in the tree: 0 has 1 and 2, which has no child, 1 has 3 and 4."""
-    plan = two_stages((4, 1), (1, 1), deadline_seconds=60.0)
+    plan = two_stages((4, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     with separately(plan, tmp_path) as (gang, stacks):
         consumer, producers = gang.client("train", 0), [gang.client("rollout", rank) for rank in range(4)]
         for rank, producer in enumerate(producers):
@@ -198,7 +199,7 @@ def test_rows_of_a_data_buffer_that_has_ended_are_not_waited_for(tmp_path: Path)
 
 
 def test_a_data_buffer_that_never_starts_is_named_after_the_start_window(tmp_path: Path):
-    plan = two_stages((1, 1), (1, 1), deadline_seconds=60.0)
+    plan = two_stages((1, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     lost = pytest.raises(PeerLost, match="rollout-0 is not in the address book yet; away for .* never been heard")
     with separately(plan, tmp_path, without="rollout-0", RLJOB_BUFFER_START_SECONDS="1") as (gang, _), lost:
         gang.client("train", 0).get(1, EDGE)
@@ -265,7 +266,7 @@ CHUNK = ChunkOffered("weights", 1, 0, 0, 10, b"", 0)
 )
 def test_what_a_peer_cannot_say_ends_the_wait_by_name(tmp_path: Path, lies: list[PeerMessage], words: str):
     """rollout-2 is below rollout-0, which is below train-0."""
-    plan = two_stages((3, 1), (1, 1), deadline_seconds=60.0)
+    plan = two_stages((3, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     with lying(plan, tmp_path, "rollout", 2) as (gang, liar), ThreadPoolExecutor(1) as pool:
         client = gang.client("train", 0)
         waiting = pool.submit(client.get, 1, EDGE)
@@ -276,7 +277,7 @@ def test_what_a_peer_cannot_say_ends_the_wait_by_name(tmp_path: Path, lies: list
 
 
 def test_gatherings_of_the_far_future_neither_pile_up_nor_drop_those_of_today(tmp_path: Path):
-    plan = two_stages((3, 1), (1, 1), deadline_seconds=60.0)
+    plan = two_stages((3, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     with lying(plan, tmp_path, "rollout", 2) as (gang, liar):
         above = Host("rollout", 0)
         liar.links.ask([above], WhatIsMissing("report", 10**9), 5.0)
@@ -310,7 +311,7 @@ def test_rows_said_to_be_longer_than_any_memory_are_named_at_the_deadline(tmp_pa
 
 
 def test_rows_that_were_offered_and_do_not_come_are_a_lost_peer(tmp_path: Path):
-    plan = two_stages((1, 1), (1, 1), deadline_seconds=60.0)
+    plan = two_stages((1, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     with lying(plan, tmp_path, "rollout", 0) as (gang, liar):
         tell(liar, Host("train", 0), [offer(0)])
         with pytest.raises(PeerLost, match="there is nothing"):
@@ -328,7 +329,7 @@ def test_rows_that_were_offered_and_do_not_come_are_a_lost_peer(tmp_path: Path):
 def test_rows_that_are_not_as_they_were_offered_are_a_bug_and_not_read(
     tmp_path: Path, row: int, length: int, words: str
 ):
-    plan = two_stages((1, 1), (1, 1), deadline_seconds=60.0)
+    plan = two_stages((1, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     with lying(plan, tmp_path, "rollout", 0) as (gang, liar):
         rows = Batch.build([row], [0], {"ids": Column.ragged([np.zeros(length)], "int64")})
         (liar.rows,) = stream([(Views(rows.index, rows.columns), np.arange(1))], lambda seconds: None)
@@ -395,7 +396,7 @@ def three_edges(names: Sequence[str], staleness: int) -> Plan:
         [*(stage(name, "rollout", Mesh(dp=8)) for name in made), stage("b", "train", Mesh(dp=8), "Tokens")],
         {name: ["ids"] for name in names},
         memory="4Mi",
-        deadline_seconds=60.0,
+        deadline_seconds=PATIENCE_SECONDS,
     )
     rollout = plan.spec.rollout.model_copy(update={"max_staleness": staleness})
     return plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.protocol.peer_side import Down, Envelope, PeerMessage, Question, RowsTicket, Up
 from rljob_worker.databuffer.pull import producing
@@ -21,7 +22,6 @@ from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.scalars import total
 
-PATIENCE_SECONDS = 60.0
 ROW_VALUES = 4096
 ROW_BYTES = 4 * ROW_VALUES
 

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.work import Timer, Work
 from rljob_worker.errors import BadData, RLJobError
@@ -33,7 +34,7 @@ def test_what_a_job_raises_is_told_and_the_next_job_runs(error: BaseException, k
     work = Work("work", 1, fails)
     work.submit("offers of edge a->b", lambda: raising(error))
     work.submit("more", done.set)
-    assert done.wait(30)
+    assert done.wait(PATIENCE_SECONDS)
     assert [(type(each), str(each)) for each in fails] == [(kind, words)]
     work.close()
 
@@ -43,11 +44,11 @@ def test_jobs_run_at_the_same_time_and_no_more_than_there_are_threads():
     running = threading.Semaphore(0)
     work = Work("work", 3, fails)
     for _ in range(5):
-        work.submit("it", lambda: (running.release(), go.wait(30)))
-    assert all(running.acquire(timeout=30) for _ in range(3))
+        work.submit("it", lambda: (running.release(), go.wait(PATIENCE_SECONDS)))
+    assert all(running.acquire(timeout=PATIENCE_SECONDS) for _ in range(3))
     assert not running.acquire(timeout=0.05)
     go.set()
-    assert all(running.acquire(timeout=30) for _ in range(2))
+    assert all(running.acquire(timeout=PATIENCE_SECONDS) for _ in range(2))
     work.close()
     assert not fails
 
@@ -56,9 +57,9 @@ def test_nothing_is_run_after_the_end_and_what_waits_is_forgotten():
     fails, go, ran = Fails(), threading.Event(), list[int]()
     started = threading.Event()
     work = Work("work", 1, fails)
-    work.submit("first", lambda: (started.set(), go.wait(30)))
+    work.submit("first", lambda: (started.set(), go.wait(PATIENCE_SECONDS)))
     work.submit("second", lambda: ran.append(2))
-    assert started.wait(30)
+    assert started.wait(PATIENCE_SECONDS)
     work.close()
     work.submit("third", lambda: ran.append(3))
     go.set()
@@ -70,13 +71,13 @@ def test_work_goes_on_where_the_system_gives_no_more_threads(monkeypatch: pytest
     fails, done = Fails(), threading.Semaphore(0)
     work = Work("work", 4, fails)
     go = threading.Event()
-    work.submit("holds the first thread", lambda: go.wait(30))
+    work.submit("holds the first thread", lambda: go.wait(PATIENCE_SECONDS))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda thread: raising(RuntimeError("can't start new thread")))
         for _ in range(3):
             work.submit("it", done.release)
     go.set()
-    assert all(done.acquire(timeout=30) for _ in range(3)) and not fails
+    assert all(done.acquire(timeout=PATIENCE_SECONDS) for _ in range(3)) and not fails
     work.close()
 
 
@@ -97,7 +98,7 @@ def test_calls_come_in_the_order_of_their_times_and_equal_ones_as_they_were_said
     assert not done.is_set()
     now[0] = 3.0
     timer.after(0.0, lambda: None)
-    assert done.wait(30)
+    assert done.wait(PATIENCE_SECONDS)
     timer.close()
 
 
@@ -107,7 +108,7 @@ def test_a_call_that_fails_is_told_and_the_next_one_comes():
     timer.after(0.0, lambda: raising(ValueError("odd")))
     timer.after(0.0, lambda: raising(BadData("row 3")))
     timer.after(0.02, done.set)
-    assert done.wait(30)
+    assert done.wait(PATIENCE_SECONDS)
     assert [str(each) for each in fails] == ["what was due later: ValueError('odd')", "row 3"]
     timer.close()
 

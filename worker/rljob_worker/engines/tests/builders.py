@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
@@ -195,7 +196,7 @@ def run_ranks(
     directory: Path,
     *arguments: Any,
     preload: tuple[str, ...] = (),
-    deadline_seconds: float = 300,
+    deadline_seconds: float = 5 * PATIENCE_SECONDS,
 ) -> list[Any]:
     """Run `work(rank, *arguments)` in `world_size` processes joined by gloo; what each returned, in rank order.
 
@@ -267,7 +268,7 @@ def mesh_here(mesh: Mesh) -> ProcessMesh:
     device = torch.device("cpu")
     if not dist.is_initialized():
         return alone(device)
-    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=60)[mesh]
+    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=PATIENCE_SECONDS)[mesh]
 
 
 def _rank(rank: int, world_size: int, work: Callable[..., Any], directory: Path, arguments: tuple[Any, ...]) -> None:
@@ -275,7 +276,9 @@ def _rank(rank: int, world_size: int, work: Callable[..., Any], directory: Path,
     for name in ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"):
         setattr(dist, name, _refuse)
     store = dist.FileStore(str(directory / "store"), world_size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=PATIENCE_SECONDS)
+    )
     torch.save(work(rank, *arguments), directory / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()

@@ -12,6 +12,7 @@ from transformers import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, load_policy, random_policy
@@ -157,7 +158,7 @@ def train(rank: int, path: str, mesh: Mesh) -> dict[str, object]:
         empty_policy(path, torch.float64),
         settings(tokens_per_micro_batch=14, held_bytes=0),
         CPU,
-        build_meshes([mesh], rank, CPU, deadline_seconds=60)[mesh],
+        build_meshes([mesh], rank, CPU, deadline_seconds=PATIENCE_SECONDS)[mesh],
         WeightFiles.find(path),
     )
     batch = a_batch(LENGTHS)

@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered, buckets
 from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors
@@ -135,7 +136,7 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
         for sources in SOURCES
     ]
     found["places"] = [tensor.data_ptr() for _, tensor in tensors_at(sharded(mesh), parts, [0], bucket_bytes=1)]
-    meshes = build_meshes(MESHES, rank, CPU, deadline_seconds=60)
+    meshes = build_meshes(MESHES, rank, CPU, deadline_seconds=PATIENCE_SECONDS)
     pair = meshes[MESHES[0]].group("dp")
     if rank in (1, 3):
         two = DeviceMesh.from_group(pair, "cpu")

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.parallel.mesh import alone, build_meshes
 from rljob_worker.engines.parallel.mesh_ranks import COPY, SHARDS
@@ -44,7 +45,7 @@ class Counted:
 
 def meet(rank: int) -> dict[str, Any]:
     counted = Counted("new_group", "all_reduce", "broadcast", "all_gather_single")
-    meshes = build_meshes(ALL, rank, CPU, deadline_seconds=45)
+    meshes = build_meshes(ALL, rank, CPU, deadline_seconds=PATIENCE_SECONDS)
     found: dict[str, Any] = {"made": len(counted.take()), "meshes": len(meshes)}
     tensor, context, data, one_copy = (meshes[mesh] for mesh in (TENSOR, CONTEXT, DATA, ONE_COPY))
     found["groups"] = {
@@ -220,7 +221,7 @@ def test_a_leader_says_as_much_as_its_peers_expect(tmp_path: Path) -> None:
 
 
 def say_too_much(rank: int) -> str:
-    mesh = build_meshes([Mesh(tp=2)], rank, CPU, deadline_seconds=60)[Mesh(tp=2)]
+    mesh = build_meshes([Mesh(tp=2)], rank, CPU, deadline_seconds=PATIENCE_SECONDS)[Mesh(tp=2)]
     try:
         mesh.from_leader((2,), lambda: (np.zeros(3), None))
     except (AssertionError, PeerLost) as error:

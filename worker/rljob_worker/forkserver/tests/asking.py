@@ -12,7 +12,6 @@ from rljob_worker.forkserver.request import WorkerRequest, command_of
 LIGHT = ("rljob_worker.forkserver.tests.light",)
 THREADED = ("rljob_worker.forkserver.tests.light", "rljob_worker.forkserver.tests.threaded")
 SCRIPTED = "rljob_worker.forkserver.tests.scripted"
-PATIENCE_SECONDS = 120.0
 
 
 @dataclass

@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.tests.session_root import TEST_MARK
-from rljob_worker.tests.waiting import PATIENCE_SECONDS, wait_for
+from rljob_worker.tests.waiting import wait_for
 
 TOKEN = "0123456789abcdef-of-a-test"
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker import frames
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.hosts.calling import Interrupted, call
@@ -58,7 +59,7 @@ class Place:
     @contextlib.contextmanager
     def stranger(self):
         with socket.create_connection(("127.0.0.1", self.port)) as channel:
-            channel.settimeout(30)
+            channel.settimeout(PATIENCE_SECONDS)
             yield channel
 
 

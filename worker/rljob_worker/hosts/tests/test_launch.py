@@ -7,6 +7,7 @@ import socket
 import pytest
 import yaml
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker import frames
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.errors import InvalidJob
@@ -190,7 +191,7 @@ def test_strangers_disturb_nobody(hosts, tmp_path):
     port = start(hosts, {"*": [STEPPED, ["wait_file", str(tmp_path / "go")]]}, (0,))
     hosts.wait_for(lambda: (hosts.folder / "runs" / "tiny" / "launch").exists())
     with socket.create_connection(("127.0.0.1", port)) as silent, socket.create_connection(("127.0.0.1", port)) as loud:
-        loud.settimeout(60)
+        loud.settimeout(PATIENCE_SECONDS)
         frames.receive(loud, 100)
         frames.send(loud, b"GET / HTTP/1.1")
         assert frames.receive(loud, 100) == OTHER_TOKEN

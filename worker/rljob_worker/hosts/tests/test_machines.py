@@ -4,9 +4,9 @@ import os
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.hosts.tests.launched import TOKEN, environment_of, fake_launch, launching, write_wide_job
 from rljob_worker.tests.namespaces import inside, namespaces
-from rljob_worker.tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.launcher.board import Board
 from rljob_worker.launcher.children import Child
 from rljob_worker.launcher.last_words import TERMINATION_LOG, LastWords, read_last_words
 from rljob_worker.launcher.watch import Watch
-from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, parent_of, pid_in, wait_for
+from rljob_worker.tests.waiting import is_gone, parent_of, pid_in, wait_for
 
 POD_PROCESS = Path(__file__).with_name("pod_process.py")
 

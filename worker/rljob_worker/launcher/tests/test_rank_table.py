@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.vocabulary.keys import ENV_ATTEMPT, ENV_GROUP, ENV_HOST_INDEX, ENV_PLAN, ENV_RANK_TABLE
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.tests.documents import plan_of
-from rljob_worker.tests.waiting import PATIENCE_SECONDS, wait_for
+from rljob_worker.tests.waiting import wait_for
 
 
 class Clock:

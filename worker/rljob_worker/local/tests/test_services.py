@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.services import ServicesPlace, check_serve, last_lines, most_start_seconds, services_environment
 from rljob_worker.local.tests import fake_services
 from rljob_worker.local.tests.test_supervisor import run, supervisor
 from rljob_worker.tests.documents import plan_of
-from rljob_worker.tests.waiting import PATIENCE_SECONDS, is_gone, pid_in, wait_for
+from rljob_worker.tests.waiting import is_gone, pid_in, wait_for
 
 SERVED = plan_of(services=[{"name": "judge", "run": "mine:app"}])
 

@@ -10,6 +10,7 @@ from threading import Event
 import pytest
 import yaml
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.cli.tests.fake_hub import serving
 from rljob_worker.cli.validate import verdict_on
@@ -18,7 +19,6 @@ from rljob_worker.rehearsal.rehearse import rehearse
 from rljob_worker.rehearsal.tests.good_job import files, write
 from rljob_worker.rehearsal.tests.test_bad_inputs import parquet
 from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_bucket
-from rljob_worker.tests.waiting import PATIENCE_SECONDS
 
 TRAIN, VALIDATION, MODEL = "data.train.0.path", "data.validation.0.path", "models.0.path"
 IN_STORE = {

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rewards.access import ServiceAccess, access_of
 from rljob_worker.rewards.running.runner import RewardRunner
@@ -64,7 +65,7 @@ def test_no_more_calls_are_under_way_than_the_job_says(concurrency):
     together = threading.Barrier(concurrency)
 
     def answer(body):
-        together.wait(60)  # as many as may are there at once
+        together.wait(PATIENCE_SECONDS)  # as many as may are there at once
         return lengths(body)
 
     with serving(answer) as server:
@@ -115,7 +116,7 @@ def test_a_call_nobody_waits_for_any_more_makes_room_for_another():
 
     def answer(body):
         if body["rows"][0]["response"] == "slow":
-            held.wait(60)
+            held.wait(PATIENCE_SECONDS)
         return lengths(body)
 
     async def two_rows(service):
@@ -187,7 +188,7 @@ def test_a_late_answer_is_the_services_failure_not_the_rows():
 
     def answer(body):
         if next(first, False):
-            held.wait(60)
+            held.wait(PATIENCE_SECONDS)
         return lengths(body)
 
     with serving(answer) as server:
@@ -201,7 +202,7 @@ def test_a_late_answer_ends_the_job_where_it_says_so():
     held = threading.Event()
 
     def answer(body):
-        held.wait(60)
+        held.wait(PATIENCE_SECONDS)
         return lengths(body)
 
     with serving(answer) as server:

@@ -6,10 +6,9 @@ import random
 import threading
 from collections.abc import Callable
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 from rljob_worker.metrics.report import merge_reports
-
-PATIENCE_SECONDS = 30.0
 
 
 class Board:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.data.listing import DataIdentity
@@ -141,7 +142,7 @@ class Gang:
             meanwhile()
         finally:
             for thread in threads:
-                thread.join(60)
+                thread.join(PATIENCE_SECONDS)
         assert not any(thread.is_alive() for thread in threads)
         wait_for(lambda: all(thread.name != "lead" for thread in threading.enumerate()))
         for lead in self._leads:  # one that failed leaves its files to the end of its process

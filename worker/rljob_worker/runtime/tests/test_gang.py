@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.writer import Committer, RankFiles
 from rljob_worker.errors import BadData, PeerLost, StorageError
@@ -276,7 +277,7 @@ def hold_writing(monkeypatch, step, rank, go, error=None):
 
     def held(files, of_step, part):
         if (files.rank, of_step, files.owner.attempt) == (rank, step, 1):
-            assert go.wait(30)
+            assert go.wait(PATIENCE_SECONDS)
             if error is not None:
                 raise error
         write(files, of_step, part)

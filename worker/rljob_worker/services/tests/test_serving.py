@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.launcher.last_words import read_last_words
 from rljob_worker.local.family.orphans import end_family, family_members
@@ -22,7 +23,7 @@ from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.waiting import wait_for
 
 HERE = Path(__file__).parent
-START_SECONDS = 300.0
+START_SECONDS = 5 * PATIENCE_SECONDS
 MARK = "services-of-a-test"
 
 
@@ -62,7 +63,7 @@ def ask(url, body, token="s3cret"):
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -71,7 +72,7 @@ def ask(url, body, token="s3cret"):
 def probed(url):
     """What a probe is answered."""
     try:
-        with urllib.request.urlopen(f"{url}/-/readyz", timeout=60) as response:
+        with urllib.request.urlopen(f"{url}/-/readyz", timeout=PATIENCE_SECONDS) as response:
             return response.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -91,7 +92,7 @@ def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp
         for stranger in ("", "guess"):
             status, said = ask(f"{url}/own", ROWS, token=stranger)
             assert status == 401 and "token" in said
-        with urllib.request.urlopen(f"{url}/-/healthz", timeout=60) as response:
+        with urllib.request.urlopen(f"{url}/-/healthz", timeout=PATIENCE_SECONDS) as response:
             assert response.status == 200
         assert probed(url) == 200
         ask(f"{url}/own", {"die": True})

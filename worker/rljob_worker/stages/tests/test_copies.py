@@ -10,6 +10,7 @@ import torch
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.builders import make_plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.tests.builders import run_ranks
@@ -81,7 +82,7 @@ def sampling_stage(algorithm: str, rewards: Any) -> tuple[Any, Sample]:
 
 
 def sample_in_copies(rank: int) -> dict[str, Any]:
-    meshes = build_meshes([SQUARE, ONE_COPY], rank, torch.device("cpu"), deadline_seconds=60)
+    meshes = build_meshes([SQUARE, ONE_COPY], rank, torch.device("cpu"), deadline_seconds=PATIENCE_SECONDS)
     mesh = meshes[SQUARE]
     found: dict[str, Any] = {}
     late = LateRewards()

@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rljob_api.catalogue.services import RewardModelOptions
 from rljob_api.tests.builders import make_plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.registry import build_train_engine
@@ -114,7 +115,7 @@ def test_its_rewards_are_those_of_the_same_model_served(language_model: Path, cl
 def on_a_rank(rank: int, language_model: str, classifier: str) -> list[float]:
     plan = plan_of(Path(language_model), Path(classifier), workers=2)
     mesh = plan.engine("taste").mesh
-    meshes = build_meshes([mesh], rank, torch.device("cpu"), deadline_seconds=60)
+    meshes = build_meshes([mesh], rank, torch.device("cpu"), deadline_seconds=PATIENCE_SECONDS)
     found, _ = graded(plan, Path(language_model), meshes[mesh], rank, 2)
     return list(found.values.tolist())
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rljob_api.tests.builders import make_plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.checkpoint.rows import HeldRows, packed_rows, read_rows
 from rljob_worker.data.dataset import Prompts
@@ -97,7 +98,7 @@ class Ranks:
 
     def _all_reduce(self) -> Callable[[torch.Tensor], torch.Tensor]:
         given: list[torch.Tensor] = []
-        barrier = threading.Barrier(self.dp_size, timeout=30)
+        barrier = threading.Barrier(self.dp_size, timeout=PATIENCE_SECONDS)
 
         def reduce(values):
             given.append(values)

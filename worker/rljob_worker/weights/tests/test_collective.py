@@ -8,13 +8,14 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.planning.weights import WeightFlow
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.tests.gang import group
 from rljob_worker.errors import PeerLost
 from rljob_worker.tests.forking import forking
 from rljob_worker.weights.chunks import read_tensors
 from rljob_worker.weights.circle import SOURCE, Circle
 from rljob_worker.weights.collective import CollectiveReceiver, CollectiveSender
-from rljob_worker.weights.tests.ways import PATIENCE_SECONDS, way
+from rljob_worker.weights.tests.ways import way
 
 CPU = torch.device("cpu")
 HANGS_UP = "(closed|reset) by peer"

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan, WeightTransport
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.databuffer.tests.gang import Gang, group, in_process, plan_of, stage
 from rljob_worker.engines.arriving_policy import copy_policy
@@ -22,7 +23,6 @@ from rljob_worker.weights.collective import Collective
 from rljob_worker.weights.sync import WeightSync, build_weight_sync
 
 Named = tuple[str, torch.Tensor]
-PATIENCE_SECONDS = 20.0
 TRAIN, ROLLOUT = "train", "rollout"
 
 

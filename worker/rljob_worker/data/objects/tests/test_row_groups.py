@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.data.listing import DataFile
 from rljob_worker.data.objects.row_groups import MAX_GROUPS_AT_ONCE, RowGroupSource
 from rljob_worker.errors import BadData, StorageError
@@ -61,7 +62,7 @@ class Meeting:
 
     def __init__(self, data: bytes, num_askers: int) -> None:
         self.data = data
-        self.meeting = threading.Barrier(num_askers, timeout=60)
+        self.meeting = threading.Barrier(num_askers, timeout=PATIENCE_SECONDS)
         self.waits = False
 
     def read(self, spans):

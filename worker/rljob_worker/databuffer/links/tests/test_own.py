@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker import frames
 from rljob_worker.databuffer.links import own
 from rljob_worker.databuffer.links.faults import Refused
@@ -115,7 +116,7 @@ def by_hand(directory: Path) -> Iterator[tuple[socket.socket, OwnBuffer]]:
     with socket.socket(socket.AF_UNIX) as listener, worker(directory) as client:
         listener.bind(str(directory / "sock"))
         listener.listen()
-        listener.settimeout(30.0)
+        listener.settimeout(PATIENCE_SECONDS)
         yield listener, client
 
 
@@ -137,7 +138,7 @@ def test_an_answer_in_parts_is_one(tmp_path: Path):
             whole = encode(Flag(value=True))
             for piece in (frames.length_of(whole)[:2], frames.length_of(whole)[2:] + whole[:3], whole[3:]):
                 channel.sendall(piece)
-            assert asked.result(30.0) == Flag(value=True)
+            assert asked.result(PATIENCE_SECONDS) == Flag(value=True)
 
 
 def test_a_data_buffer_that_hangs_up_in_the_middle_is_a_lost_peer(tmp_path: Path):
@@ -147,7 +148,7 @@ def test_a_data_buffer_that_hangs_up_in_the_middle_is_a_lost_peer(tmp_path: Path
             frames.receive(channel, 1000)
             channel.sendall(frames.length_of(b"long")[:3])
         with pytest.raises(PeerLost, match="own sidecar.* does not answer: it hung up"):
-            asked.result(30.0)
+            asked.result(PATIENCE_SECONDS)
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -156,7 +157,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(tmp_path: 
 
     def answers(caller: Identity, request: WorkerRequest) -> WorkerAnswer:
         if isinstance(request, GetRows):
-            go_on.wait(30.0)
+            go_on.wait(PATIENCE_SECONDS)
             return Done()
         return Flag(value=True)
 
@@ -175,7 +176,7 @@ def test_one_connection_is_enough_for_one_request_after_the_other(tmp_path: Path
             for number in range(3):
                 assert frames.receive(channel, 1000) == encode(IsStopRequested())
                 frames.send(channel, encode(Flag(value=number == 1)))
-            assert asked.result(30.0) == [Flag(value=False), Flag(value=True), Flag(value=False)]
+            assert asked.result(PATIENCE_SECONDS) == [Flag(value=False), Flag(value=True), Flag(value=False)]
 
 
 def test_a_connection_that_ended_while_nobody_used_it_is_made_anew(tmp_path: Path):

@@ -12,6 +12,7 @@ import pyarrow.flight as flight
 import pytest
 
 from rljob_api.certificates.issuing import issue
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.credentials import Credentials
@@ -174,7 +175,7 @@ def test_who_shows_no_certificate_is_not_served(tmp_path: Path):
     with peer(ours.of("b-0")) as (side, address):
         nameless = flight.FlightClient(f"grpc+tls://{address}", tls_root_certs=ours.of("a-0").authority)
         with pytest.raises(flight.FlightUnavailableError):
-            list(nameless.do_action(flight.Action("ask", QUESTION), flight.FlightCallOptions(timeout=5.0)))
+            list(nameless.do_action(flight.Action("ask", QUESTION), flight.FlightCallOptions(timeout=PATIENCE_SECONDS)))
         nameless.close()
         assert side.num_calls == 0
 

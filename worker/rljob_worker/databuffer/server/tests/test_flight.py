@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.links.faults import MAX_WORDS_BYTES, Refused, errors_of
 from rljob_worker.databuffer.links.fencing import Fence, Headers, Side, headers_of
 from rljob_worker.databuffer.links.tests.pair import groups, identity
@@ -77,7 +78,7 @@ def calling(location: str) -> Iterator[Callable[..., Any]]:
     with flight.FlightClient(location) as client:
 
         def call(name: str, body: bytes, headers: Headers = AS_PEER) -> Any:
-            options = flight.FlightCallOptions(timeout=30.0, headers=headers)
+            options = flight.FlightCallOptions(timeout=PATIENCE_SECONDS, headers=headers)
             with errors_of("it"):
                 return b"".join(answer.body.to_pybytes() for answer in client.do_action((name, body), options))
 
@@ -246,7 +247,7 @@ def test_what_a_handler_raises_has_the_same_name_here(
 def test_other_methods_of_flight_are_not_served(peers: tuple[Here, str]):
     nothing = flight.FlightDescriptor.for_path("x")
     for headers, kind in ((shown(AS_PEER, token=[b"guessed"]), Refused), (AS_PEER, PeerLost)):
-        options = flight.FlightCallOptions(timeout=30.0, headers=headers)
+        options = flight.FlightCallOptions(timeout=PATIENCE_SECONDS, headers=headers)
         with flight.FlightClient(peers[1]) as client:
             for call in (
                 lambda: list(client.list_flights(options=options)),  # noqa: B023

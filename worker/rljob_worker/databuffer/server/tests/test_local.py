@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker import frames
 from rljob_worker.databuffer.links.fencing import Fence, Identity, Side, headers_of, introduction_of
 from rljob_worker.databuffer.links.own import MAX_BYTES
@@ -72,7 +73,7 @@ def connected(path: Path) -> Iterator[socket.socket]:
 @contextlib.contextmanager
 def introduced(path: Path, introduction: bytes) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as channel:
-        channel.settimeout(30.0)
+        channel.settimeout(PATIENCE_SECONDS)
         channel.connect(str(path))
         frames.send(channel, introduction)
         yield channel
@@ -209,7 +210,7 @@ def test_two_connections_are_served_at_once(tmp_path: Path):
     both = threading.Barrier(2)
 
     def side(caller: Identity, request: WorkerRequest) -> WorkerAnswer:
-        both.wait(30.0)
+        both.wait(PATIENCE_SECONDS)
         return Done()
 
     path = tmp_path / "sock"
@@ -227,18 +228,18 @@ def test_whoever_is_being_answered_at_the_end_gets_the_answer(tmp_path: Path):
 
     def side(caller: Identity, request: WorkerRequest) -> WorkerAnswer:
         asked.set()
-        go_on.wait(30.0)
+        go_on.wait(PATIENCE_SECONDS)
         return Flag(value=True)
 
     server = serve_workers(tmp_path / "sock", identity(HERE), LIFE, groups(), side)
     with ThreadPoolExecutor(2) as pool, connected(tmp_path / "sock") as busy, connected(tmp_path / "sock") as idle:
         answered = pool.submit(answer_to, busy)
-        asked.wait(30.0)
+        asked.wait(PATIENCE_SECONDS)
         over = pool.submit(server.shutdown)
         assert idle.recv(1) == b""
         go_on.set()
-        assert answered.result(30.0) == Flag(value=True)
-        over.result(30.0)
+        assert answered.result(PATIENCE_SECONDS) == Flag(value=True)
+        over.result(PATIENCE_SECONDS)
         assert busy.recv(1) == b""
     with pytest.raises(ConnectionError), connected(tmp_path / "sock"):
         pass

@@ -6,11 +6,10 @@ from functools import partial
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.errors import BadData, PeerLost, StorageError
-
-PATIENCE_SECONDS = 4.0
 
 
 class WatchedClock:

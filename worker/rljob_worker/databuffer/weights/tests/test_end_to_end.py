@@ -8,6 +8,7 @@ import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, in_process, plan_of, stage
 from rljob_worker.databuffer.tests.test_rows import resident_bytes
@@ -143,7 +144,7 @@ def test_a_damaged_chunk_is_found_by_its_checksum_and_everybody_hears_of_it(
 
 
 def test_a_dead_source_is_found_by_those_who_wait_for_it(tmp_path: Path):
-    with as_processes(weights_plan((1, 1), (2, 1), deadline_seconds=60), tmp_path) as gang:
+    with as_processes(weights_plan((1, 1), (2, 1), deadline_seconds=PATIENCE_SECONDS), tmp_path) as gang:
         reader = gang.client("rollout", 1)
         gang.processes["train-0"].kill()
         gang.processes["train-0"].wait()

@@ -15,9 +15,10 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.waiting import wait_for
 
-START_SECONDS = 240.0
+START_SECONDS = 4 * PATIENCE_SECONDS
 """It imports pandas, and lays out a database; on a machine that is busy that takes half a minute."""
 WITHOUT_MORE = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 """Neither queues of jobs nor word to anybody."""
@@ -72,7 +73,7 @@ def mlflow_server(folder: Path) -> Iterator[MLflowServer]:
 
 def _answers(server: MLflowServer) -> bool:
     try:
-        with urlopen(f"{server.url}/health", timeout=5) as answer:
+        with urlopen(f"{server.url}/health", timeout=PATIENCE_SECONDS) as answer:
             return answer.status == 200
     except (URLError, TimeoutError, ConnectionError):
         return False

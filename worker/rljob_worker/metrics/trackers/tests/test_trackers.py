@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.metrics.tables import flattened
 from rljob_worker.metrics.trackers.background import BackgroundTracker
 from rljob_worker.metrics.trackers.mlflow_tracker import in_batches, legal_name
@@ -37,7 +38,7 @@ def track(run_dir, tracker, first, last, end="close", mlflow_url=""):
     }  # fmt: skip
     arguments = [str(run_dir), tracker, str(first), str(last), end]
     command = [sys.executable, "-m", "rljob_worker.metrics.trackers.tests.track", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     assert "rljob" not in done.stderr, "a warning of ours"
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.errors import DeadlineExceeded, PeerLost, StorageError
 from rljob_worker.metrics.report import Report, report_to_bytes
 from rljob_worker.metrics.scalars import mean
@@ -31,7 +32,7 @@ class Committer:
 
     def commit(self, step, *, score):
         self.begun.set()
-        self.hold.wait(30)
+        self.hold.wait(PATIENCE_SECONDS)
         if self.error is not None:
             raise self.error
         self.committed.append(step)
@@ -94,7 +95,7 @@ def test_a_verdict_is_waited_for_but_not_the_commit_of_its_step(make_lead, commi
     with lead.attend(0, 0.0):
         lead.report(1, REPORT)
         assert lead.verdict(1) == Verdict()
-        assert committer.begun.wait(30) and committer.committed == []
+        assert committer.begun.wait(PATIENCE_SECONDS) and committer.committed == []
         committer.hold.set()
     assert committer.committed == [1]
 
@@ -105,7 +106,7 @@ def test_the_last_verdict_comes_after_the_commit(make_lead, committer):
     committer.hold.clear()
     with lead.attend(0, 0.0):
         lead.report(1, REPORT)
-        assert committer.begun.wait(30) and board.announced == {}
+        assert committer.begun.wait(PATIENCE_SECONDS) and board.announced == {}
         committer.hold.set()
         assert lead.verdict(1).last_step == 1
         assert committer.committed == [1]
@@ -240,7 +241,7 @@ def test_a_commit_that_has_begun_is_finished_before_an_error_is_raised(make_lead
     def fail():
         with lead.attend(0, 0.0):
             lead.report(1, REPORT)
-            assert committer.begun.wait(30)
+            assert committer.begun.wait(PATIENCE_SECONDS)
             raise PeerLost("gone")
 
     def note():
@@ -254,7 +255,7 @@ def test_a_commit_that_has_begun_is_finished_before_an_error_is_raised(make_lead
     wait_for(lambda: lead.left)
     assert seen == []
     committer.hold.set()
-    failing.join(30)
+    failing.join(PATIENCE_SECONDS)
     assert seen == [[1]]
 
 
@@ -265,7 +266,7 @@ def test_a_disk_that_hangs_does_not_keep_a_lead_that_failed(make_lead, committer
     committer.hold.clear()
     with pytest.raises(PeerLost, match="gone"), lead.attend(0, 0.0):
         lead.report(1, REPORT)
-        assert committer.begun.wait(30)
+        assert committer.begun.wait(PATIENCE_SECONDS)
         raise PeerLost("gone")
     assert committer.committed == []
     committer.hold.set()
@@ -281,6 +282,6 @@ def test_an_error_that_comes_after_the_first_is_an_echo(make_lead, committer, mo
     threading.Thread(target=lambda: wait_for(lambda: lead.left) and committer.hold.set()).start()
     with pytest.raises(PeerLost, match="gone"), lead.attend(0, 0.0):
         lead.report(1, REPORT)
-        assert committer.begun.wait(30)
+        assert committer.begun.wait(PATIENCE_SECONDS)
         raise PeerLost("gone")
     wait_for(lambda: not is_judging())

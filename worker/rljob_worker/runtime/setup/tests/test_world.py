@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.tests.builders import make_plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.errors import PeerLost
 from rljob_worker.runtime.setup.world import world
 from rljob_worker.tests.forking import forking
@@ -35,7 +36,9 @@ class Board:
 
 def add_until_somebody_goes(rank: int, folder: Path, victim: int) -> None:
     try:
-        with world(Board(folder / "board"), TWO_WORKERS, rank, host="127.0.0.1", attempt=1, deadline_seconds=60):
+        with world(
+            Board(folder / "board"), TWO_WORKERS, rank, host="127.0.0.1", attempt=1, deadline_seconds=PATIENCE_SECONDS
+        ):
             dist.all_reduce(torch.ones(4))
             if rank == victim:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.requests import Sampling
@@ -24,7 +25,7 @@ MIB = 1 << 20
 def test_a_process_that_sleeps_gives_its_memory_back_to_the_kernel(tmp_path: Path) -> None:
     path = write_config(tmp_path, vocab_size=200_000)  # 24 MiB of embeddings, and as much of the last layer
     command = [sys.executable, "-m", "rljob_worker.engines.rollout.transformers.tests.sleeper", path]
-    phases = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=300).stdout)
+    phases = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=5 * PATIENCE_SECONDS).stdout)
     for phase in phases:
         # 800 x 201 tokens of 256 bytes, and the weights
         assert phase["held"] >= 800 * 201 * 256 + 48 * MIB

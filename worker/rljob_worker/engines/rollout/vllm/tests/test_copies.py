@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Column
 from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.parallel.mesh import build_meshes
@@ -61,7 +62,7 @@ def one_rank(rank: int, path: str) -> Found:
     """Ranks see other amounts of free memory; copies generate as often as they like."""
     for name in ("all_gather_object", "broadcast_object_list"):  # vLLM's ranks send each other objects when they start
         setattr(dist, name, getattr(distributed_c10d, name))
-    mesh = build_meshes([PAIRS], rank, CPU, deadline_seconds=60)[PAIRS]
+    mesh = build_meshes([PAIRS], rank, CPU, deadline_seconds=PATIENCE_SECONDS)[PAIRS]
     start = load_start()
     from rljob_worker.engines.rollout.vllm import starting
 
@@ -117,7 +118,7 @@ def ranks(path: str, tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
     load_start()  # sets what vLLM reads of the environment, which ranks inherit
     preload = ("rljob_worker.engines.rollout.vllm.starting",)
     directory = tmp_path_factory.mktemp("ranks")
-    return run_ranks(PAIRS.size, one_rank, directory, path, preload=preload, deadline_seconds=400)
+    return run_ranks(PAIRS.size, one_rank, directory, path, preload=preload, deadline_seconds=7 * PATIENCE_SECONDS)
 
 
 def test_two_ranks_generate_what_one_does(path: str, ranks: list[Found]) -> None:

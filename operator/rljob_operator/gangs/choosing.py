@@ -8,11 +8,12 @@ from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_operator.gangs.coscheduling import Coscheduling
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.kueue.gang import Kueue
-from rljob_operator.gangs.kueue.workload import QueuePriority, is_queued
+from rljob_operator.gangs.kueue.workload import QueuePriority
 from rljob_operator.gangs.native import Native
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.context import JobContext
+from rljob_operator.manifests.queues import is_queued, names_queue
 
 GANGS: Mapping[str, type[Ungrouped]] = {
     each.provider: each for each in (Ungrouped, Kueue, Volcano, Coscheduling, Native)
@@ -27,8 +28,9 @@ class Unserved(ValueError):
 def select(context: JobContext, served: Collection[str], priority: QueuePriority | None = None) -> Gang:
     """The gang of a job.  `served` are the API versions of the cluster, such as `kueue.x-k8s.io/v1beta2`.
 
-    `Auto` takes Kueue for a job with its queue label; then what the accelerator needs; then Native, Volcano or
-    Coscheduling, the first that is served, for a job without services; else None.
+    `Auto` takes Kueue for a job with its queue label; then what the accelerator needs; then Kueue, where jobs have a
+    default queue; then Native, Volcano or Coscheduling, the first that is served, for a job without services; else
+    None.
     """
     wanted = context.spec.scheduling.provider
     gang = GANGS[_automatic(context, served) if wanted == "Auto" else wanted]
@@ -50,11 +52,13 @@ def select(context: JobContext, served: Collection[str], priority: QueuePriority
 
 
 def _automatic(context: JobContext, served: Collection[str]) -> str:
-    if is_queued(context):
+    if names_queue(context) or context.queues.required:
         return Kueue.provider
     needed = _needed(context)
     if needed:
         return needed[0]
+    if is_queued(context):
+        return Kueue.provider
     candidates = (*((Native,) if context.pods.gang.native else ()), Volcano, Coscheduling)
     usable = (each for each in candidates if each.counts_services or not context.spec.services)
     return next((each.provider for each in usable if _served_version(each, served)), Ungrouped.provider)

@@ -1,32 +1,52 @@
-"""`Ceilings`: what an administrator lets no pod of any job go beyond, whatever its template asks for.
+"""`Ceilings`: what an administrator lets no job go beyond, whatever its templates ask for.
 
-They are held against the pods that would be made, so they hold for templates, profiles and queues alike. The chart
-renders a ValidatingAdmissionPolicy from the same values (`charts/rljob/templates/ceilings.yaml`).
+`beyond` holds them against the pods that would be made. The chart renders ValidatingAdmissionPolicies from the same
+values (`charts/rljob/templates/ceilings.yaml`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.vocabulary.images import is_pinned
 from rljob_api.vocabulary.model import ApiModel, Items
-from rljob_api.vocabulary.quantity import amount
-from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pod.pods import pod
-from rljob_operator.manifests.pod.security import containers, violations
-from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
-DEFAULT_ACCOUNT = "default"
+NOT_ACCELERATORS = (
+    "rdma/",
+    "vpc.amazonaws.com/efa",
+    "nvidia.com/gpumem",
+    "nvidia.com/gpumem-percentage",
+    "nvidia.com/gpucores",
+    "volcano.sh/vgpu-memory",
+    "volcano.sh/vgpu-cores",
+)
+
+
+class QueueCeilings(ApiModel):
+    """Which of Kueue's queues jobs wait in."""
+
+    default: str = Field(default="", max_length=253)
+    """The LocalQueue, of the job's namespace, for a job with `scheduling.provider: Auto` that names none. Empty: such a
+    job waits in none."""
+
+    required: bool = False
+    """Whether every job waits in a queue. One that names none, and gets none by default, is refused."""
+
+    names: Items[str] | None = None
+    """LocalQueues that jobs may wait in, besides the default one. null: any."""
 
 
 class Ceilings(ApiModel):
-    """What no pod of a job may go beyond; a list that is null is no ceiling, an empty one admits nothing."""
+    """What no job goes beyond. A list that is null is no ceiling, an empty one admits nothing. Where there is any
+    ceiling, pods have no fields but those in files/ceilings.yaml of the chart and extraFields."""
 
     pod_security: Literal["Privileged", "Baseline", "Restricted"] = "Privileged"
     """The Pod Security Standard that pods keep, whatever their namespace enforces. Privileged: any."""
+
+    pod_security_version: str = Field(default="v1.34", pattern=r"^v1\.(2[5-9]|3[0-7])$")
+    """The version of that standard, from v1.25 to v1.37. Since v1.35 root is admitted in a pod with `hostUsers: false`:
+    for clusters whose nodes all have user namespaces."""
 
     host_network: bool = True
     """Whether pods may use the network of their node."""
@@ -34,11 +54,14 @@ class Ceilings(ApiModel):
     privileged: bool = True
     """Whether containers may be privileged."""
 
+    api_tokens: bool = True
+    """Whether pods may have a token of their service account."""
+
     host_paths: Items[str] | None = None
     """Folders of nodes that pods may mount, with all that is below them."""
 
     images: Items[str] | None = None
-    """How the names of images may begin, such as `registry.example.com/ml/`."""
+    """How the names of images, also of those in volumes, may begin, such as `registry.example.com/ml/`."""
 
     image_digests: bool = False
     """Whether every image must be named by digest, `NAME@sha256:…`: a tag may be another image tomorrow."""
@@ -49,80 +72,40 @@ class Ceilings(ApiModel):
     priority_classes: Items[str] | None = None
     """Priority classes that pods may name; one that names none is admitted."""
 
+    secrets: Items[str] | None = None
+    """Secrets that pods may read, in volumes and variables, besides those that the operator makes for their job."""
+
+    tolerations: Items[str] | None = None
+    """Keys of the taints that pods may tolerate, besides those of nodes that fail. A toleration of every taint has none
+    and is refused."""
+
+    runtime_classes: Items[str] | None = None
+    """Runtime classes that pods may name; one that names none is admitted."""
+
+    schedulers: Items[str] | None = None
+    """Schedulers that pods may name, besides the default one and those of settings.pods.gang."""
+
     accelerators: int | None = Field(default=None, ge=0)
-    """The most accelerators that a job may have, over all its pods and those of models beside it. CPUs are none."""
+    """The most accelerators that a job may have, over all its pods and those of models beside it. Every extended
+    resource is one, but for those of notAccelerators; claims for devices cannot be counted and are refused."""
 
+    not_accelerators: Items[str] = NOT_ACCELERATORS
+    """Extended resources that are no accelerators, by name; one that ends with a slash stands for its whole domain."""
 
-def beyond(ceilings: Ceilings, context: JobContext) -> list[str]:
-    """What of a job goes beyond the ceilings, pod by pod; empty where nothing does."""
-    if ceilings == Ceilings():
-        return []
-    pods = list(_pods(context))
-    found = list(_accelerators(ceilings, context, pods))
-    for owner, _, rendered in pods:
-        found += [f"{owner}: {each}" for each in _of_pod(ceilings, rendered)]
-    return list(dict.fromkeys(found))
+    extra_fields: Items[str] = ()
+    """Fields that pods may have besides those in files/ceilings.yaml of the chart, such as `nodeName`, `volumes.nfs` or
+    `containers.stdin`."""
 
+    queues: QueueCeilings = QueueCeilings()
+    """Which of Kueue's queues jobs wait in."""
 
-def _pods(context: JobContext) -> Iterator[tuple[str, int, Manifest]]:
-    """Whose, how many, and one of them, of every kind of pod that the job has."""
-    for group in context.plan.groups:
-        yield f"worker group {group.name}", group.replicas, pod(context, group, 0, 1)
-    for service in context.spec.services:
-        for each in kinds_of_pods(context, service):
-            yield f"service {service.name}", each.count, each.pod
+    @property
+    def bounds_pods(self) -> bool:
+        """Whether there is any ceiling over pods."""
+        no_ceilings = ("queues", "not_accelerators", "extra_fields", "pod_security_version")
+        return self != Ceilings.model_construct(**{name: getattr(self, name) for name in no_ceilings})
 
-
-def _accelerators(ceilings: Ceilings, context: JobContext, pods: Iterable[tuple[str, int, Manifest]]) -> Iterator[str]:
-    """As many as pods ask for, by a profile or by a template: those of services with those of the gang."""
-    known = {profile.resource for profile in context.profiles.values() if profile.resource is not None}
-    asked = sum(count * _devices(rendered, known) for _, count, rendered in pods)
-    if ceilings.accelerators is not None and asked > ceilings.accelerators:
-        yield f"{asked} accelerators, and a job may have {ceilings.accelerators} (accelerators)"
-
-
-def _devices(pod: Manifest, known: set[str]) -> int:
-    """Accelerators of the containers that run together."""
-    spec = pod["spec"]
-    sidecars = [each for each in spec.get("initContainers", ()) if each.get("restartPolicy") == "Always"]
-    asked: list[dict[str, Any]] = [each.get("resources") or {} for each in (*sidecars, *spec["containers"])]
-    devices = [{**(each.get("requests") or {}), **(each.get("limits") or {})} for each in asked]
-    return sum(int(amount(str(found))) for each in devices for name, found in each.items() if name in known)
-
-
-def _of_pod(ceilings: Ceilings, pod: Manifest) -> Iterator[str]:
-    spec = pod["spec"]
-    for each in violations(pod, ceilings.pod_security.lower()):
-        yield f"{each}, which podSecurity: {ceilings.pod_security} forbids"
-    if spec.get("hostNetwork") and not ceilings.host_network:
-        yield "hostNetwork: true, which no pod may have (hostNetwork)"
-    account = spec.get("serviceAccountName") or DEFAULT_ACCOUNT
-    yield from _unlisted("service account", account, ceilings.service_accounts, "serviceAccounts")
-    if priority := spec.get("priorityClassName"):
-        yield from _unlisted("priority class", priority, ceilings.priority_classes, "priorityClasses")
-    for volume in spec.get("volumes", ()):
-        path = (volume.get("hostPath") or {}).get("path")
-        if path is not None and ceilings.host_paths is not None and not _is_below(path, ceilings.host_paths):
-            yield f"host path {path} of volume {volume['name']}: {_allowed(ceilings.host_paths)} (hostPaths)"
-    for container in containers(spec):
-        name, image = container["name"], container["image"]
-        if (container.get("securityContext") or {}).get("privileged") and not ceilings.privileged:
-            yield f"container {name} is privileged, which none may be (privileged)"
-        if ceilings.images is not None and not image.startswith(tuple(ceilings.images)):
-            yield f"image {image} of container {name}: {_allowed(ceilings.images)} (images)"
-        if ceilings.image_digests and not is_pinned(image):
-            yield f"image {image} of container {name} is not named by digest, NAME@sha256:… (imageDigests)"
-
-
-def _unlisted(what: str, name: str, listed: Items[str] | None, field: str) -> Iterator[str]:
-    if listed is not None and name not in listed:
-        yield f"{what} {name}: {_allowed(listed)} ({field})"
-
-
-def _allowed(listed: Items[str]) -> str:
-    return f"allowed are {', '.join(listed)}" if listed else "none is allowed"
-
-
-def _is_below(path: str, folders: Items[str]) -> bool:
-    """`/data/x` is below `/data` and below `/data/`, `/database` is not."""
-    return any(f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/") for folder in folders)
+    @property
+    def minor(self) -> int:
+        """The minor version of the standard."""
+        return int(self.pod_security_version.removeprefix("v1."))

@@ -13,7 +13,7 @@ from rljob_operator.manifests.monitoring import pod_monitor
 from rljob_operator.manifests.network_policy import network_policy, services_network_policy
 from rljob_operator.manifests.pod.merge import without_nulls
 from rljob_operator.manifests.pod.pods import pod
-from rljob_operator.manifests.pod.security import ENFORCE_LABEL, admits, violations
+from rljob_operator.manifests.pod_security.standard import ENFORCE_LABEL, enforced, violations
 from rljob_operator.manifests.services import service, services_domain
 from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
@@ -47,10 +47,10 @@ def pod_security_problem(context: JobContext, namespace_labels: Mapping[str, str
                 f"{place} needs what spec.podSecurity {wished} forbids: {', '.join(found)}; "
                 f"set spec.podSecurity to {_level_for(rendered)}"
             )
-        enforced = admits(namespace_labels)
-        if found := violations(rendered, enforced):
+        demanded = enforced(namespace_labels)
+        if found := violations(rendered, demanded.level, demanded.minor):
             return (
-                f"{place} needs what namespace {context.namespace} forbids ({ENFORCE_LABEL}={enforced}): "
+                f"{place} needs what namespace {context.namespace} forbids ({ENFORCE_LABEL}={demanded.level}): "
                 f"{', '.join(found)}; run the job in a namespace that enforces {_level_for(rendered).lower()}"
             )
     return None

@@ -10,6 +10,7 @@ from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.v1alpha1 import RLJob, RLJobSpec, ServiceSpec
 from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
+from rljob_operator.manifests.ceilings import QueueCeilings
 from rljob_operator.manifests.settings import PodSettings
 from rljob_operator.manifests.written_plan import WrittenPlan
 
@@ -40,6 +41,7 @@ class JobContext:
     """The plan of the attempt that runs; the job's spec may have moved on."""
     profiles: Mapping[str, AcceleratorProfile]
     pods: PodSettings = PodSettings()
+    queues: QueueCeilings = QueueCeilings()
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that pods made now should not have, if there are others."""
 

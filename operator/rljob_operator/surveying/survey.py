@@ -13,13 +13,14 @@ from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RAY_SERVICE
 from rljob_operator.gangs.reading import Gangs
-from rljob_operator.manifests.ceilings import beyond
+from rljob_operator.manifests.beyond import beyond
+from rljob_operator.manifests.ceilings import QueueCeilings
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
 from rljob_operator.manifests.written_plan import WrittenPlan
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
-from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.conditions import Reason, condition
 from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
 from rljob_operator.states.situation.situation import PlanName
@@ -183,6 +184,7 @@ class Surveyor:
             written=running if job.is_alive and running is not None else accepted.written,
             profiles=self.rules.profiles,
             pods=self.rules.pods,
+            queues=QueueCeilings() if _runs_outside_queues(job) else self.rules.ceilings.queues,
             avoided_nodes=avoided(job.status.suspect_nodes, self.clock()),
         )
 
@@ -227,3 +229,9 @@ def _situation(job: Job, accepted: Accepted | Refusal, context: JobContext | Non
         plan=PlanName(plan_hash, names.plan_config_map_name(job.key.name, plan_hash)),
         spec_changes=accepted.changes,
     )
+
+
+def _runs_outside_queues(job: Job) -> bool:
+    """A queue that is given to all jobs is for the next attempt of one that runs in none."""
+    quota = condition(job.status.conditions, "QuotaReserved")
+    return job.is_alive and quota is not None and quota.reason == Reason.NO_QUEUE

@@ -13,6 +13,7 @@ from rljob_operator.gangs.reading import Gangs
 from rljob_operator.gangs.recent import Recent
 from rljob_operator.gangs.schedulers import Schedulers
 from rljob_operator.gangs.volcano import Volcano
+from rljob_operator.manifests.ceilings import Ceilings, QueueCeilings
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue, let_in
 from rljob_operator.tests.world import KEY, TWO_PODS, WatchedWorkloads, World, running
@@ -257,3 +258,50 @@ def test_time_in_the_queue_of_a_gang_scheduler_does_not_count() -> None:
     assert world.status.phase == "Starting"
     world.wait(1)
     assert world.reason("Failed") == ("True", "PendingTimeout")
+
+
+def queued_world(**queues: Any) -> QueueWorld:
+    world = QueueWorld(ceilings=Ceilings(queues=QueueCeilings(**queues)))
+    world.restart_operator()
+    return world
+
+
+def test_a_job_without_a_queue_gets_the_default_one() -> None:
+    world = queued_world(default="main", required=True)
+    world.submit()
+    world.settle()
+    assert world.workload["spec"]["queueName"] == "main" and not world.pods
+    world.admit()
+    assert len(world.pods) == 1
+
+
+def test_a_job_without_a_queue_is_refused_where_every_job_waits_in_one() -> None:
+    world = queued_world(required=True)
+    world.submit()
+    world.settle()
+    assert world.reason("Accepted") == ("False", "BeyondCeilings") and not world.pods
+    assert "kueue.x-k8s.io/queue-name" in world.condition("Accepted").message
+    world.label(queue_name="rl")
+    assert world.reason("Accepted") == ("True", "Valid") and world.workload["spec"]["queueName"] == "rl"
+
+
+def test_a_job_that_runs_cannot_leave_the_queue_by_its_label() -> None:
+    world = queued_world(required=True)
+    world.submit()
+    world.label(queue_name="rl")
+    world.admit()
+    world.run_pods()
+    world.label()
+    assert world.status.phase == "Running" and world.workload["spec"]["queueName"] == "rl"
+
+
+def test_a_default_queue_is_for_the_next_attempt_of_a_job_that_runs_in_none() -> None:
+    world = QueueWorld()
+    world.to_running()
+    world.rules = replace(world.rules, ceilings=Ceilings(queues=QueueCeilings(default="main")))
+    world.restart_operator()
+    world.settle()
+    assert world.status.phase == "Running" and len(world.pods) == 1
+    world.end_worker(0, 75)
+    world.wait(600)
+    assert world.workload["spec"]["queueName"] == "main" and not world.pods

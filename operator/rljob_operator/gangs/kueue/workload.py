@@ -15,12 +15,12 @@ from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.topology import label_key
+from rljob_operator.manifests.queues import queue_of
 from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
 GROUP = "kueue.x-k8s.io"
 API_VERSIONS = (f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")
 """Newest first."""
-QUEUE_LABEL = f"{GROUP}/queue-name"
 PRIORITY_LABEL = f"{GROUP}/priority-class"
 JOB_UID_LABEL = f"{GROUP}/job-uid"
 _PRIORITY_FIELDS = ("priority", "priorityClassName", "priorityClassSource", "priorityClassRef")
@@ -34,16 +34,6 @@ class QueuePriority:
     """`PriorityClass`, or Kueue's own `WorkloadPriorityClass`."""
     name: str
     value: int
-
-
-def is_queued(context: JobContext) -> bool:
-    """Whether the job asks for Kueue: by its label, as every other kind of job does, or by name."""
-    return QUEUE_LABEL in context.job.metadata.labels or context.spec.scheduling.provider == "Kueue"
-
-
-def queue_of(context: JobContext) -> str | None:
-    """The LocalQueue: the job's label, as for every other kind of job, or `scheduling.queue`."""
-    return context.job.metadata.labels.get(QUEUE_LABEL) or context.spec.scheduling.queue
 
 
 def workload(context: JobContext, api_version: str, priority: QueuePriority | None) -> Manifest:

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from rljob_operator.gangs.choosing import Unserved, select
+from rljob_operator.manifests.ceilings import QueueCeilings
 from rljob_operator.manifests.tests.builders import make_context, one_group
 
 KUEUE, VOLCANO = "kueue.x-k8s.io/v1beta2", "scheduling.volcano.sh/v1beta1"
@@ -103,3 +106,18 @@ def test_what_a_models_accelerator_needs_is_asked_for_too():
         select(make_context(models, labels=QUEUE), EVERYTHING)
     free = make_context(models, profiles={"ascend-910": {"schedulers": []}})
     assert select(free, EVERYTHING).provider == "None"
+
+
+@pytest.mark.parametrize(
+    ("queues", "overrides", "provider"),
+    [
+        ({"default": "main"}, (), "Kueue"),
+        ({"required": True}, (), "Kueue"),
+        ({"names": ["main"]}, (), "Volcano"),
+        ({"default": "main"}, ("scheduling.provider=None",), "None"),
+        ({"default": "main"}, (one_group("ascend-910", 8),), "Volcano"),  # which needs it
+    ],
+)
+def test_a_queue_that_is_given_to_all_jobs_comes_after_what_accelerators_need(queues, overrides, provider):
+    context = replace(make_context(*overrides), queues=QueueCeilings.model_validate(queues))
+    assert select(context, EVERYTHING).provider == provider

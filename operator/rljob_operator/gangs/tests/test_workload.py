@@ -9,16 +9,15 @@ import pytest
 
 from rljob_operator.gangs.kueue.workload import (
     QueuePriority,
-    is_queued,
     pod_set,
     priority_fields,
-    queue_of,
     renewal,
     workload,
 )
 from rljob_operator.manifests import pods
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.metadata import metadata
+from rljob_operator.manifests.queues import is_queued, queue_of
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context, one_group
 from rljob_operator.names import host_name
 

@@ -6,7 +6,8 @@ import shlex
 import pytest
 
 from rljob_api.vocabulary import keys
-from rljob_operator.manifests.ceilings import Ceilings, beyond
+from rljob_operator.manifests.beyond import beyond
+from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.children import pod_security_problem, static_children
 from rljob_operator.manifests.context import Placement
 from rljob_operator.manifests.serving.ray_service import PLACES, ray_services

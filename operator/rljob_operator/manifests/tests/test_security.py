@@ -2,7 +2,7 @@ import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_operator.manifests import pod_security_problem, pods
-from rljob_operator.manifests.pod.security import violations
+from rljob_operator.manifests.pod_security.standard import violations
 from rljob_operator.manifests.tests.builders import make_context, one_group, vendor_context
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from rljob_api.vocabulary import keys
-from rljob_operator.manifests.ceilings import Ceilings, beyond
+from rljob_operator.manifests.beyond import beyond
+from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.children import child_problems, pod_security_problem, static_children
 from rljob_operator.manifests.context import Placement
 from rljob_operator.manifests.serving.pod import service_pods
@@ -153,4 +154,5 @@ def test_accelerators_of_models_count_against_the_ceiling_like_those_of_workers(
     for settings in ({}, {"rayServices": True}):
         context = make_context(*overrides, settings=settings)
         assert beyond(Ceilings(accelerators=8), context) == []
-        assert beyond(Ceilings(accelerators=7), context) == ["8 accelerators, and a job may have 7 (accelerators)"]
+        (found,) = beyond(Ceilings(accelerators=7), context)
+        assert found == "8 accelerators (8 nvidia.com/gpu), and a job may have 7 (accelerators)"

@@ -1,18 +1,18 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from rljob_operator.manifests.ceilings import Ceilings, beyond
+from rljob_operator.manifests.beyond import beyond
+from rljob_operator.manifests.ceilings import Ceilings, QueueCeilings
+from rljob_operator.manifests.queues import QUEUE_LABEL
 from rljob_operator.manifests.tests.builders import make_context, one_group, vendor_context
+from rljob_operator.manifests.tests.hostile_templates import CLOSED, HOSTILE, secured, volume, worker
 
 
 def job_of(**spec):
     """A CPU job whose pods' template has these fields in its spec."""
     return make_context(one_group(template={"spec": spec}), "podSecurity=Privileged")
-
-
-def worker(**fields):
-    return {"containers": [{"name": "worker", **fields}]}
 
 
 PINNED_WORKER = worker(image="rljob-worker@sha256:" + "0f" * 32)
@@ -82,12 +82,14 @@ def test_a_gang_has_one_priority():
 @pytest.mark.parametrize(("most", "is_admitted"), [(15, False), (16, True), (17, True)])
 def test_accelerators_are_counted_over_all_pods(most, is_admitted):
     found = beyond(Ceilings(accelerators=most), vendor_context("nvidia"))  # two pods of 8
-    assert found == ([] if is_admitted else ["16 accelerators, and a job may have 15 (accelerators)"])
+    assert found == (
+        [] if is_admitted else ["16 accelerators (16 nvidia.com/gpu), and a job may have 15 (accelerators)"]
+    )
 
 
 def test_accelerators_of_templates_and_of_models_count_too():
     """Whoever asks for them, they are not there for others."""
-    resources = {"limits": {"nvidia.com/gpu": 3, "example.com/nic": 9}}
+    resources = {"limits": {"nvidia.com/gpu": 3, "rdma/hca": 9}}
     one = {"image": "a:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     helpers = [{"name": "mine", "restartPolicy": "Always", **one}, {"name": "before", **one}]
     template = {"spec": {"containers": [{"name": "worker", "resources": resources}], "initContainers": helpers}}
@@ -107,7 +109,7 @@ def test_accelerators_of_templates_and_of_models_count_too():
     for settings, asked in ((None, 11), ({"rayServices": True}, 14)):
         context = make_context("data.batchSize=4", *overrides, settings=settings)
         assert beyond(Ceilings(accelerators=asked), context) == []
-        words = f"{asked} accelerators, and a job may have {asked - 1} (accelerators)"
+        words = f"{asked} accelerators ({asked} nvidia.com/gpu), and a job may have {asked - 1} (accelerators)"
         assert beyond(Ceilings(accelerators=asked - 1), context) == [words]
 
 
@@ -128,3 +130,82 @@ def test_every_group_and_container_is_looked_at():
         "worker group train: image a:1 of container mine: allowed are rljob- (images)",
         "worker group rollout: image b:1 of container worker: allowed are rljob- (images)",
     ]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_template_that_reaches_beyond_its_pod_is_refused(name):
+    case = HOSTILE[name]
+    context = make_context(one_group(template=case.template), "podSecurity=Privileged")
+    found = beyond(Ceilings.model_validate(case.ceilings), context)
+    assert found and all(case.ceiling in each for each in found)
+    assert beyond(Ceilings(), context) == []
+
+
+def test_an_ordinary_job_stays_below_every_ceiling():
+    overrides = ("dataBuffer.tls=true", "storage={persistentVolumeClaim: data}")
+    assert beyond(Ceilings.model_validate(CLOSED), make_context(*overrides)) == []
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "template", "words"),
+    [
+        ({"hostPaths": ["/data"]}, volume(hostPath={"path": "/data/../etc"}), "host path /data/../etc of volume mine"),
+        ({"hostNetwork": False}, volume(nfs={"server": "a", "path": "/"}), "field volumes.nfs of volume mine"),
+        ({"images": ["rljob-"]}, {"hostnameOverride": "a"}, "field hostnameOverride of the pod"),
+        ({"accelerators": 0}, worker(stdin=True), "field containers.stdin of container worker"),
+        ({"accelerators": 0}, secured(newOption=1), "field containers.securityContext.newOption of container worker"),
+        ({"secrets": ["a"]}, worker(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "b", "key": "k"}}}]),
+         "Secret b in container worker: allowed are a (secrets)"),
+        ({"secrets": []}, volume(secret={"secretName": "tiny-token-2"}), "Secret tiny-token-2 in volume mine"),
+        ({"tolerations": ["gpu"]}, {"tolerations": [{"key": "a"}]}, "toleration of a: allowed are gpu (tolerations)"),
+        ({"imageDigests": True}, volume(image={"reference": "a:1"}), "image a:1 of volume mine is not named by digest"),
+    ],
+)  # fmt: skip
+def test_what_else_goes_beyond_a_ceiling(ceiling, template, words):
+    found = beyond(Ceilings.model_validate(ceiling), job_of(**template))
+    assert any(words in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "template"),
+    [
+        ({"secrets": ["prod-db"]}, volume(secret={"secretName": "prod-db"})),
+        ({"tolerations": ["gpu"]}, {"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
+        ({"runtimeClasses": ["kata"]}, {"runtimeClassName": "kata"}),
+        ({"schedulers": ["mine"]}, {"schedulerName": "mine"}),
+        ({"schedulers": []}, {"schedulerName": "default-scheduler"}),
+        ({"hostNetwork": False, "extraFields": ["nodeName", "volumes.nfs"]}, {"nodeName": "a", **volume(nfs={})}),
+        ({"accelerators": 1}, worker(resources={"limits": {"vendor.example/npu": 1, "rdma/hca": 8}})),
+        ({"accelerators": 0, "notAccelerators": ["a.b/c"]}, worker(resources={"limits": {"a.b/c": 9}})),
+    ],
+)
+def test_what_an_administrator_lists_is_admitted(ceiling, template):
+    assert beyond(Ceilings.model_validate(ceiling), job_of(**template)) == []
+
+
+def test_a_queue_alone_is_no_ceiling_over_pods():
+    rules = Ceilings.model_validate({"queues": {"default": "main"}, "extraFields": ["x"], "notAccelerators": []})
+    assert beyond(rules, job_of(nodeName="a", hostPID=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("queues", "scheduling", "labels", "found"),
+    [
+        ({}, {}, {}, []),
+        ({"required": True, "default": "main"}, {}, {}, []),
+        ({"required": True, "default": "main"}, {"provider": "Kueue"}, {}, []),
+        ({"required": True}, {}, {QUEUE_LABEL: "mine"}, []),
+        ({"required": True}, {}, {}, ["no queue, and every job waits in one: name it in the label"]),
+        ({"required": True, "default": "main"}, {"provider": "None"}, {QUEUE_LABEL: "mine"}, ["provider None"]),
+        ({"names": ["batch"], "default": "main"}, {}, {QUEUE_LABEL: "batch"}, []),
+        ({"names": ["batch"], "default": "main"}, {}, {}, []),
+        ({"names": ["batch"]}, {}, {QUEUE_LABEL: "prod"}, ["queue prod: allowed are batch (queues.names)"]),
+        ({"names": []}, {"provider": "Kueue", "queue": "prod"}, {}, ["queue prod: none is allowed (queues.names)"]),
+        ({"names": ["batch"]}, {"provider": "Volcano", "queue": "prod"}, {}, []),
+    ],
+)
+def test_which_queues_jobs_wait_in(queues, scheduling, labels, found):
+    rules = QueueCeilings.model_validate(queues)
+    context = replace(make_context(f"scheduling={json.dumps(scheduling)}", labels=labels), queues=rules)
+    said = beyond(Ceilings(queues=rules), context)
+    assert len(said) == len(found) and all(words in each for words, each in zip(found, said, strict=True))

@@ -1,0 +1,56 @@
+"""How many devices a pod asks for, as the scheduler counts them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from rljob_api.vocabulary.quantity import amount
+from rljob_operator.manifests.pod_security.pod import Manifest, at, entries
+
+
+def devices(spec: Manifest, known: Collection[str], exempt: Collection[str]) -> dict[str, int]:
+    """Devices of a pod by resource: `known` ones and every extended resource that is not `exempt`."""
+    names = dict.fromkeys(name for each in _askers(spec) for name in _names(each))
+    counted = [name for name in names if not _is_exempt(name, exempt) and (name in known or _is_extended(name))]
+    return {name: number for name in counted if (number := _effective(spec, name))}
+
+
+def _effective(spec: Manifest, name: str) -> int:
+    """Init containers run one after the other, beside the sidecars that were started before them."""
+    sidecars = peak = 0
+    for each in entries(spec, "initContainers"):
+        number = _asked(each, name)
+        is_sidecar = each.get("restartPolicy") == "Always"
+        sidecars += number if is_sidecar else 0
+        peak = max(peak, sidecars if is_sidecar else sidecars + number)
+    together = sidecars + sum(_asked(each, name) for each in entries(spec, "containers"))
+    return max(peak, together, _asked(spec, name))
+
+
+def _askers(spec: Manifest) -> list[Manifest]:
+    """Containers, and the pod as a whole."""
+    return [*entries(spec, "initContainers"), *entries(spec, "containers"), spec]
+
+
+def _names(asker: Manifest) -> Iterator[str]:
+    for kind in ("requests", "limits"):
+        yield from (str(name) for name in at(asker, "resources", kind) or ())
+
+
+def _asked(asker: Manifest, name: str) -> int:
+    """The larger of request and limit, whole, which the API server wants to be the same."""
+    return max(_whole(at(asker, "resources", kind, name)) for kind in ("requests", "limits"))
+
+
+def _whole(quantity: Any) -> int:
+    return 0 if quantity is None else max(0, math.ceil(amount(str(quantity))))
+
+
+def _is_extended(name: str) -> bool:
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def _is_exempt(name: str, exempt: Collection[str]) -> bool:
+    return any(name == each or (each.endswith("/") and name.startswith(each)) for each in exempt)

@@ -1,0 +1,62 @@
+"""A whole job held against the ceilings: its pods one by one, their accelerators together, and its queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from rljob_operator.manifests.beyond.devices import devices
+from rljob_operator.manifests.beyond.lists import unlisted
+from rljob_operator.manifests.beyond.pods import of_pod
+from rljob_operator.manifests.ceilings import Ceilings
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.pod.pods import pod
+from rljob_operator.manifests.pod_security.pod import entries
+from rljob_operator.manifests.queues import QUEUE_LABEL, queue_of
+from rljob_operator.manifests.serving.kinds import kinds_of_pods
+
+
+def beyond(ceilings: Ceilings, context: JobContext) -> list[str]:
+    """What of a job goes beyond the ceilings, pod by pod; empty where nothing does."""
+    found = list(_queue(context))
+    if ceilings.bounds_pods:
+        pods = list(_pods(context))
+        found += _accelerators(ceilings, context, pods)
+        for owner, _, rendered in pods:
+            found += [f"{owner}: {each}" for each in of_pod(ceilings, context, rendered)]
+    return list(dict.fromkeys(found))
+
+
+def _pods(context: JobContext) -> Iterator[tuple[str, int, Manifest]]:
+    """Whose, how many, and one of them, of every kind of pod that the job has."""
+    for group in context.plan.groups:
+        yield f"worker group {group.name}", group.replicas, pod(context, group, 0, 1)
+    for service in context.spec.services:
+        for each in kinds_of_pods(context, service):
+            yield f"service {service.name}", each.count, each.pod
+
+
+def _accelerators(ceilings: Ceilings, context: JobContext, pods: Iterable[tuple[str, int, Manifest]]) -> Iterator[str]:
+    """As many as pods ask for, by a profile or by a template: those of services with those of the gang."""
+    if ceilings.accelerators is None:
+        return
+    known = {profile.resource for profile in context.profiles.values() if profile.resource is not None}
+    asked: Counter[str] = Counter()
+    for owner, count, rendered in pods:
+        for name, number in devices(rendered["spec"], known, ceilings.not_accelerators).items():
+            asked[name] += count * number
+        for claim in entries(rendered["spec"], "resourceClaims"):
+            yield f"{owner}: resource claim {claim.get('name')}, whose devices cannot be counted (accelerators)"
+    if asked.total() > ceilings.accelerators:
+        names = ", ".join(f"{number} {name}" for name, number in asked.items())
+        yield f"{asked.total()} accelerators ({names}), and a job may have {ceilings.accelerators} (accelerators)"
+
+
+def _queue(context: JobContext) -> Iterator[str]:
+    rules, provider, queue = context.queues, context.spec.scheduling.provider, queue_of(context)
+    if rules.required and provider not in ("Auto", "Kueue"):
+        yield f"scheduling.provider {provider}, and every job waits in a queue of Kueue: write Auto (queues.required)"
+    elif rules.required and queue is None:
+        yield f"no queue, and every job waits in one: name it in the label {QUEUE_LABEL} (queues.required)"
+    if rules.names is not None and queue is not None and provider in ("Auto", "Kueue"):
+        yield from unlisted("queue", queue, (*rules.names, rules.default), "queues.names")

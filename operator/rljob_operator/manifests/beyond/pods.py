@@ -1,0 +1,122 @@
+"""One pod held against the ceilings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from rljob_api.vocabulary.images import is_pinned
+from rljob_operator import names
+from rljob_operator.manifests.beyond.fields import unknown_fields
+from rljob_operator.manifests.beyond.lists import allowed, unlisted
+from rljob_operator.manifests.ceilings import Ceilings
+from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.pod_security.pod import at, containers, entries
+from rljob_operator.manifests.pod_security.standard import violations
+
+DEFAULT_ACCOUNT = "default"
+DEFAULT_SCHEDULER = "default-scheduler"
+FAILING_NODES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of nodes that fail, which every pod tolerates for some time."""
+
+
+def of_pod(ceilings: Ceilings, context: JobContext, pod: Manifest) -> Iterator[str]:
+    """What of one pod goes beyond the ceilings."""
+    spec = pod["spec"]
+    for violation in violations(pod, ceilings.pod_security.lower(), ceilings.minor):
+        yield f"{violation}, which podSecurity: {ceilings.pod_security} forbids"
+    yield from unknown_fields(spec, ceilings.extra_fields)
+    yield from _node(ceilings, context, spec)
+    yield from _identity(ceilings, spec)
+    yield from _host_paths(ceilings, spec)
+    yield from _images(ceilings, spec)
+    for each in containers(spec):
+        if at(each, "securityContext", "privileged") and not ceilings.privileged:
+            yield f"container {each.get('name')} is privileged, which none may be (privileged)"
+    for name, place in _secrets(spec):
+        if ceilings.secrets is not None and name not in ceilings.secrets and not _is_own_secret(context, name):
+            yield f"Secret {name} in {place}: {allowed(ceilings.secrets)} (secrets)"
+
+
+def _node(ceilings: Ceilings, context: JobContext, spec: Manifest) -> Iterator[str]:
+    """Where a pod runs, and in what."""
+    if at(spec, "hostNetwork") and not ceilings.host_network:
+        yield "hostNetwork: true, which no pod may have (hostNetwork)"
+    for each in entries(spec, "tolerations"):
+        key = str(each.get("key") or "")
+        if key not in FAILING_NODES:
+            yield from unlisted("toleration of", key or "every taint", ceilings.tolerations, "tolerations")
+    if name := at(spec, "runtimeClassName"):
+        yield from unlisted("runtime class", str(name), ceilings.runtime_classes, "runtimeClasses")
+    gang = context.pods.gang
+    name = str(at(spec, "schedulerName") or DEFAULT_SCHEDULER)
+    if name not in (DEFAULT_SCHEDULER, gang.volcano_scheduler, gang.coscheduling_scheduler):
+        yield from unlisted("scheduler", name, ceilings.schedulers, "schedulers")
+
+
+def _identity(ceilings: Ceilings, spec: Manifest) -> Iterator[str]:
+    """Who a pod is to the API server and to the scheduler; `serviceAccount` is the old name of the field."""
+    account = at(spec, "serviceAccountName") or at(spec, "serviceAccount") or DEFAULT_ACCOUNT
+    yield from unlisted("service account", str(account), ceilings.service_accounts, "serviceAccounts")
+    if priority := at(spec, "priorityClassName"):
+        yield from unlisted("priority class", str(priority), ceilings.priority_classes, "priorityClasses")
+    if ceilings.api_tokens:
+        return
+    if at(spec, "automountServiceAccountToken") is not False:
+        yield "automountServiceAccountToken: true, and no pod may have a token (apiTokens)"
+    for volume in entries(spec, "volumes"):
+        if any(at(each, "serviceAccountToken") is not None for each in entries(volume, "projected", "sources")):
+            yield f"serviceAccountToken in volume {volume.get('name')}, and no pod may have a token (apiTokens)"
+
+
+def _host_paths(ceilings: Ceilings, spec: Manifest) -> Iterator[str]:
+    listed = ceilings.host_paths
+    for volume in entries(spec, "volumes"):
+        path = at(volume, "hostPath", "path")
+        if path is not None and listed is not None and not any(_is_below(str(path), folder) for folder in listed):
+            yield f"host path {path} of volume {volume.get('name')}: {allowed(listed)} (hostPaths)"
+
+
+def _images(ceilings: Ceilings, spec: Manifest) -> Iterator[str]:
+    """Of containers, and of volumes that show what is in an image."""
+    images = [(f"container {each.get('name')}", each.get("image")) for each in containers(spec)]
+    for volume in entries(spec, "volumes"):
+        if at(volume, "image") is not None:
+            images.append((f"volume {volume.get('name')}", at(volume, "image", "reference")))
+    for owner, named in images:
+        image = str(named or "")
+        if ceilings.images is not None and not image.startswith(tuple(ceilings.images)):
+            yield f"image {image} of {owner}: {allowed(ceilings.images)} (images)"
+        if ceilings.image_digests and not is_pinned(image):
+            yield f"image {image} of {owner} is not named by digest, NAME@sha256:… (imageDigests)"
+
+
+def _secrets(spec: Manifest) -> Iterator[tuple[str, str]]:
+    """Secrets that a pod reads, and where: kinds of volumes name them in one of four ways."""
+    for volume in entries(spec, "volumes"):
+        place = f"volume {volume.get('name')}"
+        sources = [each for each in volume.values() if isinstance(each, Mapping)]
+        for source in sources:
+            found = [
+                at(source, "secretName"),
+                at(source, "secretRef", "name"),
+                at(source, "nodePublishSecretRef", "name"),
+            ]
+            found += [at(each, "secret", "name") for each in entries(source, "sources")]
+            yield from ((str(name), place) for name in found if name is not None)
+    for container in containers(spec):
+        place = f"container {container.get('name')}"
+        found = [at(each, "valueFrom", "secretKeyRef", "name") for each in entries(container, "env")]
+        found += [at(each, "secretRef", "name") for each in entries(container, "envFrom")]
+        yield from ((str(name), place) for name in found if name is not None)
+
+
+def _is_own_secret(context: JobContext, name: str) -> bool:
+    """Whether the operator makes it for the job."""
+    certificates = re.escape(names.tls_secret_name(context.name, 0)[:-1])
+    return name == names.token_secret_name(context.name) or re.fullmatch(rf"{certificates}[0-9]+", name) is not None
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """`/data/x` is below `/data` and below `/data/`, `/database` and `/data/../etc` are not."""
+    return ".." not in path.split("/") and f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")

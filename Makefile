@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN = $(BIN)/rljob run
 TINY = $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn browser test vllm vllm-test vllm-e2e matrix mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
+.PHONY: setup quickstart learn browser test test-slow quick vllm vllm-test vllm-e2e matrix mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
 
 setup: .venv/installed
 
@@ -21,11 +21,23 @@ quickstart: setup  ## a tiny model learns arithmetic word problems, in minutes
 learn: setup  ## GRPO with three seeds, every other algorithm and the disaggregated job, each to its target
 	$(BIN)/python benchmarks/learn.py
 
-browser:  ## what the tests of pages look at them with
+browser:  ## the browser that tests of pages run, on Debian and as root; without one they are skipped, and fail where CI is set
 	command -v chromium > /dev/null || (apt-get update && apt-get install -y --no-install-recommends chromium)
 
-test: setup browser  ## a test may start a whole run of several processes, so no more than eight at once
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+# a test may start a whole job of several processes, so no more than eight at once
+PYTEST = $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal --durations 10 -r s
+
+test: setup  ## no GPU, no cluster, no network: every test of the default tier
+	$(PYTEST)
+
+PART ?= 1/1
+test-slow: setup  ## the slow tier: long searches, all examples, every two ways to run a job; PART=3/8 is the third of eight parts
+	@echo "slow tier: $(subst /, of ,$(PART))"
+	$(PYTEST) --tier slow --part $(PART)
+
+quick: setup  ## the tests that changes since BASE (or uncommitted ones) reach through imports; whole jobs are left to `make test`
+	@files=$$($(BIN)/python -m testing.reach $(or $(BASE),HEAD)) && \
+		if [ -n "$$files" ]; then $(PYTEST) $$files; else echo "no test imports what has changed"; fi
 
 # vLLM for the CPU has an environment of its own, for all checkouts of a user: its numpy and its torch are not ours
 VLLM := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rljob/vllm

@@ -3,8 +3,15 @@
 import os
 from collections.abc import Iterator
 
-import pytest
-from hypothesis import settings
+# One thread a test process, before anything loads torch: its default of one thread a core makes as many processes as
+# cores fight for them.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+os.environ.update(ONE_THREAD)
+
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+pytest_plugins = ["testing.tiers"]
 
 # No example has a time limit: on a busy machine it says nothing of the code. `ci` is Hypothesis' own: the same examples
 # in every run. Without it, each run draws others and remembers those that failed.

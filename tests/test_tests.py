@@ -1,9 +1,13 @@
 """What no test may do, wherever it lies: look inside what it tests, race a clock, excuse what it caught."""
 
 import ast
+import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+
+from testing.tiers import tiers_of
 
 CHECKOUT = Path(__file__).parents[1]
 ROOMS = (
@@ -16,6 +20,7 @@ ROOMS = (
     "examples",
     "mutation",
     "operator",
+    "testing",
     "tests",
     "worker",
 )
@@ -51,6 +56,24 @@ def test_examples_have_no_deadline_of_their_own() -> None:
     assert places(_deadlines) == []
 
 
+def test_each_test_file_is_in_one_tier() -> None:
+    """Without one, no make target runs it."""
+    settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    tiers = {name: tiers_of(name, (), settings["testpaths"]) for name in _tracked("*test_*.py")}
+    assert {name: found for name, found in tiers.items() if len(found) != 1} == {}
+
+
+def test_no_test_is_in_a_file_that_pytest_does_not_collect() -> None:
+    hidden = [
+        f"{path.relative_to(CHECKOUT)}:{node.name}"
+        for path, module in parsed()
+        if not path.name.startswith("test_")
+        for node in module.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+    assert hidden == []
+
+
 def test_all_of_them_are_looked_at() -> None:
     names = [path.name for path, _ in parsed()]
     assert len(names) > 250 and {"test_tests.py", "fake_cluster.py", "conftest.py"} <= set(names)
@@ -71,6 +94,11 @@ def parsed() -> list[tuple[Path, ast.Module]]:
     """Every test, and what tests are made of."""
     paths = (path for room in ROOMS for path in sorted((CHECKOUT / room).rglob("*.py")))
     return [(path, ast.parse(path.read_text())) for path in paths if _is_of_tests(path)]
+
+
+def _tracked(pattern: str) -> list[str]:
+    listed = subprocess.run(["git", "ls-files", pattern], cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    return [name for name in listed.stdout.splitlines() if Path(name).name.startswith("test_")]
 
 
 def _is_of_tests(path: Path) -> bool:

@@ -1,0 +1,84 @@
+"""Tiers of tests, as a pytest plugin: which make target runs a test.
+
+    test    `make test`: what has no other tier
+    slow    `make test-slow`: marked `slow`; each run of the gate takes one part of eight
+    chart   `make chart-test`: in charts/tests
+    e2e     `make e2e`: in e2e, which needs a cluster
+
+A test that is named on the command line (`path::test`) runs whatever its tier is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+MARKED = ("slow",)
+FOLDERS = {"charts/tests": "chart", "e2e": "e2e"}
+"""Tiers by folder; a folder that pytest collects by itself (`testpaths`) is no part of the one around it."""
+PART = re.compile(r"([1-9]\d*)/([1-9]\d*)")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=("test", "slow", "all"), default="test", help="which of the tests to run")
+    parser.addoption("--part", metavar="K/N", default="1/1", help="the K-th of N parts of the chosen tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: run by `make test-slow`, not by `make test`")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers = {item: tiers_of(_file(item, config), _marks(item), config.getini("testpaths")) for item in items}
+    if misplaced := [f"{item.nodeid}: {_problem(found)}" for item, found in tiers.items() if len(found) != 1]:
+        raise pytest.UsageError("\n".join(misplaced))
+    part = part_of(config.getoption("part"))
+    chosen = items[:] if _all_are_named(config) else [item for item in items if _runs(config, *tiers[item])]
+    keep = set(sorted(chosen, key=lambda item: item.nodeid)[part])
+    config.hook.pytest_deselected(items=[item for item in items if item not in keep])
+    items[:] = [item for item in items if item in keep]
+
+
+def tiers_of(file: str, marks: Sequence[str], testpaths: Sequence[str]) -> list[str]:
+    """The tiers that a test is in; exactly one, unless it is misplaced. file: relative to the checkout."""
+    collected = max((folder for folder in testpaths if _is_in(file, folder)), key=len, default="")
+    by_folder = [tier for folder, tier in FOLDERS.items() if _is_in(file, folder) and not _is_in(collected, folder)]
+    by_mark = [tier for tier in MARKED if tier in marks]
+    return by_folder + by_mark or (["test"] if collected else [])
+
+
+def part_of(text: str) -> slice:
+    """`3/8`: every eighth test, from the third. Raises UsageError for anything else."""
+    found = PART.fullmatch(text)
+    if not found or int(found[1]) > int(found[2]):
+        raise pytest.UsageError(f"--part {text}: not K/N with 1 <= K <= N, such as 3/8")
+    return slice(int(found[1]) - 1, None, int(found[2]))
+
+
+def _runs(config: pytest.Config, tier: str) -> bool:
+    """The tiers of folders run where their folder is named."""
+    return tier in FOLDERS.values() or config.getoption("tier") in (tier, "all")
+
+
+def _all_are_named(config: pytest.Config) -> bool:
+    return bool(config.args) and all("::" in argument for argument in config.args)
+
+
+def _problem(tiers: list[str]) -> str:
+    return f"in two tiers, {' and '.join(tiers)}" if tiers else "in no tier: add its folder to testpaths"
+
+
+def _file(item: pytest.Item, config: pytest.Config) -> str:
+    return item.path.relative_to(config.rootpath).as_posix()
+
+
+def _marks(item: pytest.Item) -> list[str]:
+    return [mark.name for mark in item.iter_markers()]
+
+
+def _is_in(file: str, folder: str) -> bool:
+    return bool(file) and Path(file).is_relative_to(folder)

@@ -169,7 +169,7 @@ class _Worker:
         """Keys and values of all rows, or of as many as have room; logits of one token of each."""
         spec, computed, shape = self.plan.spec, NUMBER_BYTES[self.plan.precision], self.shapes[engine.path]
         one = row_cache_bytes(shape, spec.longest_row, computed, engine.mesh.tp)
-        rows = ceil(spec.num_rows / engine.mesh.dp)
+        rows = spec.num_rows // engine.mesh.dp  # a job whose copies cannot share its prompts equally is refused
         if self.limit is not None:
             free = self.limit.usable - kept
             rows = min(rows, max(1, int(free * spec.rollout.memory_fraction) // one))

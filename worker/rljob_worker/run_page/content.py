@@ -53,8 +53,8 @@ def read_content(directory: Path) -> RunContent:
 
 
 def page_data(runs: Iterable[RunContent]) -> str:
-    """JSON that may stand in a <script>."""
-    return json.dumps([asdict(run) for run in runs]).replace("</", "<\\/").replace("<!--", "<\\!--")
+    """JSON that may stand in a <script>: without `<`, no text of a run ends the script or opens a comment in it."""
+    return json.dumps([asdict(run) for run in runs]).replace("<", "\\u003c")
 
 
 def curves(records: Iterable[Mapping[str, Any]]) -> tuple[list[float], dict[str, list[float | None]]]:

@@ -49,10 +49,7 @@ class Joined:
             raise
         except Exception as error:  # whoever asked is to hear of it
             for request in asked:
-                if not request.answer.done():
-                    request.answer.set_exception(error)
+                request.answer.set_exception(error)
             return
         for request in asked:
-            answers = [next(found) for _ in request.rows]
-            if not request.answer.done():  # else nobody waits for it any more
-                request.answer.set_result(answers)
+            request.answer.set_result([next(found) for _ in request.rows])

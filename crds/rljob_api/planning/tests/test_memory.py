@@ -169,6 +169,18 @@ def test_who_generates_has_a_cache_and_who_trains_has_gradients():
     assert rollout["generate"].cache == 8 * 48 * 2 * 2 * 64 * 4
 
 
+def test_a_copy_that_generates_is_shared_by_its_workers():
+    one_row = 48 * 2 * 2 * 8 * 4  # 16 + 32 columns of 2 layers, keys and values of one head of 8 numbers of 4 bytes
+    pods = "{{name: rollout, replicas: {}, accelerator: {{profile: nvidia-h100, count: 2}}}}"
+    job = ("rollout.engine=VLLM", "training.precision=Float32", "rollout.parallelism.tensor=2")
+    for replicas, rows in ((1, 32), (4, 8)):
+        groups = f"workerGroups=[{{name: train, replicas: 1}}, {pods.format(replicas)}]"
+        found = phases(TINY | {"num_key_value_heads": 2}, *job, groups, group="rollout")
+        assert found["generate"].cache == rows * one_row
+        alone = phases(TINY | {"num_key_value_heads": 2}, *job[:2], groups, group="rollout")
+        assert 2 * found["load"].weights == alone["load"].weights > 0
+
+
 CPUS = "workerGroups=[{name: train, accelerator: {count: 4}}]"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model, inject_adapter_in_model
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch
@@ -23,6 +23,7 @@ from rljob_worker.engines.models import (
     random_policy,
     random_value_model,
 )
+from rljob_worker.engines.models.adapter import adapter_off, draw_adapter
 from rljob_worker.engines.tests.builders import (
     Distillation,
     PolicyGradient,
@@ -109,6 +110,30 @@ def test_an_adapter_begins_as_the_base_and_learns_what_peft_learns(tmp_path: Pat
     (-log_prob_sum(stock, BATCH, 0.8)).backward()
     for name, parameter in theirs.items():
         torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-6, rtol=1e-5)  # float32 in their norms
+
+
+def test_an_adapter_begins_as_far_from_zero_as_one_of_peft() -> None:
+    layers = torch.nn.ModuleDict({"up": torch.nn.Linear(256, 24), "down": torch.nn.Linear(24, 256)})
+    torch.manual_seed(0)
+    inject_adapter_in_model(LoraConfig(r=64, target_modules=["up", "down"]), layers)
+    theirs = {name: p.detach().clone() for name, p in layers.named_parameters() if "lora" in name}
+    draw_adapter(layers, seed=1)
+    ours = {name: p.detach() for name, p in layers.named_parameters() if "lora" in name}
+    assert len(ours) == 4
+    for name, their in theirs.items():
+        our, count = ours[name], their.numel()
+        assert bool(our.any()) == bool(their.any()) == (".lora_A." in name)
+        # the largest of so many uniform numbers is closer to the bound than 20 / count, but for one in e^20
+        assert float(our.abs().max()) == pytest.approx(float(their.abs().max()), rel=20 / count)
+        assert float(our.mean()) == pytest.approx(0, abs=6 * float(their.abs().max()) / (3 * count) ** 0.5)
+
+
+def test_an_adapter_is_on_again_after_an_error_while_it_was_off(tmp_path: Path) -> None:
+    engine = trained(write_model(tmp_path / "model"))
+    before = engine.log_probs(BATCH).values
+    with pytest.raises(ZeroDivisionError), adapter_off(engine.model):
+        raise ZeroDivisionError
+    assert np.array_equal(engine.log_probs(BATCH).values, before)
 
 
 class Likelihood:

@@ -8,7 +8,15 @@ import pytest
 from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.rundir.lock import RunLock
 from rljob_worker.metrics.tables import flattened
-from rljob_worker.run_page.content import MAX_POINTS, MAX_SAMPLES, curves, read_content, shown_samples
+from rljob_worker.run_page.content import (
+    MAX_POINTS,
+    MAX_SAMPLES,
+    RunContent,
+    curves,
+    page_data,
+    read_content,
+    shown_samples,
+)
 
 
 def test_a_metric_that_comes_late_or_is_missing_has_gaps():
@@ -34,6 +42,14 @@ def test_of_many_samples_the_first_and_the_newest_are_shown():
 def test_a_job_as_fields():
     spec = {"seed": 0, "models": [{"name": "actor"}], "stop": {"steps": [1, 2]}, "dag": None}
     assert dict(flattened(spec)) == {"seed": "0", "models.0.name": "actor", "stop.steps": "[1, 2]", "dag": "null"}
+
+
+def test_no_text_of_a_run_ends_the_script_it_stands_in_or_opens_a_comment():
+    """`<!--<script>` swallows the end of a script as `</script>` makes one."""
+    response = "</script><!--<script>"
+    data = page_data([RunContent("a", "", [], {}, [], [{"response": response}], {})])
+    assert "<" not in data
+    assert json.loads(data)[0]["samples"] == [{"response": response}]
 
 
 @pytest.fixture

@@ -56,8 +56,9 @@ def test_a_stranger_is_refused(scope):
     assert "token" in json.loads(body["body"])["error"]
 
 
-def test_a_stranger_opens_no_socket():
-    assert through({"type": "websocket", "path": "/judge", "headers": []}) == (
+@pytest.mark.parametrize("path", ["/judge", "/-/readyz"])
+def test_a_stranger_opens_no_socket(path):
+    assert through({"type": "websocket", "path": path, "headers": []}) == (
         [{"type": "websocket.close", "code": 1008}],
         False,
     )

@@ -78,6 +78,14 @@ def test_kept_rows_have_the_advantages_of_a_step_without_the_others(more):
     assert all(not any(found[row]) and len(found[row]) == row + 1 for row in (2, 3, 6, 7))
 
 
+def test_rewards_of_rows_that_are_left_out_may_be_no_numbers():
+    """A filter may be what takes such rows away."""
+    rows = make_rows(WHOLE)
+    rewards = np.where(WHOLE, REWARDS, np.nan)
+    found = advantages_of(rows.with_columns({"rewards": Column.fixed(rewards)}), EARLY)
+    assert found == advantages_of(rows, EARLY)
+
+
 def test_a_part_of_a_group_is_refused_where_its_rows_are_compared():
     with pytest.raises(BadData) as caught:
         advantages_of(make_rows(TORN), EARLY)

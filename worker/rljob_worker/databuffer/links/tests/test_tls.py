@@ -155,6 +155,46 @@ def test_a_server_that_is_not_called_what_its_certificate_says_is_refused(tmp_pa
         assert side.num_calls == 0
 
 
+@pytest.mark.parametrize("address", ["b-0.job.team.svc", "127.0.0.2"])
+def test_a_stream_is_not_read_from_a_host_with_the_certificate_of_another(tmp_path: Path, address: str):
+    """Whoever takes over an address of the attempt has at most the certificate of a host that is called otherwise."""
+    ours = Attempt(tmp_path, address=address)
+    refused = pytest.raises(ssl.SSLCertVerificationError, match="certificate is not valid for '127.0.0.1'")
+    with shaking_hands(ours.of("b-0").server_context()) as called, refused:
+        shake_hands(ours.of("a-0").client_context(), called)
+
+
+@pytest.mark.parametrize("who", ["client", "server"])
+def test_neither_side_of_a_stream_speaks_an_older_tls(tmp_path: Path, who: str):
+    ours = Attempt(tmp_path)
+    client, server = ours.of("a-0").client_context(), ours.of("b-0").server_context()
+    older = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if who == "client" else ssl.PROTOCOL_TLS_SERVER)
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    older.load_verify_locations(cadata=ours.of("a-0").authority.decode())
+    older.load_cert_chain(ours.place / "b-0" / "tls.crt", ours.place / "b-0" / "tls.key")
+    client, server = (older, server) if who == "client" else (client, older)
+    with shaking_hands(server) as called, pytest.raises(ssl.SSLError, match="(?i)protocol.version"):
+        shake_hands(client, called)
+
+
+@contextlib.contextmanager
+def shaking_hands(context: ssl.SSLContext) -> Iterator[str]:
+    """The address of a server that does no more than that."""
+
+    def take(called: socket.socket) -> None:
+        with called, contextlib.suppress(OSError):
+            context.wrap_socket(called, server_side=True).close()
+
+    with answering(take) as address:
+        yield address
+
+
+def shake_hands(context: ssl.SSLContext, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), 30.0) as plain:
+        context.wrap_socket(plain, server_hostname=host).close()
+
+
 def test_plain_text_meets_nobody_behind_tls(tmp_path: Path):
     with peer(Attempt(tmp_path).of("b-0")) as (side, address):
         with pytest.raises(Away, match="the data buffer of host b-0 does not answer"):

@@ -151,6 +151,12 @@ def test_early_rows_leave_half_of_the_arena_free():
     assert held.try_reserve_early(EARLY, 1) is None
 
 
+def test_early_rows_count_with_the_whole_pages_they_take():
+    held = segments(7)  # of which half is three and a half
+    assert held.try_reserve_early(EARLY, 3 * 4096 + 1) is None
+    assert held.try_reserve_early(EARLY, 3 * 4096) is not None
+
+
 def test_any_reservation_takes_early_rows_back_and_no_more_than_it_needs():
     held, taken = segments(8), list[str]()
     early(held, 2, taken)

@@ -29,6 +29,13 @@ def test_uniforms_are_even_and_depend_on_all_four_numbers() -> None:
         assert abs(np.corrcoef(left.reshape(-1), right.reshape(-1))[0, 1]) < 0.03
 
 
+def test_no_turn_of_a_conversation_repeats_draws_of_another() -> None:
+    """Draw p of turn t is not draw p + t of the first turn."""
+    turns, positions = np.divmod(np.arange(4 * 50), 50)
+    draws = uniforms(7, np.zeros_like(turns), turns, positions)
+    assert len(np.unique(draws)) == 200
+
+
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 2**31 - 1))
 def test_a_rows_draw_does_not_depend_on_its_company(rows: list[int], seed: int) -> None:
     ids = np.array(rows, np.int64)

@@ -1,0 +1,55 @@
+"""What the first rows of the data say of prompts that are too long, and of batches that are too large."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rljob_api.tests.builders import make_job
+from rljob_worker.rehearsal.inputs.prompts import Glance, glance_at_data
+from rljob_worker.rehearsal.tests.good_job import CONFIG, lines, tokenizer_json
+
+SHORT, LONG = [{"prompt": text, "answer": "1"} for text in ("a b", "a b c d")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json())
+    return tmp_path
+
+
+def found(folder: Path, *data: str, **files: list[dict[str, str]]) -> list[str]:
+    """Field and message of each finding; prompts of at most three tokens are kept."""
+    for name, rows in files.items():
+        (folder / f"{name}.jsonl").write_text(lines(rows))
+    job = make_job("data.applyChatTemplate=false", "data.maxPromptTokens=3", *data)
+    glance = Glance({})
+    glance_at_data(job.spec, folder, {"models/tiny": folder}, glance)
+    return [f"{each.problem.path}: {each.problem.message}" for each in glance.found]
+
+
+def test_a_data_set_that_is_never_drawn_from_may_have_long_prompts_only(folder: Path) -> None:
+    def weighted(weight: int) -> tuple[str, str]:
+        sets = f"[{{path: short.jsonl, weight: 1}}, {{path: long.jsonl, weight: {weight}}}]"
+        return f"data.train={sets}", "data.batchSize=2"
+
+    files = {"short": 4 * [SHORT], "long": 4 * [LONG]}
+    assert found(folder, *weighted(0), **files) == []
+    assert found(folder, *weighted(1), **files) == [
+        "spec.data.maxPromptTokens: every prompt of data.train[1] is longer than this; the longest has 4 tokens"
+    ]
+
+
+@pytest.mark.parametrize(("batch_size", "is_fine"), [(3, True), (4, False)])
+def test_a_batch_has_no_more_prompts_than_are_kept(folder: Path, batch_size: int, is_fine: bool) -> None:
+    job = ("data.train=[{path: train.jsonl}]", f"data.batchSize={batch_size}")
+    message = "spec.data.batchSize: a batch has more prompts than data.train, which has 3"
+    assert found(folder, *job, train=[SHORT, SHORT, LONG, SHORT]) == ([] if is_fine else [message])
+
+
+def test_validation_may_have_fewer_prompts_than_a_batch(folder: Path) -> None:
+    job = ("data.train=[{path: train.jsonl}]", "data.validation=[{path: few.jsonl}]", "data.batchSize=2")
+    assert found(folder, *job, train=2 * [SHORT], few=[SHORT]) == []

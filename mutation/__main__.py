@@ -1,16 +1,19 @@
 """`python -m mutation [MODULE ...]`: put mistakes into modules of the table and see whether their tests notice.
 
+A name may be a pattern; without one it is the modules that differ from the base.
 Ends with 1 when a mutant survives without a reason in survivors.toml, or a module stays below its percentage.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import multiprocessing
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -24,15 +27,15 @@ from mutation.table import Module, Survivor, load_modules, load_survivors
 
 
 def main() -> int:
-    """Every module that is named, or all, of the working tree that this is called in."""
+    """Modules of the working tree that this is called in."""
     options = _options()
     root = Path.cwd()
     modules, known = load_modules(root), load_survivors(root)
-    if unknown := [name for name in options.modules if name not in modules]:
-        print(f"not in modules.toml: {', '.join(unknown)}", file=sys.stderr)
+    if unknown := [name for name in options.modules if not fnmatch.filter(modules, name)]:
+        print(f"no module, or left out in modules.toml: {', '.join(unknown)}", file=sys.stderr)
         return 2
     rows, failed = [], False
-    for name in options.modules or modules:
+    for name in _chosen(modules, root, options):
         result, passed = _mutate(modules[name], known, root, options)
         rows.append(row(result))
         failed = failed or not passed
@@ -40,9 +43,15 @@ def main() -> int:
     return int(failed)
 
 
+def _chosen(modules: Mapping[str, Module], root: Path, options: argparse.Namespace) -> list[str]:
+    if options.modules:
+        return [name for name in modules if any(fnmatch.fnmatchcase(name, each) for each in options.modules)]
+    return [name for name, module in modules.items() if changed_lines(root, module.path, options.base)]
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mutation")
-    parser.add_argument("modules", nargs="*", metavar="MODULE", help="as in modules.toml; default all")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="or a pattern; default: what differs from --base")
     parser.add_argument("--base", default="main", help="lines that differ from this commit come first")
     parser.add_argument("--mutants", type=int, help="how many, instead of the table's number")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants tried at a time")

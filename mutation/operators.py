@@ -47,6 +47,8 @@ _OPPOSITES = (
 )
 CALLS = {a: b for pair in _OPPOSITES for a, b in (pair, pair[::-1])}
 
+_ROUNDED = {"ceil": "int(({}) // 1)", "floor": "-int(-({}) // 1)"}
+
 _COMPARISON = re.compile(r"not\s+in\b|is\s+not\b|in\b|is\b|[<>=!]=|[<>]")
 _SYMMETRIC = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)
 _ORDERED = ("isinstance", "issubclass", "min", "max")
@@ -90,6 +92,15 @@ def arithmetic(source: Source, node: ast.AST) -> Iterator[Edit]:
     found = re.search(re.escape(old), source.between(start, source.span(right)[0]))
     assert found is not None
     yield _in_gap("arithmetic", start, found, new)
+
+
+def division(source: Source, node: ast.AST) -> Iterator[Edit]:
+    """`a / b` and `a // b` lose their divisor; what `-(-a // b)` rounds up is rounded down."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
+        yield source.replace("division", node, f"({source.of(node.left)})")
+    match node:
+        case ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), dividend), ast.FloorDiv(), divisor)):
+            yield source.replace("division", node, f"(({source.of(dividend)}) // ({source.of(divisor)}))")
 
 
 def negation(source: Source, node: ast.AST) -> Iterator[Edit]:
@@ -167,12 +178,15 @@ def arguments(source: Source, node: ast.AST) -> Iterator[Edit]:
 
 
 def call(source: Source, node: ast.AST) -> Iterator[Edit]:
-    """`min` is `max`, `any` is `all`, `startswith` is `endswith`, and back."""
+    """`min` is `max`, `any` is `all`, `startswith` is `endswith`, what is rounded up is rounded down, and back."""
     if not isinstance(node, ast.Call):
         return
     function = node.func
     name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-    if name in CALLS:
+    if isinstance(function, ast.Name) and name in _ROUNDED:
+        # the module need not know the opposite by its name
+        yield source.replace("call", node, _ROUNDED[name].format(source.of(node.args[0])))
+    elif name in CALLS and not (isinstance(function, ast.Name) and name == "sum"):
         start, end = source.span(function)
         yield Edit("call", end - len(name), end, CALLS[name])
 
@@ -181,6 +195,7 @@ OPERATORS: tuple[Callable[[Source, ast.AST], Iterator[Edit]], ...] = (
     comparison,
     connective,
     arithmetic,
+    division,
     negation,
     constant,
     default,

@@ -104,7 +104,7 @@ def is_alive(pid):
 
 
 def test_mutants_are_killed_or_told(repository):
-    ended = mutate(repository)
+    ended = mutate(repository, "toy.mod*")
     assert ended.returncode == 1, ended.stderr
     assert (repository / "crds/toy/module.py").read_text() == MODULE
     survived = [line for line in ended.stdout.splitlines() if line.startswith("change = ")]
@@ -124,6 +124,14 @@ def test_tests_that_fail_without_a_mutant_are_no_measure(repository):
     assert "FAILED crds/toy/tests/test_module.py::test_in_another_process" in ended.stderr
 
 
-def test_a_module_that_is_not_in_the_table(repository):
-    ended = mutate(repository, "toy.other")
-    assert (ended.returncode, ended.stderr) == (2, "not in modules.toml: toy.other\n")
+def test_a_module_that_is_not_there(repository):
+    ended = mutate(repository, "toy.module", "toy.other", "tools.*")
+    message = "no module, or left out in modules.toml: toy.other, tools.*\n"
+    assert (ended.returncode, ended.stderr) == (2, message)
+
+
+def test_without_a_name_it_is_the_modules_that_differ_from_the_base(repository):
+    assert mutate(repository).stdout.splitlines()[-1] == "|---|--:|--:|--:|"
+    (repository / "crds/toy/names.py").write_text("NAME = 1\n")
+    ended = mutate(repository)
+    assert "| toy.names | 3 | 0 | 0.0 |" in ended.stdout and "toy.module" not in ended.stdout

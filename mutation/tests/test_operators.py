@@ -28,8 +28,13 @@ MISTAKES = [
     ("[a for a in b if c]", ["[a for a in b if (not (c))]"]),
     ("a + b", ["a - b"]),
     ("a * b", ["a / b"]),
-    ("a / b", ["a * b"]),
-    ("a // b", ["a * b"]),
+    ("a / b", ["a * b", "(a)"]),
+    ("a // b", ["a * b", "(a)"]),
+    ("(a + b) / c", ["(a - b) / c", "(a + b) * c", "(a + b)"]),
+    ("-(-a // b)", ["((a) // (b))", "(-a // b)", "-((a) // b)", "-(-a * b)", "-((-a))"]),
+    ("ceil(a / b)", ["int((a / b) // 1)", "ceil(a * b)", "ceil((a))"]),
+    ("floor(a)", ["-int(-(a) // 1)"]),
+    ("math.ceil(a)", ["math.floor(a)"]),
     ("a % b", ["a * b"]),
     ("-a", ["(a)"]),
     ("a | b", ["a & b"]),
@@ -51,6 +56,7 @@ MISTAKES = [
     ("min(a, b)", ["max(a, b)"]),
     ("a.any()", ["a.all()"]),
     ("a.sum()", ["a.mean()"]),
+    ("sum(a)", []),  # no module knows a `mean`
     ("a.startswith(b)", ["a.endswith(b)"]),
     ("'é' + b < c", ["'' + b < c", "'é' - b < c", "'é' + b <= c"]),
 ]

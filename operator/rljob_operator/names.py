@@ -47,7 +47,7 @@ class PodName(NamedTuple):
     attempt: int
 
 
-_POD_NAME = re.compile(r"(.+)-a(\d+)")
+_POD_NAME = re.compile(r"(.+)-a([0-9]{1,18})")  # people may make pods, too, and a status holds 64 bits
 
 
 def parse_pod_name(name: str) -> PodName | None:
@@ -95,7 +95,7 @@ class ServicePodName(NamedTuple):
     start: int
 
 
-_SERVICE_POD_NAME = re.compile(r".+-([a-z][a-z0-9.]*)-r(\d+)")
+_SERVICE_POD_NAME = re.compile(r".+-([a-z][a-z0-9.]*)-r([0-9]{1,18})")
 
 
 def parse_service_pod_name(name: str) -> ServicePodName | None:
@@ -104,7 +104,7 @@ def parse_service_pod_name(name: str) -> ServicePodName | None:
     return None if found is None else ServicePodName(found[1].replace(".", "_"), int(found[2]))
 
 
-_RAY_SERVICE_NAME = re.compile(r".+-r(\d+)")
+_RAY_SERVICE_NAME = re.compile(r".+-r([0-9]{1,18})")
 
 
 def ray_service_name(job: str, service: str, start: int) -> str:

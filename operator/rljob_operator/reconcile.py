@@ -19,7 +19,7 @@ from rljob_operator.manifests.context import JobContext
 from rljob_operator.rules import Rules
 from rljob_operator.states import Decision, Situation, decide
 from rljob_operator.states.report import obstructed
-from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.conditions import MAX_MESSAGE_LENGTH, Reason
 from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.surveying.job import Job, Memory
@@ -33,6 +33,7 @@ from rljob_operator.telling.job_metrics import JobMetrics
 from rljob_operator.telling.teller import Teller
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
+from rljob_operator.vocabulary.text import clean
 
 logger = logging.getLogger(__name__)
 
@@ -189,11 +190,11 @@ def obstacle_of(error: Exception) -> Obstacle:
     if isinstance(error, NotOurs):
         return Obstacle(Reason.PREDECESSOR_ENDING if error.is_predecessors else Reason.NAME_CONFLICT, str(error))
     if not isinstance(error, ClusterError):
-        return Obstacle(Reason.OPERATOR_ERROR, f"{type(error).__name__}: {error}", is_refusal=False)
+        return Obstacle(Reason.OPERATOR_ERROR, clean(f"{type(error).__name__}: {error}", 1024), is_refusal=False)
     refused = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), None)
     if refused is None:
-        return Obstacle(Reason.CLUSTER_FAILS, str(error), is_refusal=False)
-    return Obstacle(refused, str(error))
+        return Obstacle(Reason.CLUSTER_FAILS, clean(str(error), MAX_MESSAGE_LENGTH), is_refusal=False)
+    return Obstacle(refused, clean(str(error), MAX_MESSAGE_LENGTH))
 
 
 _REASONS: Mapping[type[Exception], Reason] = {

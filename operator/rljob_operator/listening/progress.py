@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
-from pydantic import ValidationError
 
+from rljob_operator.observing.progress import MAX_ANSWER_BYTES, progress_of
+from rljob_operator.observing.values import MAX_MESSAGE_LENGTH, Unreadable, words
 from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
-
-_MAX_ANSWER_BYTES = 1 << 20
 
 
 class ProgressReader:
@@ -25,6 +23,8 @@ class ProgressReader:
         self._session = aiohttp.ClientSession(
             # A pod lives at one address for one attempt, and is asked rarely: connections are not worth keeping.
             connector=aiohttp.TCPConnector(force_close=True),
+            # A pod could send a few bytes that unpack to more memory than there is.
+            auto_decompress=False,
             timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
         )
         return self
@@ -46,9 +46,9 @@ class ProgressReader:
         except TimeoutError:
             return Unreachable(f"http://{address}/progress did not answer within {self._timeout_seconds:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            return Unreachable(f"http://{address}/progress: {error}")
+            return Unreachable(words(f"http://{address}/progress: {error}", MAX_MESSAGE_LENGTH))
         if body is None:
-            return Unreachable(f"http://{address}/progress answered more than {_MAX_ANSWER_BYTES} bytes")
+            return Unreachable(f"http://{address}/progress answered more than {MAX_ANSWER_BYTES} bytes")
         return _parsed(address, body)
 
 
@@ -57,15 +57,13 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes | None:
     body = bytearray()
     async for segment in response.content.iter_any():
         body += segment
-        if len(body) > _MAX_ANSWER_BYTES:
+        if len(body) > MAX_ANSWER_BYTES:
             return None
     return bytes(body)
 
 
 def _parsed(address: str, body: bytes) -> ProgressAnswer | Unreachable:
     try:
-        # A loss that is NaN is no reason not to believe the rest.
-        content: Any = json.loads(body, parse_constant=lambda word: None)
-        return ProgressAnswer.model_validate(content)
-    except (ValueError, ValidationError) as error:
+        return progress_of(body)
+    except Unreadable as error:
         return Unreachable(f"http://{address}/progress answered what is no progress: {error}")

@@ -6,6 +6,9 @@ from rljob_api.v1alpha1.status import MAX_PROGRESS_METRICS, MetricStatus, Progre
 from rljob_operator.states.situation.progress import ProgressAnswer
 from rljob_operator.states.situation.situation import Situation
 
+_MAX_SECONDS = 1e12
+"""Of an estimate: the API holds 64 bits."""
+
 
 def with_progress(situation: Situation) -> Situation:
     """The situation with its progress brought up to date."""
@@ -58,7 +61,7 @@ def _percent(step: int, total: int) -> int:
 def _remaining_seconds(answer: ProgressAnswer, total: int) -> int | None:
     if answer.step_seconds is None:
         return None
-    return max(0, round((total - answer.step) * answer.step_seconds))
+    return max(0, round(min((total - answer.step) * answer.step_seconds, _MAX_SECONDS)))
 
 
 def _text(value: float) -> str:

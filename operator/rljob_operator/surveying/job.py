@@ -10,11 +10,11 @@ from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
 from rljob_operator.manifests.ownership import is_child_of
 from rljob_operator.manifests.written_plan import WrittenPlan
+from rljob_operator.observing.pods import pod_facts
 from rljob_operator.states import Refusal
 from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.surveying.acceptance import Accepted
-from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.surveying.recorded import read_status
 from rljob_operator.vocabulary.key import Key, Subject
 

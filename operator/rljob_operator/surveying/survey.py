@@ -18,6 +18,8 @@ from rljob_operator.manifests.ceilings import QueueCeilings
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
 from rljob_operator.manifests.written_plan import WrittenPlan
+from rljob_operator.observing.pods import pod_facts
+from rljob_operator.observing.ray_services import ray_service_facts
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
 from rljob_operator.states.situation.conditions import Reason, condition
@@ -27,8 +29,7 @@ from rljob_operator.states.situation.situation import PlanName
 from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
 from rljob_operator.surveying.job import Job, Memory
-from rljob_operator.surveying.observe import pod_facts
-from rljob_operator.surveying.ray_services import RayServices, ray_service_facts
+from rljob_operator.surveying.ray_services import RayServices
 from rljob_operator.vocabulary.key import Key
 
 _MAX_ASKED = 16
@@ -122,7 +123,7 @@ class Surveyor:
     def _unexplained(self, job: Job, names: Iterable[str]) -> list[str]:
         """Of missing pods those that may still run, as many as can be asked for one by one."""
         seen = ((name, self.pods.departed(job.key, name)) for name in names)
-        return [name for name, pod in seen if pod is None or not _has_gone(pod)][:_MAX_ASKED]
+        return [name for name, pod in seen if pod is None or not _explains_itself(pod_facts(pod))][:_MAX_ASKED]
 
     async def _with_hidden(self, job: Job, situation: Situation, memory: Memory) -> Situation:
         """The situation with the pods that are there though no label leads to them any more."""
@@ -205,9 +206,9 @@ def _serve_the_same(ray_service: Object, pod: Object) -> bool:
     return bool(labels.get(keys.LABEL_SERVICE) == ray_service["metadata"]["labels"].get(keys.LABEL_SERVICE))
 
 
-def _has_gone(pod: Object) -> bool:
-    """Whether what was last seen of a pod that is out of sight explains it: it was being deleted, or had ended."""
-    return "deletionTimestamp" in pod["metadata"] or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+def _explains_itself(last: PodFacts) -> bool:
+    """Whether what was last seen of a pod that is out of sight explains that: it was being deleted, or had ended."""
+    return last.ends_at is not None or last.is_over
 
 
 def _situation(job: Job, accepted: Accepted | Refusal, context: JobContext | None, now: float) -> Situation:

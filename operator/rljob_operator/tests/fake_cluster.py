@@ -6,11 +6,15 @@ It plays kubelet and scheduler only as far as a test tells it to.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, Callable, Iterable
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import Any
 
+from pydantic import ValidationError
+
+from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
-from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
+from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound, Rejected
 from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
 from rljob_operator.vocabulary.key import Key
 from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
@@ -74,6 +78,7 @@ class FakeCluster:
         self._asked("create", kind, name)
         if _name(kind, namespace, name) in self._objects:
             raise AlreadyExists("create", kind, namespace, f"{name} already exists")
+        _check_sent(body, kind, namespace)
         return self._written(self._store(kind, namespace, body))
 
     async def apply(self, kind: Kind, namespace: str | None, body: Object) -> Object:
@@ -98,6 +103,9 @@ class FakeCluster:
         ):
             raise Conflict("patch", kind, namespace, "the object has been modified")
         status = copy.deepcopy(body["status"])
+        _check_sent(body, kind, namespace)
+        if kind == RLJOB:
+            _check_status(status, namespace)
         if kind in (WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2) and manager == FIELD_MANAGER:
             status = _beside_kueue(found.get("status") or {}, status)
         return self._written(self._change(kind, found, {**found, "status": status}))
@@ -280,6 +288,29 @@ class LateCache:
     def catch_up(self, key: Key) -> None:
         """The watch tells everything."""
         self._known = {pod["metadata"]["name"]: pod for pod in self._live.of(key)}
+
+
+def _check_sent(body: Object, kind: Kind, namespace: str | None) -> None:
+    """A body is UTF-8 and has numbers of 64 bits, or the server answers 400."""
+    json.dumps(body, ensure_ascii=False).encode()
+    if any(not -(2**63) <= number < 2**63 for number in _whole_numbers(body)):
+        raise Rejected("create", kind, namespace, "a number does not fit into 64 bits")
+
+
+def _whole_numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(each)
+    elif isinstance(value, int):
+        yield value
+
+
+def _check_status(status: Object, namespace: str | None) -> None:
+    """By the schema of the CRD, which is made of this type."""
+    try:
+        RLJobStatus.model_validate(status)
+    except ValidationError as error:
+        raise Rejected("patch", RLJOB, namespace, str(error)) from None
 
 
 def _beside_kueue(found: Object, ours: Object) -> Object:

@@ -34,9 +34,10 @@ from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.context import JobContext
+from rljob_operator.observing.progress import progress_of
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue
-from rljob_operator.tests.world import KEY, SPEC, TWO_PODS, World
+from rljob_operator.tests.world import KEY, SPEC, TWO_PODS, World, ended
 
 
 @pytest.fixture
@@ -433,3 +434,33 @@ def test_queued_job_whose_profile_is_taken_away_gives_its_place_up() -> None:
     world.settle()
     assert world.reason("Accepted") == ("False", "UnknownProfile")
     assert not world.cluster.all(WORKLOAD_KUEUE)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (r"""{"code": 65, "cause": "ValueError: cannot score '\ud83d'"}""", r"ValueError: cannot score '\ud83d'"),
+        ("[" * 4000, "[[[["),
+        (f'{{"code": 65, "cause": "no", "step": {10**25}}}', "no"),
+    ],
+    ids=["half a surrogate pair", "nesting", "a large number"],
+)
+def test_whatever_last_words_hold_the_job_ends_with_their_cause(world: World, message: str, said: str) -> None:
+    world.to_running(**TWO_PODS)
+    world.set_pod(world.pods[0], ended(65, message))
+    world.wait(0)
+    world.wait(3)
+    assert world.reason("Failed") == ("True", "BadData")
+    assert said in world.condition("Failed").message
+
+
+def test_a_step_that_no_status_can_hold_is_the_largest_that_one_can(world: World) -> None:
+    world.to_running()
+    world.progress.answer = progress_of(f'{{"attempt": 1, "totalSteps": {10**25}, "stepSeconds": 1e300}}'.encode())
+    world.wait(20)
+    world.progress.answer = progress_of(f'{{"attempt": 1, "step": {10**25}}}'.encode())
+    world.wait(20)
+    assert world.status.progress is not None and world.status.progress.step == 2**63 - 1
+    world.set_pod(world.pods[0], ended(0, f'{{"step": {10**25}, "checkpoint": {10**25}}}'))
+    world.wait(1)
+    assert world.status.phase == "Succeeded"

@@ -6,6 +6,7 @@ A worker writes `RLJOB_TERMINATION_FILE`; its launcher copies the one that expla
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,15 @@ class LastWords:
 
     def to_json(self) -> str:
         """At most MAX_BYTES of JSON; a long cause keeps its beginning, where the error's name is."""
-        text = json.dumps(asdict(self))
+        # half of a surrogate pair, as a byte-level tokenizer may leave it, is no text to whoever reads this
+        said = asdict(self) | {"cause": self.cause.encode("utf-8", "backslashreplace").decode()}
+        text = json.dumps(said)
         overhang = len(text.encode()) - MAX_BYTES
         if overhang <= 0:
             return text
         # a character of the cause takes up to 12 bytes of JSON (escaped surrogate pair)
         kept = self.cause.encode("ascii", "replace").decode()[: max(0, MAX_BYTES - 512) // 2]
-        return json.dumps(asdict(self) | {"cause": kept + " …"}, ensure_ascii=False)
+        return json.dumps(said | {"cause": kept + " …"}, ensure_ascii=False)
 
 
 def write_last_words(words: LastWords) -> None:
@@ -49,11 +52,16 @@ def read_last_words(path: Path) -> LastWords | None:
     """What was left at `path`; None if nothing, or nothing of ours, is there."""
     try:
         found: Any = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not isinstance(found.get("code"), int):
         return None
-    return LastWords(**{name: found[name] for name in LastWords.__slots__ if name in found})
+    known = {name: found[name] for name in LastWords.__slots__ if isinstance(found.get(name), _TYPES[name])}
+    return LastWords(**known)
+
+
+_TYPES: Mapping[str, Any] = {"code": int, "step": int, "checkpoint": int | None, "cause": str, "worker": str}
+"""User code shares the worker's process, and may have written the file."""
 
 
 def termination_log() -> Path | None:

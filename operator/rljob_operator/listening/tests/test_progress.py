@@ -1,6 +1,7 @@
 """Reading /progress over real HTTP, also from pods that misbehave."""
 
 import asyncio
+import gzip
 import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -72,6 +73,22 @@ def test_numbers_that_are_none_are_left_out_and_the_rest_believed() -> None:
     assert answer == ProgressAnswer(step=3, metrics={"kl": 0.1})
 
 
+def test_what_goes_beyond_the_api_is_brought_within_it() -> None:
+    metrics: dict[str, object] = {"loss": 10**400, "kl": "much", "half \ud83d": 1, "n" * 300: True, "m" * 300: 2}
+    said = {"step": 10**25, "totalSteps": -(10**25), "stepSeconds": 1e300, "reward": 10**400, "metrics": metrics}
+    answer = read(saying(json.dumps(said)))
+    kept = {"half \\ud83d": 1.0, "m" * 254 + " …": 2.0}
+    assert answer == ProgressAnswer(step=2**63 - 1, total_steps=0, step_seconds=1e9, metrics=kept)
+
+
+def test_what_is_packed_is_not_unpacked() -> None:
+    async def page(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=gzip.compress(b"[" * 10_000_000), headers={"Content-Encoding": "gzip"})
+
+    answer = read(page)
+    assert isinstance(answer, Unreachable) and "answered what is no progress" in answer.reason
+
+
 @pytest.mark.parametrize(
     ("page", "words"),
     [
@@ -80,6 +97,10 @@ def test_numbers_that_are_none_are_left_out_and_the_rest_believed() -> None:
         (saying('{"step": "soon"}'), "answered what is no progress"),
         (saying('{"metrics": [1]}'), "answered what is no progress"),
         (saying("[1, 2]"), "answered what is no progress"),
+        (saying("[" * 200_000), "answered what is no progress: recursion limit exceeded"),
+        (saying('{"step": ' + "[" * 200_000), "answered what is no progress: recursion limit exceeded"),
+        (saying('{"attempt": true}'), "answered what is no progress: attempt is no whole number"),
+        (saying('{"step": 1.5}'), "answered what is no progress: step is no whole number"),
     ],
 )
 def test_a_pod_that_misbehaves_is_unreachable_and_says_why(page: Page, words: str) -> None:

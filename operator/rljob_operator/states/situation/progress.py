@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from pydantic import ConfigDict, Field, field_validator
-
-from rljob_api.vocabulary.model import ApiModel
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
-class ProgressAnswer(ApiModel):
-    """What `/progress` of the lead worker's pod says; fields that are not listed here are passed over, so that a newer
-    worker may say more."""
-
-    model_config = ConfigDict(extra="ignore", strict=False)
+@dataclass(frozen=True)
+class ProgressAnswer:
+    """What `/progress` of the lead worker's pod says."""
 
     phase: str = "Starting"
     """Starting, Running or Finished."""
@@ -37,15 +31,8 @@ class ProgressAnswer(ApiModel):
     checkpoint_step: int | None = None
     """Step of the last committed checkpoint."""
 
-    metrics: dict[str, float] = Field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
     """Metrics of the last step, by their names in metrics.jsonl."""
-
-    @field_validator("metrics", mode="before")
-    @classmethod
-    def _leave_out_what_is_no_number(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return {name: number for name, number in value.items() if number is not None}
 
 
 @dataclass(frozen=True)

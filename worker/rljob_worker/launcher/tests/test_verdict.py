@@ -48,6 +48,19 @@ def test_last_words_fit_and_keep_their_numbers(tmp_path_factory, cause, code, ch
         assert found.cause == cause
 
 
+def test_half_a_surrogate_pair_is_spelt_out():
+    said = json.loads(LastWords(70, cause="cannot score '\ud83d' but 😀").to_json())
+    assert said["cause"] == "cannot score '\\ud83d' but 😀"
+
+
+def test_only_values_of_the_right_type_are_read(tmp_path):
+    path = tmp_path / "words.json"
+    path.write_text('{"code": 65, "step": "4", "checkpoint": [], "cause": {"a": 1}, "worker": "w"}')
+    assert read_last_words(path) == LastWords(65, worker="w")
+    path.write_text("[" * 200_000)
+    assert read_last_words(path) is None
+
+
 def test_what_is_not_ours_is_not_read(tmp_path):
     path = tmp_path / "words.json"
     assert read_last_words(path) is None

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rljob_operator.observing.ray_services import ray_service_facts
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.situation.facts import Ended, PodFacts
-from rljob_operator.surveying.ray_services import ray_service_facts
 from rljob_operator.vocabulary.timestamps import timestamp
 
 READY = [{"type": "Ready", "status": "True", "reason": "NonZeroServeEndpoints"}]

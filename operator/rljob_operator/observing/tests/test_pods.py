@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from rljob_operator.observing.pods import pod_facts
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.situation.facts import Ended, PodFacts, Stuck
-from rljob_operator.surveying.observe import pod_facts
 from rljob_operator.tests.world import disrupted, ended, running
 
 
@@ -157,7 +157,17 @@ def test_an_end_of_which_kubernetes_says_little() -> None:
         ("  a line \n", "a line"),
         ('{"cause": "", "worker": "train-0-0"}', "exit code 70: rljob or the user's code has a bug"),
         ('{"worker": "train-0-0"}', "exit code 70: rljob or the user's code has a bug"),
-        ('{"cause": 5}', "5"),
+        ('{"cause": 5}', "exit code 70: rljob or the user's code has a bug"),
+        ('{"cause": ["a"], "worker": {}}', "exit code 70: rljob or the user's code has a bug"),
+        ("[" * 4000, "[" * 4000),
+        ('{"cause": "cannot score \'\\ud83d\'"}', "cannot score '\\ud83d'"),
+        ("half an emoji: \ud83d", "half an emoji: \\ud83d"),
+        ('{"cause": "a whole one: \\ud83d\\ude00"}', "a whole one: \U0001f600"),
+        ('{"cause": "' + "x" * 9000 + '"}', "x" * 4092 + " …"),
+        (
+            '{"cause": "a bell\\u0007, a line\\n and a \\u001b[31m colour"}',
+            "a bell\ufffd, a line\n and a \ufffd[31m colour",
+        ),
     ],
 )
 def test_words_that_are_not_quite_as_agreed(message: str, words: str) -> None:
@@ -171,6 +181,8 @@ def test_words_that_are_not_quite_as_agreed(message: str, words: str) -> None:
         ('{"step": 4, "checkpoint": 2}', 4, 2),
         ('{"step": 0, "checkpoint": 0}', 0, 0),
         ('{"step": true, "checkpoint": "2"}', None, None),
+        (f'{{"step": {10**25}, "checkpoint": -1}}', 2**63 - 1, 0),
+        (f'{{"step": {"9" * 9000}, "checkpoint": 1e999}}', None, None),
         ("{}", None, None),
     ],
 )

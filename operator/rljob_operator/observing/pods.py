@@ -1,0 +1,164 @@
+"""From pods as the API server shows them to what a decision needs to know of them.  Pure, and nothing raises."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rljob_api.lifetime.failure_policy import describe
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_operator.names import parse_pod_name, parse_service_pod_name
+from rljob_operator.observing.last_words import last_words
+from rljob_operator.observing.values import MAX_MESSAGE_LENGTH, mapping, mappings, moment, whole, words
+from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import Ended, PodFacts, Stuck
+
+Object = Mapping[str, Any]
+
+_MAX_FINALIZERS = 32
+
+REFUSED_BY_KUBELET = frozenset(
+    ("NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity", "NodePorts")
+    + ("OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage")
+    + ("UnexpectedAdmissionError", "TopologyAffinityError")
+)
+"""Reasons of a pod's failure that are the node's, not the pod's.  Evicted is not among them: an eviction that the node
+caused sets DisruptionTarget, one that the pod's own use of its disk caused does not."""
+
+STUCK = {
+    "ErrImagePull": Reason.IMAGE_PULL_FAILED,
+    "ImagePullBackOff": Reason.IMAGE_PULL_FAILED,
+    "ErrImageNeverPull": Reason.IMAGE_PULL_FAILED,
+    "InvalidImageName": Reason.IMAGE_PULL_FAILED,
+    "ImageInspectError": Reason.IMAGE_PULL_FAILED,
+    "CreateContainerConfigError": Reason.CONTAINER_CONFIG_INVALID,
+    "CreateContainerError": Reason.CONTAINER_CONFIG_INVALID,
+    "RunContainerError": Reason.CONTAINER_CONFIG_INVALID,
+}
+"""What a container waits for that seldom comes by itself, and the condition's reason for it."""
+
+
+def pod_facts(pod: Object) -> PodFacts:
+    """The facts of one pod of ours."""
+    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
+    conditions = {words(each.get("type")): each for each in mappings(status.get("conditions"))}
+    is_ready, ready_containers = _holds(conditions, "Ready"), _holds(conditions, "ContainersReady")
+    buffer = _named(status.get("initContainerStatuses"), keys.CONTAINER_BUFFER)
+    return replace(
+        facts_of_metadata(pod),
+        group=words(mapping(metadata.get("labels")).get(keys.LABEL_GROUP)),
+        plan_hash=words(mapping(metadata.get("annotations")).get(keys.ANNOTATION_PLAN_HASH)),
+        node=words(mapping(pod.get("spec")).get("nodeName")),
+        address=_address(status.get("podIP")),
+        is_ready=is_ready,
+        is_cut_off=ready_containers and not is_ready,
+        ended=_ended(status),
+        num_buffer_restarts=whole(buffer.get("restartCount")) or 0,
+        buffer_ended=_terminated(buffer, "lastState"),
+        stuck=_stuck(status),
+        unschedulable=_unschedulable(conditions.get("PodScheduled")),
+        disruption=_disruption(status, conditions.get("DisruptionTarget")),
+    )
+
+
+def facts_of_metadata(pod: Object) -> PodFacts:
+    """What no container of the pod has a say in: which pod it is, and whether it goes or is over."""
+    metadata = mapping(pod.get("metadata"))
+    name = words(metadata.get("name"))
+    known, served = parse_pod_name(name), parse_service_pod_name(name)
+    ends_at = moment(metadata.get("deletionTimestamp"))
+    return PodFacts(
+        name=name,
+        uid=words(metadata.get("uid")),
+        group="",
+        attempt=known.attempt if known is not None else 0,
+        service=served.service if served is not None else "",
+        start=served.start if served is not None else 0,
+        is_over=mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"),
+        ends_at=ends_at,
+        grace_seconds=None if ends_at is None else whole(metadata.get("deletionGracePeriodSeconds")) or 0,
+        finalizers=finalizers_of(metadata),
+    )
+
+
+def finalizers_of(metadata: Object) -> tuple[str, ...]:
+    """Names of those who must let go before the object is gone."""
+    found = metadata.get("finalizers")
+    return tuple(map(words, found[:_MAX_FINALIZERS])) if isinstance(found, list) else ()
+
+
+def _address(said: Any) -> str:
+    try:
+        return str(ipaddress.ip_address(words(said)))
+    except ValueError:
+        return ""
+
+
+def _ended(status: Object) -> Ended | None:
+    worker = _named(status.get("containerStatuses"), keys.CONTAINER_WORKER)
+    if (ended := _terminated(worker, "state")) is not None:
+        return ended
+    if status.get("phase") == "Failed":
+        reason, message = words(status.get("reason")), words(status.get("message"), MAX_MESSAGE_LENGTH)
+        return _first_failure(status) or Ended("", int(ExitCode.RETRY), reason or "Failed", message)
+    return Ended(keys.CONTAINER_WORKER, 0, "Completed", "") if status.get("phase") == "Succeeded" else None
+
+
+def _first_failure(status: Object) -> Ended | None:
+    ends = (_terminated(each, "state") for each in _containers(status))
+    return next((each for each in ends if each is not None and each.exit_code != 0), None)
+
+
+def _terminated(container: Object, state: str) -> Ended | None:
+    found = mapping(mapping(container.get(state)).get("terminated"))
+    if not found:
+        return None
+    code, message = whole(found.get("exitCode"), least=-(2**31)) or 0, found.get("message")
+    said = last_words(message if isinstance(message, str) else "")
+    return Ended(
+        container=words(container.get("name")),
+        exit_code=code,
+        reason=words(found.get("reason")),
+        message=said.cause or (describe(code) if code else ""),
+        step=said.step,
+        checkpoint=said.checkpoint,
+        at=moment(found.get("finishedAt")),
+    )
+
+
+def _stuck(status: Object) -> Stuck | None:
+    for each in _containers(status):
+        waiting = mapping(mapping(each.get("state")).get("waiting"))
+        word = words(waiting.get("reason"))
+        if (reason := STUCK.get(word)) is not None:
+            image, message = words(each.get("image")), words(waiting.get("message"), MAX_MESSAGE_LENGTH)
+            return Stuck(words(each.get("name")), reason, f"{word}, image {image}: {message}")
+    return None
+
+
+def _disruption(status: Object, condition: Object | None) -> str:
+    if condition is not None and condition.get("status") == "True":
+        return words(condition.get("reason")) or "DisruptionTarget"
+    reason = words(status.get("reason"))
+    return reason if status.get("phase") == "Failed" and reason in REFUSED_BY_KUBELET else ""
+
+
+def _unschedulable(condition: Object | None) -> str:
+    if condition is None or condition.get("status") == "True":
+        return ""
+    return words(condition.get("message"), MAX_MESSAGE_LENGTH) or words(condition.get("reason"))
+
+
+def _holds(conditions: Mapping[str, Object], name: str) -> bool:
+    return conditions.get(name, {}).get("status") == "True"
+
+
+def _containers(status: Object) -> list[Object]:
+    return [*mappings(status.get("initContainerStatuses")), *mappings(status.get("containerStatuses"))]
+
+
+def _named(containers: Any, name: str) -> Object:
+    return next((each for each in mappings(containers) if each.get("name") == name), {})

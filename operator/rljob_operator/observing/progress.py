@@ -1,0 +1,49 @@
+"""What a lead pod answers to `/progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rljob_operator.observing.values import MAX_WORD_LENGTH, Unreadable, mapping, number, parsed, whole, words
+from rljob_operator.states.situation.progress import ProgressAnswer
+
+MAX_ANSWER_BYTES = 1 << 20
+_MAX_METRICS = 256
+_MAX_STEP_SECONDS = 1e9
+
+
+def progress_of(body: bytes) -> ProgressAnswer:
+    """The answer in `body`, numbers and texts within their bounds; what it says beyond our fields is passed over, so
+    that a newer worker may say more.  Raises Unreadable."""
+    said = parsed(body)
+    if not isinstance(said, dict):
+        raise Unreadable("it is no object")
+    metrics = said.get("metrics")
+    if metrics is not None and not isinstance(metrics, dict):
+        raise Unreadable("metrics is no object")
+    step_seconds = number(said.get("stepSeconds"))
+    return ProgressAnswer(
+        phase=words(said.get("phase")) or "Starting",
+        attempt=_count(said, "attempt") or 0,
+        step=_count(said, "step") or 0,
+        total_steps=_count(said, "totalSteps") or 0,
+        reward=number(said.get("reward")),
+        step_seconds=None if step_seconds is None else min(max(step_seconds, 0.0), _MAX_STEP_SECONDS),
+        checkpoint_step=_count(said, "checkpointStep"),
+        metrics=_metrics(mapping(metrics)),
+    )
+
+
+def _count(said: Mapping[str, Any], name: str) -> int | None:
+    value = said.get(name)
+    found = whole(value)
+    if found is None and value is not None:
+        raise Unreadable(f"{name} is no whole number")
+    return found
+
+
+def _metrics(said: Mapping[str, Any]) -> dict[str, float]:
+    """A loss that is NaN is no reason not to believe the rest."""
+    found = ((words(name, MAX_WORD_LENGTH), number(value)) for name, value in list(said.items())[:_MAX_METRICS])
+    return {name: value for name, value in found if name and value is not None}

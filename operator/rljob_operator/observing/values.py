@@ -1,0 +1,87 @@
+"""Reads JSON, and its values one by one.
+
+Whoever wrote them may have meant harm or made a mistake: what comes out has its type and its bounds, and nothing is
+raised but `Unreadable`, by `parsed`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from rljob_operator.vocabulary.text import clean
+from rljob_operator.vocabulary.timestamps import seconds_of
+
+MAX_INT64 = 2**63 - 1
+"""The API has no larger number."""
+MAX_WORD_LENGTH = 256
+"""Of a reason, a name."""
+MAX_MESSAGE_LENGTH = 4096
+"""Of a condition's message, and of a termination message."""
+_MAX_ITEMS = 256
+"""Of a list in a pod's status."""
+
+_PAIR = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rf"\\(?:{_PAIR}|(u[dD][89a-fA-F][0-9a-fA-F]{{2}})|.)")
+"""An escape of JSON; the group is half of a surrogate pair, which no UTF-8 can say."""
+
+
+class Unreadable(ValueError):
+    """Text that is no JSON, or nested more than 200 deep."""
+
+
+def parsed(text: bytes | str) -> Any:
+    """The JSON in `text`; half a surrogate pair is spelt out, as `clean` does it.  Raises Unreadable."""
+    encoded = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+    known = encoded.decode("utf-8", "replace")
+    try:
+        return from_json(_ESCAPE.sub(lambda found: f"\\\\{found[1]}" if found[1] else found[0], known))
+    except ValueError as error:
+        raise Unreadable(clean(str(error), MAX_WORD_LENGTH)) from None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Empty where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings of a list, so many of them at most."""
+    return [each for each in value[:_MAX_ITEMS] if isinstance(each, dict)] if isinstance(value, list | tuple) else []
+
+
+def words(value: Any, max_length: int = MAX_WORD_LENGTH) -> str:
+    """Text; empty where it is none."""
+    return clean(value, max_length) if isinstance(value, str) else ""
+
+
+def whole(value: Any, least: int = 0) -> int | None:
+    """A whole number from `least` to the largest that the API has, the nearest of them; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    return min(max(int(value), least), MAX_INT64)
+
+
+def number(value: Any) -> float | None:
+    """A finite number; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def moment(value: Any) -> float | None:
+    """Seconds since 1970 of a time as the API writes it; None where it is none."""
+    try:
+        return seconds_of(value) if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None

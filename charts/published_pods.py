@@ -18,7 +18,7 @@ from rljob_worker.built_once import cache_root
 
 MODULE = "k8s.io/pod-security-admission"
 VERSION = "v0.37.2"
-TABLE = Path("operator/rljob_operator/manifests/pod_security/tests/published_pods.json")
+TABLE = Path(__file__).parents[1] / "operator/rljob_operator/manifests/pod_security/tests/published_pods.json"
 LEVELS = ("baseline", "restricted")
 
 Pod = dict[str, Any]

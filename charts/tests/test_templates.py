@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from charts.published_pods import TABLE, published, table
 from charts.tests.kubernetes_schemas import LOCATION, write_schemas
 from charts.values.__main__ import CHART
 from e2e.cluster.commands import CommandFailed, run
@@ -251,3 +252,7 @@ def test_jobs_are_scraped_with_the_labels_that_their_own_monitors_give() -> None
 def test_progress_is_reached_where_workers_serve_it() -> None:
     policy = only(with_values(EVERYTHING), "NetworkPolicy")
     assert policy["spec"]["egress"][2]["ports"] == [{"protocol": "TCP", "port": keys.PORT_WORKER_METRICS}]
+
+
+def test_the_published_pods_are_those_of_the_module() -> None:
+    assert table(published()) == TABLE.read_text(), "run `python -m charts.published_pods`"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from charts.values.render import image_list, values_schema, values_table, values_yaml
+from charts.values.render import ceilings_data, image_list, values_schema, values_table, values_yaml
 
 CHART = Path(__file__).parent.parent / "rljob"
 _BEGIN, _END = "<!-- values -->\n", "<!-- end of values -->\n"
@@ -22,6 +22,7 @@ def rendered(chart: Path = CHART) -> dict[str, str]:
         "values.yaml": values_yaml(),
         "values.schema.json": values_schema(),
         "files/images.txt": image_list(version),
+        "files/ceilings.yaml": ceilings_data(),
         "README.md": before + _BEGIN + "\n" + values_table() + "\n" + _END + rest.partition(_END)[2],
     }
 

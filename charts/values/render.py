@@ -13,10 +13,14 @@ from pydantic.fields import FieldInfo
 
 from charts.values.model import ELSEWHERE, Values
 from rljob_api.vocabulary.model import ApiModel, field_descriptions
+from rljob_operator.manifests.beyond.fields import FIELDS
+from rljob_operator.manifests.beyond.pods import FAILING_NODES
+from rljob_operator.manifests.pod_security import baseline, restricted
 
 Schema = dict[str, Any]
 
 HEADER = "# Made by `make chart` from charts/values/model.py, whose words and defaults these are.\n"
+FACTS_HEADER = "# Made by `make chart` from rljob_operator/manifests: what pods may have, in the ceilings' policies.\n"
 WIDTH = 118
 
 
@@ -84,6 +88,22 @@ def values_table() -> str:
         if not entry.is_group:
             rows.append(f"| `{entry.path}` | `{json.dumps(entry.default)}` | {entry.text.replace('|', '/')} |")
     return "\n".join(rows) + "\n"
+
+
+def ceilings_data() -> str:
+    """What the operator's ceilings and the chart's policies have in common: lists of what is allowed."""
+    data = {
+        "fields": {place or "pod": [*names] for place, names in FIELDS.items()},
+        "failingNodes": [*FAILING_NODES],
+        "capabilities": [*baseline.CAPABILITIES],
+        "profiles": [*baseline.PROFILES],
+        "seLinuxTypes": [{"since": since, "names": [*names]} for since, names in baseline.SELINUX_TYPES.items()],
+        "sysctls": [{"since": since, "names": [*names]} for since, names in baseline.SYSCTLS.items()],
+        "volumes": [*restricted.VOLUMES],
+        "probes": [*baseline.PROBES],
+        "hooks": [*baseline.HOOKS],
+    }
+    return FACTS_HEADER + yaml.safe_dump(data, sort_keys=False, width=WIDTH)
 
 
 def image_list(version: str) -> str:

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.admission.api_server import ApiServer, api_server
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """One for all tests here, each with namespaces of its own."""
+    with api_server(tmp_path_factory.mktemp("api-server")) as running:
+        yield running

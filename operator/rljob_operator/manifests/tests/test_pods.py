@@ -225,7 +225,11 @@ def test_the_plan_is_an_immutable_object_of_its_own_name():
     assert plan["metadata"]["name"] == f"small-plan-{context.plan.hash()[:10]}" and plan["immutable"]
     assert plan["data"] == {"plan.json": context.plan.canonical_json()}
     assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
-    assert token_secret(context, "abc")["stringData"] == {"token": "abc"}
+
+
+def test_the_token_of_a_job_is_never_another():
+    secret = token_secret(make_context(), "abc")
+    assert secret["stringData"] == {"token": "abc"} and secret["immutable"] is True
 
 
 def test_a_plan_that_no_config_map_can_hold_is_refused_with_sizes():

@@ -23,6 +23,24 @@ def test_grpo_gives_every_action_the_advantage_of_its_row():
     assert metrics["reward/zero_variance_groups"].value == 0.0
 
 
+@pytest.mark.parametrize(
+    ("options", "advantages"),
+    [
+        # the mean of the others: 1 beside the 4, (4 + 1) / 2 beside each 1
+        ({"estimator": "RLOO"}, [3, 3, -1.5, -1.5]),
+        # the mean of all tokens: (2·4 + 1 + 1) / 4 = 2.5
+        ({"estimator": "OPO"}, [1.5, 1.5, -1.5, -1.5]),
+        # the best over the second best
+        ({"estimator": "GRPOPassK", "normalizeStd": False}, [3, 3, 0, 0]),
+    ],
+    ids=["RLOO", "OPO", "GRPOPassK"],
+)
+def test_rows_of_a_prompt_are_compared_by_the_estimator_of_the_job(options, advantages):
+    batch = batch_of([4, 1, 1], [7, 7, 7], [2, 1, 1])
+    found, _ = estimate_advantages(batch, algorithm(advantage=options), max_response_tokens=10)
+    assert found.advantages.tolist() == advantages
+
+
 def test_observations_have_no_advantage():
     batch = batch_of([0, 2], [4, 4], [2, 1])
     batch = batch.with_columns({"response_mask": Column.ragged([[1, 0], [1]], "uint8")})

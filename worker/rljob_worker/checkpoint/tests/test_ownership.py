@@ -19,6 +19,13 @@ def test_who_claims_is_the_owner(tmp_path, owner):
     assert owner_of(tmp_path) == owner
 
 
+def test_an_attempt_that_has_the_run_may_claim_it_again(tmp_path):
+    """Its process was started anew."""
+    for _ in range(2):
+        claim_run(tmp_path, Owner(2, OLD))
+    assert owner_of(tmp_path) == Owner(2, OLD)
+
+
 def test_a_later_attempt_of_the_same_job_keeps_an_earlier_one_out(tmp_path):
     claim_run(tmp_path, Owner(2, OLD))
     with pytest.raises(StorageError, match="belongs to attempt 2 of job 0a1b2c3d.*this is attempt 1"):

@@ -22,6 +22,7 @@ from charts.dashboards.board import Panel
 from e2e.cluster import Cluster
 from e2e.cluster.system_packages import SystemPackage, ensure_installed
 from e2e.cluster.waiting import wait_until
+from rljob_api.tests.patience import PATIENCE_SECONDS
 
 SCRAPE_SECONDS = 2
 RATE_INTERVAL = "20s"
@@ -49,7 +50,7 @@ def scraping(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
             yield running
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(PATIENCE_SECONDS)
 
 
 class Prometheus:
@@ -78,7 +79,7 @@ class Prometheus:
 
     def _get(self, path: str, arguments: dict[str, Any]) -> dict[str, Any]:
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             found: dict[str, Any] = json.load(answer)["data"]
         return found
 

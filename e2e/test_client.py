@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from e2e.jobs import Jobs, small_spec
+from rljob_api.tests.patience import PATIENCE_SECONDS
 
 REWARDS = "def score(row):\n    return float(len(row['response']) % 3)\n"
 
@@ -16,7 +17,9 @@ def rljob(jobs: Jobs, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """The command in the test's namespace."""
     environment = {**os.environ, "KUBECONFIG": str(jobs.cluster.kubeconfig)}
     command = [sys.executable, "-P", "-m", "rljob_worker.cli", *map(str, words), "--namespace", jobs.namespace]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS, check=False
+    )
 
 
 def test_a_job_goes_from_a_laptop_with_its_code_and_is_followed_to_its_end(jobs: Jobs, tmp_path: Path) -> None:

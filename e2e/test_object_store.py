@@ -16,7 +16,7 @@ from rljob_worker.storage.tests.s3_server import S3Server, s3_server
 
 WORKER = "rljob_worker.runtime"
 STEPS = 40
-HOLD_SECONDS = 25.0
+HOLD_WINDOW_SECONDS = 25.0
 """The client gives a request up after 30."""
 RUNS = "s3://rljob/runs"
 
@@ -94,7 +94,7 @@ class HeldCommits:
             return
         if request in self._places:
             self.held.append(request)
-            self._second_has_begun.wait(HOLD_SECONDS)
+            self._second_has_begun.wait(HOLD_WINDOW_SECONDS)
         self._places.add(request)
 
 

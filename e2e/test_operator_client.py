@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from e2e.cluster import Cluster
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.cluster import errors
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.connection import Connection
@@ -22,8 +23,6 @@ from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.rate_limit import RateLimit
 from rljob_operator.cluster.reflector import Reflector
 from rljob_operator.vocabulary.key import Key
-
-SECONDS = 60
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ async def client(kubeconfig: Path) -> AsyncIterator[ApiCluster]:
 
 def play(cluster: Cluster, scene: Callable[[ApiCluster], Awaitable[None]], kubeconfig: Path | None = None) -> None:
     async def stage() -> None:
-        async with client(kubeconfig or cluster.kubeconfig) as api, asyncio.timeout(SECONDS):
+        async with client(kubeconfig or cluster.kubeconfig) as api, asyncio.timeout(PATIENCE_SECONDS):
             await scene(api)
 
     asyncio.run(stage())

@@ -27,6 +27,13 @@ ROOMS = (
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time", "time_ns"}
 FOR_EVER_SECONDS = 600
 """What sleeps for so long waits to be killed."""
+LONGEST_WINDOW_SECONDS = 3
+"""A timeout up to this may be a window whose end the test asserts. A longer one has a name: HOLD_WINDOW_SECONDS."""
+TIMEOUTS = {"timeout", "timeout_seconds", "deadline_seconds", "patience_seconds"}
+WAITS = {"wait": 0, "join": 0, "result": 0, "exception": 0, "settimeout": 0, "timeout": 0, "acquire": 1, "wait_for": 1}
+"""Functions whose argument at this place is a timeout."""
+SCALED = {"wait_until", "until", "until_phase", "until_step"}
+"""Functions that scale their timeouts themselves: e2e.cluster.waiting, and what waits with it."""
 
 
 def test_no_test_looks_inside_what_it_tests() -> None:
@@ -44,6 +51,11 @@ def test_sleeps_are_in_loops_that_wait_for_something() -> None:
     """A sleep that is long enough here is too short elsewhere.  In a coroutine it is no wait: it holds up the loop, and
     tests of that want to."""
     assert places(_sleeps_outside_loops) == []
+
+
+def test_no_timeout_is_a_number_of_seconds() -> None:
+    """A busy machine needs more: take a multiple of `rljob_api.tests.patience.PATIENCE_SECONDS`."""
+    assert places(_literal_timeouts) == []
 
 
 def test_no_test_returns_because_of_an_error() -> None:
@@ -161,6 +173,55 @@ def _sleeps_outside_loops(module: ast.Module) -> Iterator[ast.AST]:
             (length,) = node.args
             if not (isinstance(length, ast.Constant) and length.value >= FOR_EVER_SECONDS):
                 yield node
+
+
+def _literal_timeouts(module: ast.Module) -> Iterator[ast.AST]:
+    constants = {name: value for node in module.body for name, value in _constants(node)}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call):
+            given = _timeouts_given(node)
+        elif isinstance(node, ast.arguments):
+            given = _timeouts_by_default(node)
+        else:
+            continue
+        yield from (each for each in given if _seconds(each, constants) > LONGEST_WINDOW_SECONDS)
+
+
+def _constants(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        yield node.targets[0].id, node.value
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+        yield node.target.id, node.value
+
+
+def _timeouts_given(call: ast.Call) -> Iterator[ast.expr]:
+    function, _, name = ast.unparse(call.func).rpartition(".")
+    if name in SCALED or function == "world":  # its wait moves a clock of its own
+        return
+    yield from (keyword.value for keyword in call.keywords if keyword.arg in TIMEOUTS)
+    yield from call.args[WAITS[name] :][:1] if name in WAITS else ()
+    if name == "timedelta":  # the timeout of a process group
+        yield from (keyword.value for keyword in call.keywords if keyword.arg == "seconds")
+
+
+def _timeouts_by_default(of: ast.arguments) -> Iterator[ast.expr]:
+    positional = [*of.posonlyargs, *of.args]
+    pairs = [
+        *zip(reversed(positional), reversed(of.defaults), strict=False),
+        *zip(of.kwonlyargs, of.kw_defaults, strict=True),
+    ]
+    yield from (default for each, default in pairs if each.arg in TIMEOUTS and default is not None)
+
+
+def _seconds(node: ast.expr, constants: dict[str, ast.expr]) -> float:
+    """0 where it is made of anything but numbers."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in constants and not node.id.endswith("_WINDOW_SECONDS"):
+        return _seconds(constants[node.id], {})
+    if isinstance(node, ast.BinOp) and not any(isinstance(each, ast.Name) for each in ast.walk(node)):
+        return max(_seconds(node.left, {}), _seconds(node.right, {}))
+    return 0
 
 
 def _excuses(module: ast.Module) -> Iterator[ast.AST]:

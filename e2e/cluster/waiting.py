@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from rljob_api.tests.patience import PATIENCE
+
 Answer = TypeVar("Answer")
 
 
@@ -16,8 +18,9 @@ def wait_until(
 ) -> Answer:
     """The first answer that is true; a TimeoutError that says what was waited for, and the last answer.
 
-    The time begins anew whenever `reached` changes: what gets on is only slow.
+    RLJOB_TEST_PATIENCE scales the timeout. The time begins anew whenever `reached` changes: what gets on is only slow.
     """
+    timeout_seconds *= PATIENCE
     last, deadline = reached(), time.monotonic() + timeout_seconds
     while True:
         answer = question()

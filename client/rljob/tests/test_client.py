@@ -97,6 +97,7 @@ def test_following_shows_each_change_once_and_ends_with_the_job(kubeconfig, api)
     api.put(f"{JOBS}/small", body(phase="Pending"))
 
     def sleep(seconds):
+        assert course, "followed after its end"
         status = course.pop(0)
         if status is not None:
             api.put(f"{JOBS}/small", {**api.objects[f"{JOBS}/small"], "status": status})
@@ -110,6 +111,7 @@ def test_an_outage_is_waited_for_and_not_for_ever(kubeconfig, api):
 
     def sleep(seconds):
         naps.append(seconds)
+        assert len(naps) <= 3 + PATIENCE_SECONDS / POLL_SECONDS, "waits for ever"
         if len(naps) == 3:
             api.refuse = None
             api.put(f"{JOBS}/small", body(phase="Succeeded"))
@@ -127,6 +129,7 @@ def test_a_job_that_was_made_anew_is_another(kubeconfig, api):
     api.put(f"{JOBS}/small", body(phase="Running"))
 
     def sleep(seconds):
+        assert api.objects[f"{JOBS}/small"]["metadata"]["uid"] != "another", "followed as if it were the first"
         old = api.objects.pop(f"{JOBS}/small")
         api.put(f"{JOBS}/small", {**old, "metadata": {**old["metadata"], "uid": "another"}})
 

@@ -166,6 +166,11 @@ class Gang:
         self.clients.append(client)
         return client
 
+    def close(self) -> None:
+        """Close every client, however the test went: a socket left open is a ResourceWarning in another test."""
+        for client in self.clients:
+            client.close()
+
     def environment(self, group: str, host: int) -> dict[str, str]:
         name = f"{group}-{host}"
         return {
@@ -208,11 +213,9 @@ def in_process(plan: Plan, directory: Path, **more: str) -> Iterator[Gang]:
     """Every data buffer in this process, on real sockets."""
     gang = Gang(plan, directory)
     gang.write_files()
-    with serving_some(gang, gang.hosts(), **more):
+    with serving_some(gang, gang.hosts(), **more), contextlib.closing(gang):
         gang.write_book()
         yield gang
-        for client in gang.clients:
-            client.close()
 
 
 @contextlib.contextmanager
@@ -238,9 +241,8 @@ def as_processes(plan: Plan, directory: Path, **more: str) -> Iterator[Gang]:
             gang.ready[name] = json.loads(process.stdout.readline())
         gang.write_book()
         yield gang
-        for client in gang.clients:
-            client.close()
     finally:
+        gang.close()
         for process in gang.processes.values():
             process.kill()
             process.wait()

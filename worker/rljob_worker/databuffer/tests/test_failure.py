@@ -1,16 +1,19 @@
 """What goes wrong, with data buffers as real processes: the error has a class, and names who and what."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import urllib.request
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.store.places import ARENA
@@ -42,7 +45,7 @@ def test_a_killed_peer_is_a_named_error_and_not_a_hang(tmp_path: Path, balance: 
         gang.processes["rollout-1"].wait()
         gang.client("rollout", 0).put(2, "a->b", part(plan, 2, 0, 2))
         with pytest.raises(PeerLost, match="the data buffer of host rollout-1 does not answer"):
-            consumer.get(2, "a->b", deadline_seconds=60)
+            consumer.get(2, "a->b", deadline_seconds=PATIENCE_SECONDS)
 
 
 def test_a_client_hears_at_once_that_its_own_data_buffer_is_gone(tmp_path: Path):
@@ -132,7 +135,7 @@ def test_space_that_only_a_later_stage_could_free_is_an_error_at_once(tmp_path: 
         in_process(plan, tmp_path) as gang,
         pytest.raises(DeadlineExceeded, match="this step needs at least 1,601,536"),
     ):
-        gang.client("train", 0).put(1, "a->b", rows([0], 1, [200_000]), deadline_seconds=3600)
+        gang.client("train", 0).put(1, "a->b", rows([0], 1, [200_000]), deadline_seconds=60 * PATIENCE_SECONDS)
 
 
 def test_a_row_longer_than_a_message_is_refused_by_name(tmp_path: Path):
@@ -252,3 +255,14 @@ def test_a_row_that_no_message_can_carry_is_refused_by_name(tmp_path: Path):
         with pytest.raises(BadData, match=words):
             gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 8_500_000]))
         gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 20]))
+
+
+def test_a_test_that_fails_leaves_no_connection_open(tmp_path: Path):
+    with pytest.raises(ZeroDivisionError), in_process(two_stages(), tmp_path) as gang:
+        gang.client("train", 0)
+        raise ZeroDivisionError("the test's own")
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always")
+        del gang
+        gc.collect()
+    assert [str(each.message) for each in left] == []

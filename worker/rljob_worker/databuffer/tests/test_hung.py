@@ -108,7 +108,7 @@ def test_a_killed_peer_is_named_whatever_it_was_doing(tmp_path: Path, phase: str
             waiting = pool.submit(consumer.get, 2, EDGE)
         gang.send(signal.SIGKILL, "rollout-2")
         other = pool.submit(producers[0].await_announcement, "verdict", 1)
-        if phase == "in mid-stream" and not waiting.exception(60):
+        if phase == "in mid-stream" and not waiting.exception(PATIENCE_SECONDS):
             waiting = pool.submit(consumer.get, 2, EDGE)  # it was quicker
         for each in (waiting, other):
             error = error_of(each)

@@ -44,9 +44,8 @@ def separately(
             )
         if not without:
             gang.write_book()
+        everything.enter_context(contextlib.closing(gang))
         yield gang, stacks
-        for client in gang.clients:
-            client.close()
 
 
 @dataclass
@@ -91,9 +90,11 @@ def lying(plan: Plan, directory: Path, name: str, index: int) -> Iterator[tuple[
         with serve_peers("127.0.0.1:0", here, "liar", plan.groups, liar) as server:
             gang.ready[f"{name}-{index}"] = {"port": server.port}
             gang.write_book()
-            yield gang, liar
-            links.close()
-            timer.close()
+            try:
+                yield gang, liar
+            finally:
+                links.close()
+                timer.close()
 
 
 def _serve(environment: dict[str, str], ready: Path) -> None:
@@ -140,8 +141,7 @@ def forked(plan: Plan, directory: Path, **more: str) -> Iterator[Forked]:
         gang.gang.write_book()
         yield gang
     finally:
-        for client in gang.gang.clients:
-            client.close()
+        gang.gang.close()
         for process in gang.processes.values():
             process.kill()
             process.join()

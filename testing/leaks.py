@@ -1,0 +1,171 @@
+"""A pytest plugin: a test that leaves a thread, a process or an environment variable behind fails, by its name.
+
+What a fixture of a wider scope than one test starts or sets stays until that fixture ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_api.tests.patience import PATIENCE
+
+END_SECONDS = 5.0 * PATIENCE
+"""How long a thread or a process that is about to end may take."""
+LIBRARY_THREADS = ("tqdm_monitor",)
+"""Beginnings of the names of threads that a library starts on first use and ends with the process."""
+LIBRARY_VARIABLES = frozenset({"PYTEST_CURRENT_TEST"})
+"""Variables that pytest or a library sets, which no test can help; all but pytest's are restored."""
+SESSION_COMMANDS = re.compile(r"multiprocessing\.(forkserver|resource_tracker)")
+"""Command lines of multiprocessing's servers, which the first test to need them starts for all."""
+SESSION_MARK = b"RLJOB_TEST_MARK=" + 16 * b"0"
+"""In the environment of the root fork server that `rljob_worker.tests.session_root` starts for all."""
+STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
+"""Audit events of a new process. Only after one of them are children searched for, which takes milliseconds."""
+
+
+class Ledger:
+    """The threads, child processes and variables that may be there."""
+
+    def __init__(self) -> None:
+        self.threads: set[threading.Thread] = set()
+        self.children: set[int] = set()
+        self.variables: dict[str, str] = {}
+        self._has_started = True
+        sys.addaudithook(self._note_start)
+
+    def _note_start(self, event: str, arguments: Any) -> None:
+        if event in STARTS:
+            self._has_started = True
+
+    def accept(self) -> None:
+        """Whatever is there now may be there."""
+        self.threads = set(threading.enumerate())
+        self.variables = dict(os.environ)
+        if self._has_started:
+            self._has_started = False
+            self.children = children()
+
+    def leaks(self) -> list[str]:
+        """What is there beyond that. Variables are put back; the rest is accepted, so that one test answers for it."""
+        found = [*self._variables(), *until_gone(self._threads), *until_gone(self._processes)]
+        self.accept()
+        return found
+
+    def _variables(self) -> Iterator[str]:
+        now = dict(os.environ)
+        for name in sorted(now.keys() | self.variables.keys()):
+            before = self.variables.get(name)
+            if now.get(name) != before and name != "PYTEST_CURRENT_TEST":
+                restore(name, before)
+                if name not in LIBRARY_VARIABLES:
+                    yield f"environment variable {name} {_change(before, now.get(name))}"
+
+    def _threads(self) -> list[str]:
+        new = set(threading.enumerate()) - self.threads
+        ours = (each for each in new if not isinstance(each, threading._DummyThread))  # of threads of C++
+        return sorted(f"thread {each.name}" for each in ours if not each.name.startswith(LIBRARY_THREADS))
+
+    def _processes(self) -> list[str]:
+        if not self._has_started:
+            return []
+        new = sorted(children() - self.children)
+        return [f"process {pid}: {command}" for pid in new if (command := command_of(pid)) and not _of_session(pid)]
+
+
+def until_gone(look: Callable[[], list[str]]) -> list[str]:
+    """What is still there after the time that it may take to end."""
+    deadline = time.monotonic() + END_SECONDS
+    while (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
+
+
+def restore(name: str, value: str | None) -> None:
+    if value is None:
+        del os.environ[name]
+    else:
+        os.environ[name] = value
+
+
+def _change(before: str | None, now: str | None) -> str:
+    return "set" if before is None else "deleted" if now is None else "changed"
+
+
+def children() -> set[int]:
+    """Process ids of the running children of this process."""
+    pids = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+    return {pid for pid in pids if _is_running_child(pid)}
+
+
+def _is_running_child(pid: int) -> bool:
+    state, parent, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"0")
+    return int(parent) == os.getpid() and state != b"Z"
+
+
+def command_of(pid: int) -> str:
+    """Empty once it has ended."""
+    return _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def _of_session(pid: int) -> bool:
+    return bool(SESSION_COMMANDS.search(command_of(pid))) or SESSION_MARK in _read(pid, "environ").split(b"\0")
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+class Plugin:
+    """The hooks."""
+
+    def __init__(self) -> None:
+        self._ledger = Ledger()
+        self._before: dict[Any, dict[str, str | None]] = {}
+        """The values that variables had before a fixture of a wider scope set them, by fixture."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        self._ledger.accept()
+        yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
+        if fixturedef.scope == "function":
+            return (yield)
+        before = dict(os.environ)
+        try:
+            return (yield)
+        finally:
+            self._ledger.accept()  # fixtures of wider scopes are set up before those of the test
+            names = {name for name, _ in before.items() ^ os.environ.items()}
+            self._before[fixturedef] = {name: before.get(name) for name in names - {"PYTEST_CURRENT_TEST"}}
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        for name, value in self._before.pop(fixturedef, {}).items():
+            if os.environ.get(name) == value:
+                self._ledger.variables.pop(name, None)
+                self._ledger.variables |= {} if value is None else {name: value}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        yield
+        if found := self._ledger.leaks():
+            pytest.fail(f"{item.nodeid} left behind:\n" + "\n".join(found), pytrace=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Plugin(), "leaks of tests")
+    if config.option.timeout is None:
+        config.option.timeout = 600 * PATIENCE

@@ -210,10 +210,11 @@ class Gang:
 
 @contextlib.contextmanager
 def in_process(plan: Plan, directory: Path, **more: str) -> Iterator[Gang]:
-    """Every data buffer in this process, on real sockets."""
+    """Every data buffer in this process, on real sockets. None of them dies, so a slow one is waited for."""
     gang = Gang(plan, directory)
     gang.write_files()
-    with serving_some(gang, gang.hosts(), **more), contextlib.closing(gang):
+    windows = dict.fromkeys(("RLJOB_BUFFER_RETRY_SECONDS", "RLJOB_BUFFER_START_SECONDS"), str(PATIENCE_SECONDS))
+    with serving_some(gang, gang.hosts(), **windows | more), contextlib.closing(gang):
         gang.write_book()
         yield gang
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rljob_api.planning.plan import Plan
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
@@ -125,7 +126,7 @@ def test_a_worker_is_told_where_it_is_and_what_it_does(train: One, rollout: One)
     ((path, num_bytes),) = hello.places
     assert path.endswith("train-0-life") and num_bytes == 1 << 20 and hello.life == "train-0-life"
     assert hello.edges == {EDGE: say.EdgeOfWorker(columns=["ids", "score"], part=None, share=1)}
-    assert hello.weights == {} and hello.deadline_seconds == 10.0
+    assert hello.weights == {} and hello.deadline_seconds == PATIENCE_SECONDS
     assert rollout.ask(1, say.Hello()).edges[EDGE] == say.EdgeOfWorker(columns=["ids", "score"], part=1, share=None)
 
 

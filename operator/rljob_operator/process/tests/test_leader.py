@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -339,7 +340,7 @@ def test_a_part_that_should_run_for_ever_and_ends_is_named(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        ({"watchSilenceSeconds": 1}, "no watch has spoken for 5 s, and a read fails"),
+        ({"watchSilenceSeconds": 1}, r"no watch has spoken for \d+ s, and a read fails"),
         ({"queueOldestSeconds": 1}, "a job has waited for"),
         ({"loopLagSeconds": 0.5}, "the event loop was"),
     ],
@@ -354,7 +355,7 @@ def test_a_leader_that_is_deaf_or_stuck_or_late_is_ailing(limit: dict[str, float
         time.sleep(2)  # nothing else of the loop runs
         while acting.leader.ailment is None:
             await asyncio.sleep(0.05)
-        assert words in acting.leader.ailment
+        assert re.search(words, acting.leader.ailment)
 
     play(tmp_path, scene, lambda server: server.on("GET", JOBS, page(job("mine", 3), version=5)), probes=limit)
 

@@ -122,7 +122,7 @@ def play(
     **settings: Any,
 ) -> None:
     async def stage() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS), replica(folder, script, Lease(holder), settings) as acting:
+        async with asyncio.timeout(4 * PATIENCE_SECONDS), replica(folder, script, Lease(holder), settings) as acting:
             await scene(acting)
 
     asyncio.run(stage())

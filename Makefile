@@ -53,8 +53,11 @@ IN_VLLM = PYTHONPATH=$(CURDIR)/client:$(CURDIR)/crds:$(CURDIR)/operator:$(CURDIR
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(VLLM)/bin/python -m pytest -p no:logging
 MATRIX = $(addprefix worker/rljob_worker/tests/,test_matrix.py test_sent_changes.py)
 
-vllm-test: vllm  ## what only a process with vLLM can show, the contract that all rollout engines keep, and a whole job
-	$(IN_VLLM) worker/rljob_worker/engines/rollout worker/rljob_worker/tests/test_vllm_jobs.py
+# tests of a module share an engine, which takes seconds to start
+vllm-test: vllm  ## what only a process with vLLM can show: its engine, the contract of rollout engines, and whole jobs
+	$(IN_VLLM) --numprocesses 2 --dist loadscope --durations=10 \
+		worker/rljob_worker/engines/rollout/vllm/tests/with_vllm \
+		worker/rljob_worker/engines/rollout/tests/test_contract.py worker/rljob_worker/tests/test_vllm_jobs.py
 
 matrix: setup  ## whole jobs in every way there is, not only every two choices together; those with vLLM after `make vllm`
 	RLJOB_MATRIX=full $(BIN)/python -m pytest $(MATRIX)

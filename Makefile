@@ -84,8 +84,9 @@ cluster-up: setup  ## a Kubernetes to try things on; UP="--nodes 3 --device node
 cluster-down: setup
 	$(BIN)/python -m e2e.cluster down
 
-e2e: images chart-test  ## the operator, the chart and whole jobs on a real cluster
-	$(BIN)/python -m pytest e2e --ignore e2e/vllm --durations=10
+e2e: images chart-test  ## the operator, the chart and whole jobs on real clusters, one for each of three processes
+	$(BIN)/python -m pytest -p e2e.scheduling --numprocesses 3 --durations=10 \
+		--ignore e2e/vllm --ignore e2e/cluster e2e
 
 vllm-e2e: images  ## a job on a real cluster whose rollout pods generate with vLLM: their image takes 3 GB, and minutes to build
 	$(BIN)/python -m pytest e2e/vllm

@@ -1,4 +1,4 @@
-"""One cluster and one installed chart for the whole run; a namespace and storage for every test."""
+"""One cluster and one installed chart for each test process; a namespace and storage for every test."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from e2e.storage import Storage
 
 DEVICES = {"node2": {"huawei.com/Ascend910": 8, "nvidia.com/gpu": 2}}
 """What the fake device plugin advertises."""
+FIRST_CLUSTER = int(os.environ.get("RLJOB_E2E_CLUSTER", "0"))
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +32,12 @@ def kueue_image() -> Iterator[Future[Path]]:
 def cluster(kueue_image: Future[Path]) -> Iterator[Cluster]:
     """Two real kubelets. RLJOB_E2E_KEEP=1 leaves them running afterwards, for a look.
 
+    Each process of `pytest -n` has its own, numbered from RLJOB_E2E_CLUSTER: a test may stop nodes, replace the
+    operator or forbid pods while other tests run.
+
     It asks for Kueue's image so that its compilation begins with the first test that has a cluster, and with no other.
     """
-    index = int(os.environ.get("RLJOB_E2E_CLUSTER", "0"))
+    index = FIRST_CLUSTER + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     if os.environ.get("RLJOB_E2E_ATTACH"):
         yield Cluster.attach(index)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from e2e.cluster import Cluster
 from e2e.cluster.commands import CommandFailed
 from e2e.cluster.waiting import wait_until
 from e2e.pods import Pod
+from rljob.server import KubernetesServer
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BYTES = "data/"
@@ -62,8 +64,7 @@ class Job:
 
     @property
     def body(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._jobs.kubectl("get", "rlj", self.name, "-o", "json"))
-        return found
+        return self._jobs.read("apis/rljob.dev/v1alpha1", f"rljobs/{self.name}")
 
     @property
     def status(self) -> dict[str, Any]:
@@ -82,8 +83,8 @@ class Job:
         return condition_of(self.status, kind)
 
     def pods(self) -> list[Pod]:
-        listed = self._jobs.kubectl("get", "pods", "-l", f"rljob.dev/job={self.name}", "-o", "json")
-        return [Pod(body) for body in json.loads(listed)["items"]]
+        listed = self._jobs.read("api/v1", "pods", labelSelector=f"rljob.dev/job={self.name}")
+        return [Pod(body) for body in listed["items"]]
 
     def models(self) -> list[Pod]:
         """Pods of the job's services."""
@@ -212,6 +213,10 @@ class Jobs:
         ]
         return "\n".join(self._try(*words) for words in parts)
 
+    def read(self, group: str, what: str, **query: str) -> dict[str, Any]:
+        """An object or a list of this namespace. For what is asked again and again: kubectl is a program to start."""
+        return server(self.cluster.kubeconfig).read(f"/{group}/namespaces/{self.namespace}/{what}", **query)
+
     def kubectl(self, *words: str, input: str | None = None) -> str:
         return self.cluster.kubectl("-n", self.namespace, *words, input=input)
 
@@ -220,6 +225,12 @@ class Jobs:
             return f"$ kubectl {' '.join(words)}\n{self.kubectl(*words)}"
         except CommandFailed as error:
             return str(error)
+
+
+@cache
+def server(kubeconfig: Path) -> KubernetesServer:
+    """One for all questions: its connections stay open."""
+    return KubernetesServer(kubeconfig=kubeconfig)
 
 
 def metrics(storage: Path, job: str) -> list[dict[str, float]]:

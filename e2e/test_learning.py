@@ -1,4 +1,4 @@
-"""The shipped examples learn on a cluster; every panel of every dashboard shows them."""
+"""The shipped examples run on a cluster; every panel of every dashboard shows them. That they learn: `make learn`."""
 
 from pathlib import Path
 
@@ -56,27 +56,26 @@ def on_node(name: str) -> dict[str, object]:
     return {"spec": {"nodeSelector": {"kubernetes.io/hostname": name}}}
 
 
-def test_shipped_example_learns_as_it_is(jobs: Jobs) -> None:
+def test_shipped_example_runs_as_it_is(jobs: Jobs) -> None:
     """`kubectl apply -f examples/arithmetic-grpo.yaml`, with no storage at hand."""
     job = jobs.apply_file(EXAMPLES / "arithmetic-grpo.yaml")
-    job.until_succeeded(300)
-    assert job.status["progress"]["step"] == 40
-    table = jobs.kubectl("get", "rlj")
-    assert table.splitlines()[0].split() == ["NAME", "PHASE", "STEP", "REWARD", "READY", "RESTARTS", "AGE"]
-    assert float(job.status["progress"]["reward"]) > 0.7
+    job.until_step(2)
+    header, row = jobs.kubectl("get", "rlj").splitlines()
+    assert header.split() == ["NAME", "PHASE", "STEP", "REWARD", "READY", "RESTARTS", "AGE"]
+    assert row.split()[:2] == ["arithmetic-grpo", "Running"]
+    assert 0 < float(job.status["progress"]["reward"]) < 1
     assert "Running" in jobs.events(job.name)
 
 
-def test_jobs_learn_over_two_nodes_and_fill_every_panel(jobs: Jobs, storage: Path, prometheus: Prometheus) -> None:
+def test_jobs_over_two_nodes_fill_every_panel(jobs: Jobs, storage: Path, prometheus: Prometheus) -> None:
     """GRPO over two pods on two nodes; PPO generates on one node and trains on the other, sidecar to sidecar."""
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}, "template": ONE_POD_A_NODE}
-    grpo = jobs.apply("grpo", example("arithmetic-grpo", workerGroups=[group], **ON_STORAGE))
+    short = {"stop": {"steps": 10}, "checkpoint": {"everySteps": 5, "keepLast": 2, "keepBest": 1}}
+    grpo = jobs.apply("grpo", example("arithmetic-grpo", workerGroups=[group], **short, **ON_STORAGE))
     grpo.until("two pods", lambda: len(grpo.pods()) == 2 and all(pod.node for pod in grpo.pods()))
     assert {pod.node for pod in grpo.pods()} == {"node1", "node2"}
     grpo.until_succeeded(300)
-    rows = metrics(storage, "grpo")
-    accuracy = [row["validation/accuracy"] for row in rows if "validation/accuracy" in row]
-    assert accuracy[0] < 0.4 and accuracy[-1] > 0.8, accuracy
+    assert [row["step"] for row in metrics(storage, "grpo")][-1] == 10
 
     groups = [
         {"name": "rollout", "accelerator": {"profile": "cpu", "count": 1}, "template": on_node("node2")},

@@ -1,4 +1,4 @@
-"""The last test: `helm uninstall` leaves nothing of ours."""
+"""`helm uninstall` leaves nothing of ours."""
 
 from e2e.cluster import Cluster
 from e2e.operator import NAMESPACE, Operator
@@ -7,6 +7,13 @@ from e2e.operator import NAMESPACE, Operator
 def test_uninstall_leaves_nothing(cluster: Cluster, operator: Operator) -> None:
     """RLJobs and their CRD stay until somebody deletes them; everything else of the chart goes."""
     operator.uninstall()
+    try:
+        assert_gone(cluster)
+    finally:
+        operator.install()
+
+
+def assert_gone(cluster: Cluster) -> None:
     kinds = "deployments,services,configmaps,secrets,serviceaccounts,roles,rolebindings"
     left = cluster.kubectl("-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/name=rljob", "-o", "name")
     everywhere = "clusterroles,clusterrolebindings"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from e2e.cluster.commands import CommandFailed
@@ -54,14 +54,13 @@ def import_archives(store: ImageStore, archives: Mapping[str, Path]) -> None:
 def build(recipes: list[ImageRecipe], store: ImageStore) -> dict[ImageRecipe, CommandFailed]:
     """Builds and stores what can be built; one image that cannot does not hold up the others."""
     start_builder = builders.BUILDERS[builders.choose_builder(os.environ.get("IMAGE_BUILDER"))]
-    with start_builder() as builder:
-        # mostly downloads and disk, so that one fills what another leaves
-        with ThreadPoolExecutor() as pool:
-            running = {recipe: pool.submit(builder.build, recipe) for recipe in recipes}
-        failures: dict[ImageRecipe, CommandFailed] = {}
+    failures: dict[ImageRecipe, CommandFailed] = {}
+    # mostly downloads and disk, so that one fills what another leaves
+    with start_builder() as builder, ThreadPoolExecutor() as pool:
+        running = {pool.submit(builder.build, recipe): recipe for recipe in recipes}
         with store.running() as destination:
-            for recipe, build in running.items():
-                error = build.exception()
+            for build in as_completed(running):
+                recipe, error = running[build], build.exception()
                 if error is None:
                     builder.deliver(recipe, destination)
                 elif isinstance(error, CommandFailed):

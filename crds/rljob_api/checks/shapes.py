@@ -15,12 +15,13 @@ Shape = Mapping[str, Any] | Sequence[Any] | str
 _TEXTS: Shape = {"*": "text"}
 _QUANTITIES: Shape = {"*": "quantity"}
 _SECURITY: Shape = {"capabilities": {"add": ["text"], "drop": ["text"]}, "seccompProfile": {}}
+_RESOURCES: Shape = {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": [{}]}
 _CONTAINER: Shape = {
     "env": [{"name": "text"}],
     "ports": [{}],
     "volumeMounts": [{"mountPath": "text"}],
     "volumeDevices": [{}],
-    "resources": {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": [{}]},
+    "resources": _RESOURCES,
     "securityContext": _SECURITY,
 }
 _POD: Shape = {
@@ -28,6 +29,7 @@ _POD: Shape = {
     "spec": {
         "containers": [_CONTAINER],
         "initContainers": [_CONTAINER],
+        "resources": _RESOURCES,
         "volumes": [{}],
         "tolerations": [{}],
         "topologySpreadConstraints": [{}],

@@ -29,7 +29,10 @@ def parse_quantity(text: str) -> int:
     return int(float(number) * _FACTORS[text[len(number) :]])
 
 
-_AMOUNT = re.compile(r"([+-]?[0-9]*\.?[0-9]+)(?:([eE][+-]?[0-9]+)|(n|u|m|k|Ki|[MGTPE]i?)?)")
+LARGEST = 2**63 - 1
+"""The largest number in a quantity."""
+
+_AMOUNT = re.compile(r"([+-]?[0-9]*\.?[0-9]+)(?:([eE][+-]?[0-9]{1,3})|(n|u|m|k|Ki|[MGTPE]i?)?)")
 _SUFFIXES = {
     **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), start=-3)},
     **{f"{letter}i": Decimal(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
@@ -38,12 +41,15 @@ _SUFFIXES = {
 
 def amount(quantity: str | int | float) -> Decimal:
     """Any Kubernetes quantity as a number: `500m` is 0.5, `100u` 0.0001, `2Gi` 2147483648.  ValueError for anything
-    else."""
+    else, and for one beyond what Kubernetes counts."""
     found = _AMOUNT.fullmatch(str(quantity))
     if found is None:
         raise ValueError(f"{quantity!r} is no quantity; write it as 500m, 2 or 16Gi")
     number, exponent, suffix = found.groups()
-    return Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+    value = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+    if abs(value) > LARGEST:
+        raise ValueError(f"{quantity!r} is beyond {LARGEST}, the largest number in a quantity")
+    return value
 
 
 def covering_quantity(count: int) -> str:

@@ -2,8 +2,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rljob_operator.manifests import pods
 from rljob_operator.manifests.beyond import beyond
+from rljob_operator.manifests.beyond.fields import FIELDS
+from rljob_operator.manifests.beyond.pods import of_pod
 from rljob_operator.manifests.ceilings import Ceilings, QueueCeilings
 from rljob_operator.manifests.queues import QUEUE_LABEL
 from rljob_operator.manifests.tests.builders import make_context, one_group, vendor_context
@@ -106,8 +111,8 @@ def test_accelerators_of_templates_and_of_models_count_too():
     ]
     overrides = ("podSecurity=Privileged", one_group(replicas=2, template=template), f"services={json.dumps(models)}")
     # two pods of 3 + 1, and a pod with 3 for both copies; as RayServices, a pod with 3 for each copy
-    for settings, asked in ((None, 11), ({"rayServices": True}, 14)):
-        context = make_context("data.batchSize=4", *overrides, settings=settings)
+    for used, asked in ((None, 11), ({"rayServices": True}, 14)):
+        context = make_context("data.batchSize=4", *overrides, settings=used)
         assert beyond(Ceilings(accelerators=asked), context) == []
         words = f"{asked} accelerators ({asked} nvidia.com/gpu), and a job may have {asked - 1} (accelerators)"
         assert beyond(Ceilings(accelerators=asked - 1), context) == [words]
@@ -209,3 +214,21 @@ def test_which_queues_jobs_wait_in(queues, scheduling, labels, found):
     context = replace(make_context(f"scheduling={json.dumps(scheduling)}", labels=labels), queues=rules)
     said = beyond(Ceilings(queues=rules), context)
     assert len(said) == len(found) and all(words in each for words, each in zip(found, said, strict=True))
+
+
+NAMES = sorted({name for names in FIELDS.values() for name in names} | {"a", "sources", "secretRef", "limits", "type"})
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["", "Always", "Unconfined", "/etc", "1e99", "a/b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS[""]), ANYTHING, max_size=6))
+@settings(max_examples=50)
+def test_whatever_a_template_says_it_is_judged(spec):
+    """The API server refuses what has the shape of no pod; until then it must not stop the operator."""
+    context = make_context()
+    (pod,) = pods(context, 1)
+    ceilings = Ceilings.model_validate(CLOSED)
+    assert all(isinstance(each, str) for each in of_pod(ceilings, context, {**pod, "spec": {**pod["spec"], **spec}}))

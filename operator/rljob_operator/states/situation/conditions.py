@@ -51,8 +51,8 @@ class Reason(Word):
     )
     BEYOND_CEILINGS = (
         "BeyondCeilings",
-        "The job's pods would go beyond a ceiling that an administrator set; the message says which. Accepted once the "
-        "spec or the ceiling allows them.",
+        "The job, or a pod of it, would go beyond a ceiling that an administrator set; the message says which. "
+        "Accepted once the spec or the ceiling allows it.",
     )
     NAMESPACE_TERMINATING = "NamespaceTerminating", "The job's namespace is being deleted, and takes nothing new."
     SCHEDULER_MISSING = (

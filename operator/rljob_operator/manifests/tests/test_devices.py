@@ -35,6 +35,11 @@ def test_a_pod_may_ask_as_a_whole():
     assert devices({"containers": [one(2)], "resources": one(3)["resources"]}, (), ()) == {"nvidia.com/gpu": 3}
 
 
+def test_less_than_nothing_is_nothing():
+    asked = {"limits": {"nvidia.com/gpu": "-5"}, "requests": {"nvidia.com/gpu": "-5"}}
+    assert devices({"containers": [{"name": "c", "resources": asked}, one(2)]}, (), ()) == {"nvidia.com/gpu": 2}
+
+
 def test_some_resources_are_no_accelerators():
     spec = {"containers": [one(8, name="rdma/hca"), one(1, name="a.b/c"), one(2, name="gpu")]}
     assert devices(spec, {"gpu"}, ("rdma/", "a.b/c")) == {"gpu": 2}

@@ -55,6 +55,12 @@ def test_ephemeral_containers_are_containers():
     assert violations(pod(ephemeralContainers=[debugger]), "baseline") == ["container debugger is privileged"]
 
 
+def test_a_process_of_the_host_is_one_whatever_its_network():
+    """The published examples have the host's network too, which is forbidden by itself."""
+    hosted = pod({"windowsOptions": {"hostProcess": True}}, of_pod={"windowsOptions": {"hostProcess": True}})
+    assert violations(hosted, "baseline") == ["hostProcess: true of the pod", "hostProcess: true of container c"]
+
+
 def test_windows_has_no_seccomp_capabilities_or_escalation():
     bare = {"os": {"name": "windows"}, "containers": [{"name": "c", "securityContext": {"runAsNonRoot": True}}]}
     assert violations({"spec": bare}, "restricted", 25) == []

@@ -18,6 +18,7 @@ from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.rules import Rules
 from rljob_operator.states import Decision, Situation, decide
+from rljob_operator.states.by_spec import decide_by_spec
 from rljob_operator.states.report import obstructed
 from rljob_operator.states.situation.conditions import MAX_MESSAGE_LENGTH, Reason
 from rljob_operator.states.situation.facts import PodFacts
@@ -38,6 +39,8 @@ from rljob_operator.vocabulary.text import clean
 logger = logging.getLogger(__name__)
 
 _IDLE = Backoff(0.5, 60.0)
+_MOST_FAILED_LOOKS = 10
+"""In a row; after so many a job is decided about by its spec."""
 
 
 class Reconciler:
@@ -86,12 +89,15 @@ class Reconciler:
             self._progress.leave(key)
             return None
         try:
-            return await self._look(job, memory)
+            again = await self._look(job, memory)
         except Conflict:  # a watch is late: what was looked at is no longer so
             raise
         except Exception as error:
-            await self._own_up(key, memory, error)
+            memory.num_failed += 1
+            await self._own_up(key, memory, obstacle_of(error))
             raise
+        memory.num_failed = 0
+        return again
 
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)
@@ -127,23 +133,31 @@ class Reconciler:
         await self._jobs.write(job, status)
         self._teller.tell(job.subject, between(job.status, status))
 
-    async def _own_up(self, key: Key, memory: Memory, error: Exception) -> None:
+    async def _own_up(self, key: Key, memory: Memory, obstacle: Obstacle) -> None:
         """Whatever a look ended with is said of the job, as far as that can be written; the queue tries again."""
-        memory.obstacle = obstacle_of(error)
+        memory.obstacle = obstacle
         try:
             job = await self._jobs.read(key)
-            if job is not None and job.is_to_be_reconciled:
-                await self._write(job, obstructed(job.status, memory.obstacle, self._clock()))
+            if job is None or not job.is_to_be_reconciled:
+                return
+            if memory.num_failed < _MOST_FAILED_LOOKS:
+                await self._write(job, obstructed(job.status, obstacle, self._clock()))
+            else:
+                await self._go_by_spec(job, obstacle)
         except ClusterError as worse:
             logger.info("%s", worse)
+
+    async def _go_by_spec(self, job: Job, obstacle: Obstacle) -> None:
+        """No failing look keeps a job from its deadlines, or whoever wants it suspended from its accelerators."""
+        decision = decide_by_spec(self._surveyor.without_reports(job, obstacle))
+        await self._write(job, decision.status)
+        self._teller.tell(job.subject, of_deeds(decision))
+        await self._actions(job).run(decision, None, (), heals=False)
 
     async def _act(
         self, job: Job, memory: Memory, context: JobContext | None, seen: tuple[PodFacts, ...], decision: Decision
     ) -> float | None:
-        children = Children(self._cluster, job.key.namespace, job.key.name, job.uid)
-        actions = Actions(
-            self._cluster, children, self._pods, self._gangs, job.key, job.uid, self._new_token, self._clock
-        )
+        actions = self._actions(job)
         if decision.creates_pods and context is not None:
             known = names.plan_config_map_name(job.key.name, context.plan_hash)
             memory.plans = {known: context.written}
@@ -160,6 +174,10 @@ class Reconciler:
         if healed:
             self._teller.tell(job.subject, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])
         return 0.0 if was_obstructed else self._look_again(decision)
+
+    def _actions(self, job: Job) -> Actions:
+        children = Children(self._cluster, job.key.namespace, job.key.name, job.uid)
+        return Actions(self._cluster, children, self._pods, self._gangs, job.key, job.uid, self._new_token, self._clock)
 
     def _paced(self, memory: Memory, again: float | None, *, is_news: bool) -> float | None:
         """A look that changed nothing and wants another at once gets it after a pause that grows."""

@@ -56,7 +56,7 @@ class ChildCache:
             self._put(item)
         for key, children in before.items():
             for name, child in children.items():
-                if _version(child) > self.version:
+                if version_of(child) > self.version:
                     self._put(child)
                 elif name not in self._by_job.get(key, {}):
                     self._depart(key, child)
@@ -64,7 +64,7 @@ class ChildCache:
 
     def update(self, type_: str, item: Object) -> Key | None:
         """Take a watch event; the job whose child it is about, or None when there is nothing new about one."""
-        self.version = max(self.version, _version(item))
+        self.version = max(self.version, version_of(item))
         if type_ == "BOOKMARK":
             return None
         key = job_of(item)
@@ -72,19 +72,19 @@ class ChildCache:
             return None
         known = self._by_job.get(key, {}).get(item["metadata"]["name"])
         if type_ == "DELETED":
-            if known is None or _version(known) > _version(item):
+            if known is None or version_of(known) > version_of(item):
                 return None  # another of this name was noted since
             self._drop(key, item["metadata"]["name"])
             self._depart(key, item)
         else:
-            if known is not None and _version(known) >= _version(item):
+            if known is not None and version_of(known) >= version_of(item):
                 return None  # noted before the watch told
             self._put(item)
         return key
 
     def note(self, item: Object) -> None:
         """Take the answer of a create, unless the watch is already past it: then it may even be deleted again."""
-        if _version(item) > self.version:
+        if version_of(item) > self.version:
             self._put(item)
 
     def _put(self, item: Object) -> None:
@@ -115,9 +115,10 @@ def job_of(item: Object) -> Key | None:
     return Key(metadata["namespace"], name) if name else None
 
 
-def _version(item: Object) -> int:
+def version_of(item: Object) -> int:
+    """The version of an object, as a number."""
     return int(item["metadata"]["resourceVersion"])
 
 
 def _versions(children: dict[str, Object]) -> set[int]:
-    return {_version(child) for child in children.values()}
+    return {version_of(child) for child in children.values()}

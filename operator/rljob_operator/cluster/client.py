@@ -126,7 +126,7 @@ class ApiCluster:
             raise error_of(answer, request.verb, kind, namespace)
         try:
             loaded: Object = json.loads(answer.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unavailable(request.verb, kind, namespace, f"the answer is no JSON: {error}") from error
         return loaded
 
@@ -154,7 +154,7 @@ def _without_empty(query: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str],
 def _event(line: bytes, kind: Kind, namespace: str | None) -> tuple[str, Object]:
     try:
         event = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unavailable("watch", kind, namespace, f"an event is no JSON: {error}") from error
     if event["type"] == "ERROR":
         status = event["object"]

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 
 from rljob_operator.cluster.api import Cluster, Object, pages
-from rljob_operator.cluster.child_cache import ChildCache
+from rljob_operator.cluster.child_cache import ChildCache, job_of, version_of
 from rljob_operator.cluster.errors import ClusterError, Gone
 from rljob_operator.cluster.kinds import Kind
+from rljob_operator.guard import Guard
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
 
@@ -69,12 +70,14 @@ class Reflector:
         pauses: Pauses = DEFAULT_PAUSES,
         on_activity: Callable[[Kind], None] = lambda kind: None,
         trim: Callable[[Object], None] = drop_bookkeeping,
+        guard: Guard | None = None,
     ) -> None:
         """`trim` takes from each child, in place, what nobody reads."""
         self.kind = kind
         self._trim = trim
+        self._guard = guard or Guard()
         self._feeds = {
-            namespace: _Feed(cluster, kind, namespace, labels, on_change, pauses, on_activity, trim)
+            namespace: _Feed(cluster, kind, namespace, labels, on_change, pauses, on_activity, trim, self._guard)
             for namespace in namespaces or (None,)
         }
 
@@ -114,7 +117,7 @@ class Reflector:
         """Reflect until cancelled."""
         async with asyncio.TaskGroup() as feeds:
             for feed in self._feeds.values():
-                feeds.create_task(feed.run())
+                feeds.create_task(self._guard.for_ever(f"watch of {self.kind.resource}", feed.run))
 
     def _feed(self, namespace: str) -> _Feed | None:
         return self._feeds.get(None) or self._feeds.get(namespace)
@@ -133,6 +136,7 @@ class _Feed:
         pauses: Pauses,
         on_activity: Callable[[Kind], None],
         trim: Callable[[Object], None],
+        guard: Guard,
     ) -> None:
         self.cache = ChildCache()
         self.synced = asyncio.Event()
@@ -145,6 +149,7 @@ class _Feed:
         self._pauses = pauses
         self._on_activity = on_activity
         self._trim = trim
+        self._guard = guard
 
     async def run(self) -> None:
         num_failures = 0
@@ -164,8 +169,10 @@ class _Feed:
         version = "0"
         async for page in pages(self._cluster, self._kind, self._namespace, labels=self._labels):
             for item in page.items:
-                self._trim(item)
-            items += page.items
+                with self._guarded(item):
+                    self._trim(item)
+                    job_of(item), version_of(item)
+                    items.append(item)
             version = page.resource_version
         changed = self.cache.replace(items, version)
         self._active()
@@ -181,14 +188,22 @@ class _Feed:
             async with aclosing(stream):
                 async for type_, item in stream:
                     self._active()
-                    self._trim(item)
-                    key = self.cache.update(type_, item)
-                    if key is not None:
-                        self._on_change(key)
+                    with self._guarded(item):
+                        self._trim(item)
+                        key = self.cache.update(type_, item)
+                        if key is not None:
+                            self._on_change(key)
                     if _now() >= until:
                         return
             if _now() - began < self._pauses.after_short_watch_seconds:
                 await asyncio.sleep(self._pauses.after_short_watch_seconds)
+
+    def _guarded(self, item: Object) -> AbstractContextManager[None]:
+        """An object that cannot be taken is left out; the others are seen as ever."""
+        metadata = item.get("metadata") or {}
+        return self._guard.around(
+            f"watch of {self._kind.resource}", f"{metadata.get('namespace')}/{metadata.get('name')}"
+        )
 
     async def _pause(self, error: ClusterError, num_failures: int) -> None:
         seconds = self._pauses.after_failure.seconds(num_failures, random.random())

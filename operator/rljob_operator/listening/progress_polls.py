@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from rljob_operator.guard import Guard
 from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.telling.logs import speaking_of
 from rljob_operator.vocabulary.key import Key
 
 _SILENT_FACTOR = 3
@@ -30,6 +32,7 @@ class ProgressPolls:
         interval_seconds: float = 10.0,
         concurrency: int = 32,
         unanswered_polls: int = 3,
+        guard: Guard | None = None,
     ) -> None:
         """`unanswered_polls`: how often in a row a pod may not answer before that is told."""
         self._read = read
@@ -37,6 +40,7 @@ class ProgressPolls:
         self._interval_seconds = interval_seconds
         self._concurrency = concurrency
         self._unanswered_polls = unanswered_polls
+        self._guard = guard or Guard()
         self._followed: dict[Key, _Followed] = {}
         self._due: asyncio.Queue[_Followed] = asyncio.Queue()
 
@@ -62,11 +66,18 @@ class ProgressPolls:
     async def _work(self) -> None:
         while True:
             followed = await self._due.get()
-            if not self._is_current(followed):
-                continue
-            answer = await self._read(followed.address)
             if self._is_current(followed):
-                self._take(followed, answer)
+                await self._ask(followed)
+
+    async def _ask(self, followed: _Followed) -> None:
+        """What goes wrong with one pod is an answer that did not come; the others are asked as ever."""
+        answer: ProgressAnswer | Unreachable = Unreachable(f"http://{followed.address}/progress could not be read")
+        with speaking_of(followed.key):
+            with self._guard.around("progress", followed.key):
+                answer = await self._read(followed.address)
+            if self._is_current(followed):
+                with self._guard.around("progress", followed.key):
+                    self._take(followed, answer)
 
     def _is_current(self, followed: _Followed) -> bool:
         return self._followed.get(followed.key) is followed
@@ -75,11 +86,11 @@ class ProgressPolls:
         followed.num_unanswered = followed.num_unanswered + 1 if isinstance(answer, Unreachable) else 0
         # A worker that has just ended, or is about to listen, does not answer either.
         is_silent = followed.num_unanswered >= self._unanswered_polls
+        pause = self._interval_seconds * (_SILENT_FACTOR if is_silent else 1)
+        asyncio.get_running_loop().call_later(pause, self._due.put_nowait, followed)
         if is_silent or not followed.num_unanswered:
             followed.answer = answer
             self._on_answer(followed.key)
-        pause = self._interval_seconds * (_SILENT_FACTOR if is_silent else 1)
-        asyncio.get_running_loop().call_later(pause, self._due.put_nowait, followed)
 
 
 @dataclass(eq=False)

@@ -57,6 +57,7 @@ class WorkQueue:
         self._active: dict[Key, float] = {}
         self._active_patient: set[Key] = set()  # those of them that waited patiently
         self._again: set[Key] = set()  # added while active
+        self._hinted: dict[Key, float] = {}  # hinted at while active; value: after how long to look
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._num_failures: dict[Key, int] = {}
         self._arrival = asyncio.Event()
@@ -85,6 +86,14 @@ class WorkQueue:
             return
         self._cancel_timer(key)
         self._timers[key] = asyncio.get_running_loop().call_at(due, self.add, key)
+
+    def hint(self, key: Key, seconds: float = 0.0) -> None:
+        """Look at `key` in `seconds`, for what its pods do or say; while its last look has failed, that is no reason to
+        look before the pause is over: pods may change and answer as often as they like."""
+        if key in self._active:
+            self._hinted[key] = min(seconds, self._hinted.get(key, seconds))
+        elif key not in self._num_failures:
+            self.add_after(key, seconds)
 
     async def until_calm(self) -> None:
         """Return once nothing waits, or is looked at, that is not patient."""
@@ -170,6 +179,8 @@ class WorkQueue:
     def _finish(self, key: Key) -> None:
         del self._active[key]
         self._active_patient.discard(key)
+        if key in self._hinted:
+            self.hint(key, self._hinted.pop(key))
         if key in self._again:
             self._again.discard(key)
             self.add(key)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rljob_operator.cluster.lease import LeaseLost
 from rljob_operator.cluster.login import Login, NoLogin
-from rljob_operator.process.leader import EndedByItself, Reconcile, Surroundings
+from rljob_operator.guard import EndedByItself
+from rljob_operator.process.leader import Reconcile, Surroundings
 from rljob_operator.process.run import Operator
 from rljob_operator.process.settings import BadSettings, Settings, load_settings
 from rljob_operator.telling.logs import setup_logs

@@ -19,6 +19,7 @@ from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.reflector import Pauses, Reflector, drop_spec, keep_node_of_pod
 from rljob_operator.cluster.served import ServedApis
 from rljob_operator.gangs.watch import WORKLOADS, drop_pod_sets
+from rljob_operator.guard import EndedByItself, Guard
 from rljob_operator.listening.handlers import News, run_kopf
 from rljob_operator.listening.heard import Heard
 from rljob_operator.listening.progress import ProgressReader
@@ -60,10 +61,6 @@ class Surroundings:
     teller: Teller
 
 
-class EndedByItself(Exception):
-    """A part of the operator that runs for ever has ended."""
-
-
 class Leader:
     """Reflects pods, hears of jobs, and reconciles them."""
 
@@ -84,6 +81,7 @@ class Leader:
         self._cluster = cluster
         self._direct = direct
         self._heard = Heard()
+        self._guard = Guard(metrics.failed)
         self._pods = Reflector(
             cluster,
             POD,
@@ -93,17 +91,19 @@ class Leader:
             pauses=Pauses(settings.api.relist_seconds),
             on_activity=metrics.watched,
             trim=keep_node_of_pod,
+            guard=self._guard,
         )
         self._served = ServedApis(cluster.served_versions)
         self._queue_watch = KindWatch(self._served, WORKLOADS, self._reflector_of(drop_pod_sets))
         rays = (RAY_SERVICE,) if settings.pods.ray_services else ()
         self._ray_watch = KindWatch(self._served, rays, self._reflector_of(drop_spec))
-        self._teller = Teller(cluster, time.time)
+        self._teller = Teller(cluster, time.time, self._guard)
         self._polls = ProgressPolls(
             progress.read,
-            lambda key: self._queue.add(key),
+            lambda key: self._queue.hint(key),
             interval_seconds=settings.progress.interval_seconds,
             concurrency=settings.progress.concurrency,
+            guard=self._guard,
         )
         self._queue = WorkQueue(
             make_reconcile(self._surroundings()),
@@ -155,10 +155,14 @@ class Leader:
         async with asyncio.TaskGroup() as group:
 
             def start(part: Callable[[], Awaitable[None]], name: str) -> None:
+                around.append(group.create_task(self._guard.for_ever(name, part), name=name))
+
+            def rely_on(part: Callable[[], Awaitable[None]], name: str) -> None:
+                """Without it nothing may go on: the process ends with it."""
                 around.append(group.create_task(_for_ever(part, name), name=name))
 
             for guard in guards:
-                start(guard, "guard")
+                rely_on(guard, "guard")
             start(self._pods.run, "pods")
             start(self._lag.run, "loop lag")
             start(self._health.run, "health")
@@ -170,7 +174,7 @@ class Leader:
                 start(self._served.run, "served APIs")
                 start(self._queue_watch.run, "queue watch")
                 start(self._ray_watch.run, "watch of RayServices")
-                start(lambda: self._hear(catch_signals), "kopf")
+                rely_on(lambda: self._hear(catch_signals), "kopf")
                 self.unready = None
                 logger.info("working")
                 await stop.wait()
@@ -213,10 +217,11 @@ class Leader:
             pauses=Pauses(self._settings.api.relist_seconds),
             on_activity=self._metrics.watched,
             trim=trim,
+            guard=self._guard,
         )
 
     def _pods_changed(self, key: Key) -> None:
-        self._queue.add_after(key, self._settings.queue.settle_seconds)
+        self._queue.hint(key, self._settings.queue.settle_seconds)
 
     async def _ready(self) -> None:
         """Return once jobs may be read and pods are known."""

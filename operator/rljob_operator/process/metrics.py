@@ -45,6 +45,12 @@ class Metrics:
             "Changes of jobs that no watch event told of and that a resync found",
             registry=self.registry,
         )
+        self._failures = Counter(
+            "rljob_operator_part_failures",
+            "Exceptions in a part of the operator that it outlived; the log names the job",
+            ["part"],
+            registry=self.registry,
+        )
         self._leader = self._gauge("rljob_operator_leader", "1 in the replica that leads")
         self._loop_lag = self._gauge(
             "rljob_operator_loop_lag_seconds", "How late the event loop was at worst in the last half minute"
@@ -65,6 +71,10 @@ class Metrics:
     def missed(self, num_events: int) -> None:
         """A resync found changes that no event told of."""
         self._missed_events.inc(num_events)
+
+    def failed(self, part: str) -> None:
+        """A part of the operator met an exception, and went on."""
+        self._failures.labels(part).inc()
 
     def led(self, leads: bool) -> None:
         """This replica began or ceased to lead."""

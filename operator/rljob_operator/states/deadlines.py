@@ -15,7 +15,7 @@ STUCK_SECONDS = 900
 
 def overrun(situation: Situation) -> Decision | None:
     """The first deadline that has passed decides; None when none has."""
-    decisions = (rule(situation) for rule in (_active, _stuck, _pending, _gang))
+    decisions = (rule(situation) for rule in (active, _stuck, pending, _gang))
     return next((each for each in decisions if each is not None), None)
 
 
@@ -34,7 +34,8 @@ def next_deadline_seconds(situation: Situation) -> float:
     return min((left for left in lefts if left > 0), default=float("inf"))
 
 
-def _active(situation: Situation) -> Decision | None:
+def active(situation: Situation) -> Decision | None:
+    """lifecycle.activeSeconds."""
     limit = situation.spec.lifecycle.active_seconds
     if limit is None or settled_seconds(situation.status, situation.now) < limit:
         return None
@@ -63,7 +64,8 @@ def _stuck_seconds(situation: Situation, found: tuple[PodFacts, Stuck]) -> float
     return min(since_told, seconds_since(situation.status.pods_created_time, situation.now))
 
 
-def _pending(situation: Situation) -> Decision | None:
+def pending(situation: Situation) -> Decision | None:
+    """lifecycle.pendingSeconds."""
     status, limit = situation.status, situation.spec.lifecycle.pending_seconds
     if status.ready_time is not None or seconds_since(status.pending_time, situation.now) < limit:
         return None

@@ -13,7 +13,7 @@ UNPLACEABLE_LOOK_SECONDS = 15.0
 
 def live(situation: Situation) -> Decision:
     """The first of these that has something to say decides; when none has, the attempt goes on."""
-    rules = (_refuse, _succeed, _suspend, _give_quota_back, _obstruct, failing.fail, _stop, deadlines.overrun)
+    rules = (_refuse, _succeed, suspend, _give_quota_back, _obstruct, failing.fail, _stop, deadlines.overrun)
     decisions = (rule(situation) for rule in rules)
     return next((each for each in decisions if each is not None), None) or _go_on(situation)
 
@@ -34,7 +34,8 @@ def _succeed(situation: Situation) -> Decision | None:
     return finished.succeed(situation) if wanted <= done else None
 
 
-def _suspend(situation: Situation) -> Decision | None:
+def suspend(situation: Situation) -> Decision | None:
+    """Somebody asks for it, and the pods get their grace."""
     return _checkpointing(situation) if situation.spec.suspend else None
 
 

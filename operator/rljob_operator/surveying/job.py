@@ -77,6 +77,8 @@ class Memory:
     """Names of pods that no label leads to, and that are to go."""
     obstacle: Obstacle | None = None
     quiet_until: float = float("-inf")
+    num_failed: int = 0
+    """Looks in a row that ended with an exception."""
     num_idle: int = 0
     """Looks in a row that changed nothing and wanted another at once."""
     last_heal: float = float("-inf")

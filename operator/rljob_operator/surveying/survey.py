@@ -18,14 +18,14 @@ from rljob_operator.manifests.ceilings import QueueCeilings
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
 from rljob_operator.manifests.written_plan import WrittenPlan
-from rljob_operator.observing.pods import pod_facts
+from rljob_operator.observing.pods import facts_of_metadata, pod_facts
 from rljob_operator.observing.ray_services import ray_service_facts
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
 from rljob_operator.states.situation.conditions import Reason, condition
 from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
-from rljob_operator.states.situation.situation import PlanName
+from rljob_operator.states.situation.situation import Obstacle, PlanName
 from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
 from rljob_operator.surveying.job import Job, Memory
@@ -83,6 +83,19 @@ class Surveyor:
         situation = self._without_kube_ray(context, situation)
         situation = await self.gangs.look(job.key, job.uid, context, situation)
         return replace(situation, progress=self._progress(job, situation)), context
+
+    def without_reports(self, job: Job, obstacle: Obstacle) -> Situation:
+        """The situation as far as it is known without reading anything, or believing what pods say."""
+        pods = [facts_of_metadata(pod) for pod in self.pods.of(job.key) if is_child_of(pod, job.uid)]
+        known = Situation(
+            name=job.key.name,
+            spec=spec_as_far_as_it_goes(job.body["spec"]),
+            status=job.status,
+            now=self.clock(),
+            generation=job.generation,
+            obstacle=obstacle,
+        )
+        return known.with_pods(pods)
 
     async def with_all_pods(self, job: Job, situation: Situation, memory: Memory) -> Situation:
         """The situation with the job's pods as the API server knows them now, whether or not their labels say so."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.errors import ClusterError
 from rljob_operator.cluster.kinds import EVENT
+from rljob_operator.guard import Guard
 from rljob_operator.telling.events import Event, manifest
 from rljob_operator.vocabulary.key import Subject
 
@@ -23,27 +24,32 @@ MAX_WAITING = 1000
 class Teller:
     """Call `run` as a task."""
 
-    def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: Cluster, clock: Callable[[], float], guard: Guard | None = None) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._waiting: deque[tuple[str, Object]] = deque(maxlen=MAX_WAITING)
+        self._guard = guard or Guard()
+        self._waiting: deque[tuple[Subject, Event, float]] = deque(maxlen=MAX_WAITING)
         self._arrival = asyncio.Event()
 
     def tell(self, subject: Subject, events: Iterable[Event]) -> None:
         """What just happened."""
         for event in events:
             logger.info("%s: %s", event.reason, event.note)
-            self._waiting.append((subject.namespace, manifest(event, subject, self._clock(), socket.gethostname())))
+            self._waiting.append((subject, event, self._clock()))
         self._arrival.set()
 
     async def flush(self) -> None:
         """Write what waits.  That one cannot be written is no reason to stop."""
         while self._waiting:
-            namespace, body = self._waiting.popleft()
-            try:
-                await self._cluster.create(EVENT, namespace, body)
-            except ClusterError as error:
-                logger.debug("no event: %s", error)
+            subject, event, moment = self._waiting.popleft()
+            with self._guard.around("events", f"{subject.namespace}/{subject.name}"):
+                await self._write(subject, manifest(event, subject, moment, socket.gethostname()))
+
+    async def _write(self, subject: Subject, body: Object) -> None:
+        try:
+            await self._cluster.create(EVENT, subject.namespace, body)
+        except ClusterError as error:
+            logger.debug("no event: %s", error)
 
     async def run(self) -> None:
         """Write events until cancelled."""

@@ -9,6 +9,7 @@ from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
 from rljob_operator.cluster.tests.test_child_cache import names_of, pod
+from rljob_operator.guard import Guard
 from rljob_operator.tests.api_server import (
     ApiServer,
     api_server,
@@ -34,6 +35,7 @@ class Play:
         self.changes: asyncio.Queue[Key] = asyncio.Queue()
         pauses = Pauses(relist, Backoff(0.01, 0.02), after_short_watch_seconds=0.01)
         self.spoke_at: list[float] = []
+        self.failures: list[str] = []
         self.reflector = Reflector(
             cluster,
             POD,
@@ -42,6 +44,7 @@ class Play:
             self.changes.put_nowait,
             pauses=pauses,
             on_activity=lambda kind: self.spoke_at.append(self.reflector.last_activity),
+            guard=Guard(self.failures.append),
         )
 
     async def until(self, *names: str) -> None:
@@ -202,3 +205,18 @@ def test_what_nobody_reads_is_not_kept() -> None:
     body |= {"spec": {"nodeName": "node1", "containers": [{"name": "worker"}]}, "status": {"phase": "Running"}}
     keep_node_of_pod(body)
     assert body == pod("a", 1) | {"spec": {"nodeName": "node1"}, "status": {"phase": "Running"}}
+
+
+def test_an_object_that_cannot_be_taken_is_left_out_and_counted(tmp_path: Path) -> None:
+    """By a list and by a watch; the others are seen."""
+    hostile = {"metadata": {"name": "hostile", "namespace": "default", "labels": {"rljob.dev/job": "job"}}}
+
+    def script(server: ApiServer) -> None:
+        server.on("GET", PODS, page(pod("a", 1), {"metadata": None}, {}, hostile, version=5))
+        server.on("WATCH", PODS, watch(("ADDED", hostile), ("ADDED", pod("b", 6))))
+
+    async def scene(acting: Play) -> None:
+        await acting.until("a", "b")
+        assert acting.failures == ["watch of pods"] * 4
+
+    play(scene, script, tmp_path)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from rljob_operator.guard import Guard
 from rljob_operator.listening.progress_polls import ProgressPolls
 from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
 from rljob_operator.tests.virtual_time import now, run
@@ -127,3 +128,41 @@ def test_only_so_many_are_asked_at_once_and_those_that_answer_get_their_turn() -
     pods = Pods(lambda address: STEP if address == "alive" else SILENCE)
     watch(pods, scene)
     assert pods.most_at_once == 32
+
+
+def test_a_pod_over_which_the_reader_fails_costs_the_others_nothing() -> None:
+    """It counts as one that does not answer: asked at 0, 10 and 20 s, then every 30 s."""
+
+    def answer(address: str) -> ProgressAnswer:
+        if address == "hostile":
+            raise RecursionError("too deep")
+        return STEP
+
+    async def scene(polls: ProgressPolls) -> None:
+        polls.follow(KEY, "hostile")
+        for number in range(40):
+            polls.follow(Key("team", f"good-{number}"), "good")
+        await asyncio.sleep(79)
+        hostile = polls.follow(KEY, "hostile")
+        assert isinstance(hostile, Unreachable) and "could not be read" in hostile.reason
+        assert polls.follow(Key("team", "good-39"), "good") == STEP
+
+    counted: list[str] = []
+    pods = Pods(answer)
+    watch(pods, scene, guard=Guard(counted.append), concurrency=2)
+    assert [time for address, time in pods.asked if address == "hostile"] == [0.0, 10.0, 20.0, 50.0]
+    assert counted == ["progress"] * 4 and pods.times.count(70.0) == 40
+
+
+def test_a_job_whose_answer_cannot_be_handed_on_is_asked_again() -> None:
+    async def scene(polls: ProgressPolls) -> None:
+        polls.follow(KEY, "a")
+        await asyncio.sleep(25)
+
+    class Deaf(Pods):
+        def tell(self, key: Key) -> None:
+            raise KeyError(key)
+
+    pods = Deaf()
+    watch(pods, scene)
+    assert pods.times == [0.0, 10.0, 20.0]

@@ -313,3 +313,44 @@ def test_a_failure_that_repeats_waits_by_chance_and_no_more_than_two_minutes() -
     pauses = [later - earlier for earlier, later in zip(looks, looks[1:], strict=False)]
     # 0.5 s and twice as long every time, up to 120 s, and three quarters of that at this chance
     assert pauses == pytest.approx([0.375 * 2**each for each in range(8)] + [90, 90, 90], abs=0.002)
+
+
+def test_a_hint_is_looked_into_and_waits_for_the_pause_of_a_look_that_failed() -> None:
+    """Hints come at 0, 1, 2, ... s. Looks fail at 1, 1.75 and 3.25, with pauses of 0.75, 1.5 and 3 s; the look at 6.25
+    does well, and the hints after it are looked into at once."""
+    bug = ValueError("no")
+    diary = Diary(answers=(None, bug, bug, bug))
+
+    async def script(queue: WorkQueue) -> None:
+        for _ in range(11):
+            queue.hint(A)
+            await asyncio.sleep(1)
+
+    play(lambda: WorkQueue(diary.reconcile, backoff=Backoff(0.75, 60.0), chance=lambda: 0.0), until=11.5, script=script)
+    assert diary.entries == [(at, A) for at in (0, 1, 1.75, 3.25, 6.25, 7, 8, 9, 10)]
+
+
+def test_a_job_that_changes_does_not_wait_for_the_pause() -> None:
+    diary = Diary(answers=(ValueError("no"),))
+
+    async def script(queue: WorkQueue) -> None:
+        queue.add(A)
+        await asyncio.sleep(1)
+        queue.add(A)
+
+    play(lambda: WorkQueue(diary.reconcile, backoff=Backoff(60.0, 60.0)), until=5, script=script)
+    assert diary.entries == [(0, A), (1, A)]
+
+
+@pytest.mark.parametrize(("answer", "looks"), [(None, [0.0, 1.0]), (ValueError("no"), [0.0, 61.0])])
+def test_a_hint_while_it_is_looked_at_is_looked_into_afterwards(answer: object, looks: list[float]) -> None:
+    diary = Diary(duration_seconds=1, answers=(answer,))
+
+    async def script(queue: WorkQueue) -> None:
+        queue.add(A)
+        await asyncio.sleep(0.5)
+        queue.hint(A, 0.1)
+        queue.hint(A)
+
+    play(lambda: WorkQueue(diary.reconcile, backoff=Backoff(60.0, 60.0), chance=lambda: 0.0), until=65, script=script)
+    assert diary.entries == [(at, A) for at in looks]

@@ -19,8 +19,9 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.login import Login
+from rljob_operator.guard import EndedByItself
 from rljob_operator.listening.progress import ProgressReader
-from rljob_operator.process.leader import EndedByItself, Leader, Reconcile, Surroundings
+from rljob_operator.process.leader import Leader, Reconcile, Surroundings
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.settings import Settings
 from rljob_operator.tests.api_server import ApiServer, api_server, cluster_of, page, refuse, say, watch

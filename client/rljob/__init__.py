@@ -2,7 +2,7 @@
 
 import rljob
 
-run = rljob.run("job.yaml", on_step=lambda step, metrics: print(step, metrics["reward/mean"]))
+run = rljob.run("job.yaml", on_step=lambda step, metrics: print(step, metrics.get("reward/mean")))
 
 client = rljob.Client(context="research")
 job = client.submit("job.yaml", code="rewards/")

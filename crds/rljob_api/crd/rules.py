@@ -131,7 +131,7 @@ _REFERENCES = (
     ),
     Rule(
         "spec",
-        f"has(self.dag) || self.models.exists(m, m.name == '{ACTOR}')",
+        f"self.models.exists(m, m.name == '{ACTOR}')",
         f"there is no model {ACTOR}",
         field="models",
     ),

@@ -127,17 +127,30 @@ class CallbackView:
         if note.phase != self._phase:
             self._phase = note.phase
             if self._progress.on_phase is not None:
-                self._progress.on_phase(note.phase)
+                with _named("on_phase"):
+                    self._progress.on_phase(note.phase)
 
     def say(self, text: str) -> None:
         if self._progress.on_message is not None:
-            self._progress.on_message(text)
+            with _named("on_message"):
+                self._progress.on_message(text)
 
     def tick(self) -> None:
         for record in self._tail.poll():
             if self._progress.on_step is not None:
                 metrics = {name: value for name, value in record.items() if name != "step" and value is not None}
-                self._progress.on_step(record["step"], metrics)
+                with _named("on_step"):
+                    self._progress.on_step(record["step"], metrics)
+
+
+@contextmanager
+def _named(callback: str) -> Iterator[None]:
+    """The run's note says which callback raised."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised by the callback {callback}")
+        raise
 
 
 def _file_of(job: AnyJob, folder: str | Path) -> JobFile:

@@ -88,18 +88,23 @@ def open_on_disk(spec: DatasetSpec, columns: Sequence[str], cache_dir: Path) -> 
     StorageError: no room in the cache.
     """
     data = data_files(spec.path)
-    table = _load(data, cache_dir)
+    table = _load(data, columns, cache_dir)
     if not len(table):
         raise BadData(no_rows(spec.path))
-    tops = [top_of(name, table.column_names) for name in columns]
-    for name, top in zip(columns, tops, strict=True):
-        if top not in table.column_names:
-            raise NoColumn(spec.path, name, table.column_names)
-    table = table.select_columns(list(dict.fromkeys(tops)))
+    table = table.select_columns(list(_used(spec.path, columns, table.column_names)))
     return DiskSource(spec.name or stem(spec.path), spec.path, data.listing, table, tuple(columns))
 
 
-def _load(data: DataFiles, cache_dir: Path) -> Dataset:
+def _used(path: str, columns: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
+    """The top-level columns that hold the job's. Raises NoColumn for one that is not there."""
+    tops = [top_of(name, there) for name in columns]
+    for name, top in zip(columns, tops, strict=True):
+        if top not in there:
+            raise NoColumn(path, name, there)
+    return tuple(dict.fromkeys(tops))
+
+
+def _load(data: DataFiles, columns: Sequence[str], cache_dir: Path) -> Dataset:
     import datasets
 
     datasets.disable_progress_bars()
@@ -107,7 +112,7 @@ def _load(data: DataFiles, cache_dir: Path) -> Dataset:
     try:
         if data.kind == "saved":
             return datasets.Dataset.load_from_disk(data.path)
-        tables = _tables(data, cache_dir)
+        tables = _tables(data, columns, cache_dir)
         return datasets.concatenate_datasets([datasets.Dataset.from_file(str(table)) for table in tables])
     except BadData:
         raise
@@ -115,15 +120,16 @@ def _load(data: DataFiles, cache_dir: Path) -> Dataset:
         raise _unreadable(data, error) from error
 
 
-def _tables(data: DataFiles, cache_dir: Path) -> list[Path]:
+def _tables(data: DataFiles, columns: Sequence[str], cache_dir: Path) -> list[Path]:
     """The Arrow files that some files were converted to: found by looking, made by one rank of the job."""
     import datasets
 
-    identity = json.dumps([datasets.__version__, data.kind == "json", to_json(data.listing)])
+    kept = None if data.kind == "json" else sorted(columns)
+    identity = json.dumps([datasets.__version__, kept, to_json(data.listing)])
     place = cache_dir / "tables" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.tables"
 
     def make(beat: Beat) -> Iterator[bytes]:
-        made = _convert(data, cache_dir)
+        made = _convert(data, columns, cache_dir)
         yield json.dumps([os.path.relpath(file["filename"], cache_dir) for file in made.cache_files]).encode()
 
     tables = [cache_dir / name for name in json.loads(bytes(find_or_make(place, make)))]
@@ -133,7 +139,8 @@ def _tables(data: DataFiles, cache_dir: Path) -> list[Path]:
     return [cache_dir / name for name in json.loads(bytes(find_or_make(place, make)))]
 
 
-def _convert(data: DataFiles, cache_dir: Path) -> Dataset:
+def _convert(data: DataFiles, columns: Sequence[str], cache_dir: Path) -> Dataset:
+    """JSON whole; of parquet the columns that the job uses, as others may be of a type unknown to the library."""
     import datasets
 
     if data.kind == "json":
@@ -142,7 +149,10 @@ def _convert(data: DataFiles, cache_dir: Path) -> Dataset:
     filled = [str(file) for file in data.files if pq.read_metadata(file).num_rows]
     if not filled:
         raise BadData(no_rows(data.path))
-    return datasets.Dataset.from_parquet(filled, cache_dir=str(cache_dir))
+    schema = pq.read_schema(filled[0])
+    used = _used(data.path, columns, schema.names)
+    features = datasets.Features.from_arrow_schema(pa.schema([schema.field(name) for name in used], schema.metadata))
+    return datasets.Dataset.from_parquet(filled, columns=list(used), features=features, cache_dir=str(cache_dir))
 
 
 def _unreadable(data: DataFiles, error: BaseException) -> Exception:

@@ -34,14 +34,23 @@ class Account:
         self._directory.write(self._directory.note, self.note.to_json())
         self._view.note(self.note)
         if "phase" in changes:
-            note = self.note
-            ended = f", exit code {note.exit_code}: {note.cause}" if note.exit_code is not None else ""
-            self._log(f"{note.phase}, attempt {note.attempt}{ended}")
+            self._log_phase()
+
+    def fail(self, exit_code: int, cause: str) -> None:
+        """Record how a run ended whose view raised, which is not called again."""
+        self.note = replace(self.note, updated_seconds=time.time(), phase="Failed", exit_code=exit_code, cause=cause)
+        self._directory.write(self._directory.note, self.note.to_json())
+        self._log_phase()
 
     def say(self, text: str) -> None:
         """To the view, and to whoever was not there."""
         self._view.say(text)
         self._log(text)
+
+    def _log_phase(self) -> None:
+        note = self.note
+        ended = f", exit code {note.exit_code}: {note.cause}" if note.exit_code is not None else ""
+        self._log(f"{note.phase}, attempt {note.attempt}{ended}")
 
     def _log(self, text: str) -> None:
         with self._directory.supervisor_log.open("a") as file:

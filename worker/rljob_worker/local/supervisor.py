@@ -71,7 +71,18 @@ class Supervisor:
         self._account = Account(launch.directory, note, view)
 
     def run(self) -> RunNote:
-        """Run attempts until the job ends; the note says how it ended."""
+        """Run attempts until the job ends; the note says how it ended.
+
+        An exception of the view, which may be the user's, ends the run as Failed and is raised again.
+        """
+        try:
+            return self._run_attempts()
+        except Exception as error:
+            notes = getattr(error, "__notes__", ())
+            self._account.fail(int(ExitCode.BUG), "; ".join((f"{type(error).__name__}: {error}", *notes)))
+            raise
+
+    def _run_attempts(self) -> RunNote:
         with SignalPipe((*heeded(), signal.SIGCHLD)) as signals:
             while True:
                 self._begin_attempt()

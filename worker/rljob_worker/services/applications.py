@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from httpx2 import HTTPError
+from huggingface_hub import hf_hub_download
 from ray import serve
 from ray.serve import Application
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from rljob_api.catalogue.services import SHIPPED
+from rljob_worker.errors import InvalidJob
 from rljob_worker.services.joining import Joined
 from rljob_worker.services.models import MODELS
 from rljob_worker.services.place import ON_CPU, Place
 from rljob_worker.services.requests import BadRequest, rows_of
+
+HUB_SECONDS = 5.0
+"""For the Hub to say that it knows a model."""
 
 
 @serve.deployment(max_ongoing_requests=64)
@@ -49,6 +56,20 @@ class Answering:
             return await asyncio.to_thread(function, *arguments)
 
 
+def require_model(path: str) -> None:
+    """Raises InvalidJob where there is neither such a directory nor such a model of the Hub: Ray Serve would start a
+    copy again and again that can never start, and end minutes later."""
+    if Path(path).is_dir():
+        return
+    try:
+        hf_hub_download(path, "config.json", etag_timeout=HUB_SECONDS)
+    except (OSError, ValueError, HTTPError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InvalidJob(
+            f"options.path: there is no directory {path}, and the Hub did not give it: {reason}"
+        ) from error
+
+
 def reward_model(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
     """A sequence classifier with one output. copies: `num_replicas` or `autoscaling_config`, and `ray_actor_options`,
     as Ray Serve has them."""
@@ -71,4 +92,5 @@ def embedding(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) 
 
 
 def _serving(name: str, options: Mapping[str, Any], place: Place, copies: Mapping[str, Any]) -> Application:
+    require_model(SHIPPED[name].model_validate(options).path)
     return Answering.options(**copies).bind(name, dict(options), place)

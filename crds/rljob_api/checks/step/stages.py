@@ -73,7 +73,7 @@ def check_models(subject: Subject) -> Iterator[Problem]:
         elif spec.adapter is not None and spec.name not in subject.resolution.trained_models:
             message = f"no stage trains model {spec.name}, and an adapter that nobody trains changes nothing"
             yield problem(f"spec.models[{i}].adapter", spec.adapter.to_json(), message, "Leave it out.")
-    if subject.spec.dag is None and ACTOR not in subject.model_names:
+    if ACTOR not in subject.model_names:
         yield problem(
             "spec.models", [m.name for m in subject.spec.models], "there is no model actor", "Name the policy actor."
         )

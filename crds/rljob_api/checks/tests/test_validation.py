@@ -320,6 +320,11 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
         ),
         ([*TWO_GROUPS, dag(*(f"{stage}, group: train" for stage in GRPO))], "spec.workerGroups[1]", "no stage runs"),
         ([dag(*GRPO), "workerGroups=[{name: a}, {name: b}]"], "stages[0].group", "one of a, b"),
+        (
+            ["models.0.name=policy", dag(*(stage.replace("actor", "policy") for stage in GRPO))],
+            "spec.models",
+            "no model actor",
+        ),
     ],
 )
 def test_one_mistake_in_a_dag_is_found_where_it_is(overrides, path, words):

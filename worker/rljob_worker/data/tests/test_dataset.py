@@ -362,6 +362,15 @@ def test_a_column_of_records_travels_as_readable_text(tmp_path, plain):
     assert text == '{"unit": "µm", "at": "2026-01-02 00:00:00"}'
 
 
+def test_a_parquet_column_that_the_job_does_not_use_may_be_of_any_type(tmp_path, plain):
+    table = {"prompt": ["a", "a b"], "answer": ["1", "2"]}
+    table["scores"] = pa.array([[("x", 1)], []], pa.map_(pa.string(), pa.int64()))
+    pq.write_table(pa.table(table), tmp_path / "map.parquet")
+    assert len(open_data(tmp_path, plain, tmp_path / "map.parquet")) == 2
+    problem = refusal(tmp_path, plain, tmp_path / "map.parquet", columns=("scores",))
+    assert "map.parquet cannot be read: " in problem
+
+
 def test_nothing_at_the_path(tmp_path, plain):
     make_lines(tmp_path, numbered(1))
     assert "did you mean 'train.jsonl'?" in refusal(tmp_path, plain, tmp_path / "trian.jsonl")

@@ -78,8 +78,8 @@ def _from_cache(name: str, why: str, cause: Exception) -> Path:
         return Path(snapshot_download(name, local_files_only=True))
     except LocalEntryNotFoundError:
         raise NotHere(
-            f"{why}, and its cache here does not have {name}; correct the name, see to the network or HF_TOKEN, or "
-            "download the model elsewhere and name its directory"
+            f"{why}, there is no directory {name} here, and its cache here does not have {name}; correct the name, see "
+            "to the network or HF_TOKEN, or download the model elsewhere and name its directory"
         ) from cause
 
 

@@ -13,7 +13,7 @@ from rljob_worker.rehearsal.finding import Finding, Findings, finding_of
 from rljob_worker.rehearsal.inputs.fetched_models import fetched_model
 from rljob_worker.rehearsal.inputs.model_files import model_findings, models_here
 from rljob_worker.rehearsal.inputs.prompts import Glance, glance_at_data
-from rljob_worker.rehearsal.inputs.reach import is_at_hand, whereabouts
+from rljob_worker.rehearsal.inputs.reach import is_at_hand, model_paths, whereabouts
 
 
 def glance_at(
@@ -36,25 +36,24 @@ def glance_at(
 
 
 def _fetched(spec: RLJobSpec, here: Mapping[str, Path], scratch: Path, glance: Glance) -> dict[str, Path]:
-    """Of every model that is elsewhere and can be seen from here."""
+    """Each model that is elsewhere and can be seen from here."""
     found: dict[str, Path] = {}
-    for i, model in enumerate(spec.models):
-        if model.path in here or model.path in found or not is_at_hand(model.path, glance.environment):
+    for field, path in model_paths(spec):
+        if path in here or path in found or not is_at_hand(path, glance.environment):
             continue
-        path = f"spec.models[{i}].path"
         try:
-            found[model.path] = fetched_model(model.path, scratch)
+            found[path] = fetched_model(path, scratch)
         except NotHere as error:
-            glance.lacking.append(finding_of(path, error))
+            glance.lacking.append(finding_of(field, error))
         except RLJobError as error:
-            glance.note(path, error)
+            glance.note(field, error)
     return found
 
 
 def _note_tokenizer(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> None:
-    path = spec.source_of(ACTOR).path
-    if path not in models and not is_at_hand(path, glance.environment):
-        glance.unseen.append(f"the tokenizer of {path}, which is {whereabouts(path)}")
+    for model in spec.models:
+        if model.name == ACTOR and model.path not in models and not is_at_hand(model.path, glance.environment):
+            glance.unseen.append(f"the tokenizer of {model.path}, which is {whereabouts(model.path)}")
 
 
 def _by_their_names(finding: Finding, fetched: Mapping[str, Path]) -> Finding:

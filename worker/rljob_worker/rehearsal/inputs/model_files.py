@@ -13,6 +13,7 @@ from rljob_worker.checkpoint.manifest import committed, read_manifest
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.inputs.architectures import adapter_findings, architecture_findings
+from rljob_worker.rehearsal.inputs.reach import model_paths
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
 from rljob_worker.rehearsal.inputs.weight_names import indexed_files, weight_shapes
 from rljob_worker.weight_index import INDEX
@@ -25,18 +26,18 @@ _RUNS = ("run.json", "manifest.json", "checkpoints")
 
 def models_here(spec: RLJobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
     """The path in the job, and the directory that it is here."""
-    for model in spec.models:
-        place = folder / Path(model.path).expanduser()
+    for _, path in model_paths(spec):
+        place = folder / Path(path).expanduser()
         if place.is_dir():
-            yield model.path, place
+            yield path, place
 
 
 def misplaced(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
     """Models whose path is a file here, and so neither a model nor a name of the hub."""
-    for i, model in enumerate(spec.models):
-        if (folder / Path(model.path).expanduser()).is_file():
+    for field, path in model_paths(spec):
+        if (folder / Path(path).expanduser()).is_file():
             message, fix = "it is a file, and a model is a directory", "Name the directory of a Hugging Face model."
-            yield Finding(Problem(f"spec.models[{i}].path", model.path, message, fix))
+            yield Finding(Problem(field, path, message, fix))
 
 
 def beginning_findings(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
@@ -62,14 +63,22 @@ def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Find
                     yield from _of_classifier(place, f"{at}.path", model.path, graders[model.name])
             except (InvalidJob, BadData) as error:
                 yield finding_of(f"{at}.path", error)
+    for field, path in model_paths(spec):
+        if field.startswith("spec.services") and path in places:
+            yield from _no_config(places[path], field, path)
+
+
+def _no_config(place: Path, field: str, path: str) -> Iterator[Finding]:
+    if not (place / "config.json").is_file():
+        there = ", ".join(sorted(each.name for each in place.iterdir())[:20]) or "nothing"
+        message = f"no model is there: {place} has no config.json, and holds {there}"
+        yield Finding(Problem(field, path, message, "Name the directory of a Hugging Face model."))
 
 
 def _of_directory(model: ModelSpec, place: Path, at: str) -> Iterator[Finding]:
     path, found = f"{at}.path", model.path
-    if not (place / "config.json").is_file():
-        there = ", ".join(sorted(each.name for each in place.iterdir())[:20]) or "nothing"
-        message = f"no model is there: {place} has no config.json, and holds {there}"
-        yield Finding(Problem(path, found, message, "Name the directory of a Hugging Face model."))
+    if problems := list(_no_config(place, path, found)):
+        yield from problems
         return
     config = json_object(place / "config.json")
     if config.get("model_type"):

@@ -72,10 +72,10 @@ class Kept:
 
 
 def _encoder(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> PromptEncoder | None:
-    model = spec.source_of(ACTOR)
-    place = models.get(model.path)
-    if place is None or not (place / "config.json").is_file():
-        return None  # no model at all, which is found elsewhere
+    model = next((each for each in spec.models if each.name == ACTOR), None)
+    place = None if model is None else models.get(model.path)
+    if model is None or place is None or not (place / "config.json").is_file():
+        return None  # other checks report that there is no model
     try:
         tokenizer = light_tokenizer(str(place))
         if tokenizer is None:
@@ -95,8 +95,7 @@ def _encoder(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> Pro
 
 def _actor_at(spec: RLJobSpec) -> str:
     """Where the model stands whose tokenizer and chat template prompts go through."""
-    name = spec.source_of(ACTOR).name
-    return f"spec.models[{next((i for i, each in enumerate(spec.models) if each.name == name), 0)}]"
+    return f"spec.models[{next((i for i, each in enumerate(spec.models) if each.name == ACTOR), 0)}]"
 
 
 def _to_blame(spec: RLJobSpec, path: str, error: RLJobError) -> str:

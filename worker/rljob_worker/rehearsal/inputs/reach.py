@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rljob_api.catalogue.services import PREFIX
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.data_url import WEB, scheme_of
 from rljob_worker.errors import DeadlineExceeded, RLJobError, StorageError
@@ -30,11 +31,20 @@ def is_at_hand(path: str, environment: Mapping[str, str]) -> bool:
     return is_open or any(environment.get(name) for name in _CREDENTIALS.get(scheme or "", ()))
 
 
+def model_paths(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
+    """The field and the path of each model that the job names: its own, and those of shipped services."""
+    for i, model in enumerate(spec.models):
+        yield f"spec.models[{i}].path", model.path
+    for i, service in enumerate(spec.services):
+        if service.run.startswith(PREFIX) and isinstance(path := service.options.get("path"), str):
+            yield f"spec.services[{i}].options.path", path
+
+
 def far_paths(spec: RLJobSpec, folder: Path) -> Iterator[str]:
-    """Models and data that are no files here; a data set that is no file is not looked for on the hub."""
-    for model in spec.models:
-        if not (folder / Path(model.path).expanduser()).exists():
-            yield model.path
+    """Models and data that are not files here; a data set that is not a file is not looked for on the hub."""
+    for _, path in model_paths(spec):
+        if not (folder / Path(path).expanduser()).exists():
+            yield path
     for source in (*spec.data.train, *spec.data.validation):
         if scheme_of(source.path) is not None:
             yield source.path

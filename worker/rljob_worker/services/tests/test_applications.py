@@ -2,6 +2,7 @@
 
 import warnings
 
+import huggingface_hub
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
@@ -17,6 +18,8 @@ with warnings.catch_warnings():
     from ray.serve import Application
 
 HERE = "rljob_worker.services.tests.served_here"
+HERE_TOO = "."
+"""A directory that is there."""
 
 
 def made(run, **fields):
@@ -29,12 +32,21 @@ def made(run, **fields):
     [
         (f"{HERE}:app", {}),
         (f"{HERE}:scaled", {"scale": 2.0}),
-        ("rljob_worker.services:reward_model", {"path": "m"}),
-        ("rljob_worker.services:judge", {"path": "m", "rubric": "?"}),
+        ("rljob_worker.services:reward_model", {"path": HERE_TOO}),
+        ("rljob_worker.services:judge", {"path": HERE_TOO, "rubric": "?"}),
     ],
 )
 def test_applications_and_what_makes_them(run, options):
     assert isinstance(made(run, options=options), Application)
+
+
+def test_a_model_that_is_nowhere_is_refused_before_ray_starts_a_copy(monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        InvalidJob, match="options.path: there is no directory no/where, and the Hub did not give it: "
+    ) as caught:
+        made("rljob_worker.services:reward_model", options={"path": "no/where"})
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +68,14 @@ def test_what_is_no_application_is_named(run, options, words):
 
 def test_a_shipped_model_is_told_where_it_lies_and_ray_what_to_give_it(answering):
     group = {"accelerator": {"profile": "nvidia-h100", "count": 2}}
-    made("rljob_worker.services:reward_model", options={"path": "m"}, workerGroup=group)
-    assert answering.given == ("reward_model", {"path": "m"}, Place("cuda", 2, "nvidia-h100"))
+    made("rljob_worker.services:reward_model", options={"path": HERE_TOO}, workerGroup=group)
+    assert answering.given == ("reward_model", {"path": HERE_TOO}, Place("cuda", 2, "nvidia-h100"))
     assert answering.told == {"num_replicas": 1, "ray_actor_options": {"num_gpus": 2}}
 
 
 def test_on_cpus_ray_gives_a_copy_what_it_gives_to_any(answering):
-    made("rljob_worker.services:judge", options={"path": "m", "rubric": "?"})
-    assert answering.given == ("judge", {"path": "m", "rubric": "?"}, Place())
+    made("rljob_worker.services:judge", options={"path": HERE_TOO, "rubric": "?"})
+    assert answering.given == ("judge", {"path": HERE_TOO, "rubric": "?"}, Place())
     assert answering.told == {"num_replicas": 1}
 
 

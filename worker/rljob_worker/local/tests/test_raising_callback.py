@@ -1,0 +1,76 @@
+"""A callback of `rljob.run` that raises."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from rljob_worker.cli.from_python import CallbackView, Progress
+from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.local.supervisor import Launch, Supervisor
+from rljob_worker.tests.documents import plan_of
+
+
+class FakeGang:
+    """One worker that has written two steps when it is first polled, and goes on."""
+
+    serving_seconds = 0.1
+    has_ended = False
+
+    def __init__(self, directory):
+        self._directory = directory
+
+    def start(self):
+        lines = [json.dumps({"step": step, "reward/mean": 0.5}) + "\n" for step in (1, 2)]
+        self._directory.metrics.write_text("".join(lines))
+
+    def poll(self):
+        return None
+
+    def hear_requests(self):
+        return 0
+
+    def metrics_url(self):
+        return ""
+
+    def end(self):
+        self.has_ended = True
+
+
+class FakeGangs:
+    services = SimpleNamespace(start=lambda: False, are_healthy=True, look=lambda max_starts: None)
+
+    def __init__(self, directory):
+        self.only = FakeGang(directory)
+
+    def gang(self, attempt, resume):
+        return self.only
+
+    def hear_requests(self):
+        return 0
+
+
+def run(folder, **callbacks):
+    directory = RunDirectory(folder / "tiny")
+    directory.prepare()
+    gangs = FakeGangs(directory)
+    with pytest.raises(KeyError, match="reward/maen"):
+        Supervisor(Launch(directory, plan_of(), "never"), CallbackView(directory, Progress(**callbacks)), gangs).run()
+    return directory, gangs.only
+
+
+def test_a_run_whose_callback_raises_has_failed_by_its_name(tmp_path):
+    directory, gang = run(tmp_path, on_step=lambda step, metrics: metrics["reward/maen"])
+    note = directory.read_note()
+    assert (note.phase, note.exit_code) == ("Failed", 70)
+    assert note.cause == "KeyError: 'reward/maen'; raised by the callback on_step"
+    assert gang.has_ended
+    assert (
+        directory.supervisor_log.read_text().splitlines()[-1].endswith(f"Failed, attempt 1, exit code 70: {note.cause}")
+    )
+
+
+@pytest.mark.parametrize("callback", ["on_phase", "on_message"])
+def test_other_callbacks_are_named_too(tmp_path, callback):
+    directory, _ = run(tmp_path, **{callback: lambda text: {}["reward/maen"]})
+    assert directory.read_note().cause == f"KeyError: 'reward/maen'; raised by the callback {callback}"

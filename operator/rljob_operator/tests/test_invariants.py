@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,16 +35,23 @@ STEPS = st.lists(ONE | st.sampled_from([RECOVERY, CRASH, LOSS]), max_size=20).ma
 """By chance alone, what it takes to restart hardly ever comes in a row, and never twice."""
 
 
-@settings(max_examples=50)
+@settings(max_examples=12)
 @given(STEPS)
 def test_invariants(steps: list[Step]) -> None:
     check(SPEC, steps)
 
 
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(STEPS)
 def test_invariants_with_models_beside_the_job(steps: list[Step]) -> None:
     check(WITH_SERVICES, steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(st.sampled_from([SPEC, WITH_SERVICES]), STEPS)
+def test_invariants_in_a_long_search(spec: dict[str, Any], steps: list[Step]) -> None:
+    check(spec, steps)
 
 
 def check(spec: dict[str, Any], steps: list[Step]) -> None:

@@ -152,12 +152,13 @@ def run(script: Script, kill_after_write: int | None = None) -> HuntedWorld:
     return world
 
 
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_operator_killed_after_any_write_ends_where_an_undisturbed_one_ends(script: Script) -> None:
+def test_operator_killed_after_any_write_ends_where_an_undisturbed_one_ends(script: Script, stride: int) -> None:
     undisturbed = run(script)
     expected = outcome(undisturbed)
     assert undisturbed.cluster.num_writes > 10
-    for number in range(1, undisturbed.cluster.num_writes + 1):
+    for number in range(1, undisturbed.cluster.num_writes + 1, stride):
         hunted = run(script, number)
         assert hunted.num_killed == 1
         assert events(hunted) <= events(undisturbed), "nothing is told twice, or otherwise"
@@ -171,7 +172,8 @@ def certificates(world: HuntedWorld) -> dict[str, list[str]]:
     return {each["metadata"]["name"]: sorted(each["stringData"]) for each in world.cluster.all(SECRET)}
 
 
-def test_an_attempts_certificates_are_issued_once_however_often_the_operator_dies() -> None:
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_attempts_certificates_are_issued_once_however_often_the_operator_dies(stride: int) -> None:
     """They differ from one issue to the next, and hosts of two issues refuse each other."""
 
     def restarted(world: HuntedWorld) -> None:
@@ -187,5 +189,5 @@ def test_an_attempts_certificates_are_issued_once_however_often_the_operator_die
     expected = certificates(undisturbed)
     tls = {f"{KEY.name}-tls-a{attempt}": hosts for attempt in (1, 2)}
     assert expected == tls | {f"{KEY.name}-token": ["token"]}
-    for number in range(1, undisturbed.cluster.num_writes + 1):
+    for number in range(1, undisturbed.cluster.num_writes + 1, stride):
         assert certificates(run(restarted, number)) == expected

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rljob_api.catalogue.profiles import DEFAULT
+from rljob_worker.forkserver.packages import OUR_PACKAGES
 
 SWITCH = "RLJOB_FORK_WORKERS"
 """`off`: every worker imports for itself; `on`: workers are forked, whatever the device."""
@@ -22,8 +23,6 @@ FORKABLE: Mapping[str, str] = {
 }
 """Without these numpy and pyarrow start threads when they are imported, and a fork takes none of them along; and a
 library that asks torch whether there is CUDA would spoil it for every fork."""
-
-OUR_PACKAGES = ("rljob_worker", "rljob_api")
 
 _OF_A_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
 _OF_A_POD = frozenset({"PYTHONPATH", "GLOO_SOCKET_IFNAME", *(each.visible_devices_env for each in DEFAULT.values())})

@@ -20,7 +20,9 @@ from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.login import Login
 from rljob_operator.guard import EndedByItself
+from rljob_operator.listening import resync
 from rljob_operator.listening.progress import ProgressReader
+from rljob_operator.process import leader, probes
 from rljob_operator.process.leader import Leader, Reconcile, Surroundings
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.settings import Settings
@@ -30,6 +32,15 @@ from rljob_operator.vocabulary.key import Key
 
 KUEUE = {"name": "kueue.x-k8s.io", "versions": [{"groupVersion": "kueue.x-k8s.io/v1beta2", "version": "v1beta2"}]}
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
+
+
+@pytest.fixture(autouse=True)
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks that a leader takes every 5 s, and the time that it leaves to events."""
+    monkeypatch.setattr(probes, "_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(probes, "_TICK_SECONDS", 0.1)
+    monkeypatch.setattr(resync, "_GRACE_SECONDS", 0.1)
+
 
 Guard = Callable[[], Awaitable[None]]
 Script = Callable[[ApiServer], None]
@@ -204,15 +215,30 @@ def test_a_cluster_without_the_crd_is_waited_for_until_one_is_told_to_stop(
     play(tmp_path, scene, lambda server: server.on("GET", path, refuse(404, "NotFound", "no such thing")))
 
 
+def test_jobs_are_looked_at_once_the_crd_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "_LOOK_AGAIN_SECONDS", 0.1)
+
+    async def scene(acting: Scene) -> None:
+        unready = await acting.until_unready("is the CRD installed?")
+        assert "cannot list rljobs.rljob.dev" in (unready or "")
+        assert acting.leader.ailment is None, "a restart would not help"
+        acting.server.on("GET", JOBS, page(job("mine", 3), version=5))
+        assert await acting.diary.begun.get() == "mine"
+
+    missing = refuse(404, "NotFound", "the server could not find the requested resource")
+    play(tmp_path, scene, lambda server: server.on("GET", JOBS, missing))
+
+
 def test_every_namespace_must_be_readable(tmp_path: Path) -> None:
     def script(server: ApiServer) -> None:
         for plural, prefix in (("rljobs", "/apis/rljob.dev/v1alpha1"), ("pods", "/api/v1")):
             server.on("GET", f"{prefix}/namespaces/a/{plural}", page(version=5))
             server.on("WATCH", f"{prefix}/namespaces/a/{plural}", watch())
-        server.on("GET", "/apis/rljob.dev/v1alpha1/namespaces/b/rljobs", refuse(403, "Forbidden", "not yours"))
+        refusal = 'rljobs.rljob.dev is forbidden: User "x" cannot list resource "rljobs" in API group "rljob.dev"'
+        server.on("GET", "/apis/rljob.dev/v1alpha1/namespaces/b/rljobs", refuse(403, "Forbidden", refusal))
 
     async def scene(acting: Scene) -> None:
-        await acting.until_unready("in namespace b")
+        await acting.until_unready("the operator may not list rljobs.rljob.dev in namespace b")
 
     play(tmp_path, scene, script, namespaces=("a", "b"))
 
@@ -227,7 +253,8 @@ def test_changes_of_pods_and_of_places_in_a_queue_are_reasons_to_look(tmp_path: 
     async def scene(acting: Scene) -> None:
         assert {await acting.diary.begun.get(), await acting.diary.begun.get()} == {"mine", "yours"}
         ours = "app.kubernetes.io/managed-by=rljob-operator,rljob.dev/job"
-        assert {seen.query["labelSelector"] for seen in acting.server.requests("WATCH", WORKLOADS)} == {ours}
+        for path in (PODS, WORKLOADS):
+            assert {seen.query["labelSelector"] for seen in acting.server.requests("WATCH", path)} == {ours}
         surroundings = acting.diary.surroundings
         assert surroundings is not None
         # of a pod's spec nothing else is read, and there are many pods
@@ -245,6 +272,7 @@ def test_a_job_is_heard_of_with_its_version_until_it_is_deleted(tmp_path: Path) 
         )
 
     async def scene(acting: Scene) -> None:
+        acting.diary.may_end.set()
         surroundings = acting.diary.surroundings
         assert surroundings is not None
         while surroundings.heard.of(Key("default", "x")) is None:
@@ -347,13 +375,10 @@ def test_a_part_that_should_run_for_ever_and_ends_is_named(tmp_path: Path) -> No
     ],
 )
 def test_a_leader_that_is_deaf_or_stuck_or_late_is_ailing(limit: dict[str, float], words: str, tmp_path: Path) -> None:
-    """Health is looked at every 5 s."""
-
     async def scene(acting: Scene) -> None:
         assert await acting.diary.begun.get() == "mine"
-        assert acting.leader.ailment is None
         acting.server.on("GET", JOBS, refuse(403, "Forbidden", "no more"))
-        time.sleep(2)  # nothing else of the loop runs
+        time.sleep(1.0)  # nothing else of the loop runs
         while acting.leader.ailment is None:
             await asyncio.sleep(0.05)
         assert re.search(words, acting.leader.ailment)

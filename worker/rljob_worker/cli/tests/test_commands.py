@@ -1,7 +1,8 @@
-"""The real command in real processes: messages, exit codes, speed of nothing. Jobs run with fake pods."""
+"""The real command in processes of its own: messages, exit codes. Jobs run with fake pods."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,20 +15,20 @@ from click.shell_completion import ShellComplete
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.cli.app import app
-from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.cli.validate import seen_here
 from rljob_worker.rehearsal.tests import good_job
 from rljob_worker.tests.documents import job_document, plan_of
 from rljob_worker.tests.waiting import is_gone, pid_in
+from rljob_worker.tests.warm import WarmProcess, run_warm
 
 RLJOB = (sys.executable, "-m", "rljob_worker.cli")
 
 
-def rljob(*arguments, cwd):
-    wide = os.environ | {"COLUMNS": "160", "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [*RLJOB, *arguments], cwd=cwd, env=wide, capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
+def rljob(*arguments, cwd, **variables):
+    """The command in a process of its own. variables: of its environment; None takes one away."""
+    wide = os.environ | {"COLUMNS": "160", "HF_HUB_OFFLINE": "1"} | variables
+    environment = {name: value for name, value in wide.items() if value is not None}
+    return run_warm("rljob_worker.cli", *arguments, folder=cwd, environment=environment, timeout=PATIENCE_SECONDS)
 
 
 def write_job(folder, file="job.yaml", **options):
@@ -44,17 +45,36 @@ def write_job(folder, file="job.yaml", **options):
     (folder / file).write_text(yaml.safe_dump(job_document(**options)))
 
 
-def run_fake(folder, script, *arguments, wait=True):
+FAKE = "rljob_worker.cli.tests.run_fake_pods"
+
+
+def run_fake(folder, script, *arguments, job="job.yaml"):
     """`rljob run job.yaml` whose workers play a script."""
-    command = [sys.executable, run_fake_pods.__file__, json.dumps(script), "run", "job.yaml", *arguments]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if not wait:
-        return process
-    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+    return run_warm(FAKE, json.dumps(script), "run", job, *arguments, folder=folder, timeout=PATIENCE_SECONDS)
 
 
 TRAINS = {"*": [["metrics", {"step": 1, "reward/mean": 0.25}], ["checkpoint", 10]]}
+
+
+@pytest.fixture(scope="module")
+def succeeded(tmp_path_factory):
+    """A folder with a job and its run, which has succeeded; copied by whoever changes it."""
+    folder = tmp_path_factory.mktemp("succeeded")
+    write_job(folder)
+    done = run_fake(folder, TRAINS)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def note_of(folder):
+    return json.loads((folder / "runs" / "tiny" / "run.json").read_text())
+
+
+@pytest.fixture
+def ran(succeeded, tmp_path):
+    """A folder of one's own with that run."""
+    shutil.copytree(succeeded[0], tmp_path, dirs_exist_ok=True)
+    return tmp_path
 
 
 def test_help_lists_the_commands(tmp_path):
@@ -75,9 +95,11 @@ def test_help_imports_nothing_heavy(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_no_light_process_imports_torch():
+def test_no_light_process_imports_torch_and_none_of_users_functions_pydantic():
     code = (
         "import sys\n"
+        "import rljob_worker.rehearsal.functions.importing, rljob_worker.rewards.running.process\n"
+        "assert not {'pydantic', 'aiohttp', 'numpy'} & set(sys.modules)\n"
         "import rljob_worker.cli.run, rljob_worker.cli.plan.show, rljob_worker.cli.status, rljob_worker.cli.export\n"
         "import rljob_worker.launcher.launching, rljob_worker.local.family.reaper\n"
         "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
@@ -128,14 +150,13 @@ def test_a_valid_job_is_told_what_this_machine_lacks_for_it(tmp_path):
     """It may be meant for another."""
     groups = [{"name": "train", "accelerator": {"profile": "nvidia-h100", "count": 2}}]
     write_job(tmp_path, workerGroups=groups)
-    nowhere = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([*RLJOB, "validate", "job.yaml"], cwd=tmp_path, env=nowhere, capture_output=True, text=True)
+    done = rljob("validate", "job.yaml", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "job.yaml: tiny is valid"
     (told,) = [line for line in lines if line.startswith("  not on this machine: ")]
     assert "spec.workerGroups (line " in told and "no CUDA device for a pod of worker group train" in told
-    done = subprocess.run([*RLJOB, "run", "job.yaml"], cwd=tmp_path, env=nowhere, capture_output=True, text=True)
+    done = rljob("run", "job.yaml", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 64 and "no CUDA device for a pod of worker group train" in done.stderr
 
 
@@ -308,19 +329,17 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_run_ends_with_a_summary_and_is_then_finished(tmp_path):
-    write_job(tmp_path)
-    done = run_fake(tmp_path, TRAINS)
-    assert done.returncode == 0, done.stderr
+def test_a_run_ends_with_a_summary_and_is_then_finished(succeeded, ran):
+    _, done = succeeded
     assert "step 1/10  reward 0.25" in done.stdout
     assert "tiny: succeeded after 1 of 10 steps" in done.stdout
     assert "  checkpoints runs/tiny/checkpoints (steps 10)" in done.stdout
-    again = run_fake(tmp_path, TRAINS)
+    again = run_fake(ran, TRAINS)
     assert again.returncode == 0
     assert "is finished: 10 steps; raise stop.steps to train on" in again.stdout
-    more = run_fake(tmp_path, {"*": []}, "--set", "stop.steps=20")
+    more = run_fake(ran, {"*": []}, "--set", "stop.steps=20")
     assert "going on from the checkpoint of step 10, with changes: stop.steps 10 -> 20" in more.stdout
-    never = run_fake(tmp_path, TRAINS, "--resume", "never")
+    never = run_fake(ran, TRAINS, "--resume", "never")
     assert never.returncode == 64 and "holds a run already" in never.stderr
 
 
@@ -336,45 +355,41 @@ def test_a_failed_run_names_its_cause_on_standard_error(tmp_path):
     assert "BadData: reward correct gave NaN" in rljob("status", "tiny", cwd=tmp_path).stdout
 
 
-def test_runs_are_listed_newest_first(tmp_path):
-    write_job(tmp_path)
-    run_fake(tmp_path, {"*": []})
-    note = json.loads((tmp_path / "runs" / "tiny" / "run.json").read_text())
+def test_runs_are_listed_newest_first(ran):
+    note = note_of(ran)
     for name, seconds in (("aged", -1000.0), ("zesty", 1000.0)):
-        (tmp_path / "runs" / name).mkdir()
+        (ran / "runs" / name).mkdir()
         changed = note | {"name": name, "started_seconds": note["started_seconds"] + seconds}
-        (tmp_path / "runs" / name / "run.json").write_text(json.dumps(changed))
-    listed = rljob("status", cwd=tmp_path).stdout.splitlines()
+        (ran / "runs" / name / "run.json").write_text(json.dumps(changed))
+    listed = rljob("status", cwd=ran).stdout.splitlines()
     assert [line.split()[0] for line in listed[1:]] == ["zesty", "tiny", "aged"]
 
 
-def test_the_list_of_runs_tells_how_long_they_took_and_since_when_they_are(tmp_path):
+def test_the_list_of_runs_tells_how_long_they_took_and_since_when_they_are(ran):
     """Begun 7,200 s before it was ended, an hour ago."""
-    write_job(tmp_path)
-    run_fake(tmp_path, {"*": [["exit", 65]]})
-    path = tmp_path / "runs" / "tiny" / "run.json"
-    note = json.loads(path.read_text())
+    note = note_of(ran)
     ended = note["updated_seconds"] - 3600
     cause = "worker-train-0-0: " + "x" * 100
-    changed = note | {"started_seconds": ended - 7200, "updated_seconds": ended, "cause": cause}
-    path.write_text(json.dumps(changed))
-    heads, line = rljob("status", cwd=tmp_path).stdout.splitlines()
+    changed = note | {"phase": "Failed", "exit_code": 65, "cause": cause}
+    changed |= {"started_seconds": ended - 7200, "updated_seconds": ended}
+    (ran / "runs" / "tiny" / "run.json").write_text(json.dumps(changed))
+    heads, line = rljob("status", cwd=ran).stdout.splitlines()
     assert heads.split()[-3:] == ["DURATION", "AGE", "CAUSE"] and " 2h00m     3h   worker-train" in line
-    detail = rljob("status", "tiny", cwd=tmp_path).stdout
+    detail = rljob("status", "tiny", cwd=ran).stdout
     assert "duration   2h00m\nage        3h\n" in detail and cause in detail
-    narrow = subprocess.run(
-        [*RLJOB, "status"], cwd=tmp_path, env=os.environ | {"COLUMNS": "80"}, capture_output=True, text=True
-    )
+    narrow = rljob("status", cwd=ran, COLUMNS="80")
     assert [len(each) <= 80 for each in narrow.stdout.splitlines()] == [True, True] and "…" in narrow.stdout
-    alone = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    piped = subprocess.run([*RLJOB, "status"], cwd=tmp_path, env=alone, capture_output=True, text=True)
-    assert cause in piped.stdout
+    assert cause in rljob("status", cwd=ran, COLUMNS=None).stdout
 
 
 def test_status_recognises_a_dead_supervisor(tmp_path):
     write_job(tmp_path)
     ready = tmp_path / "ready"
-    process = run_fake(tmp_path, {"*": [["pid", str(ready)], ["hang"]]}, wait=False)
+    script = {"*": [["pid", str(ready)], ["hang"]]}
+    with (tmp_path / "said").open("w") as said:
+        process = WarmProcess(
+            FAKE, json.dumps(script), "run", "job.yaml", folder=tmp_path, stdout=said.fileno(), stderr=said.fileno()
+        )
     try:
         pid_in(ready)
         running = rljob("status", "--json", cwd=tmp_path)
@@ -383,19 +398,18 @@ def test_status_recognises_a_dead_supervisor(tmp_path):
         second = rljob("run", "job.yaml", cwd=tmp_path)
         assert second.returncode == 64 and f"is in use by process {process.pid}" in second.stderr
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
     lost = json.loads(rljob("status", "tiny", "--json", cwd=tmp_path).stdout)
     assert (lost["phase"], lost["pid"], lost["metrics_url"]) == ("Lost", None, "")
     assert "died without a word" in rljob("status", "tiny", cwd=tmp_path).stdout
 
 
-def test_a_run_that_ended_has_no_process_and_nobody_who_tells_its_metrics(tmp_path):
-    write_job(tmp_path)
-    run_fake(tmp_path, TRAINS)
-    note = json.loads((tmp_path / "runs" / "tiny" / "run.json").read_text())
+def test_a_run_that_ended_has_no_process_and_nobody_who_tells_its_metrics(succeeded):
+    folder, _ = succeeded
+    note = note_of(folder)
     assert note["pid"] and note["metrics_url"], "of the process that ended"
-    (told,) = json.loads(rljob("status", "--json", cwd=tmp_path).stdout)
+    (told,) = json.loads(rljob("status", "--json", cwd=folder).stdout)
     assert (told["phase"], told["pid"], told["metrics_url"]) == ("Succeeded", None, "")
 
 
@@ -423,19 +437,15 @@ def test_workers_get_absolute_paths_and_the_folder_of_the_yaml(tmp_path):
     assert yaml.safe_load((run / "job.yaml").read_text())["spec"]["models"][0]["path"] == "../../project/model"
 
 
-def test_the_job_that_a_run_leaves_can_be_run_again_from_where_it_lies(tmp_path):
-    write_job(tmp_path)
-    assert run_fake(tmp_path, TRAINS).returncode == 0
+def test_the_job_that_a_run_leaves_can_be_run_again_from_where_it_lies(ran):
     left = "runs/tiny/job.yaml"
-    assert rljob("validate", left, cwd=tmp_path).returncode == 0
-    command = [sys.executable, run_fake_pods.__file__, json.dumps({"*": [["say_environment", "RLJOB_CODE"]]})]
-    again = subprocess.run(
-        [*command, "run", left, "--set", "stop.steps=20"], cwd=tmp_path, capture_output=True, text=True
-    )
+    assert rljob("validate", left, cwd=ran).returncode == 0
+    script = {"*": [["say_environment", "RLJOB_CODE"]]}
+    again = run_fake(ran, script, "--set", "stop.steps=20", job=left)
     assert again.returncode == 0, again.stderr
     assert "going on from the checkpoint of step 10, with changes: stop.steps 10 -> 20" in again.stdout
-    log = (tmp_path / "runs/tiny/logs/attempt-2/worker-train-0-0.log").read_text()
-    assert log.startswith(f"RLJOB_CODE={tmp_path}\n")
+    log = (ran / "runs/tiny/logs/attempt-2/worker-train-0-0.log").read_text()
+    assert log.startswith(f"RLJOB_CODE={ran}\n")
 
 
 def test_a_bug_of_ours_is_70_and_its_traceback_is_in_a_file(tmp_path):
@@ -460,9 +470,13 @@ def test_a_command_that_is_ended_before_its_run_has_processes_says_130(tmp_path,
     (tmp_path / "rewards.py").write_text(
         f"import os, pathlib, time\npathlib.Path({str(importing)!r}).write_text(str(os.getpid()))\ntime.sleep(600)\n"
     )
-    with subprocess.Popen([*RLJOB, "run", "job.yaml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        child = pid_in(importing)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-        assert (process.returncode, errors.strip()) == (130, "") and is_gone(child)
+    with (tmp_path / "errors").open("w+") as errors:
+        process = WarmProcess("rljob_worker.cli", "run", "job.yaml", folder=tmp_path, stderr=errors.fileno())
+        try:
+            child = pid_in(importing)
+            process.send_signal(number)
+            assert process.wait(PATIENCE_SECONDS) == 130 and is_gone(child)
+        finally:
+            process.kill()
+        assert (tmp_path / "errors").read_text().strip() == ""
     assert not (tmp_path / "runs").exists()

@@ -26,6 +26,20 @@ def error_of(waiting: Future[object]) -> RLJobError:
     return caught.value
 
 
+def test_a_host_that_hangs_is_named_to_those_that_wait(tmp_path: Path):
+    """rollout-0 is below train-0 and above rollout-2."""
+    plan = two_stages((3, 1), (1, 1), deadline_seconds=60.0)
+    with forked(plan, tmp_path) as gang, ThreadPoolExecutor(2) as pool:
+        waits = [pool.submit(gang.gang.client("train", 0).get, 1, EDGE)]
+        waits.append(pool.submit(gang.gang.client("rollout", 2).await_announcement, "verdict", 1))
+        gang.send(signal.SIGSTOP, "rollout-0")
+        for each in waits:
+            error = error_of(each)
+            assert isinstance(error, PeerLost) and "data buffer of host rollout-0 " in str(error), str(error)
+            assert "own sidecar" not in str(error)
+
+
+@pytest.mark.slow
 def test_hosts_that_hang_are_named_and_those_that_go_on_in_time_are_not(tmp_path: Path):
     """Eight hosts; three of them hang: two inner ones of the tree, rollout-0 and rollout-1, and a leaf."""
     plan = two_stages((7, 1), (1, 1), balance="Tokens", batch_size=14, deadline_seconds=PATIENCE_SECONDS)
@@ -87,7 +101,15 @@ def test_a_slow_peer_is_waited_for(tmp_path: Path):
 LENGTHS = [100_000] * 64  # of 8 bytes
 
 
-@pytest.mark.parametrize("phase", ["before its offer", "after its offer", "in mid-stream", "after its receipt"])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        "before its offer",
+        pytest.param("after its offer", marks=pytest.mark.slow),
+        "in mid-stream",
+        pytest.param("after its receipt", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_peer_is_named_whatever_it_was_doing(tmp_path: Path, phase: str):
     """rollout-2 is below rollout-0: not even a neighbour of train-0, which waits."""
     plan = two_stages((3, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS, memory="64Mi")

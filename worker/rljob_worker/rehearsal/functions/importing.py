@@ -11,7 +11,7 @@ import os
 import sys
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rehearsal.functions.references import REWARD_ARGUMENTS, SHIPPED, Reference
+from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, Reference
 from rljob_worker.rewards.loading import check_reward
 from rljob_worker.rewards.reads import check_reads
 from rljob_worker.users_code.function import check_call, load_function

@@ -16,7 +16,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_worker.launcher.verdict import exit_code
 from rljob_worker.process.lifeline import dying_with_me
 from rljob_worker.rehearsal.finding import Finding
-from rljob_worker.rehearsal.functions.references import Reference
+from rljob_worker.rehearsal.functions.reference import Reference
 
 IMPORT_SECONDS = 120.0
 """How long one process may import; the first import of a large library from network storage is slow."""

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 from rljob_api.catalogue.columns import data_columns
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, Reference
 from rljob_worker.rewards.forms import row_columns
 
 STAGE_ARGUMENTS = ("batch", "context")
-REWARD_ARGUMENTS = ("row",)
-
-SHIPPED = "rljob_worker.rewards:"
 NEEDS_COLUMN = ("exact_match", "final_number", "math_answer")
 """Shipped rewards that compare with a column of the data."""
-
-
-class Reference(NamedTuple):
-    """One function; a value of JSON, for it goes to a process of its own."""
-
-    path: str
-    """Where the job names it; its options are beside that."""
-    owner: str
-    """What a message calls it."""
-    run: str
-    arguments: tuple[str, ...]
-    options: dict[str, Any]
-    asks_service: bool = False
-    """Whether it is a reward that is given a service besides."""
-    columns: tuple[str, ...] = ()
-    """What the rows of a reward have of the data."""
-
-    @property
-    def options_path(self) -> str:
-        return f"{self.path.removesuffix('.run')}.options"
 
 
 def references_of(spec: RLJobSpec) -> list[Reference]:

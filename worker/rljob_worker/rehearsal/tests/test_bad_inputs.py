@@ -8,8 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rljob_worker.cli.validate import verdict_on
+from rljob_worker.rehearsal.functions.imports import Imports
 from rljob_worker.rehearsal.inputs.weight_names import INDEX
 from rljob_worker.rehearsal.tests.good_job import CONFIG, TEMPLATE, lines, rows, write
+from rljob_worker.rehearsal.tests.warm_imports import WarmImporting
 
 TRAIN, MODEL = "data/train.jsonl", "model/"
 REWARD = "rewards.0."
@@ -278,6 +280,18 @@ CASES = {
     "a buffer of nothing": ({}, {"dataBuffer.memory": "1Ki"}, "Set dataBuffer.memory to at least"),
     "a spill of nothing": ({}, {"dataBuffer": {"memory": "1Mi", "spill": {"limit": "0"}}}, "a file without bytes"),
 }  # fmt: skip
+
+
+FRESH = {"a module that ends its process", "a reward that is misspelt"}
+"""Whose functions a fresh interpreter imports, as those of every job of a user."""
+
+
+@pytest.fixture(autouse=True)
+def imports(request, monkeypatch):
+    """In forks, except of cases that say how a job of a user is looked at."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is None or callspec.params.get("name") not in FRESH:
+        monkeypatch.setattr(Imports, "_start", lambda self: WarmImporting(self))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -111,9 +111,10 @@ def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp
 @pytest.mark.parametrize(
     ("run", "code", "words"),
     [
-        ("served_here:broken", 64, "does not start: .*ValueError: no such head"),
+        # these two start Ray
+        pytest.param("served_here:broken", 64, "does not start: .*ValueError: no such head", marks=pytest.mark.slow),
+        pytest.param("served_here:never", 75, "not healthy after healthSeconds 1: ", marks=pytest.mark.slow),
         ("served_here:absent", 64, "served_here has no 'absent'"),
-        ("served_here:never", 75, "not healthy after healthSeconds 1: "),
     ],
 )
 def test_an_application_that_cannot_be_served_is_named(tmp_path, run, code, words):

@@ -39,8 +39,7 @@ def check(network: Network, readers: list[Receiver], sizes: dict[int, list[int]]
     assert [network.num_held(host) for host in network.buffers] == [0] * len(network.buffers)
 
 
-@settings(max_examples=150)
-@given(
+ANY_JOB = given(
     sources=st.sampled_from([(1, 1), (1, 2), (2, 1), (1, 3)]),
     targets=st.sampled_from([(1, 1), (2, 1), (3, 2), (7, 1)]),
     sizes=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=3),
@@ -48,7 +47,22 @@ def check(network: Network, readers: list[Receiver], sizes: dict[int, list[int]]
     random=st.randoms(use_true_random=False),
     data=st.data(),
 )
+
+
+@settings(max_examples=40)
+@ANY_JOB
 def test_any_order_of_events_with_breaks_damage_skips_and_slow_readers(sources, targets, sizes, faults, random, data):
+    come_whole(sources, targets, sizes, faults, random, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=400)
+@ANY_JOB
+def test_any_order_of_events_in_a_long_search(sources, targets, sizes, faults, random, data):
+    come_whole(sources, targets, sizes, faults, random, data)
+
+
+def come_whole(sources, targets, sizes, faults, random, data):
     network = Network(routes_of(sources, targets), random, *faults)
     num_sources = sources[0] * sources[1]
     by_version = {version: each[:num_sources] for version, each in enumerate(sizes, 1)}

@@ -75,7 +75,7 @@ def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_sa
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     (run_dir / "job.yaml").write_text("kind: RLJob")
-    track(run_dir, "WandB", 1, 3)
+    track(run_dir, "WandB", 1, 3, "fail")
     track(run_dir, "WandB", 3, 4)
     folders = sorted((run_dir / "wandb").glob("offline-run-*"))
     ids = [folder.name.rpartition("-")[2] for folder in folders]
@@ -92,14 +92,17 @@ def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_sa
     assert [point["step"] for point in wandb_points(second)] == [3, 4]
     table = json.loads((folders[0] / "files" / points[0]["samples.path"]).read_text())
     assert (table["columns"], table["data"]) == (COLUMNS, [[1, "2+2=", "4", '{"correct": 1.0}', None, None], *OTHERS])
-    names = {record.artifact.name for record in first if record.HasField("artifact")}
+    assert [record.exit.exit_code for record in first if record.HasField("exit")] == [1], "of an attempt that failed"
+    names = {record.artifact.name for record in second if record.HasField("artifact")}
     assert {"sums-checkpoint", "sums-job", "sums-metrics", "sums-samples"} <= names
 
 
 def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_same_run(tmp_path, mlflow):
     run_dir = tmp_path / "run"
-    track(run_dir, "MLflow", 1, 3, mlflow_url=mlflow.url)
+    track(run_dir, "MLflow", 1, 3, "fail", mlflow_url=mlflow.url)
     run_id = read_run_id(run_dir, "MLflow")
+    assert mlflow.run(run_id)["info"]["status"] == "FAILED", "of an attempt that failed, until another goes on"
+    assert not (run_dir / "report.html").exists()
     track(run_dir, "MLflow", 3, 4, mlflow_url=mlflow.url)
     assert read_run_id(run_dir, "MLflow") == run_id
     assert mlflow.points(run_id, "reward/mean") == [(0.1, 1), (0.2, 2), (0.3, 3), (0.3, 3), (0.4, 4)]
@@ -116,24 +119,6 @@ def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_s
     }
     assert mlflow.artifact(run_id, "checkpoint/weights") == b"12345678"
     assert len(mlflow.artifact(run_id, "metrics.jsonl").splitlines()) == 4
-
-
-def test_an_attempt_that_failed_is_told_so_and_one_that_goes_on_takes_it_back(tmp_path, mlflow):
-    run_dir = tmp_path / "run"
-    track(run_dir, "MLflow", 1, 2, "fail", mlflow_url=mlflow.url)
-    run_id = read_run_id(run_dir, "MLflow")
-    assert mlflow.run(run_id)["info"]["status"] == "FAILED"
-    assert not (run_dir / "report.html").exists()
-    track(run_dir, "MLflow", 2, 3, mlflow_url=mlflow.url)
-    assert mlflow.run(run_id)["info"]["status"] == "FINISHED"
-
-
-def test_wandb_gets_the_exit_code_of_an_attempt_that_failed(tmp_path):
-    run_dir = tmp_path / "run"
-    run_dir.mkdir()
-    track(run_dir, "WandB", 1, 1, "fail")
-    (folder,) = (run_dir / "wandb").glob("offline-run-*")
-    assert [record.exit.exit_code for record in wandb_records(folder) if record.HasField("exit")] == [1]
 
 
 class Notes:

@@ -33,8 +33,10 @@ PRELOAD = (
     "rljob_worker.rehearsal.rehearse",
     "rljob_worker.rewards.loading",
     "rljob_worker.rewards.reads",
+    "rljob_worker.tests.warm",
 )
-"""None that is run as `__main__`, and not huggingface_hub, which reads its variables when it is imported."""
+"""None that is run as `__main__`, and not huggingface_hub, which reads its variables when it is imported. The last one
+names the server in a list of processes."""
 
 
 class WarmProcess:

@@ -3,8 +3,6 @@
 import gc
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.store.places import ARENA
 from rljob_worker.databuffer.tests.gang import (
+    BufferProcess,
     Gang,
     as_processes,
     group,
@@ -26,11 +25,11 @@ from rljob_worker.databuffer.tests.gang import (
     plan_of,
     rows,
     stage,
-    start,
     two_stages,
 )
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost
 from rljob_worker.process.lifeline import LIFELINE_FD
+from rljob_worker.tests.warm import run_warm
 
 
 @pytest.mark.parametrize("balance", ["None", "Tokens"])
@@ -64,8 +63,8 @@ def test_a_restarted_data_buffer_does_not_pass_for_the_one_before(tmp_path: Path
         client = gang.client("train", 0)
         gang.processes["train-0"].send_signal(signal.SIGHUP)
         gang.processes["train-0"].wait()
-        again = gang.processes["again"] = start(gang, "train", 0)
-        assert again.stdout is not None and again.stdout.readline()
+        again = gang.processes["again"] = BufferProcess(gang, "train", 0)
+        assert again.stdout.readline()
         with pytest.raises(PeerLost, match="has restarted, and the rows it held are lost|does not answer"):
             client.get(1, "a->b")
         gang.client("train", 0).post({"stage": "b"})
@@ -159,9 +158,7 @@ def test_drain_returns_when_all_is_read_and_else_names_the_reader(tmp_path: Path
 def test_an_arena_that_does_not_fit_is_exit_74_with_the_size(tmp_path: Path):
     gang = Gang(two_stages(memory="64Ti"), tmp_path)
     gang.write_files()
-    command = [sys.executable, "-m", "rljob_worker.databuffer"]
-    environment = {**os.environ, **gang.environment("rollout", 0)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    ended = run_warm("rljob_worker.databuffer", environment={**os.environ, **gang.environment("rollout", 0)})
     assert ended.returncode == 74
     assert "cannot reserve 70,368,744,177,664 bytes" in ended.stderr and "lower dataBuffer.memory" in ended.stderr
 
@@ -181,7 +178,6 @@ def test_the_word_and_the_end_of_the_supervisor_leave_nothing_behind(tmp_path: P
             process.send_signal(signal.SIGTERM)  # which means the workers
         gang.processes["rollout-0"].send_signal(signal.SIGHUP)
         pipe = gang.processes["train-0"].stdin
-        assert pipe is not None
         pipe.close()
         assert [process.wait() for process in gang.processes.values()] == [0, 0]
         assert not list(tmp_path.glob(f"{ARENA.prefix}*")) and not list(tmp_path.glob("*.sock"))
@@ -193,9 +189,9 @@ def test_what_a_killed_predecessor_left_is_removed_and_a_neighbours_is_kept(tmp_
         before = set(tmp_path.glob(f"{ARENA.prefix}*"))
         gang.processes["rollout-0"].kill()
         gang.processes["rollout-0"].wait()
-        again = start(gang, "rollout", 0)
+        again = BufferProcess(gang, "rollout", 0)
         gang.processes["again"] = again
-        assert again.stdout is not None and again.stdout.readline()
+        assert again.stdout.readline()
         after = set(tmp_path.glob(f"{ARENA.prefix}*"))
     assert len(before) == len(after) == 2 and len(before & after) == 1
     assert (tmp_path / "not-ours").exists()

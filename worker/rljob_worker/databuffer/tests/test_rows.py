@@ -1,5 +1,9 @@
 """Rows from producers to consumers through real sockets: by ordinal, balanced, groups whole, tensor-parallel peers."""
 
+import json
+import os
+import subprocess
+import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +28,7 @@ from rljob_worker.databuffer.tests.gang import (
     two_stages,
 )
 from rljob_worker.minibatches import mini_batch_of
+from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.tests.waiting import wait_for
 
 COLUMNS = ("ids", "score")
@@ -187,11 +192,26 @@ def test_two_producer_and_three_consumer_hosts_as_processes(tmp_path: Path):
             assert not set(got[0].group_ids.tolist()) & set(got[2].group_ids.tolist())
 
 
+def fresh(gang: Gang, name: str) -> subprocess.Popen[str]:
+    """A data buffer as a supervisor starts it, with all that it imports."""
+    group, _, host = name.rpartition("-")
+    environment = {**os.environ, **gang.environment(group, int(host)), LIFELINE_FD: "0"}
+    command = [sys.executable, "-m", "rljob_worker.databuffer"]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
 def test_a_data_buffer_is_slim(tmp_path: Path):
-    plan = two_stages((1, 1), (1, 1), balance="Tokens")
-    with as_processes(plan, tmp_path) as gang:
+    gang = Gang(two_stages((1, 1), (1, 1), balance="Tokens"), tmp_path)
+    gang.write_files()
+    with fresh(gang, "rollout-0") as rollout, fresh(gang, "train-0") as train:
+        for name, process in (("rollout-0", rollout), ("train-0", train)):
+            assert process.stdout is not None
+            gang.ready[name] = json.loads(process.stdout.readline())
+        gang.write_book()
         exchange(gang, 1, made=1, used=1)
-        for process in gang.processes.values():
+        for process in (rollout, train):
             mapped = Path(f"/proc/{process.pid}/maps").read_text()
             assert "pyarrow" in mapped
             assert not [name for name in ("torch", "pandas", "transformers") if f"/{name}/" in mapped]
+        for client in gang.clients:
+            client.close()

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -13,8 +11,9 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.store.places import ARENA, SPILL
-from rljob_worker.databuffer.tests.gang import Gang, as_processes, in_process, rows, start, two_stages
+from rljob_worker.databuffer.tests.gang import BufferProcess, Gang, as_processes, in_process, rows, two_stages
 from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.tests.warm import run_warm
 
 EDGE = "a->b"
 PART, SHARE = 1_204_224, 602_112
@@ -84,8 +83,8 @@ def test_what_a_killed_data_buffer_left_on_disk_is_removed_and_a_neighbours_is_k
         assert len(before) == 2 and all(path.stat().st_blocks * 512 >= 3 << 20 for path in before)
         gang.processes["rollout-0"].kill()
         gang.processes["rollout-0"].wait()
-        again = gang.processes["again"] = start(gang, "rollout", 0)
-        assert again.stdout is not None and again.stdout.readline()
+        again = gang.processes["again"] = BufferProcess(gang, "rollout", 0)
+        assert again.stdout.readline()
         after = set(disk.iterdir())
         assert len(after) == 2 and len(before & after) == 1
         for process in gang.processes.values():
@@ -104,8 +103,6 @@ def test_what_a_killed_data_buffer_left_on_disk_is_removed_and_a_neighbours_is_k
 def test_a_disk_that_cannot_be_had_is_exit_74_and_leaves_no_arena(tmp_path: Path, limit, directory, words):
     gang = Gang(small_memory(limit, directory=str(tmp_path / directory)), tmp_path)
     gang.write_files()
-    command = [sys.executable, "-m", "rljob_worker.databuffer"]
-    environment = {**os.environ, **gang.environment("rollout", 0)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    ended = run_warm("rljob_worker.databuffer", environment={**os.environ, **gang.environment("rollout", 0)})
     assert ended.returncode == 74 and words in ended.stderr
     assert not [*tmp_path.glob(f"{ARENA.prefix}*"), *tmp_path.glob(f"{SPILL.prefix}*")]

@@ -19,9 +19,10 @@ from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.process import serving, settings_from
-from rljob_worker.databuffer.tests.gang import TOKEN, Gang, as_processes, in_process, part, start, two_stages
+from rljob_worker.databuffer.tests.gang import TOKEN, BufferProcess, Gang, as_processes, in_process, part, two_stages
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.pods.certificates import issue_here, write_issued
+from rljob_worker.tests.warm import run_warm
 
 COLUMNS = ("ids", "score")
 
@@ -112,11 +113,11 @@ def test_what_is_left_of_an_attempt_does_not_get_into_the_next(tmp_path: Path):
         gang.processes["rollout-0"].wait()
         issue_here(plan, 2, tmp_path / "next")
         port, place = str(gang.ready["rollout-0"]["port"]), str(tmp_path / "next" / "rollout-0")
-        again = start(
+        again = BufferProcess(
             gang, "rollout", 0, RLJOB_ATTEMPT="2", RLJOB_TLS_DIR=place, RLJOB_BUFFER_PORT=port, RLJOB_LISTEN="127.0.0.1"
         )
         gang.processes["again"] = again
-        assert again.stdout is not None and json.loads(again.stdout.readline())["port"] == int(port)
+        assert json.loads(again.stdout.readline())["port"] == int(port)
         words = "host rollout-0 shows a certificate that was issued by 'rljob testing attempt 2', and this attempt has"
         with pytest.raises(Refused, match=words):
             reader.get(2, "a->b", deadline_seconds=PATIENCE_SECONDS)
@@ -124,14 +125,8 @@ def test_what_is_left_of_an_attempt_does_not_get_into_the_next(tmp_path: Path):
 
 def started(gang: Gang, **more: str) -> tuple[int, str]:
     """Exit code of a data buffer that cannot start, and what it says."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "rljob_worker.databuffer"],
-        env=gang.environment("train", 0) | more,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
+    environment = gang.environment("train", 0) | more
+    ended = run_warm("rljob_worker.databuffer", environment=environment, timeout=PATIENCE_SECONDS)
     return ended.returncode, ended.stderr
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,6 @@ from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.local.pods.certificates import issue_here
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.tests.documents import job
-from rljob_worker.tests.warm import WarmProcess
 
 TOKEN = "a-secret-of-the-job"
 
@@ -154,7 +155,7 @@ class Gang:
 
     plan: Plan
     directory: Path
-    processes: dict[str, BufferProcess] = field(default_factory=dict)
+    processes: dict[str, Any] = field(default_factory=dict)
     ready: dict[str, dict[str, int]] = field(default_factory=dict)
     clients: list[BufferClient] = field(default_factory=list)
 
@@ -229,40 +230,37 @@ def serving_some(gang: Gang, hosts: Sequence[tuple[str, int]], **more: str) -> I
 
 
 @contextlib.contextmanager
-def as_processes(plan: Plan, directory: Path, **more: str) -> Iterator[Gang]:
-    """Every data buffer a process of its own, as in a job."""
+def as_processes(plan: Plan, directory: Path, begin: Callable[..., Any] | None = None, **more: str) -> Iterator[Gang]:
+    """Every data buffer a process of its own, as in a job. begin: starts one, by default `start`."""
     gang = Gang(plan, directory)
     gang.write_files()
     try:
         for name, host in gang.hosts():
-            gang.processes[f"{name}-{host}"] = BufferProcess(gang, name, host, **more)
+            gang.processes[f"{name}-{host}"] = (begin or start)(gang, name, host, **more)
         for name, process in gang.processes.items():
+            assert process.stdout is not None
             gang.ready[name] = json.loads(process.stdout.readline())
         gang.write_book()
         yield gang
     finally:
         gang.close()
         for process in gang.processes.values():
-            process.end()
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
 
-class BufferProcess(WarmProcess):
+def start(gang: Gang, group: str, host: int, **more: str) -> subprocess.Popen[str]:
     """A data buffer whose supervisor is this process: it ends with its standard input."""
-
-    def __init__(self, gang: Gang, group: str, host: int, **more: str) -> None:
-        lifeline, hold = os.pipe()
-        said, say = os.pipe()
-        environment = {**os.environ, **gang.environment(group, host), LIFELINE_FD: "0", **more}
-        super().__init__("rljob_worker.databuffer", environment=environment, stdin=lifeline, stdout=say)
-        os.close(lifeline)
-        os.close(say)
-        self.stdin, self.stdout = os.fdopen(hold, "w"), os.fdopen(said)
-
-    def end(self) -> None:
-        self.kill()
-        self.wait()
-        self.stdin.close()
-        self.stdout.close()
+    return subprocess.Popen(
+        [sys.executable, "-m", "rljob_worker.databuffer"],
+        env={**os.environ, **gang.environment(group, host), LIFELINE_FD: "0", **more},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def part(

@@ -16,9 +16,7 @@ from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.store.places import ARENA
 from rljob_worker.databuffer.tests.gang import (
-    BufferProcess,
     Gang,
-    as_processes,
     group,
     in_process,
     part,
@@ -27,6 +25,7 @@ from rljob_worker.databuffer.tests.gang import (
     stage,
     two_stages,
 )
+from rljob_worker.databuffer.tests.warm import BufferProcess, warm_processes
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.tests.warm import run_warm
@@ -35,7 +34,7 @@ from rljob_worker.tests.warm import run_warm
 @pytest.mark.parametrize("balance", ["None", "Tokens"])
 def test_a_killed_peer_is_a_named_error_and_not_a_hang(tmp_path: Path, balance: str):
     plan = two_stages((2, 1), (1, 1), balance=balance)
-    with as_processes(plan, tmp_path) as gang:
+    with warm_processes(plan, tmp_path) as gang:
         consumer = gang.client("train", 0)
         for rank in range(2):
             gang.client("rollout", rank).put(1, "a->b", part(plan, 1, rank, 2))
@@ -48,7 +47,7 @@ def test_a_killed_peer_is_a_named_error_and_not_a_hang(tmp_path: Path, balance: 
 
 
 def test_a_client_hears_at_once_that_its_own_data_buffer_is_gone(tmp_path: Path):
-    with as_processes(two_stages(), tmp_path) as gang, ThreadPoolExecutor(1) as pool:
+    with warm_processes(two_stages(), tmp_path) as gang, ThreadPoolExecutor(1) as pool:
         client = gang.client("train", 0)
         waiting = pool.submit(client.get, 1, "a->b")
         gang.processes["train-0"].kill()
@@ -59,7 +58,7 @@ def test_a_client_hears_at_once_that_its_own_data_buffer_is_gone(tmp_path: Path)
 
 
 def test_a_restarted_data_buffer_does_not_pass_for_the_one_before(tmp_path: Path):
-    with as_processes(two_stages(), tmp_path) as gang:
+    with warm_processes(two_stages(), tmp_path) as gang:
         client = gang.client("train", 0)
         gang.processes["train-0"].send_signal(signal.SIGHUP)
         gang.processes["train-0"].wait()
@@ -72,7 +71,7 @@ def test_a_restarted_data_buffer_does_not_pass_for_the_one_before(tmp_path: Path
 
 def test_a_peer_that_has_not_started_says_nothing_yet(tmp_path: Path):
     plan = two_stages()
-    with as_processes(plan, tmp_path) as gang:
+    with warm_processes(plan, tmp_path) as gang:
         (tmp_path / "peers.json").unlink()
         assert gang.client("train", 0).peer_status("rollout", 0, rank=0) == {}
         gang.write_book()
@@ -164,7 +163,7 @@ def test_an_arena_that_does_not_fit_is_exit_74_with_the_size(tmp_path: Path):
 
 
 def test_sigterm_ends_one_that_has_no_supervisor_and_leaves_nothing_behind(tmp_path: Path):
-    with as_processes(two_stages(), tmp_path, **{LIFELINE_FD: ""}) as gang:
+    with warm_processes(two_stages(), tmp_path, **{LIFELINE_FD: ""}) as gang:
         for process in gang.processes.values():
             process.send_signal(signal.SIGTERM)
         assert [process.wait() for process in gang.processes.values()] == [0, 0]
@@ -172,7 +171,7 @@ def test_sigterm_ends_one_that_has_no_supervisor_and_leaves_nothing_behind(tmp_p
 
 
 def test_the_word_and_the_end_of_the_supervisor_leave_nothing_behind(tmp_path: Path):
-    with as_processes(two_stages(), tmp_path) as gang:
+    with warm_processes(two_stages(), tmp_path) as gang:
         assert len(list(tmp_path.glob(f"{ARENA.prefix}*"))) == 2
         for process in gang.processes.values():
             process.send_signal(signal.SIGTERM)  # which means the workers
@@ -185,7 +184,7 @@ def test_the_word_and_the_end_of_the_supervisor_leave_nothing_behind(tmp_path: P
 
 def test_what_a_killed_predecessor_left_is_removed_and_a_neighbours_is_kept(tmp_path: Path):
     (tmp_path / "not-ours").write_text("kept")
-    with as_processes(two_stages(), tmp_path) as gang:
+    with warm_processes(two_stages(), tmp_path) as gang:
         before = set(tmp_path.glob(f"{ARENA.prefix}*"))
         gang.processes["rollout-0"].kill()
         gang.processes["rollout-0"].wait()

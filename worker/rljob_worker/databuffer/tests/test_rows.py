@@ -19,7 +19,6 @@ from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.peer_side import PeerSide
 from rljob_worker.databuffer.tests.gang import (
     Gang,
-    as_processes,
     group,
     in_process,
     part,
@@ -27,6 +26,7 @@ from rljob_worker.databuffer.tests.gang import (
     stage,
     two_stages,
 )
+from rljob_worker.databuffer.tests.warm import warm_processes
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.tests.waiting import wait_for
@@ -179,7 +179,7 @@ def test_two_producer_and_three_consumer_hosts_as_processes(tmp_path: Path):
         {"a->b": ["ids"], "c->b": ["score", "text"]},
         batch_size=12,
     )
-    with as_processes(plan, tmp_path) as gang:
+    with warm_processes(plan, tmp_path) as gang:
         producers = [gang.client("rollout", rank) for rank in range(4)]
         consumers = [gang.client("train", rank) for rank in range(6)]
         for step in (1, 2):

@@ -11,7 +11,8 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.store.places import ARENA, SPILL
-from rljob_worker.databuffer.tests.gang import BufferProcess, Gang, as_processes, in_process, rows, two_stages
+from rljob_worker.databuffer.tests.gang import Gang, in_process, rows, two_stages
+from rljob_worker.databuffer.tests.warm import BufferProcess, warm_processes
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.tests.warm import run_warm
 
@@ -78,7 +79,7 @@ def test_a_full_spill_file_blocks_a_put_until_there_is_room(tmp_path: Path):
 def test_what_a_killed_data_buffer_left_on_disk_is_removed_and_a_neighbours_is_kept(tmp_path: Path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    with as_processes(small_memory(directory=str(disk)), tmp_path) as gang:
+    with warm_processes(small_memory(directory=str(disk)), tmp_path) as gang:
         before = set(disk.iterdir())
         assert len(before) == 2 and all(path.stat().st_blocks * 512 >= 3 << 20 for path in before)
         gang.processes["rollout-0"].kill()

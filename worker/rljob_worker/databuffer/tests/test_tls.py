@@ -19,7 +19,8 @@ from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.process import serving, settings_from
-from rljob_worker.databuffer.tests.gang import TOKEN, BufferProcess, Gang, as_processes, in_process, part, two_stages
+from rljob_worker.databuffer.tests.gang import TOKEN, Gang, in_process, part, two_stages
+from rljob_worker.databuffer.tests.warm import BufferProcess, warm_processes
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.pods.certificates import issue_here, write_issued
 from rljob_worker.tests.warm import run_warm
@@ -37,7 +38,7 @@ def certificates_of(plan: Plan, place: Path, attempt: int = 1, ago: timedelta = 
 @pytest.mark.parametrize("balance", ["None", "Tokens"])
 def test_a_gang_exchanges_rows_and_ends(tmp_path: Path, balance: str):
     plan = two_stages((2, 1), (2, 1), balance=balance, tls=True)
-    with as_processes(plan, tmp_path) as gang:
+    with warm_processes(plan, tmp_path) as gang:
         producers = [gang.client("rollout", rank) for rank in range(2)]
         consumers = [gang.client("train", rank) for rank in range(2)]
         for step in (1, 2):
@@ -105,7 +106,7 @@ def test_a_data_buffer_with_certificates_of_another_attempt_gets_no_rows_and_use
 def test_what_is_left_of_an_attempt_does_not_get_into_the_next(tmp_path: Path):
     """A host dies, and its place is taken by that of the next attempt, while another one goes on."""
     plan = two_stages((1, 1), (1, 1), tls=True)
-    with as_processes(plan, tmp_path, RLJOB_BUFFER_RETRY_SECONDS="60") as gang:
+    with warm_processes(plan, tmp_path, RLJOB_BUFFER_RETRY_SECONDS="60") as gang:
         reader = gang.client("train", 0)
         gang.client("rollout", 0).put(1, "a->b", part(plan, 1, 0, 1))
         assert len(reader.get(1, "a->b")) == 16

@@ -18,7 +18,11 @@ from pathlib import Path
 
 from rljob_worker.forkserver.client import ForkServer, open_fork_server
 from rljob_worker.forkserver.request import WorkerRequest, command_of
-from rljob_worker.tests.warm_command import COMMAND, INPUT
+
+COMMAND = "RLJOB_TEST_COMMAND"
+"""The variable that has a command in JSON."""
+INPUT = "RLJOB_TEST_INPUT"
+"""The variable that has the descriptor of its standard input."""
 
 PRELOAD = (
     "rljob_worker.cli.failures",

@@ -1,4 +1,4 @@
-"""A command of a test in a fork of a warm interpreter; `warm.py` asks for it. The variable COMMAND holds its JSON."""
+"""A command of a test in a fork of a warm interpreter; `warm.py` asks for it."""
 
 import json
 import os
@@ -6,10 +6,7 @@ import runpy
 import sys
 
 from rljob_worker.forkserver.becoming import release_signals
-
-COMMAND = "RLJOB_TEST_COMMAND"
-INPUT = "RLJOB_TEST_INPUT"
-"""The descriptor of its standard input."""
+from rljob_worker.tests.warm import COMMAND, INPUT
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ ORDINARY: dict[str, Any] = {
     "kind": "Pod",
     "metadata": {"name": "mine", "namespace": FREE, "labels": {"app.kubernetes.io/managed-by": "rljob-operator"}},
     "spec": {
+        "automountServiceAccountToken": False,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
@@ -49,7 +50,8 @@ def lists(operator: Operator, namespace: str) -> Iterator[None]:
     """The chart with every ceiling but the standard."""
     ceilings = {
         "hostNetwork": False, "privileged": False, "hostPaths": ["/data"], "images": ["localhost/"],
-        "serviceAccounts": ["default"], "priorityClasses": [], "accelerators": 1,
+        "serviceAccounts": ["default"], "priorityClasses": [], "accelerators": 1, "apiTokens": False, "secrets": [],
+        "tolerations": [], "runtimeClasses": [], "schedulers": [],
     }  # fmt: skip
     operator.install("--set-json", f"settings.ceilings={json.dumps(ceilings)}")
     yield
@@ -116,8 +118,11 @@ def test_the_api_server_counts_accelerators(lists: None, jobs: Jobs) -> None:
         (pod(**DATABASE), "host paths /database: allowed are /data (hostPaths)"),
         (pod({"image": "elsewhere.example/x:1"}), "allowed are localhost/ (images)"),
         (pod(priorityClassName="system-node-critical"), "(priorityClasses)"),
+        (pod(automountServiceAccountToken=None), "(apiTokens)"),
+        (pod(tolerations=[{"operator": "Exists"}]), "(tolerations)"),
+        (pod(nodeName="node1"), "nodeName: fields that pods may not have here (extraFields)"),
     ],
-    ids=["network", "privileged", "etc", "database", "image", "priority"],
+    ids=["network", "privileged", "etc", "database", "image", "priority", "token", "toleration", "node"],
 )
 def test_the_api_server_denies_a_pod_beyond_a_list(
     lists: None, cluster: Cluster, manifest: dict[str, Any], words: str

@@ -44,6 +44,12 @@ class Operator:
         found = json.loads(self._kubectl("get", "pods", "-l", SELECTOR, "-o", "json"))["items"]
         return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    def num_restarts(self) -> int:
+        """How often containers of the pods that are there were started again."""
+        counts = "jsonpath={.items[*].status.containerStatuses[*].restartCount}"
+        found = self._kubectl("get", "pods", "-l", SELECTOR, "-o", counts)
+        return sum(map(int, found.split()))
+
     def kill(self) -> None:
         """SIGKILL, with nothing said; the Deployment makes another, which is not waited for."""
         for pod in self.pods():

@@ -135,7 +135,7 @@ def test_what_keeps_a_job_from_its_store_is_a_condition_of_it(jobs: Jobs, store:
     absent = jobs.apply("absent", stored_spec(secret="absent"))
     misnamed = jobs.apply("misnamed", stored_spec(secret="misnamed"))
     nowhere = jobs.apply("nowhere", stored_spec(uri="s3://another/runs"))
-    for job, said in ((absent, "there is no Secret absent"), (misnamed, "it has accessKey, secretKey")):
+    for job, said in ((absent, "there is no Secret absent"), (misnamed, "has no entry AWS_")):
         job.until("a refusal", lambda job=job: job.condition("Accepted").get("reason") == "SecretMissing")
         assert said in job.condition("Accepted")["message"] and not job.pods()
 

@@ -138,19 +138,20 @@ def _store(context: JobContext) -> Iterator[Need]:
 
 
 def _secret_problem(namespace: str, name: str, uri: str) -> Callable[[Object | None], Refusal | None]:
-    """A Secret without a single variable of the store was made for something else: its entries may have other names."""
+    """A Secret without a single variable of the store was made for something else: its entries may have other names.
+
+    They are not said: who may make jobs need not be allowed to read Secrets."""
     place, scheme = "spec.storage.objectStore.secret", scheme_of(uri) or ""
 
     def problem(secret: Object | None) -> Refusal | None:
         if secret is None:
             message = f"{place}: there is no Secret {name} in namespace {namespace}; make it"
             return Refusal(Reason.SECRET_MISSING, message)
-        entries = sorted(secret.get("data") or {})
-        if any(entry.startswith(VARIABLES[scheme]) for entry in entries):
+        if any(entry.startswith(VARIABLES[scheme]) for entry in secret.get("data") or {}):
             return None
         message = (
             f"{place}: Secret {name} has no entry {VARIABLES[scheme]}..., which is how the variables of {scheme}:// "
-            f"begin; it has {', '.join(entries) or 'none'}: name them as docs/data.md does"
+            f"begin; name its entries as docs/data.md does"
         )
         return Refusal(Reason.SECRET_MISSING, message)
 
@@ -177,7 +178,9 @@ def _key_problem(
         if found is None:
             message = f"{place}: there is no {kind.kind} {name} in namespace {context.namespace}; make it"
         elif key not in (entries := {**(found.get("data") or {}), **(found.get("binaryData") or {})}):
-            message = f"{place}: {kind.kind} {name} has no key {key}; it has {', '.join(sorted(entries)) or 'none'}"
+            # who may make jobs need not be allowed to read Secrets
+            known = "" if kind == SECRET else f"; it has {', '.join(sorted(entries)) or 'none'}"
+            message = f"{place}: {kind.kind} {name} has no key {key}{known}"
         else:
             return None
         return Refusal(Reason.SECRET_MISSING, message)

@@ -22,7 +22,8 @@ from rljob_api.planning.plan import Plan
 from rljob_api.tests.builders import make_plan
 from rljob_worker.checkpoint.export import export_model
 from rljob_worker.engines.registry import build_train_engine
-from rljob_worker.engines.tests.builders import mesh_of_all, run_ranks, save
+from rljob_worker.engines.tests.builders import mesh_of_all, save
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
 VOCABULARY = 32768
 
@@ -58,10 +59,10 @@ def main() -> None:
         hidden, layers = map(int, size.split("x"))
         with tempfile.TemporaryDirectory(dir=options.directory) as name:
             folder, path = Path(name), Path(name) / "model"
-            (count,) = run_ranks(1, write_model, folder / "w", hidden, layers, VOCABULARY, path)
+            (count,) = run_fresh_ranks(1, write_model, folder / "w", hidden, layers, VOCABULARY, path)
             arguments: list[Any] = [plan_of(str(path), adapter=options.adapter), folder / "checkpoint"]
-            run_ranks(options.ranks, write, folder / "write", *arguments)
-            ((peak, seconds),) = run_ranks(1, measure, folder / "export", *arguments, folder / "out")
+            run_fresh_ranks(options.ranks, write, folder / "write", *arguments)
+            ((peak, seconds),) = run_fresh_ranks(1, measure, folder / "export", *arguments, folder / "out")
         print(f"| {count / 1e6:.0f} M | {count * 4 / MIB:,.0f} | {peak:,.0f} | {seconds:.1f} |", flush=True)
 
 

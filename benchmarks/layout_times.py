@@ -22,7 +22,8 @@ import numpy as np
 from layouts import MODELS, Case, in_words, mesh_of, model_path
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, run_ranks
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
 PAIRS = {
     "dense": (("", ""), ("dp=2", "dp=2"), ("cp=2", "cp=2"), ("tp=2", "tp=2"), ("dp=2", "pp=2")),
@@ -75,7 +76,7 @@ def main() -> None:
             for layouts in pairs:
                 meshes = mesh_of(layouts[0]), mesh_of(layouts[1])
                 place = Path(name) / f"{model} {layouts}"
-                ranks = run_ranks(meshes[0].size, measure, place, case, meshes, options.updates)
+                ranks = run_fresh_ranks(meshes[0].size, measure, place, case, meshes, options.updates)
                 lines.append(line(model, layouts, ranks))
                 print(lines[-1], flush=True)
     if options.write:

@@ -31,7 +31,8 @@ from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.megatron.library import megatron_layers
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, write_config
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
 CPU = torch.device("cpu")
 ONE = ("", "dp=2")
@@ -127,11 +128,11 @@ def tables(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, tup
     lengths = np.random.default_rng(0).integers(1, options.longest + 1, options.rows).tolist()
     for model in options.model:
         case = Case(model_path(model, folder), a_batch(lengths), options.learning_rate)
-        (one,) = run_ranks(1, measure, folder / f"{model} alone", case, Mesh(), "FSDP")
+        (one,) = run_fresh_ranks(1, measure, folder / f"{model} alone", case, Mesh(), "FSDP")
         for engine in options.engine:
             for layout in options.layouts or LAYOUTS.get((model, engine), ()):
                 mesh, place = mesh_of(layout), folder / f"{model} {engine} {layout}"
-                found = distances(mesh, run_ranks(mesh.size, measure, place, case, mesh, engine), one)
+                found = distances(mesh, run_fresh_ranks(mesh.size, measure, place, case, mesh, engine), one)
                 cells = " | ".join(f"{each:.1e}".replace("e-0", "e-") if each else "0" for each in found)
                 yield f"| {MODELS[model][0]} | {engine} | {in_words(layout)} | {cells} |", found
 

@@ -30,7 +30,8 @@ from rljob_api.pipeline.meshes import Mesh, context_way
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import WeightFiles, empty_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, run_ranks
+from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
 CPU = torch.device("cpu")
 GIB = 1 << 30
@@ -62,10 +63,10 @@ def measured(tokens: list[int], contexts: list[int], key_heads: int) -> Iterator
     yield from head(contexts, key_heads)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run_ranks(1, write_model, folder / "writing", 512, 4, 8192, folder / "model", key_heads)
+        run_fresh_ranks(1, write_model, folder / "writing", 512, 4, 8192, folder / "model", key_heads)
         for length in tokens:
             ranks = (
-                run_ranks(c, measure, folder / f"{length} {c}", str(folder / "model"), Mesh(cp=c), length)
+                run_fresh_ranks(c, measure, folder / f"{length} {c}", str(folder / "model"), Mesh(cp=c), length)
                 for c in contexts
             )
             yield row(length, [f"{max(found):.0f}" for found in ranks])

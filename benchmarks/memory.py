@@ -28,7 +28,8 @@ from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES
 from rljob_worker.engines.models import WeightFiles, empty_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all, run_ranks
+from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
 DEADLINE_SECONDS = 1800
 
@@ -109,7 +110,7 @@ def estimate(config: dict[str, object], case: Case) -> tuple[float, float]:
 
 
 def show(case: Case, path: Path, folder: Path) -> None:
-    measured = run_ranks(case.ranks, measure, folder, str(path), case, deadline_seconds=DEADLINE_SECONDS)
+    measured = run_fresh_ranks(case.ranks, measure, folder, str(path), case, deadline_seconds=DEADLINE_SECONDS)
     found = [max(each) for each in zip(*measured, strict=True)]
     expected = estimate(json.loads((path / "config.json").read_text()), case)
     cells = [f"{e:7.0f} {f:7.0f} {e / f - 1:+5.0%}" for e, f in zip(expected, found, strict=True)]
@@ -137,7 +138,7 @@ def main() -> None:
         for size in options.sizes:
             hidden, layers = map(int, size.split("x"))
             folder = Path(name) / size
-            (count,) = run_ranks(1, write_model, folder / "w", *_model(hidden, layers, options, folder / "model"))
+            (count,) = run_fresh_ranks(1, write_model, folder / "w", *_model(hidden, layers, options, folder / "model"))
             print(f"{size}: {count / 1e6:.0f} M parameters; load: estimate, measured; train: estimate, measured (MiB)")
             for i, case in enumerate(cases(options)):
                 show(case, folder / "model", folder / str(i))

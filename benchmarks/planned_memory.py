@@ -37,7 +37,8 @@ from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import ScoringEngine
 from rljob_worker.engines.registry import build_train_engine
-from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, ValueRegression, run_ranks
+from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, ValueRegression
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
 JOB = """\
 apiVersion: rljob.dev/v1alpha1
@@ -224,12 +225,12 @@ def rows(made: Plan) -> Batch:
 
 def line(name: str, options: argparse.Namespace, folder: Path) -> str:
     way, (hidden, layers) = WAYS[name], map(int, options.size.split("x"))
-    written = partial(run_ranks, 1, write_model, folder / "writing")
+    written = partial(run_fresh_ranks, 1, write_model, folder / "writing")
     shape = way.vocabulary, way.key_heads, way.family
     written(256, 2, shape[0], folder / "tiny", *shape[1:])
     (count,) = written(hidden, layers, shape[0], folder / "model", *shape[1:])
     tiny, made = planned(way, 104, folder / "tiny"), planned(way, options.tokens, folder / "model")
-    ranks = run_ranks(way.workers, measure, folder / "run", tiny, made, deadline_seconds=DEADLINE_SECONDS)
+    ranks = run_fresh_ranks(way.workers, measure, folder / "run", tiny, made, deadline_seconds=DEADLINE_SECONDS)
     found = [max(each) for each in zip(*ranks, strict=True)]
     cells = " | ".join(f"{e:.0f} | {f:.0f} | {e / f - 1:+.0%}" for e, f in zip(estimate(made), found, strict=True))
     return f"| {way.family}, {count / 1e6:.0f} M | {name} | {way.workers} | {cells.replace('-', '−')} |"

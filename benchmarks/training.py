@@ -40,7 +40,8 @@ from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.log_probs.linear import LastLayer, linear_log_probs
 from rljob_worker.engines.log_probs.of_tokens import token_log_probs
 from rljob_worker.engines.models import WeightFiles, empty_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all, run_ranks
+from rljob_worker.engines.tests.builders import PolicyGradient, mesh_of_all
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
 
 def logits(_rank: int, fused: bool, tokens: int, hidden: int, vocabulary: int) -> tuple[float, float]:
@@ -114,7 +115,7 @@ def show_logits(options: argparse.Namespace, folder: Path) -> None:
     for tokens in options.tokens:
         for way in options.ways:
             shape = (tokens, options.hidden, options.vocabulary)
-            ((peak, seconds),) = run_ranks(
+            ((peak, seconds),) = run_fresh_ranks(
                 1, logits, folder / f"{tokens}-{way}", way == "fused", *shape, deadline_seconds=3600
             )
             print(f"{tokens:6} tokens  {way:6} {peak:8.0f} MiB  {seconds:6.2f} CPU s", flush=True)
@@ -135,10 +136,10 @@ def show_ranks(options: argparse.Namespace, folder: Path) -> None:
         vocab_size=8192,
         tie_word_embeddings=True,
     )
-    run_ranks(1, write_model, folder / "writing", config, folder / "model")
+    run_fresh_ranks(1, write_model, folder / "writing", config, folder / "model")
     print("ranks  weights and optimizer  gradients  at work at the peak of an update   (MiB, the largest rank)")
     for ranks in options.ranks:
-        found = run_ranks(ranks, update, folder / str(ranks), str(folder / "model"), ranks, options.held)
+        found = run_fresh_ranks(ranks, update, folder / str(ranks), str(folder / "model"), ranks, options.held)
         kept, gradients, at_work = (max(getattr(each, part.name) for each in found) for part in fields(RankMemory))
         print(f"{ranks:5}  {kept:21.0f}  {gradients:9.0f}  {at_work:7.0f}", flush=True)
 
@@ -154,7 +155,7 @@ def show_update(options: argparse.Namespace, folder: Path) -> None:
         vocab_size=8192,
         tie_word_embeddings=True,
     )
-    run_ranks(1, write_model, folder / "writing", config, folder / "model")
+    run_fresh_ranks(1, write_model, folder / "writing", config, folder / "model")
     batch = update_speed.rows(options.groups, 128, 128, 1024, 8192)
     chosen = {"compile": options.compile, "states": options.states}
     work = update_speed.Work(str(folder / "model"), batch, options.micro, chosen)

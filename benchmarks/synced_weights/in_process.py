@@ -13,7 +13,7 @@ from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.transformers import TransformersRollout
-from rljob_worker.engines.tests.builders import run_ranks
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 from rljob_worker.weights.sides import InProcess
 from synced_weights.ceilings import memcpy
 from synced_weights.processes import median
@@ -67,7 +67,7 @@ def write_config(path: Path, hidden: int, layers: int) -> None:
 
 
 def measure(path: Path, case: Case, rounds: int, folder: Path) -> Found:
-    (found,) = run_ranks(1, _measure, folder, str(path), case, rounds, preload=("synced_weights.in_process",))
+    (found,) = run_fresh_ranks(1, _measure, folder, str(path), case, rounds, preload=("synced_weights.in_process",))
     assert isinstance(found, Found)
     return found
 

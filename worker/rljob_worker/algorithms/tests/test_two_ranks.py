@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec
 from rljob_worker.algorithms import (
@@ -26,6 +25,7 @@ from rljob_worker.algorithms.masking import tensor_of
 from rljob_worker.algorithms.preparation import corrected, prepared
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.tests.ranks import run_ranks
 
 LENGTHS = [3, 0, 5, 1, 1, 2, 4, 1, 1, 1, 5, 2]
 OWNERS = {  # rank of each row
@@ -97,26 +97,23 @@ def _sum_over_ranks(local: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def _rank(rank: int, directory: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
-    try:
-        for split, owner in enumerate(OWNERS.values()):
-            mine = the_batch().take(np.flatnonzero(owner == rank))
-            found = objectives_on(mine, _sum_over_ranks), per_token_on(mine, _sum_over_ranks)
-            torch.save(found, f"{directory}/{split}-{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+def on_rank(rank: int) -> dict[str, tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]]:
+    """By case."""
+    parts = {case: the_batch().take(np.flatnonzero(owner == rank)) for case, owner in OWNERS.items()}
+    return {
+        case: (objectives_on(mine, _sum_over_ranks), per_token_on(mine, _sum_over_ranks))
+        for case, mine in parts.items()
+    }
 
 
 def test_traps_02_05_and_29_on_two_ranks(tmp_path: Path):
-    mp.spawn(_rank, (str(tmp_path),), nprocs=2)
+    ranks = run_ranks(2, on_rank, tmp_path)
     whole = the_batch()
     expected, of_tokens = objectives_on(whole, lambda local: local), per_token_on(whole, lambda local: local)
-    for split, (case, owner) in enumerate(OWNERS.items()):
+    for case, owner in OWNERS.items():
         owner_of_token = torch.from_numpy(np.repeat(owner, LENGTHS))
         for rank in range(2):
-            summed, mine = torch.load(tmp_path / f"{split}-{rank}.pt")
+            summed, mine = ranks[rank][case]
             for name, value in expected.items():
                 assert torch.allclose(summed[name], value, rtol=0, atol=1e-10), (case, name)
             if case == "one rank holds a masked row":

@@ -1,14 +1,13 @@
-"""Tiny models, batches and objectives for engine tests, and ranks as real processes."""
+"""Tiny models, batches and objectives for engine tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from transformers import (
@@ -27,7 +26,6 @@ from transformers import (
 )
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
@@ -36,7 +34,6 @@ from rljob_worker.engines.models import ValueModel, WeightFiles, empty_policy, e
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.metrics.scalars import Scalar, mean
-from rljob_worker.tests.forking import forking
 
 VOCABULARY = 48
 END = 1
@@ -190,36 +187,15 @@ class ValueRegression:
         return 0.5 * (tokens.values - tokens.columns["advantages"]).square().sum() / counts["tokens"], {}
 
 
-def run_ranks(
-    world_size: int,
-    work: Callable[..., Any],
-    directory: Path,
-    *arguments: Any,
-    preload: tuple[str, ...] = (),
-    deadline_seconds: float = 5 * PATIENCE_SECONDS,
-) -> list[Any]:
-    """Run `work(rank, *arguments)` in `world_size` processes joined by gloo; what each returned, in rank order.
+def some_slow(cases: Iterable[Any], *kept: Any) -> list[Any]:
+    """Parameters of a test, of which those that are not named run in the slow tier: what would break them breaks one of
+    the others, too."""
+    return [case if case in kept else _slow(case) for case in cases]
 
-    preload: modules that are imported once for all, where these are the first ranks of the tests.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    context = forking(*preload)
-    processes = [
-        context.Process(target=_rank, args=(rank, world_size, work, directory, arguments)) for rank in range(world_size)
-    ]
-    for process in processes:
-        process.start()
-    running = {process.sentinel: process for process in processes}
-    ended: list[Any] = [None]
-    while running and ended and not any(process.exitcode for process in processes):  # one that fails leaves all waiting
-        ended = wait(list(running), timeout=deadline_seconds)
-        for sentinel in ended:
-            running.pop(sentinel).join()
-    codes = [process.exitcode for process in processes]
-    for process in processes:
-        process.kill()
-    assert codes == [0] * world_size, f"ranks ended with {codes}"
-    return [torch.load(directory / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
+
+def _slow(case: Any) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def wait_for_all(engine: FSDPEngine) -> None:
@@ -268,21 +244,4 @@ def mesh_here(mesh: Mesh) -> ProcessMesh:
     device = torch.device("cpu")
     if not dist.is_initialized():
         return alone(device)
-    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=PATIENCE_SECONDS)[mesh]
-
-
-def _rank(rank: int, world_size: int, work: Callable[..., Any], directory: Path, arguments: tuple[Any, ...]) -> None:
-    torch.set_num_threads(1)
-    for name in ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"):
-        setattr(dist, name, _refuse)
-    store = dist.FileStore(str(directory / "store"), world_size)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=PATIENCE_SECONDS)
-    )
-    torch.save(work(rank, *arguments), directory / f"{rank}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def _refuse(*arguments: Any, **options: Any) -> None:
-    raise AssertionError("ranks send each other tensors: objects would be pickled")
+    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=60)[mesh]

@@ -19,7 +19,8 @@ from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import Adapter, decoder_layers, random_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh, single_rank_group
 from rljob_worker.engines.parallel.tensor import split_layers
-from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, run_ranks, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, some_slow, write_config
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import assert_close
 from rljob_worker.errors import InvalidJob
 
@@ -67,6 +68,7 @@ def test_compiled_layers_compute_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     assert counts[0] > 0 and counts == [counts[0]] * 3
 
 
+@pytest.mark.slow
 def test_in_bfloat16_what_is_compiled_is_no_further_from_the_exact_numbers(tmp_path: Path) -> None:
     """With the compiler that a job has, which rounds less often: sums and products of a kernel stay in Float32. Of two
     packs the second finds everything compiled."""
@@ -120,8 +122,11 @@ class Parts:
 
 @pytest.mark.parametrize(
     ("kind", "number"),
-    [({}, 4), ({"is_split": True}, 8), ({"with_adapter": True, "is_split": True}, 8)],
-    ids=["whole", "split", "adapter, split"],
+    [
+        pytest.param({}, 4, id="whole"),
+        pytest.param({"is_split": True}, 8, marks=pytest.mark.slow, id="split"),
+        pytest.param({"with_adapter": True, "is_split": True}, 8, id="adapter, split"),
+    ],
 )
 def test_layers_share_what_is_compiled_and_what_ranks_send_each_other_is_not(
     tmp_path: Path, kind: dict[str, bool], number: int, monkeypatch: pytest.MonkeyPatch
@@ -143,16 +148,15 @@ CASES = {
 """Who shares out what, the precision, and whether there is an adapter."""
 
 
-def train(rank: int, path: str) -> dict[str, Any]:
-    """Two updates of layers that are not compiled and of layers that are, in every case."""
-    torch.compile = partial(torch.compile, backend="eager")  # type: ignore[assignment]
-    found: dict[str, Any] = {}
-    for name, (mesh, precision, has_adapter) in CASES.items():
-        ranks, adapter = mesh_here(mesh), Adapter(path, 2, 4.0, ()) if has_adapter else None
-        spread = replace(SPREAD, precision=precision)
-        plain, compiled = (learn(path, each, ranks, adapter) for each in (spread, replace(spread, compile=True)))
-        found[name] = {"plain": plain, "compiled": compiled}
-    return found
+def train(rank: int, path: str, case: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two updates of layers that are not compiled, and of layers that are."""
+    mesh, precision, has_adapter = CASES[case]
+    ranks, adapter = mesh_here(mesh), Adapter(path, 2, 4.0, ()) if has_adapter else None
+    spread = replace(SPREAD, precision=precision)
+    torch._dynamo.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+        return learn(path, spread, ranks, adapter), learn(path, replace(spread, compile=True), ranks, adapter)
 
 
 def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, adapter: Adapter | None) -> dict[str, Any]:
@@ -169,18 +173,11 @@ def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, adapter: Adapt
     return seen | {"graphs": graphs, "weights": weights}
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Two, that import the compiler once for all cases."""
-    directory = tmp_path_factory.mktemp("ranks")
-    return run_ranks(2, train, directory, write_config(directory / "model"), preload=("torch._dynamo",))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_on_several_ranks_compiled_layers_learn_the_same(ranks: list[dict[str, Any]], case: str) -> None:
+@pytest.mark.parametrize("case", some_slow(CASES, "dp 2", "tp 2, adapter"))
+def test_on_several_ranks_compiled_layers_learn_the_same(tmp_path: Path, case: str) -> None:
     """By a compiler that traces and cuts as the real one does, and leaves arithmetic and gradients to torch."""
-    for found in (rank[case] for rank in ranks):
-        plain, compiled = found["plain"], found["compiled"]
+    path = write_config(tmp_path / "model")
+    for plain, compiled in run_ranks(2, train, tmp_path / "ranks", path, case):
         near = case.endswith("halves")
         for ours, theirs in zip(compiled["scores"], plain["scores"], strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1 / 64 if near else 1e-6)

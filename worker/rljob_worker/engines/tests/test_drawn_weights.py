@@ -21,8 +21,9 @@ from rljob_worker.engines.models import (
     random_policy,
     random_value_model,
 )
-from rljob_worker.engines.tests.builders import CONFIGS, mesh_here, mesh_of_all, run_ranks, write_config
+from rljob_worker.engines.tests.builders import CONFIGS, mesh_here, mesh_of_all, write_config
 from rljob_worker.engines.tests.peak import Peak
+from rljob_worker.engines.tests.ranks import run_ranks
 
 CPU = torch.device("cpu")
 SEED = 5

@@ -20,15 +20,8 @@ from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.router import replace_routers
-from rljob_worker.engines.tests.builders import (
-    END,
-    PolicyGradient,
-    a_batch,
-    export_of,
-    run_ranks,
-    write_config,
-    write_model,
-)
+from rljob_worker.engines.tests.builders import END, PolicyGradient, a_batch, export_of, write_config, write_model
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import BadData, InvalidJob
 
 CPU = torch.device("cpu")

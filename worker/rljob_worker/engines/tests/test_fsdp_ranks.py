@@ -29,11 +29,11 @@ from rljob_worker.engines.tests.builders import (
     a_batch,
     export_of,
     mesh_of_all,
-    run_ranks,
     save,
     write_config,
     write_model,
 )
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import CPU, EXACT, LENGTHS, assert_close, learn, merged, share, snapshot
 
 IN_ONE_UNIT = replace(EXACT, min_unit_bytes=TrainSettings().min_unit_bytes)

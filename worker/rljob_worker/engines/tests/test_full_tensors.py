@@ -20,7 +20,8 @@ from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.parallel.mesh import build_meshes
-from rljob_worker.engines.tests.builders import mesh_of_all, run_ranks, write_config
+from rljob_worker.engines.tests.builders import mesh_of_all, write_config
+from rljob_worker.engines.tests.ranks import run_ranks
 
 CPU = torch.device("cpu")
 LIMIT = 64
@@ -93,12 +94,14 @@ def split(parts: Parts, tensors: list[Named]) -> list[Named]:
 class Traffic:
     """Stands in front of torch.distributed and counts what is gathered where."""
 
-    def __init__(self) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.gathers: list[tuple[int, int]] = []
         """(rank that gets, bytes that it has room for here), one of every bucket."""
         self.given: list[int] = []
         """Bytes that other ranks get from this one, one of every gather."""
         self._gather, self._all_gather = dist.gather, dist.all_gather_single
+        patch.setattr(dist, "gather", self.gather)
+        patch.setattr(dist, "all_gather_single", self.all_gather_single)
 
     def gather(self, tensor: torch.Tensor, parts: list[torch.Tensor] | None, *, group_dst: int, **more: Any) -> Any:
         self.gathers.append((group_dst, sum(part.nbytes for part in parts or [])))
@@ -115,8 +118,11 @@ def tensors_at(*arguments: Any, **more: Any) -> Iterator[Named]:
 
 
 def gather_everything(rank: int, path: str) -> dict[str, Any]:
-    traffic = Traffic()
-    dist.gather, dist.all_gather_single = traffic.gather, traffic.all_gather_single  # type: ignore[assignment]
+    with pytest.MonkeyPatch.context() as patch:
+        return gather_with(Traffic(patch), rank, path)
+
+
+def gather_with(traffic: Traffic, rank: int, path: str) -> dict[str, Any]:
     group = dist.group.WORLD
     mesh, parts = DeviceMesh.from_group(group, "cpu"), over(group)
     found: dict[str, Any] = {"everybody": copied(full_tensors(sharded(mesh), parts, bucket_bytes=LIMIT))}

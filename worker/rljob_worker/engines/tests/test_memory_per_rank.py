@@ -7,8 +7,9 @@ import torch
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import WeightFiles, empty_policy
-from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_of_all, run_ranks, write_model
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_of_all, write_model
 from rljob_worker.engines.tests.peak import Peak
+from rljob_worker.engines.tests.ranks import run_ranks
 
 RANKS = 4
 LAYERS = 24

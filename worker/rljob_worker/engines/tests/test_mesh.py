@@ -15,7 +15,7 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.parallel.mesh import alone, build_meshes
 from rljob_worker.engines.parallel.mesh_ranks import COPY, SHARDS
-from rljob_worker.engines.tests.builders import run_ranks
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import BadData, PeerLost
 
 CPU = torch.device("cpu")
@@ -26,10 +26,10 @@ ALL = [TENSOR, CONTEXT, DATA, ONE_COPY, TENSOR]
 class Counted:
     """torch.distributed's functions with the number of their calls."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, *names: str) -> None:
         self.calls: list[str] = []
         for name in names:
-            setattr(dist, name, self._counting(name, getattr(dist, name)))
+            patch.setattr(dist, name, self._counting(name, getattr(dist, name)))
 
     def _counting(self, name: str, function: Any) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -44,7 +44,11 @@ class Counted:
 
 
 def meet(rank: int) -> dict[str, Any]:
-    counted = Counted("new_group", "all_reduce", "broadcast", "all_gather_single")
+    with pytest.MonkeyPatch.context() as patch:
+        return find(rank, Counted(patch, "new_group", "all_reduce", "broadcast", "all_gather_single"))
+
+
+def find(rank: int, counted: Counted) -> dict[str, Any]:
     meshes = build_meshes(ALL, rank, CPU, deadline_seconds=PATIENCE_SECONDS)
     found: dict[str, Any] = {"made": len(counted.take()), "meshes": len(meshes)}
     tensor, context, data, one_copy = (meshes[mesh] for mesh in (TENSOR, CONTEXT, DATA, ONE_COPY))

@@ -15,7 +15,8 @@ from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
 from rljob_worker.engines.fsdp.sharding import fsdp_units, shard
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.protocols import TrainEngine
-from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_of_all, run_ranks, save, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_of_all, save, write_config
+from rljob_worker.engines.tests.ranks import run_ranks
 
 CPU = torch.device("cpu")
 PLAIN = TrainSettings(

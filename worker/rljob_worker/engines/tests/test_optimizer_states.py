@@ -19,15 +19,8 @@ from rljob_worker.engines.fsdp.optimizer import adamw as adamw_module
 from rljob_worker.engines.fsdp.optimizer.adamw import FusedAdamW, RoundingAdamW, adamw_of
 from rljob_worker.engines.fsdp.optimizer.states import block_of, means_of, table
 from rljob_worker.engines.models import Adapter, random_policy
-from rljob_worker.engines.tests.builders import (
-    CONFIGS,
-    PolicyGradient,
-    a_batch,
-    mesh_of_all,
-    run_ranks,
-    save,
-    write_config,
-)
+from rljob_worker.engines.tests.builders import CONFIGS, PolicyGradient, a_batch, mesh_of_all, save, write_config
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import StorageError
 
 CPU = torch.device("cpu")

@@ -18,7 +18,8 @@ from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.models import load_policy, random_policy
 from rljob_worker.engines.parallel.shards import local_part
-from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, run_ranks, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, some_slow, write_config
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.test_spread_models import (
     AT_ONCE,
     BALANCED,
@@ -39,6 +40,12 @@ DENSE = {
 }
 EXPERTS = {"pairs": PAIRS, "pairs that share experts": Mesh(dp=4, rp=2, ep=2)}
 REDUCING = replace(SHARED, held_bytes=0)
+KEPT = {
+    ("pairs", "reduced every time"),
+    ("pairs that split matrices", "held"),
+    ("pairs that share sequences", "reduced every time"),
+}
+"""Others are in the slow tier."""
 MIXED = TrainSettings(precision="BFloat16", learning_rate=1e-2, tokens_per_micro_batch=7, held_bytes=0)
 
 
@@ -52,8 +59,14 @@ def one(model: str) -> dict[str, Any]:
     return train(0, model, Mesh(), replace(EXACT, tokens_per_micro_batch=AT_ONCE))
 
 
-@pytest.mark.parametrize("settings", [SHARED, REDUCING], ids=["held", "reduced every time"])
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        pytest.param(name, settings, id=f"{name}, {kind}", marks=() if (name, kind) in KEPT else pytest.mark.slow)
+        for name in DENSE
+        for kind, settings in {"held": SHARED, "reduced every time": REDUCING}.items()
+    ],
+)
 def test_replicas_train_like_one_rank(
     tmp_path: Path, model: str, one: dict[str, Any], name: str, settings: TrainSettings
 ) -> None:
@@ -63,7 +76,7 @@ def test_replicas_train_like_one_rank(
         assert_close(rank["weights"], ranks[0]["weights"], 0.0)  # nothing would bring replicas together again
 
 
-@pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.parametrize("name", some_slow(EXPERTS, "pairs that share experts"))
 def test_replicas_of_a_model_with_experts_train_like_one_rank(tmp_path: Path, name: str) -> None:
     path = write_config(tmp_path / "model", "qwen3_moe")
     one = train(0, path, Mesh(), replace(BALANCED, tokens_per_micro_batch=AT_ONCE))
@@ -149,7 +162,7 @@ def test_every_shard_is_written_once_and_replicas_write_alike(written: tuple[Pat
 
 
 @pytest.mark.parametrize(
-    "mesh", [Mesh(), Mesh(dp=2), Mesh(dp=2, rp=2, tp=2)], ids=["one rank", "dp 2", "dp 2 rp 2 tp 2"]
+    "mesh", some_slow([Mesh(), Mesh(dp=2), Mesh(dp=2, rp=2, tp=2)], Mesh(), Mesh(dp=2, rp=2, tp=2)), ids=str
 )
 def test_replicas_go_on_in_another_layout(
     tmp_path: Path, model: str, written: tuple[Path, list[dict[str, Any]]], mesh: Mesh

@@ -29,9 +29,9 @@ from rljob_worker.engines.tests.builders import (
     a_batch,
     mesh_here,
     routed,
-    run_ranks,
     write_config,
 )
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import BadData, InvalidJob
 
 CPU = torch.device("cpu")

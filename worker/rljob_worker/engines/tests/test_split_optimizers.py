@@ -14,7 +14,8 @@ from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.optimizer.states import block_of
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.parallel.split import may_split_columns
-from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, run_ranks, save, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, mesh_here, save, write_config
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, share, snapshot
 
 WIDE = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}

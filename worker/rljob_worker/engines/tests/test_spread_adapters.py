@@ -13,14 +13,8 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, empty_value_model
 from rljob_worker.engines.parallel.shards import local_part
-from rljob_worker.engines.tests.builders import (
-    PolicyGradient,
-    ValueRegression,
-    mesh_here,
-    run_ranks,
-    save,
-    write_model,
-)
+from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, mesh_here, save, some_slow, write_model
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, share, snapshot
 
 MESHES = {
@@ -75,7 +69,7 @@ def one(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dic
     return directory, train(0, model, Mesh(), directory)
 
 
-@pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize("name", some_slow(MESHES, "cp 2, tp 2", "dp 4, rp 2"))
 def test_an_adapter_of_a_spread_model_learns_what_one_rank_learns(
     tmp_path: Path, model: str, one: tuple[Path, dict[str, Any]], name: str
 ) -> None:

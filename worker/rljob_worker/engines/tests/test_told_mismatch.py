@@ -16,7 +16,8 @@ from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS
 from rljob_worker.engines.megatron.library import megatron_layers
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.tests.builders import a_batch, mesh_here, run_ranks, write_config
+from rljob_worker.engines.tests.builders import a_batch, mesh_here, some_slow, write_config
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import CPU, EXACT
 from rljob_worker.metrics.scalars import Scalars, merge_all
 
@@ -54,7 +55,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_config(tmp_path_factory.mktemp("model"), "qwen3")
 
 
-@pytest.mark.parametrize("mesh", [*MESHES, *STAGES], ids=str)
+@pytest.mark.parametrize(
+    "mesh", some_slow([*MESHES, *STAGES], Mesh(dp=2, cp=2), Mesh(tp=2), Mesh(dp=2, pp=2), Mesh(pp=2, tp=2)), ids=str
+)
 def test_spread_models_tell_what_a_whole_one_does(tmp_path: Path, path: str, mesh: Mesh) -> None:
     batch = drawn()
     engine = FSDPEngine(random_policy(path, EXACT.master_dtype, 0), EXACT, CPU)

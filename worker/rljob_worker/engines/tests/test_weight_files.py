@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import WeightFiles, empty_policy, empty_value_model, load_policy
 from rljob_worker.engines.parallel.shards import local_part
-from rljob_worker.engines.tests.builders import mesh_of_all, run_ranks, write_model
+from rljob_worker.engines.tests.builders import mesh_of_all, write_model
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import BadData, InvalidJob
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from rljob_api.tests.builders import make_plan
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
-from rljob_worker.engines.tests.builders import run_ranks
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import BadData, PeerLost
 from rljob_worker.metrics.scalars import mean, merge_all, total
 from rljob_worker.rewards.results import Missed, RewardResult

@@ -16,7 +16,7 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.registry import build_train_engine
-from rljob_worker.engines.tests.builders import run_ranks
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.services.models.reward_model import RewardModel as Served
 from rljob_worker.services.tests.test_models import classifier_of

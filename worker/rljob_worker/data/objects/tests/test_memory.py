@@ -10,7 +10,7 @@ from rljob_worker.data.survey import survey
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 
 LINE = b'{"prompt": "%s"}\n' % (b"a word " * 12)
-BLOCK_ROWS = 1000
+BLOCK_ROWS = 200
 
 
 class SameLines:

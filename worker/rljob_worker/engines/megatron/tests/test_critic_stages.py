@@ -16,7 +16,8 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.megatron.library import megatron_layers
 from rljob_worker.engines.models import WeightFiles, empty_classifier, empty_value_model, random_value_model
-from rljob_worker.engines.tests.builders import CONFIGS, ValueRegression, export_of, mesh_here, run_ranks, write_config
+from rljob_worker.engines.tests.builders import CONFIGS, ValueRegression, export_of, mesh_here, write_config
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, share, snapshot
 
 SHARED = replace(EXACT, tokens_per_micro_batch=7)

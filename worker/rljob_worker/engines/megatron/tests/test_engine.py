@@ -25,11 +25,12 @@ from rljob_worker.engines.tests.builders import (
     a_batch,
     export_of,
     mesh_here,
-    run_ranks,
     save,
+    some_slow,
     write_config,
     write_model,
 )
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import (
     CPU,
     EXACT,
@@ -170,7 +171,9 @@ def one(tied: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "mesh",
-    [Mesh(dp=3), Mesh(tp=2), Mesh(cp=2), Mesh(dp=2, tp=2), Mesh(cp=2, tp=2)],
+    some_slow(
+        [Mesh(dp=3), Mesh(tp=2), Mesh(cp=2), Mesh(dp=2, tp=2), Mesh(cp=2, tp=2)], Mesh(dp=2, tp=2), Mesh(cp=2, tp=2)
+    ),
     ids=["dp 3", "tp 2", "cp 2", "dp 2 tp 2", "cp 2 tp 2"],
 )
 def test_ranks_train_like_one(tmp_path: Path, tied: str, one: dict[str, Any], mesh: Mesh) -> None:
@@ -178,7 +181,9 @@ def test_ranks_train_like_one(tmp_path: Path, tied: str, one: dict[str, Any], me
     assert_trained_alike(ranks, mesh, one)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(dp=2, ep=2), Mesh(tp=2, ep=2)], ids=["dp 2 ep 2", "tp 2 ep 2"])
+@pytest.mark.parametrize(
+    "mesh", some_slow([Mesh(dp=2, ep=2), Mesh(tp=2, ep=2)], Mesh(tp=2, ep=2)), ids=["dp 2 ep 2", "tp 2 ep 2"]
+)
 def test_ranks_that_share_experts_train_like_one(tmp_path: Path, mesh: Mesh) -> None:
     path, here = write_config(tmp_path, "qwen3_moe"), mesh_here(Mesh())
     balanced = replace(SHARED, router_aux_loss_coefficient=0.1)
@@ -204,7 +209,9 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) ->
 
 
 @pytest.mark.parametrize(
-    "written_by", [Mesh(tp=2), Mesh(pp=2), Mesh(dp=2, rp=2, pp=2)], ids=["tp 2", "pp 2", "dp 2 rp 2 pp 2"]
+    "written_by",
+    some_slow([Mesh(tp=2), Mesh(pp=2), Mesh(dp=2, rp=2, pp=2)], Mesh(dp=2, rp=2, pp=2)),
+    ids=["tp 2", "pp 2", "dp 2 rp 2 pp 2"],
 )
 def test_a_checkpoint_goes_on_in_another_layout(tmp_path: Path, written_by: Mesh) -> None:
     path = write_config(tmp_path / "model", "qwen2")

@@ -22,10 +22,11 @@ from rljob_worker.engines.tests.builders import (
     export_of,
     mesh_here,
     routed,
-    run_ranks,
     save,
+    some_slow,
     write_config,
 )
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import (
     CPU,
     EXACT,
@@ -62,14 +63,19 @@ def one_rank(path: str, coefficient: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("mesh", "coefficient"),
-    [
-        (Mesh(pp=2), 0.1),
-        (Mesh(pp=3), 0.1),
-        (Mesh(pp=3), 0.0),  # the load is known at another moment: no pass counts before
-        (Mesh(dp=2, pp=2), 0.1),
+    some_slow(
+        [
+            (Mesh(pp=2), 0.1),
+            (Mesh(pp=3), 0.1),
+            (Mesh(pp=3), 0.0),  # the load is known at another moment: no pass counts before
+            (Mesh(dp=2, pp=2), 0.1),
+            (Mesh(dp=2, pp=2, ep=2), 0.1),
+            (Mesh(pp=2, tp=2, ep=2), 0.1),
+        ],
+        (Mesh(pp=3), 0.0),
         (Mesh(dp=2, pp=2, ep=2), 0.1),
         (Mesh(pp=2, tp=2, ep=2), 0.1),
-    ],
+    ),
     ids=["pp 2", "pp 3", "pp 3 without a cost", "dp 2 pp 2", "dp 2 pp 2 ep 2", "pp 2 tp 2 ep 2"],
 )
 def test_stages_train_and_balance_like_one_rank(tmp_path: Path, path: str, mesh: Mesh, coefficient: float) -> None:

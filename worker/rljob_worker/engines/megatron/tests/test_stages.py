@@ -20,11 +20,12 @@ from rljob_worker.engines.tests.builders import (
     PolicyGradient,
     export_of,
     mesh_here,
-    run_ranks,
     save,
+    some_slow,
     write_config,
     write_model,
 )
+from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import (
     CPU,
     EXACT,
@@ -82,16 +83,22 @@ def test_an_embedding_that_is_the_last_layer_is_on_both_ends_under_one_name(tmp_
 
 @pytest.mark.parametrize(
     ("mesh", "config"),
-    [
-        (Mesh(pp=3), {}),
+    some_slow(
+        [
+            (Mesh(pp=3), {}),
+            (Mesh(pp=2, tp=2), {}),
+            (Mesh(cp=2, pp=2), {}),
+            (Mesh(pp=2), TIED),
+            (Mesh(pp=3), TIED),
+            (Mesh(dp=2, pp=2), TIED),
+            (Mesh(dp=2, rp=2, pp=2), TIED),
+            (Mesh(pp=2, tp=2), TIED),
+        ],
         (Mesh(pp=2, tp=2), {}),
         (Mesh(cp=2, pp=2), {}),
-        (Mesh(pp=2), TIED),
         (Mesh(pp=3), TIED),
-        (Mesh(dp=2, pp=2), TIED),
         (Mesh(dp=2, rp=2, pp=2), TIED),
-        (Mesh(pp=2, tp=2), TIED),
-    ],
+    ),
     ids=[
         "pp 3",
         "pp 2 tp 2",

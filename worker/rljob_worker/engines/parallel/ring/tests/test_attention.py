@@ -12,8 +12,9 @@ from rljob_worker.batch import Column
 from rljob_worker.engines.attention.varlen import Formula, PackedLayout
 from rljob_worker.engines.packing import PackedRows, pack
 from rljob_worker.engines.parallel.ring.attention import RingLayout
-from rljob_worker.engines.tests.builders import run_ranks
+from rljob_worker.engines.tests.builders import some_slow
 from rljob_worker.engines.tests.peak import Peak
+from rljob_worker.engines.tests.ranks import run_ranks
 
 CPU = torch.device("cpu")
 KEY_HEADS, ASKING, HEAD_DIM = 2, 3, 8
@@ -71,7 +72,7 @@ def alone() -> Found:
     return attend(0, 1, torch.float64)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", some_slow([2, 3, 4], 3))
 def test_what_goes_round_gives_what_one_rank_computes(tmp_path: Path, alone: Found, ranks: int) -> None:
     found = run_ranks(ranks, attend, tmp_path, ranks, torch.float64)
     for name in FORMULAS:

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.builders import END, write_config
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
 CPU = torch.device("cpu")
 MIB = 1 << 20
 
 
+def private_bytes() -> int:
+    """Of this process alone."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty"))
+
+
+def sleep_twice(rank: int, path: str) -> list[dict[str, int]]:
+    """What an engine held, what the kernel got back when it slept, and what it held then."""
+    engine = TransformersRollout(random_policy(path, torch.float32, 0), CPU, (), owns_weights=True)
+    weights = [(name, each.clone()) for name, each in engine.model.named_parameters()]
+    found = []
+    for version in (1, 2):
+        engine.load_weights(weights, version)
+        # 800 rows of 200 tokens that are written, and end with their first token
+        generate(engine, [np.arange(200) % 40], Sampling(), np.arange(800), 800, 1)
+        before, held = private_bytes(), engine.held_bytes("Weights")
+        engine.sleep("Weights")
+        found.append({"held": held, "freed": before - private_bytes(), "left": engine.held_bytes("Weights")})
+    return found
+
+
 def test_a_process_that_sleeps_gives_its_memory_back_to_the_kernel(tmp_path: Path) -> None:
-    path = write_config(tmp_path, vocab_size=200_000)  # 24 MiB of embeddings, and as much of the last layer
-    command = [sys.executable, "-m", "rljob_worker.engines.rollout.transformers.tests.sleeper", path]
-    phases = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=5 * PATIENCE_SECONDS).stdout)
+    path = write_config(tmp_path / "model", vocab_size=200_000)  # 24 MiB of embeddings, and as much of the last layer
+    (phases,) = run_fresh_ranks(1, sleep_twice, tmp_path / "rank", path)
     for phase in phases:
         # 800 x 201 tokens of 256 bytes, and the weights
         assert phase["held"] >= 800 * 201 * 256 + 48 * MIB

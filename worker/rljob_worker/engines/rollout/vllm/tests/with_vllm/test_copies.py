@@ -22,7 +22,7 @@ from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, other_weights, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
-from rljob_worker.engines.tests.builders import run_ranks
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 from rljob_worker.errors import EngineBroken
 
 PAIRS = Mesh(dp=2, tp=2)
@@ -118,7 +118,9 @@ def ranks(path: str, tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
     load_start()  # sets what vLLM reads of the environment, which ranks inherit
     preload = ("rljob_worker.engines.rollout.vllm.starting",)
     directory = tmp_path_factory.mktemp("ranks")
-    return run_ranks(PAIRS.size, one_rank, directory, path, preload=preload, deadline_seconds=7 * PATIENCE_SECONDS)
+    return run_fresh_ranks(
+        PAIRS.size, one_rank, directory, path, preload=preload, deadline_seconds=7 * PATIENCE_SECONDS
+    )
 
 
 def test_two_ranks_generate_what_one_does(path: str, ranks: list[Found]) -> None:

@@ -20,7 +20,7 @@ from rljob_worker.engines.rollout.tests.subjects import CPU, END, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
-from rljob_worker.engines.tests.builders import run_ranks
+from rljob_worker.engines.tests.ranks import run_fresh_ranks
 from rljob_worker.errors import InvalidJob
 
 LONGEST = 64
@@ -78,7 +78,7 @@ def write_experts(directory: Path, *, tied: bool, width: int = 32) -> str:
 def in_processes(num_ranks: int, work: Any, tmp_path: Path, *arguments: Any) -> list[Any]:
     load_start()  # sets what vLLM reads of the environment, which processes inherit
     preload = ("rljob_worker.engines.rollout.vllm.starting",)
-    return run_ranks(
+    return run_fresh_ranks(
         num_ranks, work, tmp_path / "ranks", *arguments, preload=preload, deadline_seconds=5 * PATIENCE_SECONDS
     )
 

@@ -26,6 +26,7 @@ from transformers import (
 )
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
@@ -244,4 +245,4 @@ def mesh_here(mesh: Mesh) -> ProcessMesh:
     device = torch.device("cpu")
     if not dist.is_initialized():
         return alone(device)
-    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=60)[mesh]
+    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=PATIENCE_SECONDS)[mesh]

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor.debug
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.forking import forking
@@ -32,18 +33,26 @@ class Ranks:
     def run(
         self, world_size: int, work: Callable[..., Any], directory: Path, *arguments: Any, deadline_seconds: float
     ) -> list[Any]:
-        """What `work(rank, *arguments)` returned, in rank order. After a failure all processes are new."""
+        """What `work(rank, *arguments)` returned, in rank order. After a failure or an interrupt all processes are new:
+        from these would come answers to what was asked before."""
         directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._ask(world_size, work, directory, arguments, deadline_seconds)
+        except BaseException:
+            self.end()
+            raise
+        return [torch.load(directory / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
+
+    def _ask(
+        self, world_size: int, work: Callable[..., Any], directory: Path, arguments: Any, deadline_seconds: float
+    ) -> None:
         while len(self._ranks) < world_size:
             self._ranks.append(self._start())
         connections = [connection for _, connection in self._ranks[:world_size]]
         for rank, connection in enumerate(connections):
             connection.send((rank, world_size, work, directory, arguments))
         failures = _failures(connections, deadline_seconds)
-        if failures:
-            self.end()
         assert not failures, "\n".join(failures)
-        return [torch.load(directory / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
 
     def _start(self) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe()
@@ -142,6 +151,8 @@ def _work(rank: int, world_size: int, work: Callable[..., Any], directory: Path,
     torch.save(work(rank, *arguments), directory / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
+    # DTensors of the next world would get meshes of this one, which are equal to theirs
+    torch.distributed.tensor.debug._clear_sharding_prop_cache()
     after = _surroundings()
     changed = [name for name in before if after.get(name) != before[name]]
     assert not changed, f"{work.__qualname__} left {', '.join(changed)} changed for the work after it"

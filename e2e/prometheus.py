@@ -43,7 +43,7 @@ def scraping(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
         f"--web.listen-address=127.0.0.1:{port}",
     )
     with _finding_pods(cluster, folder / "pods.json"), (folder / "log").open("w") as log:
-        process = subprocess.Popen(["prometheus", *flags], stdout=log, stderr=log)
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "prometheus", *flags], stdout=log, stderr=log)
         try:
             running = Prometheus(f"http://127.0.0.1:{port}")
             wait_until(lambda: _is_up(process, running), f"Prometheus, which writes to {log.name}", 60)

@@ -198,9 +198,10 @@ class Jobs:
 
     def events(self, name: str) -> list[str]:
         """Reasons of the job's events, oldest first."""
-        listed = json.loads(self.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
-        about = [each for each in listed if each.get("regarding", {}).get("name") == name]
-        return [each["reason"] for each in sorted(about, key=lambda each: each["metadata"]["creationTimestamp"])]
+        listed = json.loads(self.kubectl("get", "events", "-o", "json"))["items"]
+        about = [each for each in listed if each.get("involvedObject", {}).get("name") == name]
+        about.sort(key=lambda each: (each["lastTimestamp"] or "", each["metadata"]["name"]))
+        return [each["reason"] for each in about]
 
     def story(self) -> str:
         """Everything a person would ask for."""

@@ -62,7 +62,7 @@ def may(cluster: Cluster, user: str, verb: str, resource: str, namespace: str = 
         ("patch", "rljobs.rljob.dev/status", "team-a"),
         ("create", "pods", "team-a"),
         ("create", "secrets", "team-a"),
-        ("create", "events.events.k8s.io", "team-a"),
+        ("create", "events", "team-a"),
         ("get", "storageclasses.storage.k8s.io"),
         ("get", "namespaces", "", "team-a"),
         ("update", "leases.coordination.k8s.io", NAMESPACE, RELEASE),

@@ -27,7 +27,7 @@ owns, so only pods, finished jobs and places in queues are deleted by name.
 - apiGroups: [""]
   resources: [persistentvolumeclaims, namespaces] # is the storage bound, which pods does the namespace admit
   verbs: [get]
-- apiGroups: [events.k8s.io]
+- apiGroups: [""]
   resources: [events]
   verbs: [create]
 {{- if .Values.networkPolicy.jobs }}

@@ -12,7 +12,7 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.names import parse_pod_name, parse_service_pod_name
 from rljob_operator.observing.last_words import last_words
-from rljob_operator.observing.values import MAX_MESSAGE_LENGTH, mapping, mappings, moment, whole, words
+from rljob_operator.observing.values import MAX_INT32, MAX_MESSAGE_LENGTH, mapping, mappings, moment, whole, words
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.situation.facts import Ended, PodFacts, Stuck
 
@@ -56,7 +56,7 @@ def pod_facts(pod: Object) -> PodFacts:
         is_ready=is_ready,
         is_cut_off=ready_containers and not is_ready,
         ended=_ended(status),
-        num_buffer_restarts=whole(buffer.get("restartCount")) or 0,
+        num_buffer_restarts=whole(buffer.get("restartCount"), most=MAX_INT32) or 0,
         buffer_ended=_terminated(buffer, "lastState"),
         stuck=_stuck(status),
         unschedulable=_unschedulable(conditions.get("PodScheduled")),
@@ -116,7 +116,7 @@ def _terminated(container: Object, state: str) -> Ended | None:
     found = mapping(mapping(container.get(state)).get("terminated"))
     if not found:
         return None
-    code, message = whole(found.get("exitCode"), least=-(2**31)) or 0, found.get("message")
+    code, message = whole(found.get("exitCode"), -MAX_INT32, MAX_INT32) or 0, found.get("message")
     said = last_words(message if isinstance(message, str) else "")
     return Ended(
         container=words(container.get("name")),

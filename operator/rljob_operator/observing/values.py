@@ -18,6 +18,8 @@ from rljob_operator.vocabulary.timestamps import seconds_of
 
 MAX_INT64 = 2**63 - 1
 """The API has no larger number."""
+MAX_INT32 = 2**31 - 1
+"""Of a container's exit code, and of how often it was started again."""
 MAX_WORD_LENGTH = 256
 """Of a reason, a name."""
 MAX_MESSAGE_LENGTH = 4096
@@ -59,13 +61,13 @@ def words(value: Any, max_length: int = MAX_WORD_LENGTH) -> str:
     return clean(value, max_length) if isinstance(value, str) else ""
 
 
-def whole(value: Any, least: int = 0) -> int | None:
-    """A whole number from `least` to the largest that the API has, the nearest of them; None where it is none."""
+def whole(value: Any, least: int = 0, most: int = MAX_INT64) -> int | None:
+    """A whole number from `least` to `most`, the nearest of them; None where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, float) and not value.is_integer():
         return None
-    return min(max(int(value), least), MAX_INT64)
+    return min(max(int(value), least), most)
 
 
 def number(value: Any) -> float | None:

@@ -12,7 +12,7 @@ from rljob_api.vocabulary import keys
 from rljob_operator.states import Decision
 from rljob_operator.states.situation.conditions import Reason, condition, is_true
 from rljob_operator.vocabulary.key import Subject
-from rljob_operator.vocabulary.timestamps import micro_timestamp
+from rljob_operator.vocabulary.timestamps import micro_timestamp, timestamp
 from rljob_operator.vocabulary.words import Word
 
 MAX_NOTE_BYTES = 1024
@@ -70,24 +70,30 @@ def manifest(event: Event, subject: Subject, now: float, instance: str) -> dict[
     """The event as an object.
 
     Its name follows from what is told and from the version of the job it was seen on, so that an operator that dies
-    between telling and writing tells the same event again, and not another.
+    between telling and writing tells the same event again, and not another.  `kubectl describe` orders events by
+    lastTimestamp, which only this API lets a client set, and those of one second by name.
     """
     identity = "\n".join((subject.uid, subject.resource_version, event.reason, event.note))
+    digest = hashlib.sha256(identity.encode()).hexdigest()
     return {
-        "apiVersion": "events.k8s.io/v1",
+        "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{subject.name}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}",
+            "name": f"{subject.name}.{int(subject.resource_version):016x}{digest[:16]}",
             "namespace": subject.namespace,
         },
         "eventTime": micro_timestamp(now),
-        "reportingController": keys.MANAGED_BY,
+        "firstTimestamp": timestamp(now),
+        "lastTimestamp": timestamp(now),
+        "count": 1,
+        "source": {"component": keys.MANAGED_BY},
+        "reportingComponent": keys.MANAGED_BY,
         "reportingInstance": instance[:128],
         "action": "Reconcile",
         "reason": event.reason,
-        "note": _clipped(event.note),
+        "message": _clipped(event.note),
         "type": event.type,
-        "regarding": {
+        "involvedObject": {
             "apiVersion": keys.API_VERSION,
             "kind": keys.KIND,
             "namespace": subject.namespace,

@@ -142,7 +142,7 @@ def outcome(world: World) -> dict[str, object]:
 
 def events(world: World) -> Counter[tuple[str, str]]:
     """What was told; whoever dies after the status is written and before telling leaves some out."""
-    return Counter((each["reason"], each["note"]) for each in world.cluster.events())
+    return Counter((each["reason"], each["message"]) for each in world.cluster.events())
 
 
 def run(script: Script, kill_after_write: int | None = None) -> HuntedWorld:

@@ -229,7 +229,7 @@ def test_service_edited_or_deleted_by_hand_is_healed(world: World) -> None:
     world.cluster.remove(SERVICE, healed)
     world.settle()
     assert world.cluster.peek(SERVICE, KEY.namespace, "small") is not None
-    assert {each["note"] for each in world.cluster.events("ChildHealed")} == {"Service small"}
+    assert {each["message"] for each in world.cluster.events("ChildHealed")} == {"Service small"}
 
 
 def test_lost_status_is_found_again_from_the_pods(world: World) -> None:
@@ -288,5 +288,20 @@ def test_events_tell_the_story_once(world: World) -> None:
         ("Normal", "AttemptStarted"),
     ]
     restarting = world.cluster.events("Restarting")[0]
-    assert restarting["note"].startswith("attempt 1 ended: PodDeleted, pod small-train-0-a1: the pod is gone")
-    assert restarting["regarding"]["uid"] == world.job["metadata"]["uid"]
+    assert restarting["message"].startswith("attempt 1 ended: PodDeleted, pod small-train-0-a1: the pod is gone")
+    assert restarting["involvedObject"]["uid"] == world.job["metadata"]["uid"]
+
+
+def test_events_are_in_order_by_what_kubectl_sorts_them_by(world: World) -> None:
+    """lastTimestamp, in whole seconds, and their names, by which the server lists them."""
+    world.to_running()
+    world.clock.now += 45
+    world.edit(suspend=True)
+    for _ in range(3):
+        world.wait(1)
+    found = world.cluster.events()
+    listed = sorted(found, key=lambda each: each["metadata"]["name"])
+    described = sorted(listed, key=lambda each: each["lastTimestamp"])
+    assert [each["reason"] for each in described] == [each["reason"] for each in found]
+    assert {"AttemptStarted", "Running", "Suspending", "Suspended"} <= {each["reason"] for each in described}
+    assert all(each["count"] == 1 and each["firstTimestamp"] == each["lastTimestamp"] for each in found)

@@ -63,7 +63,7 @@ def test_a_node_on_which_workers_failed_twice_is_avoided_for_an_hour(world: Worl
         seen.append(away_from(world.pods[0]))
     assert seen == [[], ["node1"]]
     assert "the next attempt avoids node1" in next(
-        each["note"] for each in world.cluster.events() if "avoids" in each.get("note", "")
+        each["message"] for each in world.cluster.events() if "avoids" in each.get("message", "")
     )
     world.clock.now += 3600
     world.end_worker(0, 137)
@@ -203,7 +203,7 @@ def test_silent_node_is_not_waited_for_longer_than_told(world: World) -> None:
     assert names(world.pods) == ["small-train-0-a1"] and world.reason("Degraded")[1] == "PodStuckTerminating"
     world.wait(1)
     assert names(world.pods) == ["small-train-0-a2"], "2 s of grace and 5 s more, since it was evicted"
-    assert [each["note"] for each in world.cluster.events("PodForceDeleted")] == ["small-train-0-a1"]
+    assert [each["message"] for each in world.cluster.events("PodForceDeleted")] == ["small-train-0-a1"]
 
 
 def test_pod_that_a_finalizer_holds_costs_nothing_while_it_is_waited_for(world: World) -> None:

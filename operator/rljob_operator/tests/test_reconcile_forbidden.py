@@ -72,7 +72,7 @@ def look(world: World, seconds: float) -> set[str]:
         world.cluster.end_pods()
         world.clock.now += seconds / 8
         said |= {each.message for each in world.status.conditions}
-    return said | {each["note"] for each in world.cluster.events()}
+    return said | {each["message"] for each in world.cluster.events()}
 
 
 def live(world: World) -> set[str]:

@@ -149,7 +149,7 @@ def test_all_children_that_were_healed_are_told_in_one_event() -> None:
     world.cluster.remove(SERVICE, service)
     world.cluster.remove(CONFIG_MAP, plan)
     world.wait(30)
-    notes = [each["note"] for each in world.cluster.events("ChildHealed")]
+    notes = [each["message"] for each in world.cluster.events("ChildHealed")]
     assert notes == [f"ConfigMap {plan['metadata']['name']}, Service small"]
 
 

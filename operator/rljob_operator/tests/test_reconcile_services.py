@@ -53,7 +53,7 @@ def test_a_model_is_made_with_all_it_needs_and_then_the_gang(world: World) -> No
     world.settle()
     assert world.reason("ServicesReady") == ("True", "ServicesHealthy")
     assert names(world.pods) == [MODEL, GANG]
-    assert world.cluster.events("ServicesReady")[0]["note"] == "judge"
+    assert world.cluster.events("ServicesReady")[0]["message"] == "judge"
 
 
 def test_a_model_that_dies_is_replaced_and_the_gang_goes_on(world: World) -> None:

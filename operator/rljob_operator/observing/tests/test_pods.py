@@ -101,6 +101,14 @@ def test_everything_that_is_known_of_a_pod() -> None:
     )
 
 
+def test_counts_of_a_container_have_32_bits() -> None:
+    """A group adds them up, and the sum must still fit into a status."""
+    status = ended(2**63 - 1)
+    status["initContainerStatuses"][0]["restartCount"] = 10**25
+    found = facts(status)
+    assert (found.num_buffer_restarts, found.ended and found.ended.exit_code) == (2**31 - 1, 2**31 - 1)
+
+
 def test_the_pod_of_a_service_is_known_by_its_name() -> None:
     found = facts(running(), name="small-my.model-r2", labels={})
     assert (found.service, found.start, found.group, found.attempt) == ("my_model", 2, "", 0)

@@ -19,6 +19,10 @@ from rljob_operator.telling.logs import setup_logs
 
 logger = logging.getLogger("rljob_operator")
 
+_RECURSION_LIMIT = 12_000
+"""The API server takes objects that are nested 10,000 deep, of any user who may make RLJobs, and neither kopf nor our
+client may fail to read a list because of one.  json recurses once a level, which takes less than 2 MiB of stack."""
+
 
 def run_command(make_reconcile: Callable[[Surroundings], Reconcile], argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 after a stop that was asked for, 2 for bad input, 1 when the process must not go on."""
@@ -32,6 +36,7 @@ def run_command(make_reconcile: Callable[[Surroundings], Reconcile], argv: Seque
         print(error, file=sys.stderr)
         return 2
     setup_logs(settings.log_format, settings.log_level)
+    sys.setrecursionlimit(_RECURSION_LIMIT)
     return asyncio.run(_run(settings, Login(arguments.kubeconfig), make_reconcile))
 
 

@@ -149,6 +149,32 @@ def test_jobs_that_are_there_and_jobs_that_come_are_looked_at_and_nothing_is_wri
     play(tmp_path, scene, script)
 
 
+def test_a_job_as_deep_as_the_api_server_takes_it_costs_the_others_nothing(tmp_path: Path) -> None:
+    """Both kopf and our own client read it, from a list and from a watch."""
+    levels = 9_990
+    spec = '{"a":' * levels + "{}" + "}" * levels
+
+    def deep(body: dict[str, Any]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def respond(request: web.Request) -> web.StreamResponse:
+            return web.Response(text=json.dumps(body).replace('"deep"', spec) + "\n", content_type="application/json")
+
+        return respond
+
+    nested = {**job("nested", 3), "spec": "deep"}
+    changed = {"type": "MODIFIED", "object": {**job("nested", 6), "spec": "deep"}}
+
+    def script(server: ApiServer) -> None:
+        server.on("GET", JOBS, deep({"metadata": {"resourceVersion": "5"}, "items": [nested, job("good", 4)]}))
+        server.on("WATCH", JOBS, deep(changed), watch(("ADDED", job("new", 7))))
+
+    async def scene(acting: Replica) -> None:
+        for name in ("nested", "good", "new"):
+            await acting.until(f"end default/{name}")
+        assert not any("Traceback" in line for line in acting.lines)
+
+    play(tmp_path, scene, script)
+
+
 def test_sigterm_ends_what_is_under_way_and_gives_the_lease_back(tmp_path: Path) -> None:
     def script(server: ApiServer) -> None:
         server.on("GET", JOBS, page(job("slow", 3), version=5))

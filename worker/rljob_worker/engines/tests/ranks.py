@@ -25,9 +25,11 @@ from rljob_worker.tests.forking import forking
 class Ranks:
     """Processes that run one piece of work after the other, each time in a new world."""
 
-    def __init__(self, *preload: str) -> None:
-        """preload: modules that are imported once for all, where nobody has started the fork server yet."""
+    def __init__(self, *preload: str, are_kept: bool = True) -> None:
+        """preload: modules that are imported once for all, where nobody has started the fork server yet. are_kept:
+        whether more work comes after the first, which must leave its process as it was."""
         self._context = forking(*preload)
+        self._are_kept = are_kept
         self._ranks: list[tuple[BaseProcess, Connection]] = []
 
     def run(
@@ -56,7 +58,7 @@ class Ranks:
 
     def _start(self) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+        process = self._context.Process(target=_serve, args=(theirs, self._are_kept), daemon=True)
         process.start()
         theirs.close()
         return process, ours
@@ -89,7 +91,7 @@ def run_fresh_ranks(
     deadline_seconds: float = 5 * PATIENCE_SECONDS,
 ) -> list[Any]:
     """As `run_ranks`, in processes that have done nothing before and do nothing after."""
-    ranks = Ranks(*preload)
+    ranks = Ranks(*preload, are_kept=False)
     try:
         return ranks.run(world_size, work, directory, *arguments, deadline_seconds=deadline_seconds)
     finally:
@@ -123,7 +125,7 @@ def _answer(connection: Connection) -> str:
     return answer
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, is_kept: bool) -> None:
     """Until the session ends, or a piece of work fails."""
     torch.set_num_threads(1)
     for name in ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"):
@@ -134,7 +136,10 @@ def _serve(connection: Connection) -> None:
         except EOFError:
             return
         try:
+            before = _surroundings()
             _work(*task)
+            if is_kept:
+                _assert_unchanged(before, task[2].__qualname__)
         except BaseException:
             connection.send(traceback.format_exc())
             raise
@@ -143,7 +148,6 @@ def _serve(connection: Connection) -> None:
 
 def _work(rank: int, world_size: int, work: Callable[..., Any], directory: Path, arguments: tuple[Any, ...]) -> None:
     torch.manual_seed(0)
-    before = _surroundings()
     store = dist.FileStore(str(directory / "store"), world_size)
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=PATIENCE_SECONDS)
@@ -153,14 +157,17 @@ def _work(rank: int, world_size: int, work: Callable[..., Any], directory: Path,
     dist.destroy_process_group()
     # DTensors of the next world would get meshes of this one, which are equal to theirs
     torch.distributed.tensor.debug._clear_sharding_prop_cache()
-    after = _surroundings()
-    changed = [name for name in before if after.get(name) != before[name]]
-    assert not changed, f"{work.__qualname__} left {', '.join(changed)} changed for the work after it"
 
 
 def _surroundings() -> dict[str, Any]:
     """What a piece of work may change for a while only."""
     return {**vars(dist), "torch.compile": torch.compile, "os.environ": dict(os.environ)}
+
+
+def _assert_unchanged(before: dict[str, Any], work: str) -> None:
+    after = _surroundings()
+    changed = [name for name in before if after.get(name) != before[name]]
+    assert not changed, f"{work} left {', '.join(changed)} changed for the work after it"
 
 
 def _refuse(*arguments: Any, **options: Any) -> None:

@@ -134,6 +134,7 @@ def test_what_needs_torch_names_the_extra_in_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
+@pytest.mark.slow
 def test_an_example_runs_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     """As after `pip install 'rljob[worker]'`: the wheel first, then this environment's libraries in place of copies."""
     venv, folder = tmp_path / "venv", tmp_path / "empty"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from itertools import combinations, product, starmap
@@ -25,7 +25,7 @@ ENGINE = "VLLM" if find_spec("vllm") else "Transformers"
 """That of this environment: VLLM in the one of `make vllm`."""
 MAX_WORKERS = 4
 """That train one model."""
-_SEED, _START = 245, 30
+_PAIRS_SEED, _WAYS_SEED, _START = 245, 2, 30
 """Of the order in which cases are looked at: of the first 500, that whose choice is cheapest. What the start of a job
 counts for, in workers."""
 
@@ -107,11 +107,21 @@ def all_cases(engine: str) -> list[Case]:
 def pairwise(cases: Sequence[Case]) -> list[Case]:
     """Few cases: whatever two choices are together in any case are together in one of these.
 
-    The case that adds most for what it costs comes first, and what later ones made superfluous goes. The known
-    libraries make rows and filter those that cannot be: allpairspy 2.5.1 left out a quarter of the pairs that cases
-    like these have.
+    The known libraries make rows and filter those that cannot be: allpairspy 2.5.1 left out a quarter of the pairs that
+    cases like these have.
     """
-    order = {case: pairs(case) for case in random.Random(_SEED).sample(cases, len(cases))}
+    return _covering(cases, pairs, _PAIRS_SEED)
+
+
+def each_way(cases: Sequence[Case]) -> list[Case]:
+    """Fewer cases: every choice that any case of a library has is that of one of these of that library."""
+    return _covering(cases, ways, _WAYS_SEED)
+
+
+def _covering(cases: Sequence[Case], parts: Callable[[Case], set[Any]], seed: int) -> list[Case]:
+    """Cases that have all parts between them. The case that adds most for what it costs comes first, and what later
+    ones made superfluous goes."""
+    order = {case: parts(case) for case in random.Random(seed).sample(cases, len(cases))}
     left = set[Any]().union(*order.values())
     chosen: list[Case] = []
     while left:
@@ -122,6 +132,11 @@ def pairwise(cases: Sequence[Case]) -> list[Case]:
         if order[case] <= set[Any]().union(*map(order.__getitem__, others)):
             chosen = others
     return chosen
+
+
+def ways(case: Case) -> set[Any]:
+    """Each of its choices, with its library."""
+    return {(case.library, choice) for choice in asdict(case).items()}
 
 
 def pairs(case: Case) -> set[Any]:

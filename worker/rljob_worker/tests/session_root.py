@@ -17,9 +17,10 @@ TEST_MARK = "RLJOB_TEST_MARK"
 """What a test finds the processes of its run by; 16 hexadecimal digits."""
 
 
-def job_environment() -> dict[str, str]:
-    """For `rljob run`: its workers are forks of the session's root, as long as no test changes a variable."""
-    environment, socket = _root()
+def job_environment(**more: str) -> dict[str, str]:
+    """For `rljob run`: its workers are forks of the session's root, as long as no test changes a variable. Those with
+    `more` variables have a root of their own."""
+    environment, socket = _root(tuple(sorted(more.items())))
     return {**environment, ROOT: socket}
 
 
@@ -29,11 +30,11 @@ def launcher_environment() -> dict[str, str]:
 
 
 @cache
-def _root() -> tuple[dict[str, str], str]:
+def _root(more: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]:
     """The environment that the root was started for, and its socket; it ends with this process."""
     of_session = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     # said here, threads do not depend on a job's number of workers, and one root fits all
-    environment = of_session | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = of_session | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | dict(more)
     # of the length that the marks of runs have: a fork shows its own in this place
     marks = {FAMILY: "0" * 32, TEST_MARK: "0" * 16}
     stack = ExitStack()

@@ -1,4 +1,5 @@
-"""Every example runs as a user runs it, for two steps, on a model that knows nothing."""
+"""Examples run as a user runs them, for two steps, on a model that knows nothing: those that differ most, and in the
+slow tier all. Every example is valid beside that model."""
 
 import json
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_worker.cli.validate import verdict_on
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import job_environment
 from rljob_worker.tiny.graders import make
@@ -32,6 +34,8 @@ RUNNABLE = [
     "arithmetic-reward-model",
     "arithmetic-judge",
 ]
+DIFFERENT = {"arithmetic-grpo", "arithmetic-ppo", "arithmetic-disaggregated", "custom-stage", "arithmetic-judge"}
+"""The others differ from these in the algorithm, in a stage or in a reward."""
 HALVES = ("training.miniBatchRows=32",)
 """Half of the 64 rows that the test makes of a step's 256."""
 VARIED = ('rewards=[{name: varied, run: "rljob_worker.tests.trouble:reward"}]',)
@@ -59,17 +63,27 @@ def examples(tiny, tmp_path_factory):
 
 
 def run_example(folder, name, *more, runs="runs"):
-    overrides = ["stop.steps=2", "data.batchSize=8", *CHANGED.get(name, ()), *more]
+    overrides = [*overrides_of(name), *more]
     arguments = [part for override in overrides for part in ("--set", override)]
     arguments += ["--runs-dir", str(folder / runs)]
     command = [sys.executable, "-m", "rljob_worker.cli", "run", str(folder / f"{name}.yaml"), *arguments]
-    # the first of all examples imports what it needs as it does for users, the others have it
-    environment = None if name == RUNNABLE[0] else job_environment()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS, env=job_environment())
     return Run(done.returncode, done.stdout + done.stderr, folder / runs / name)
 
 
+def overrides_of(name):
+    return ("stop.steps=2", "data.batchSize=8", *CHANGED.get(name, ()))
+
+
 @pytest.mark.parametrize("name", RUNNABLE)
+def test_an_example_is_valid(examples, name):
+    verdict = verdict_on(examples / f"{name}.yaml", overrides_of(name))
+    assert (verdict.job, verdict.problems, verdict.unseen, verdict.lacking) == (name, (), (), ())
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in DIFFERENT else pytest.param(name, marks=pytest.mark.slow) for name in RUNNABLE]
+)
 def test_an_example_runs(examples, name):
     run = run_example(examples, name)
     assert run.code == 0, run.output + run.logs
@@ -170,6 +184,7 @@ IN_THE_JOBS_PODS = (
 )
 
 
+@pytest.mark.slow
 def test_the_model_of_a_reward_may_share_the_workers(examples):
     served = run_example(examples, "arithmetic-reward-model", runs="served")
     shared = [run_example(examples, "arithmetic-reward-model", *IN_THE_JOBS_PODS, runs=f"own-{n}") for n in (1, 2)]
@@ -183,6 +198,7 @@ def test_the_model_of_a_reward_may_share_the_workers(examples):
     assert "time/reward_model_1_seconds" in shared[0].metrics[1]
 
 
+@pytest.mark.slow
 def test_a_job_learns_the_same_when_its_data_buffers_speak_tls(examples):
     plain = run_example(examples, "arithmetic-disaggregated", runs="plain")
     secret = run_example(examples, "arithmetic-disaggregated", "dataBuffer.tls=true", runs="secret")

@@ -51,6 +51,7 @@ def test_a_step_of_which_half_is_kept_is_the_step_of_that_half(tiny, folder):
         assert mine[name] == pytest.approx(half[name], rel=1e-4, abs=1e-7), name
 
 
+@pytest.mark.slow
 def test_a_filter_that_leaves_nothing_or_tears_groups_ends_the_job_in_words(tiny, folder):
     nothing = run_job(filtered_job(tiny, "nothing", 4, {"run": "filters:first", "options": {"groups": 0}}), folder)
     assert nothing.code == 65

@@ -1,4 +1,4 @@
-"""A run as a person sees it: interrupted, gone on with on fewer and more workers, exported, built upon."""
+"""A run as a person sees it: interrupted, gone on with on more workers, exported, built upon."""
 
 import json
 import signal
@@ -55,14 +55,13 @@ def test_a_run_is_stopped_gone_on_with_elsewhere_exported_and_built_upon(tiny, t
     assert steps_of(stopped) == list(range(1, last + 1))
     assert status_of(tmp_path)["phase"] == "Stopped" and "rljob run job.yaml" in stopped.output
 
-    for num_workers in (1, 4):
-        last += 1
-        changes = (f"workerGroups.0.accelerator.count={num_workers}", f"stop.steps={last}")
-        resumed = run_job(job, tmp_path, *(part for change in changes for part in ("--set", change)))
-        assert resumed.code == 0, resumed.output + resumed.logs
-        assert f"going on from the checkpoint of step {last - 1}, with changes: " in resumed.output
-        assert f"-> {num_workers}" in resumed.output
-        assert steps_of(resumed) == list(range(1, last + 1))
+    last += 1
+    changes = ("workerGroups.0.accelerator.count=4", f"stop.steps={last}")
+    resumed = run_job(job, tmp_path, *(part for change in changes for part in ("--set", change)))
+    assert resumed.code == 0, resumed.output + resumed.logs
+    assert f"going on from the checkpoint of step {last - 1}, with changes: " in resumed.output
+    assert "-> 4" in resumed.output
+    assert steps_of(resumed) == list(range(1, last + 1))
 
     exported = rljob(tmp_path, "export", "runs/test", "out")
     assert exported.returncode == 0, exported.stderr

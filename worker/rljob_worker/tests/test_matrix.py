@@ -1,8 +1,8 @@
 """Whole jobs, run in every way: each step is what one worker learns that does everything, however the step before was
 run.
 
-The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test` runs every two choices
-together, `make matrix` all, with either engine.
+The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test` runs every choice of each
+library once, `make test-slow` every two choices together, `make matrix` all, with either engine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import cache
 from itertools import pairwise as neighbours
 from pathlib import Path
 
@@ -22,9 +21,21 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, Qwen3Config, Qwen3MoeConfig
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_worker.built_once import build_once
 from rljob_worker.engines.models import random_policy
 from rljob_worker.tests.jobs import Run, run_job
-from rljob_worker.tests.matrix import ENGINE, PRECISIONS, Case, all_cases, chains, job_of, pairs, pairwise
+from rljob_worker.tests.matrix import (
+    ENGINE,
+    PRECISIONS,
+    Case,
+    all_cases,
+    chains,
+    each_way,
+    job_of,
+    pairs,
+    pairwise,
+    ways,
+)
 from rljob_worker.tests.metrics import assert_learnt_the_same
 
 LONGEST = 4
@@ -35,24 +46,27 @@ after two steps of training the 14th; in float32, where it changes the 7th, a lo
 
 
 FULL = os.environ.get("RLJOB_MATRIX") == "full"
-CHOSEN = all_cases(ENGINE) if FULL else pairwise(all_cases(ENGINE))
+CHOSEN = all_cases(ENGINE) if FULL else each_way(all_cases(ENGINE))
+MORE = [] if FULL else [case for case in pairwise(all_cases(ENGINE)) if case not in CHOSEN]
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
 
 
 @pytest.fixture(scope="module")
-def small(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tiny: Path, session_folder: Path) -> Path:
     """The tiny model's tokenizer and data, and models that four workers can share in any way. Two of those that split
     matrices have one key head each, which goes round where two share sequences as well."""
-    directory = tmp_path_factory.mktemp("small")
-    for name in ("dense", "experts"):
-        shutil.copytree(tiny, directory / name)
-    dense, experts = (directory / name / "model" for name in ("dense", "experts"))
-    config = AutoConfig.from_pretrained(dense, **SIZES, tie_word_embeddings=True)
-    for model, each in ((dense, config), (experts, with_experts(config))):
-        each.save_pretrained(model)
-        random_policy(str(model), torch.float32, 0).save_pretrained(model)
-    return directory
+
+    def build(folder: Path) -> None:
+        for name in ("dense", "experts"):
+            shutil.copytree(tiny, folder / name)
+        dense, experts = (folder / name / "model" for name in ("dense", "experts"))
+        config = AutoConfig.from_pretrained(dense, **SIZES, tie_word_embeddings=True)
+        for model, each in ((dense, config), (experts, with_experts(config))):
+            each.save_pretrained(model)
+            random_policy(str(model), torch.float32, 0).save_pretrained(model)
+
+    return build_once(session_folder / "small", build)
 
 
 def with_experts(config: Qwen3Config) -> Qwen3MoeConfig:
@@ -60,15 +74,6 @@ def with_experts(config: Qwen3Config) -> Qwen3MoeConfig:
     tokens = ("pad_token_id", "bos_token_id", "eos_token_id")
     same = {name: getattr(config, name) for name in (*kept, *tokens)}
     return Qwen3MoeConfig(**SIZES, **EXPERTS, **same, tie_word_embeddings=False)
-
-
-@pytest.fixture(scope="module")
-def learnt_alone(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Run]:
-    @cache
-    def run(alone: Case) -> Run:
-        return finished(alone, small, tmp_path_factory.mktemp("alone"), LONGEST)
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -83,19 +88,25 @@ def finished(case: Case, small: Path, folder: Path, num_steps: int) -> Run:
     return run
 
 
+def named(chain: tuple[Case, ...]) -> str:
+    return "-".join((*chain[0].job, "together" if chain[0].together else "apart"))
+
+
 @pytest.mark.parametrize(
     "chain",
-    chains(CHOSEN, LONGEST),
-    ids=lambda chain: "-".join((*chain[0].job, "together" if chain[0].together else "apart")),
+    [
+        *(pytest.param(chain, id=named(chain)) for chain in chains(CHOSEN, LONGEST)),
+        *(pytest.param(chain, id=f"more-{named(chain)}", marks=pytest.mark.slow) for chain in chains(MORE, LONGEST)),
+    ],
 )
 def test_every_way_of_running_a_job_learns_the_same(
     small: Path,
-    learnt_alone: Callable[[Case], Run],
+    finished_run: Callable[..., Run],
     ran: list[Case],
     tmp_path: Path,
     chain: tuple[Case, ...],
 ) -> None:
-    one = learnt_alone(chain[0].alone)
+    one = finished_run(job_of(chain[0].alone, ENGINE, small, LONGEST))
     # the second step shows what the first one taught
     for num_steps, case in enumerate(chain, start=1 if len(chain) > 1 else 2):
         run = finished(case, small, tmp_path, num_steps)
@@ -128,17 +139,26 @@ def test_no_case_is_left_out(engine: str) -> None:
     assert len(set(all_cases(engine))) == len(all_cases(engine)) == NUM_CASES[engine]
 
 
-@given(cases=st.sampled_from(sorted(PRECISIONS)).flatmap(lambda engine: st.lists(st.sampled_from(all_cases(engine)))))
-def test_every_two_choices_of_any_cases_are_together_in_one_that_is_chosen(cases: list[Case]) -> None:
-    few = pairwise(cases)
+any_cases = st.one_of(*(st.lists(st.sampled_from(all_cases(engine))) for engine in PRECISIONS))
+
+
+@pytest.mark.parametrize(("choose", "parts"), [(pairwise, pairs), (each_way, ways)])
+@given(cases=any_cases)
+def test_all_parts_of_any_cases_are_in_those_that_are_chosen(
+    choose: Callable[[list[Case]], list[Case]], parts: Callable[[Case], set[object]], cases: list[Case]
+) -> None:
+    few = choose(cases)
     assert set(few) <= set(cases) and len(set(few)) == len(few)
-    assert set().union(*map(pairs, few)) == set().union(*map(pairs, cases))
+    assert set().union(*map(parts, few)) == set().union(*map(parts, cases))
 
 
 @pytest.mark.parametrize("engine", sorted(PRECISIONS))
 def test_few_cases_are_chosen(engine: str) -> None:
     every = all_cases(engine)
     assert len(pairwise(every)) <= len(every) // 6
+    # three transports for each of two libraries, and one worker to compare with for each of three algorithms
+    assert len(each_way(every)) == 6
+    assert engine != "Transformers" or len({case.alone for case in each_way(every)}) == 3
 
 
 def test_jobs_go_on_in_smaller_and_in_larger_layouts() -> None:

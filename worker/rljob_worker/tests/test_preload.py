@@ -2,7 +2,6 @@
 
 import json
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from rljob_worker.forkserver.client import open_fork_server
 from rljob_worker.forkserver.tests.asking import ask
 from rljob_worker.launcher.preloading import PRELOAD
-from rljob_worker.tests.jobs import make_job, run_job
+from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import launcher_environment
 
 HEAVY = ("torch", "transformers", "datasets", "pandas", "sympy", "tensorboard", "pyarrow", "numpy", "rljob_worker")
@@ -36,29 +35,9 @@ def test_the_server_has_one_thread(inspected: dict[str, Any]) -> None:
     assert inspected["threads_of_server"] == 1
 
 
-def test_a_worker_imports_next_to_nothing_by_itself(inspected: dict[str, Any], tiny: Path, tmp_path: Path) -> None:
+def test_a_worker_imports_next_to_nothing_by_itself(inspected: dict[str, Any], one_worker: Run) -> None:
     """After a whole job, its first step, validation and checkpoint included."""
-    stage = {"run": f"{__name__}:stage", "after": ["rollout"], "reads": ["response_ids"], "writes": ["calm"]}
-    stages = [
-        {"name": "rollout", "run": "Rollout", "models": ["actor"]},
-        {"name": "reward", "run": "Reward", "after": ["rollout"]},
-        {"name": "advantage", "run": "Advantage", "after": ["reward"]},
-        {"name": "update", "run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"]},
-        {"name": "list", **stage},
-    ]
-    groups = [{"name": "train", "accelerator": {"profile": "cpu", "count": 1}}]
-    run = run_job(make_job(tiny, workerGroups=groups, dag={"stages": stages}, stop={"steps": 2}), tmp_path)
-    assert run.code == 0, run.output + run.logs
-    late = set(json.loads((run.directory / "modules.json").read_text())) - set(inspected["modules"])
+    imported = set(json.loads((one_worker.directory / "modules-0.json").read_text()))
+    late = imported - set(inspected["modules"])
     heavy = sorted(name for name in late if name.partition(".")[0] in HEAVY and ".tests" not in name)
     assert len(heavy) <= FAMILY_MODULES, heavy
-
-
-def stage(batch: Any, context: Any) -> dict[str, list[float]]:
-    """Lists what its worker has imported by its second step."""
-    import os
-    import sys
-
-    modules = Path(os.environ["RLJOB_RUN_DIR"]) / "modules.json"
-    modules.write_text(json.dumps(sorted(sys.modules)))
-    return {"calm": [0.0] * len(batch)}

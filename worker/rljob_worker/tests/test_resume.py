@@ -66,8 +66,15 @@ def checkpoint_digest(run_dir: Path) -> dict[str, int]:
     return {name: entry.crc32 for name, entry in files.items() if name.endswith(".distcp")}
 
 
-@pytest.mark.parametrize("algorithm", [GRPO, PPO], ids=["grpo", "ppo"])
-@pytest.mark.parametrize("split", [False, True], ids=["colocated", "disaggregated"])
+@pytest.mark.parametrize(
+    ("algorithm", "split"),
+    [
+        pytest.param(GRPO, False, marks=pytest.mark.slow, id="grpo-colocated"),
+        pytest.param(GRPO, True, marks=pytest.mark.slow, id="grpo-disaggregated"),
+        pytest.param(PPO | {"kl": GRPO["kl"]}, False, marks=pytest.mark.slow, id="ppo-colocated"),
+        pytest.param(PPO | {"kl": GRPO["kl"]}, True, id="ppo-disaggregated"),
+    ],
+)
 def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, algorithm, split):
     spec = {"algorithm": algorithm, "stop": {"steps": 4}, "dag": dag_of(algorithm, split)}
     if split:
@@ -90,6 +97,7 @@ def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, alg
     assert [json.loads(line)["step"] for line in samples[0].splitlines()][-1] == 4
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_needs_no_initial_weights_of_what_it_trains(tiny, tmp_path):
     """Nor does a model that generates with what another group trains; a reference is read from its own path."""
     model = tmp_path / "model"

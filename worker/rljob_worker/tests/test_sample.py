@@ -98,7 +98,9 @@ def figures(step):
     return [int(step[f"sampling/{name}"]) for name in FIGURES]
 
 
-@pytest.mark.parametrize("split", [False, True], ids=["colocated", "disaggregated"])
+@pytest.mark.parametrize(
+    "split", [pytest.param(False, marks=pytest.mark.slow, id="colocated"), pytest.param(True, id="disaggregated")]
+)
 def test_a_batch_is_filled_in_rounds_and_dealt_out_evenly(tiny, tmp_path, split):
     training = {"learningRate": 1.0e-3, "precision": "Float32", "miniBatchRows": 8}
     run = run_job(sampling_job(tiny, tmp_path, DAPO, split=split, training=training), tmp_path)
@@ -114,6 +116,7 @@ def test_a_batch_is_filled_in_rounds_and_dealt_out_evenly(tiny, tmp_path, split)
     assert run.metrics[1]["reward/mean"] == pytest.approx((14 + 4 * 0.15 + 2) / 8)
 
 
+@pytest.mark.slow
 def test_surplus_is_carried_on_while_only_the_critic_learns(tiny, tmp_path):
     run = run_job(sampling_job(tiny, tmp_path, WARM_UP, split=True, stop={"steps": 4}), tmp_path)
     assert run.code == 0, run.output + run.logs
@@ -152,6 +155,7 @@ def test_rows_that_two_ranks_carried_on_are_used_by_one(tiny, tmp_path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm, split",
     [(DAPO, False), (DAPO, True), (WARM_UP | {"critic": {"warmupSteps": 3}}, False)],
@@ -183,6 +187,7 @@ def test_remax_compares_with_the_greedy_response(tiny, tmp_path):
     assert step["tokens/response_total"] <= 4 * 2 * 12 and step["sampling/groups_drawn"] == 4
 
 
+@pytest.mark.slow
 def test_pf_ppo_learns_from_rows_as_often_as_it_drew_them(tiny, tmp_path):
     algorithm = {"name": "ReinforcePlusPlus", "groupSize": 4, "kl": {"coefficient": 0.0}}
     resampling = {"resampling": {"method": "PFPPO", "weighting": "MaxMin"}}
@@ -195,6 +200,7 @@ def test_pf_ppo_learns_from_rows_as_often_as_it_drew_them(tiny, tmp_path):
     assert run.metrics[1]["update/gradient_norm"] > 0
 
 
+@pytest.mark.slow
 def test_a_batch_that_can_never_fill_stops_the_job_and_says_why(tiny, tmp_path):
     algorithm = DAPO | {"sampling": {"maxRounds": 3, "oversampling": 2.0}}
     run = run_job(sampling_job(tiny, tmp_path, algorithm, reward="same"), tmp_path)

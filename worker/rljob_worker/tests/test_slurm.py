@@ -1,6 +1,5 @@
 """A whole tiny job under a Slurm of network namespaces, by the batch script of the examples."""
 
-import json
 import os
 import re
 import signal
@@ -13,16 +12,21 @@ import yaml
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.hosts.tests import fake_srun
 from rljob_worker.hosts.tests.launched import launching
-from rljob_worker.tests.jobs import DISAGGREGATED, RLJOB, make_job
+from rljob_worker.tests.baselines import write_files
+from rljob_worker.tests.comparable import FILES, PRECISION, comparable_job
+from rljob_worker.tests.jobs import CPU, RLJOB, Run
+from rljob_worker.tests.metrics import assert_learnt_the_same
 from rljob_worker.tests.namespaces import namespaces
+from rljob_worker.tests.trouble import ask_for, held
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "launch.sbatch"
-ADDRESSES = "10.213.0.[2-4]"
+ADDRESSES = "10.213.0.[2-3]"
+APART = [{"name": "rollout", "accelerator": CPU}, {"name": "train", "accelerator": CPU}]
 
 
 @pytest.fixture(scope="module")
 def machines():
-    with namespaces(3) as places:
+    with namespaces(2) as places:
         yield places
 
 
@@ -43,48 +47,26 @@ def test_the_batch_script_of_the_example_is_one():
     assert {"nodes", "ntasks-per-node", "signal", "requeue"} <= set(options)
 
 
-def test_a_job_under_slurm_learns_what_it_learns_on_one_machine_and_goes_on_where_it_was_stopped(
-    tiny, tmp_path, machines
+def test_a_job_under_slurm_learns_what_one_worker_does_and_goes_on_where_it_was_stopped(
+    tiny, tmp_path, machines, one_worker
 ):
-    job = make_job(
-        tiny, workerGroups=DISAGGREGATED, stop={"steps": 10_000}, checkpoint={"everySteps": 0},
-        dataBuffer={"memory": "96Mi", "deadlineSeconds": int(PATIENCE_SECONDS), "tls": True},
-    )  # fmt: skip
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    tls = {"memory": "96Mi", "deadlineSeconds": int(PATIENCE_SECONDS), "tls": True}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(comparable_job(tiny, APART, 10_000, dataBuffer=tls)))
+    write_files(tmp_path, FILES)
+    ask_for(tmp_path, steps={2: "hold"})
     environment = slurm(tmp_path, machines)
-    metrics = tmp_path / "runs" / "test" / "metrics.jsonl"
+    run = Run(0, "", tmp_path / "runs" / "test")
     with launching(tmp_path) as hosts:
         hosts.start(0, ["bash", str(EXAMPLE), "job.yaml"], environment)
-        hosts.wait_for(lambda: len(steps_in(metrics)) > 1)
+        hosts.wait_for(held(tmp_path, 2).exists)
         hosts.processes[0].send_signal(signal.SIGTERM)
+        hosts.wait_for(lambda: "stopping after this step" in hosts.said(0))
+        ask_for(tmp_path)
         assert hosts.codes() == {0: 76}, hosts.everything()
         assert (tmp_path / "scontrol").read_text() == "requeue 4711\n"
-        done = steps_in(metrics)
-        last = max(done)
+        last = run.metrics[-1]["step"]
+        assert last in (2, 3), "it stops after this step or the next"
         hosts.start(0, ["bash", str(EXAMPLE), "job.yaml", "--set", f"stop.steps={last + 1}"], environment)
         assert hosts.codes() == {0: 0}, hosts.everything()
-    done = steps_in(metrics)
-    assert sorted(done) == list(range(last + 2))
-
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / "job.yaml").write_text(yaml.safe_dump(job))
-    command = [*RLJOB, "run", "job.yaml", "--set", f"stop.steps={last + 1}"]
-    run = subprocess.run(
-        command, cwd=alone, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    expected = steps_in(alone / "runs" / "test" / "metrics.jsonl")
-    for name in ("reward/mean", "loss/policy", "response_length/mean"):
-        assert [done[step].get(name) for step in sorted(done)] == [
-            expected[step].get(name) for step in sorted(expected)
-        ]
-    assert any(record.get("loss/policy") for record in done.values())
-
-
-def steps_in(metrics):
-    """Records by step; none while the file is not there."""
-    if not metrics.exists():
-        return {}
-    records = [json.loads(line) for line in metrics.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    return {record["step"]: record for record in records}
+    assert run.metrics[-1]["step"] == last + 1
+    assert_learnt_the_same(run, one_worker, PRECISION)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rljob_worker.forkserver.client import ForkServer, open_fork_server
 from rljob_worker.forkserver.request import WorkerRequest, command_of
+from rljob_worker.tests.session_root import TEST_MARK
 
 COMMAND = "RLJOB_TEST_COMMAND"
 """The variable that has a command in JSON."""
@@ -126,7 +127,8 @@ _ENDED: dict[str, int] = {}
 @cache
 def _server() -> ForkServer:
     """One for this process, with which it ends."""
-    server = open_fork_server(dict(os.environ), PRELOAD)
+    # a fork shows its own mark in this place
+    server = open_fork_server(os.environ | {TEST_MARK: "0" * 16}, PRELOAD)
     atexit.register(server.close)
     return server
 

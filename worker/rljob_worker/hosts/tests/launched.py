@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
-from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.tests.session_root import TEST_MARK
 from rljob_worker.tests.waiting import wait_for
+from rljob_worker.tests.warm import WarmProcess
 
+FAKE = "rljob_worker.cli.tests.run_fake_pods"
 TOKEN = "0123456789abcdef-of-a-test"
 
 
@@ -30,14 +31,25 @@ class Launched:
     def __init__(self, folder):
         self.folder = folder
         self.processes = {}
-        self._mark = f"{TEST_MARK}={secrets.token_hex(8)}"
+        self._own = {TEST_MARK: secrets.token_hex(8)}
 
     def start(self, host, command, environment, prefix=()):
         """One launcher; its output goes to a file."""
-        own = dict([self._mark.split("=")])
         with self.file(host).open("ab") as output:
             self.processes[host] = subprocess.Popen(
-                [*prefix, *command], cwd=self.folder, stdout=output, stderr=output, env={**environment, **own}
+                [*prefix, *command], cwd=self.folder, stdout=output, stderr=output, env=environment | self._own
+            )
+
+    def fork(self, host, arguments, environment):
+        """One launcher with fake pods, from the warm interpreter: `fake_arguments`."""
+        with self.file(host).open("ab") as output:
+            self.processes[host] = WarmProcess(
+                FAKE,
+                *arguments,
+                folder=self.folder,
+                environment=environment | self._own,
+                stdout=output.fileno(),
+                stderr=output.fileno(),
             )
 
     def file(self, host):
@@ -79,7 +91,8 @@ class Launched:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return False
-        return self._mark.encode() in environment and module.encode() in command
+        ((name, mark),) = self._own.items()
+        return f"{name}={mark}".encode() in environment and module.encode() in command
 
 
 @contextlib.contextmanager
@@ -99,16 +112,11 @@ def launching(folder):
 
 def fake_launch(script, *arguments):
     """`rljob launch job.yaml` whose workers play a script."""
-    return [
-        sys.executable,
-        run_fake_pods.__file__,
-        json.dumps(script),
-        "launch",
-        "job.yaml",
-        "--wait",
-        "60",
-        *arguments,
-    ]
+    return [sys.executable, "-m", FAKE, *fake_arguments(script, *arguments)]
+
+
+def fake_arguments(script, *arguments, file="job.yaml"):
+    return [json.dumps(script), "launch", file, "--wait", "60", *arguments]
 
 
 def environment_of(host, num_hosts, port, **changes):

@@ -20,7 +20,7 @@ from rljob_worker.hosts.station import context_here
 from rljob_worker.hosts.tests.launched import (
     TOKEN,
     environment_of,
-    fake_launch,
+    fake_arguments,
     free_port,
     launching,
     write_wide_job,
@@ -44,7 +44,7 @@ def start(hosts, script, numbers=(0, 1, 2), *, port=None, arguments=(), num_host
     """The launchers of these hosts; the port."""
     port = port or free_port()
     for number in numbers:
-        hosts.start(number, fake_launch(script, *arguments), environment_of(number, num_hosts, port, **changes))
+        hosts.fork(number, fake_arguments(script, *arguments), environment_of(number, num_hosts, port, **changes))
     return port
 
 
@@ -64,6 +64,7 @@ def test_a_job_on_three_hosts_runs_to_its_end(hosts):
     assert RunDirectory(hosts.folder / "runs" / "tiny").read_note().phase == "Succeeded"
 
 
+@pytest.mark.slow
 def test_the_group_that_leads_is_on_host_0(tmp_path):
     write_job(tmp_path, groups=[("rollout", 1, 1), ("train", 2, 1)])
     with launching(tmp_path) as hosts:
@@ -88,6 +89,7 @@ def test_a_failure_begins_a_new_attempt_on_the_same_hosts(hosts):
     assert [path.read_text() for path in second.glob("worker-*")] == 3 * ["RLJOB_ATTEMPT=2\n"]
 
 
+@pytest.mark.slow
 def test_restarts_have_an_end(hosts):
     start(hosts, {"*": [["exit", 75]]})
     all_exit(hosts, 75)
@@ -135,6 +137,7 @@ def test_more_hosts_than_pods_are_refused_everywhere(hosts):
         assert "the job has 3 pods (train 3) and there are 2 hosts (WORLD_SIZE)" in hosts.said(host)
 
 
+@pytest.mark.slow
 def test_hosts_that_were_told_of_other_numbers_are_refused(hosts):
     port = start(hosts, {"*": []}, (0, 1))
     start(hosts, {"*": []}, (2,), port=port, num_hosts=4)
@@ -151,11 +154,10 @@ def test_another_job_file_on_one_host_ends_the_launch_with_what_differs(hosts):
         assert "host 1 (" in hosts.said(host) and "has another job file, or other --set: spec.stop" in hosts.said(host)
 
 
+@pytest.mark.slow
 def test_a_host_that_cannot_read_the_job_is_named_on_all(hosts, tmp_path):
     port = start(hosts, {"*": []}, (0, 2))
-    command = fake_launch({})
-    command[command.index("job.yaml")] = "gone.yaml"
-    hosts.start(1, command, environment_of(1, 3, port))
+    hosts.fork(1, fake_arguments({}, file="gone.yaml"), environment_of(1, 3, port))
     all_exit(hosts, 64)
     for host in range(3):
         assert "cannot run its pod: there is no file gone.yaml" in hosts.said(host)
@@ -171,6 +173,7 @@ def test_what_keeps_host_0_from_running_is_told_to_those_who_come(hosts):
     assert "batchSize" in hosts.said(0) and "batchSize" in hosts.said(2)
 
 
+@pytest.mark.slow
 def test_two_jobs_on_one_port_do_not_meet(hosts, tmp_path):
     port = start(hosts, {"*": [STEPPED, ["wait_file", str(tmp_path / "go")]]}, (0, 1))
     hosts.wait_for(lambda: (hosts.folder / "runs" / "tiny" / "launch").exists())
@@ -187,6 +190,7 @@ def test_two_jobs_on_one_port_do_not_meet(hosts, tmp_path):
     assert "was turned away: it does not have the token of this job" in hosts.said(0)
 
 
+@pytest.mark.slow
 def test_strangers_disturb_nobody(hosts, tmp_path):
     port = start(hosts, {"*": [STEPPED, ["wait_file", str(tmp_path / "go")]]}, (0,))
     hosts.wait_for(lambda: (hosts.folder / "runs" / "tiny" / "launch").exists())
@@ -215,7 +219,7 @@ def running(hosts):
     return note is not None and note.phase == "Running" and all_spoke(directory.logs(note.attempt))
 
 
-@pytest.mark.parametrize("asked", [0, 1])
+@pytest.mark.parametrize("asked", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_one_request_on_any_host_stops_all_with_a_checkpoint(hosts, asked):
     start(hosts, STOPPABLE)
     hosts.wait_for(lambda: running(hosts))
@@ -224,6 +228,7 @@ def test_one_request_on_any_host_stops_all_with_a_checkpoint(hosts, asked):
     assert "stopping after this step or the next, with a checkpoint" in hosts.said(0)
 
 
+@pytest.mark.slow
 def test_a_signal_to_every_process_of_a_step_is_one_request(hosts):
     """As Slurm signals: launchers, data buffers, reapers and workers alike."""
     start(hosts, STOPPABLE)
@@ -250,6 +255,7 @@ def test_a_request_while_hosts_are_waited_for_ends_the_wait(hosts):
     assert hosts.codes(LEAVING_SECONDS) == {0: 130}, hosts.everything()
 
 
+@pytest.mark.slow
 def test_a_finished_job_is_finished_on_all_hosts(hosts):
     start(hosts, {"train-0": [["checkpoint", 10], STEPPED], "*": []})
     all_exit(hosts, 0)
@@ -285,8 +291,7 @@ def test_another_run_directory_than_that_of_host_0_is_told_apart(tmp_path):
 def test_a_launch_that_cannot_be_is_refused_in_words(tmp_path, arguments, changes, words):
     write_job(tmp_path)
     with launching(tmp_path) as hosts:
-        command = fake_launch({}, "--wait", "1", *arguments)
-        hosts.start(0, command, environment_of(0, 2, free_port()) | changes)
+        hosts.fork(0, fake_arguments({}, "--wait", "1", *arguments), environment_of(0, 2, free_port()) | changes)
         (code,) = hosts.codes().values()
         assert code == (75 if "answer" in words else 64)
         assert words in hosts.said(0) and "Traceback" not in hosts.said(0), hosts.said(0)
@@ -294,7 +299,7 @@ def test_a_launch_that_cannot_be_is_refused_in_words(tmp_path, arguments, change
 
 def test_help_says_how_to_start_it(tmp_path):
     with launching(tmp_path) as hosts:
-        hosts.start(0, [*fake_launch({})[:3], "launch", "--help"], dict(os.environ))
+        hosts.fork(0, ["{}", "launch", "--help"], dict(os.environ))
         all_exit(hosts, 0)
         for word in ("srun --ntasks-per-node=1", "WORLD_SIZE", "--rank-file", "RLJOB_TOKEN", "75", "76"):
             assert word in hosts.said(0)
@@ -323,6 +328,7 @@ def test_workers_of_all_hosts_find_the_services_beside_host_0(served):
     assert [path.name for path in (runs / "logs").glob("services-*")] == ["services-1.log"], "both attempts had them"
 
 
+@pytest.mark.slow
 def test_services_that_cannot_be_end_the_launch_on_all_hosts(served):
     start(served, {"services": "refuses", "*": [["hang"]]})
     all_exit(served, 64)
@@ -331,6 +337,7 @@ def test_services_that_cannot_be_end_the_launch_on_all_hosts(served):
     assert not (served.folder / "runs" / "tiny" / "logs" / "attempt-1").exists()
 
 
+@pytest.mark.slow
 def test_a_request_on_any_host_while_services_start_ends_the_launch(served):
     start(served, {"services": "silent", "*": [["hang"]]})
     log = served.folder / "runs" / "tiny" / "logs" / "services-1.log"
@@ -351,6 +358,7 @@ def test_every_host_knows_what_services_ask_for_and_nobody_else_reads_it(tmp_pat
         assert context.services == {}, "until host 0 says where they are"
 
 
+@pytest.mark.slow
 def test_a_host_that_serves_nothing_needs_no_accelerator_for_services(tmp_path):
     group = {"accelerator": {"profile": "amd"}}
     write_wide_job(tmp_path, replicas=2, services=[{**SERVED[0], "workerGroup": group}])

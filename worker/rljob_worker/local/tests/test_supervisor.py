@@ -5,8 +5,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,26 +13,44 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.rundir.lock import is_locked
-from rljob_worker.local.tests import run_process
 from rljob_worker.tests.waiting import is_gone, parent_of, pid_in, wait_for
+from rljob_worker.tests.warm import WarmProcess
 
 
 @contextlib.contextmanager
 def supervisor(run_dir, **options):
-    command = [sys.executable, run_process.__file__, str(run_dir), json.dumps(options)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    """A running one; what it and its processes say is to be read from `said`."""
+    reader, writer = os.pipe()
+    with open(reader) as said:
+        try:
+            process = WarmProcess(
+                "rljob_worker.local.tests.supervise",
+                str(run_dir),
+                json.dumps(options),
+                stdout=writer,
+                stderr=writer,
+            )
+        finally:
+            os.close(writer)
+        process.said = said
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def rest_of(process):
+    """Once it has ended."""
+    output = process.said.read()
+    process.wait(PATIENCE_SECONDS)
+    return output
 
 
 def run(run_dir, **options):
     """Exit code and output of a whole run."""
     with supervisor(run_dir, **options) as process:
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        output = rest_of(process)
         return process.returncode, output
 
 
@@ -124,7 +140,7 @@ def test_what_the_lead_warns_of_while_it_starts_is_said(run_dir):
     going_on = run_dir.parent / "go"
     script = [["say", ours], ["say", library], ["metrics", {"step": 1}], ["wait_file", str(going_on)]]
     with supervisor(run_dir, script={"*": script}) as process:
-        said = [process.stdout.readline() for _ in range(4)]
+        said = [process.said.readline() for _ in range(4)]
         going_on.touch()
         assert process.wait(PATIENCE_SECONDS) == 0
     assert said[1].startswith("  data buffers: in ")
@@ -143,7 +159,7 @@ def test_what_workers_do_while_they_start_is_said_and_kept_for_status(run_dir, t
     going_on = run_dir.parent / "go"
     script = [["say", f"2026-01-01 00:00:00,000 INFO rljob.start: {each}"] for each in told]
     with supervisor(run_dir, script={"*": [*script, ["wait_file", str(going_on)]]}) as process:
-        while process.stdout.readline() != f"  {said}\n":
+        while process.said.readline() != f"  {said}\n":
             pass
         wait_for(lambda: RunDirectory(run_dir).read_note().doing == doing)
         going_on.touch()
@@ -155,7 +171,7 @@ def test_a_run_is_seen_to_run_whatever_the_clock_of_its_storage_says(run_dir, sk
     going_on = run_dir.parent / "go"
     script = [["metrics", {"step": 1}, skew_seconds], ["wait_file", str(going_on)]]
     with supervisor(run_dir, script={"*": script}) as process:
-        said = [process.stdout.readline() for _ in range(3)]
+        said = [process.said.readline() for _ in range(3)]
         going_on.touch()
         assert process.wait(PATIENCE_SECONDS) == 0
     assert said[0] == "phase Starting attempt 1\n" and said[2] == "phase Running attempt 1\n"
@@ -207,7 +223,7 @@ def test_a_launcher_that_is_killed_restarts_the_gang_and_leaves_nobody(run_dir):
     with supervisor(run_dir, script=script, maxRestarts=1) as process:
         pid, child_pid = pid_in(worker), pid_in(child)
         os.kill(parent_of(parent_of(pid)), signal.SIGKILL)  # worker, fork server, launcher
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        output = rest_of(process)
         assert process.returncode == 0, output
         assert "launcher-train-0: " in output and "killed by signal 9" in output
         assert is_gone(pid) and is_gone(child_pid)
@@ -219,7 +235,7 @@ def test_a_fork_server_that_is_killed_restarts_the_gang_as_its_workers_do(run_di
     with supervisor(run_dir, script=script, maxRestarts=1) as process:
         pid = pid_in(worker)
         os.kill(parent_of(pid), signal.SIGKILL)
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        output = rest_of(process)
         assert process.returncode == 0, output
         assert "worker-train-0-0: " in output and "exit code 137 (killed by SIGKILL)" in output
         assert is_gone(pid)
@@ -232,7 +248,7 @@ def test_one_request_checkpoints_and_stops(run_dir):
     with supervisor(run_dir, script=script, maxRestarts=3) as process:
         pid_in(ready)
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        output = rest_of(process)
     assert process.returncode == 76, output
     assert "stopping after this step or the next, with a checkpoint" in output
     assert "end Stopped 76 restarts 0" in output
@@ -244,10 +260,10 @@ def test_two_requests_stop_now(run_dir):
     with supervisor(run_dir, script={"*": [*begun, ["hang"]]}) as process:
         pids = [pid_in(ready), pid_in(child)]
         process.send_signal(signal.SIGINT)
-        while "stopping after this step" not in process.stdout.readline():
+        while "stopping after this step" not in process.said.readline():
             pass
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE_SECONDS)
+        rest_of(process)
         assert process.returncode == 130
         assert all(is_gone(pid) for pid in pids)
 
@@ -257,7 +273,7 @@ def test_a_request_that_finds_nobody_listening_is_an_interruption(run_dir):
     with supervisor(run_dir, script={"*": [["metrics", {"step": 1}], ["pid", str(ready)], ["hang"]]}) as process:
         pid_in(ready)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE_SECONDS)
+        rest_of(process)
         assert process.returncode == 130
 
 
@@ -273,7 +289,7 @@ def test_a_request_before_a_step_has_ended_stops_at_once_and_says_what_is_kept(r
     with supervisor(run_dir, script=starts, maxRestarts=3) as process:
         pid = pid_in(ready)
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        output = rest_of(process)
         assert process.returncode == 130 and is_gone(pid)
     assert f"stopping now: no step has ended; {words}" in output
     assert f"end Stopped 130 restarts 1: asked to stop; {words}" in output
@@ -283,7 +299,7 @@ def test_a_request_while_data_buffers_start_ends_the_run(run_dir):
     with supervisor(run_dir, buffer="silent", maxRestarts=3) as process:
         wait_for((run_dir / "logs" / "attempt-1" / "databuffer-train-0.log").exists)
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        output = rest_of(process)
         assert process.returncode == 130, output
 
 

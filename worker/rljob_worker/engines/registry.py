@@ -138,7 +138,7 @@ def _transformers(
     is_loaded_next: bool,
 ) -> RolloutEngine:
     """On every rank a copy of its own."""
-    from rljob_worker.engines.free_memory import free_memory
+    from rljob_worker.devices.memory import free_memory
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.rollout.transformers import TransformersRollout
     from rljob_worker.engines.rollout.transformers.static_steps import CUDAGraphs

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from rljob_worker.devices import FORKED_DEVICES
 from rljob_worker.forkserver.packages import OUR_PACKAGES
 
 SWITCH = "RLJOB_FORK_WORKERS"
 """`off`: every worker imports for itself; `on`: workers are forked, whatever the device."""
-FORKED_DEVICES = frozenset({"cpu", "cuda"})
-"""torch itself touches these at first use. Plugins for others are imported with torch, and may touch a device then."""
 ROOT = "RLJOB_FORK_ROOT"
 """The socket of a root fork server."""
 

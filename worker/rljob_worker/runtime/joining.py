@@ -12,6 +12,7 @@ from rljob_worker.data.listing import DataIdentity
 from rljob_worker.databuffer.client import BufferClient, Identity
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.devices.modules import use
 from rljob_worker.engines.models.mirror import with_mirrors
 from rljob_worker.launcher.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
@@ -25,7 +26,7 @@ from rljob_worker.runtime.setup.devices import require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.setup.phases import phase
 from rljob_worker.runtime.setup.resources import build_resources, build_validation
-from rljob_worker.runtime.setup.world import device_of, wait_for_address, world
+from rljob_worker.runtime.setup.world import wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.stages import build_stage
@@ -85,7 +86,7 @@ def build_control(environment: WorkerEnvironment, client: BufferClient, meeting:
 def build_worker(environment: WorkerEnvironment, client: BufferClient, control: Control) -> Worker:
     """Collective over the group. Before any model is read, the lead's claims the run and chooses where to go on."""
     plan, group, rank = environment.plan, environment.group_plan, environment.rank
-    device, access = device_of(group, environment.local_rank), environment.data_access
+    device, access = use(group.device, environment.local_rank), environment.data_access
     opening = control.open()
     engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
     weights = weights_to_load(opening, plan.spec.checkpoint.init_from, [engine.name for engine in engines])

@@ -11,8 +11,8 @@ import torch
 
 from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
+from rljob_worker.devices.memory import give_back
 from rljob_worker.engines.attention.heads import key_heads
-from rljob_worker.engines.free_memory import give_back
 from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.checkpoint import sharded

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.engines.fsdp.optimizer.resting import Resting, settle
+from rljob_worker.devices.copies import wait_for_copies
+from rljob_worker.engines.fsdp.optimizer.resting import Resting
 
 SHAPES = st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=4)
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.uint8, torch.float64])
@@ -47,7 +48,7 @@ def test_an_accelerator_has_its_memory_back():
     before, held = [tensor.cpu() for tensor in tensors], torch.cuda.memory_allocated()
     resting = Resting(tensors)
     resting.sleep()
-    settle(device)
+    wait_for_copies([device])
     assert held - torch.cuda.memory_allocated() == resting.held_bytes + 4 * 4 * (1 << 20)
     assert all(resting.now(own).is_pinned() for own in tensors)
     resting.wake()

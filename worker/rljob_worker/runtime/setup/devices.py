@@ -1,9 +1,8 @@
-"""What accelerators torch has in this process."""
-
-import torch
+"""Whether torch has the accelerators that a worker group asks for."""
 
 from rljob_api.planning.plan import GroupPlan
 from rljob_worker.accelerators import require_devices
+from rljob_worker.devices.modules import num_devices
 
 
 def require_devices_of_torch(group: GroupPlan) -> None:
@@ -13,12 +12,3 @@ def require_devices_of_torch(group: GroupPlan) -> None:
     """
     if group.device != "cpu":
         require_devices(group, num_devices(group.device))
-
-
-def num_devices(device: str) -> int:
-    """How many devices of the type there are; 0 also where this torch, or its plugin, does not know the type."""
-    try:
-        module = torch.get_device_module(device)
-    except RuntimeError:
-        return 0
-    return int(module.device_count())

@@ -6,13 +6,13 @@ is planned, and two jobs on one machine never meet.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
-import torch
 import torch.distributed as dist
 
 from rljob_api.planning.plan import GroupPlan
@@ -22,6 +22,8 @@ from rljob_worker.errors import DeadlineExceeded, PeerLost
 from rljob_worker.lost_peer import tells_of_lost_peer
 
 _POLL_SECONDS = 0.05
+
+log = logging.getLogger(__name__)
 
 
 class StatusBoard(Protocol):
@@ -57,13 +59,22 @@ def world(
     )
     try:
         yield f"{host}:{store.port}"
-    except RuntimeError as error:
-        if not tells_of_lost_peer(error):
+    except BaseException as error:
+        cause = _cause_of(error, group.name)
+        log.error("worker %s/%d leaves the group's world: %s: %s", group.name, rank, type(cause).__name__, cause)
+        # not destroyed: NCCL would wait for collectives that a lost peer never joins, up to their timeout
+        dist.distributed_c10d._abort_process_group()
+        if cause is error:
             raise
-        said = str(error).partition("\n")[0]
-        raise PeerLost(f"a collective of worker group {group.name} lost a peer: {said}") from error
-    finally:
-        dist.destroy_process_group()
+        raise cause from error
+    dist.destroy_process_group()
+
+
+def _cause_of(error: BaseException, group: str) -> BaseException:
+    """PeerLost for a collective that failed because another process is gone; else the error itself."""
+    if not isinstance(error, RuntimeError) or not tells_of_lost_peer(error):
+        return error
+    return PeerLost(f"a collective of worker group {group} lost a peer: {str(error).partition(chr(10))[0]}")
 
 
 def wait_for_port(ask: Callable[[], dict[str, Any]], group: str, deadline_seconds: float) -> int:
@@ -78,15 +89,6 @@ def wait_for_port(ask: Callable[[], dict[str, Any]], group: str, deadline_second
         f"worker {group}/0 posted no rendezvous address within {deadline_seconds:.0f} s; it has not started, or "
         "failed: see its log"
     )
-
-
-def device_of(group: GroupPlan, local_rank: int) -> torch.device:
-    """The accelerator of this process."""
-    if group.device == "cpu":
-        return torch.device("cpu")
-    device = torch.device(group.device, local_rank)
-    torch.get_device_module(device).set_device(device)
-    return device
 
 
 def wait_for_address(book: AddressBook, host: Host, deadline_seconds: float) -> str:

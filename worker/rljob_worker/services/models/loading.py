@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rljob_api.catalogue.services import ServedModel
+from rljob_worker.devices.modules import num_devices
 from rljob_worker.errors import InvalidJob
-from rljob_worker.runtime.setup.devices import num_devices
 from rljob_worker.services.place import Place
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}

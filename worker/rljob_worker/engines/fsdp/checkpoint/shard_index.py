@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.planner import WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 
+from rljob_worker.devices.copies import copies_on_host
 from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader, PlaceWriter
 from rljob_worker.storage.place import Place
 
@@ -24,10 +25,9 @@ class OwnShards(dcp.DefaultSavePlanner):  # type: ignore[misc]
         """Plan them and copy them to host memory; the tensors themselves are not looked at again."""
         self.set_up_planner(tensors, is_coordinator=True)
         self.create_local_plan()
-        self._copies = {item.index: _on_host(super(OwnShards, self).resolve_data(item)) for item in self.plan.items}
+        shards = {item.index: super(OwnShards, self).resolve_data(item) for item in self.plan.items}
+        self._copies = dict(zip(shards, copies_on_host(list(shards.values())), strict=True))
         self.state_dict = {}
-        if torch.cuda.is_available():
-            torch.cuda.current_stream().synchronize()
 
     def create_global_plan(self, all_plans: list[dcp.SavePlan]) -> tuple[list[dcp.SavePlan], Metadata]:
         plans, index = create_default_global_save_plan(all_plans)
@@ -37,15 +37,6 @@ class OwnShards(dcp.DefaultSavePlanner):  # type: ignore[misc]
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor:
         """A copy, whose memory is free once it is written."""
         return self._copies.pop(write_item.index)
-
-
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy; of a tensor on a device on its way, into memory that the device reaches by itself."""
-    tensor = tensor.detach()
-    if tensor.device.type == "cpu":
-        return tensor.clone()
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    return host.copy_(tensor, non_blocking=True)
 
 
 class ShardWriter(PlaceWriter):

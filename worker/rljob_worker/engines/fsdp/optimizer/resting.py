@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
+from rljob_worker.devices.copies import empty_on_host
+
 
 class Resting:
     """Tensors of one device that sleep and wake together. Asleep they are the same objects without memory, and what
@@ -26,10 +28,10 @@ class Resting:
         return sum(tensor.untyped_storage().nbytes() for tensor in self._tensors)
 
     def sleep(self) -> None:
-        """Idempotent. What is queued on the device may not be done yet: `settle`."""
+        """Idempotent. What is queued on the device may not be done yet: `wait_for_copies`."""
         if self.is_asleep:
             return
-        self._copies = self._copies or [_on_host(tensor) for tensor in self._tensors]
+        self._copies = self._copies or [empty_on_host(tensor) for tensor in self._tensors]
         for tensor, copy in zip(self._tensors, self._copies, strict=True):
             copy.copy_(tensor, non_blocking=True)
             tensor.untyped_storage().resize_(0)  # a stream takes it again only behind the copy
@@ -49,13 +51,3 @@ class Resting:
         if not self.is_asleep:
             return tensor
         return next(copy for own, copy in zip(self._tensors, self._copies, strict=True) if own is tensor)
-
-
-def settle(device: torch.device) -> None:
-    """Wait until copies to the host are there."""
-    if device.type != "cpu":
-        torch.get_device_module(device).current_stream().synchronize()
-
-
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type != "cpu")

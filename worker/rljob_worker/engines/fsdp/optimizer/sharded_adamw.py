@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import torch
 
 from rljob_api.memory.sizes import BUCKET_BYTES
+from rljob_worker.devices.copies import wait_for_copies
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.optimizer.adamw import AdamW, adamw_of
-from rljob_worker.engines.fsdp.optimizer.resting import Resting, settle
+from rljob_worker.engines.fsdp.optimizer.resting import Resting
 from rljob_worker.engines.fsdp.optimizer.states import Mean, means_of
 from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
 from rljob_worker.engines.fsdp.tensors.parts import Parts
@@ -77,7 +78,7 @@ class ShardedAdamW:
         """Let the states wait in the memory of the host; gradients are gone since the last step. `step` wakes them."""
         for bucket in self.buckets:
             bucket.states.sleep()
-        settle(self._device)
+        wait_for_copies([self._device])
 
     def step(self, agreement: Agreement) -> tuple[float, bool]:
         """Clip and step from the gradients that FSDP left. Returns the norm before clipping and whether the step was
@@ -125,7 +126,7 @@ class ShardedAdamW:
             if self._offloads:
                 bucket.states.sleep()
         if self._offloads:
-            settle(self._device)
+            wait_for_copies([self._device])
         self.num_steps += 1
 
     def _gradients(self, *, is_split: bool) -> dict[str, torch.Tensor]:

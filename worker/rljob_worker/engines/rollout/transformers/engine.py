@@ -9,8 +9,8 @@ from functools import partial
 import torch
 
 from rljob_worker.batch import Indices
+from rljob_worker.devices.memory import free_memory, give_back
 from rljob_worker.engines.arriving_policy import copy_policy
-from rljob_worker.engines.free_memory import free_memory, give_back
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
 from rljob_worker.engines.rollout.protocol import Depth

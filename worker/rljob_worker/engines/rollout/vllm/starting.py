@@ -14,8 +14,8 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
+from rljob_worker.devices.memory import free_memory, total_memory
 from rljob_worker.engines.attention.heads import head_dim
-from rljob_worker.engines.free_memory import free_memory
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, require_world
 from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
@@ -70,8 +70,7 @@ def _memory(
     free, _ = mesh.range_in_copy(free_memory(device, settings.workers_per_host))
     if device.type == "cpu":
         return {"kv_cache_memory_bytes": cpu_cache_bytes(settings, model.config, model.dtype.itemsize, free)}
-    _, whole = torch.get_device_module(device).mem_get_info(device)
-    return {"gpu_memory_utilization": settings.memory_fraction * free / whole}
+    return {"gpu_memory_utilization": settings.memory_fraction * free / total_memory(device)}
 
 
 def _shapes(model: PreTrainedModel) -> dict[str, torch.Tensor]:

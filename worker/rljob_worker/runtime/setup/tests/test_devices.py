@@ -3,8 +3,9 @@
 import pytest
 
 from rljob_api.tests.builders import make_plan
+from rljob_worker.devices.modules import num_devices
 from rljob_worker.errors import InvalidJob
-from rljob_worker.runtime.setup.devices import num_devices, require_devices_of_torch
+from rljob_worker.runtime.setup.devices import require_devices_of_torch
 
 
 def group(profile: str):

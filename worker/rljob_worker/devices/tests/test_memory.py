@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from rljob_worker.engines.free_memory import container_free, free_memory, host_free
+from rljob_worker.devices.memory import container_free, free_memory, host_free
 
 
 def test_what_is_free_of_a_host_and_of_a_container(tmp_path: Path) -> None:

@@ -17,18 +17,24 @@ _VERSIONS = (
 
 
 def free_memory(device: torch.device, workers_per_host: int = 1) -> int:
-    """Of a CUDA device, what nobody has taken and what torch keeps for later; on CPUs this worker's share of what the
+    """On an accelerator what nobody has taken and what torch keeps for later; on CPUs this worker's share of what the
     host, or the container, has left."""
-    if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + int(kept)
-    return min([host_free(), *container_free()]) // workers_per_host
+    if device.type == "cpu":
+        return min([host_free(), *container_free()]) // workers_per_host
+    module = torch.get_device_module(device)
+    kept = module.memory_reserved(device) - module.memory_allocated(device)
+    return int(module.mem_get_info(device)[0]) + int(kept)
+
+
+def total_memory(device: torch.device) -> int:
+    """Of an accelerator, whoever has it."""
+    return int(torch.get_device_module(device).mem_get_info(device)[1])
 
 
 def give_back(device: torch.device) -> None:
     """Hand what was freed to the device, or to the kernel: torch and glibc keep it for later otherwise."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    if device.type != "cpu":
+        torch.get_device_module(device).empty_cache()
         return
     with suppress(AttributeError):  # glibc's alone
         ctypes.CDLL(None).malloc_trim(0)

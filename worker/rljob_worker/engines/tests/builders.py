@@ -93,10 +93,15 @@ def write_config(directory: Path, kind: str = "qwen3", **more: Any) -> str:
     return str(directory)
 
 
-def write_model(directory: Path, kind: str = "qwen3", seed: int = 0, **more: Any) -> str:
-    """A model directory with random weights, as transformers writes it."""
+def write_model(directory: Path, kind: str = "qwen3", seed: int = 0, *, draws_biases: bool = False, **more: Any) -> str:
+    """A model directory with random weights, as transformers writes it; biases are 0 unless they are drawn, too."""
     torch.manual_seed(seed)
-    AutoModelForCausalLM.from_config(CONFIGS[kind](**more), dtype=torch.float32).save_pretrained(directory)
+    model = AutoModelForCausalLM.from_config(CONFIGS[kind](**more), dtype=torch.float32)
+    if draws_biases:
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter, std=0.1)
+    model.save_pretrained(directory)
     return str(directory)
 
 

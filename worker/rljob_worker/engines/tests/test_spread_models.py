@@ -283,7 +283,7 @@ def score_families(rank: int, paths: dict[str, str], mesh: Mesh) -> dict[str, np
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Where their models are, and what one rank scores with each."""
-    paths = {kind: write_model(tmp_path_factory.mktemp(kind), kind) for kind in CONFIGS}
+    paths = {kind: write_model(tmp_path_factory.mktemp(kind), kind, draws_biases=True) for kind in CONFIGS}
     return paths, score_families(0, paths, MESHES["one rank"])
 
 

@@ -15,6 +15,7 @@ def machines():
         yield places
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_unplugged_ends_the_attempt_on_all_with_its_name(tmp_path):
     write_wide_job(tmp_path, failurePolicy={"maxRestarts": 5})
     script = {"*": [["say", "here"], ["hang"]]}

@@ -23,6 +23,8 @@ with warnings.catch_warnings():
     from rljob_worker.services.ray_service import application
 
 HERE = "rljob_worker.services.tests.served_here"
+MODEL = str(Path(__file__).parent)
+"""A folder that is there; nothing is loaded from it."""
 
 
 def arguments(run, **fields):
@@ -36,7 +38,7 @@ def arguments(run, **fields):
     [
         arguments(f"{HERE}:app"),
         arguments(f"{HERE}:scaled", options={"scale": 2.0}),
-        arguments("rljob_worker.services:reward_model", options={"path": "m"}, autoscaling={"maxReplicas": 3}),
+        arguments("rljob_worker.services:reward_model", options={"path": MODEL}, autoscaling={"maxReplicas": 3}),
     ],
 )
 def test_applications_of_a_ray_service_are_those_of_a_pod(given):
@@ -45,8 +47,8 @@ def test_applications_of_a_ray_service_are_those_of_a_pod(given):
 
 def test_a_copy_of_a_ray_service_lies_where_the_operator_says(answering):
     group = {"accelerator": {"profile": "huawei-npu", "count": 1}}
-    application(arguments("rljob_worker.services:embedding", options={"path": "m"}, workerGroup=group))
-    assert answering.given == ("embedding", {"path": "m"}, Place("npu", 1, "huawei-npu"))
+    application(arguments("rljob_worker.services:embedding", options={"path": MODEL}, workerGroup=group))
+    assert answering.given == ("embedding", {"path": MODEL}, Place("npu", 1, "huawei-npu"))
     assert answering.told["ray_actor_options"] == {"resources": {"NPU": 1}}
 
 

@@ -15,7 +15,7 @@ from rljob_operator.vocabulary.key import Key
 
 logger = logging.getLogger(__name__)
 
-_GRACE_SECONDS = 5.0
+GRACE_SECONDS = 5.0
 
 
 class Resync:
@@ -56,7 +56,7 @@ class Resync:
         """List, wait for events that are under way, and look at the jobs of which none came."""
         listing = await self._list()
         if self._unheard(listing):
-            await asyncio.sleep(_GRACE_SECONDS)
+            await asyncio.sleep(GRACE_SECONDS)
         missed = self._unheard(listing)
         self.num_deaf = self.num_deaf + 1 if missed else 0
         for key in sorted(missed):

@@ -38,7 +38,7 @@ from rljob_operator.vocabulary.key import Key
 logger = logging.getLogger(__name__)
 
 CHILD_LABELS = f"{keys.LABEL_MANAGED_BY}={keys.MANAGED_BY_VALUE},{keys.LABEL_JOB}"
-_LOOK_AGAIN_SECONDS = 5.0
+LOOK_AGAIN_SECONDS = 5.0
 _FIRST_LOOKS_SECONDS = 10.0
 """The longest that kopf is kept waiting: what happens meanwhile is heard of when it begins."""
 
@@ -228,7 +228,7 @@ class Leader:
         while (problem := await self._problem_at_start()) is not None:
             self.unready = f"{problem}; is the CRD installed?"
             logger.warning("%s", self.unready)
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
         await self._pods.wait_synced()
 
     async def _problem_at_start(self) -> str | None:

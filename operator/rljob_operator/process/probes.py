@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from rljob_operator.process.settings import ProbeSettings
 
-_CHECK_SECONDS = 5.0
-_TICK_SECONDS = 1.0
+CHECK_SECONDS = 5.0
+TICK_SECONDS = 1.0
 _NUM_TICKS = 30
 _MAX_DEAF_RESYNCS = 2
 
@@ -60,8 +60,8 @@ class LoopLag:
         """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _TICK_SECONDS
-            await asyncio.sleep(_TICK_SECONDS)
+            due = loop.time() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
             self._lags.append(loop.time() - due)
 
 
@@ -91,4 +91,4 @@ class Health:
         """Check every few seconds until cancelled."""
         while True:
             await self.check()
-            await asyncio.sleep(_CHECK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)

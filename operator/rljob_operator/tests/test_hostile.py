@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.observing.progress import progress_of
 from rljob_operator.observing.values import Unreadable
@@ -21,7 +22,7 @@ def test_nothing_that_pods_say_hurts_the_operator_or_wedges_the_job(seed: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(120 * PATIENCE_SECONDS)
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_nothing_that_pods_say_hurts_the_operator_or_wedges_the_job_at_length(seed: int) -> None:
     """10 seeds of 10,000 bodies and statuses are 100,000."""

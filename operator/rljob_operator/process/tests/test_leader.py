@@ -37,9 +37,9 @@ WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that a leader takes every 5 s, and the time that it leaves to events."""
-    monkeypatch.setattr(probes, "_CHECK_SECONDS", 0.1)
-    monkeypatch.setattr(probes, "_TICK_SECONDS", 0.1)
-    monkeypatch.setattr(resync, "_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(probes, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(probes, "TICK_SECONDS", 0.1)
+    monkeypatch.setattr(resync, "GRACE_SECONDS", 0.1)
 
 
 Guard = Callable[[], Awaitable[None]]
@@ -216,7 +216,7 @@ def test_a_cluster_without_the_crd_is_waited_for_until_one_is_told_to_stop(
 
 
 def test_jobs_are_looked_at_once_the_crd_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader, "_LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(leader, "LOOK_AGAIN_SECONDS", 0.1)
 
     async def scene(acting: Scene) -> None:
         unready = await acting.until_unready("is the CRD installed?")

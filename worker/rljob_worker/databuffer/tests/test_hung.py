@@ -28,7 +28,7 @@ def error_of(waiting: Future[object]) -> RLJobError:
 
 def test_a_host_that_hangs_is_named_to_those_that_wait(tmp_path: Path):
     """rollout-0 is below train-0 and above rollout-2."""
-    plan = two_stages((3, 1), (1, 1), deadline_seconds=60.0)
+    plan = two_stages((3, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     with forked(plan, tmp_path) as gang, ThreadPoolExecutor(2) as pool:
         waits = [pool.submit(gang.gang.client("train", 0).get, 1, EDGE)]
         waits.append(pool.submit(gang.gang.client("rollout", 2).await_announcement, "verdict", 1))

@@ -139,7 +139,7 @@ def _serve(connection: Connection, is_kept: bool) -> None:
             before = _surroundings()
             _work(*task)
             if is_kept:
-                _assert_unchanged(before, task[2].__qualname__)
+                _assert_unchanged(before, getattr(task[2], "__qualname__", repr(task[2])))
         except BaseException:
             connection.send(traceback.format_exc())
             raise

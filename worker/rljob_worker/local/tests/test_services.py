@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.services import ServicesPlace, check_serve, last_lines, most_start_seconds, services_environment
 from rljob_worker.local.tests import fake_services
-from rljob_worker.local.tests.test_supervisor import run, supervisor
+from rljob_worker.local.tests.test_supervisor import rest_of, run, supervisor
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.waiting import is_gone, pid_in, wait_for
 
@@ -76,13 +75,13 @@ def test_services_that_end_are_started_again_at_the_same_port_and_the_gang_goes_
     with supervisor(run_dir, script=script, services=str(end), maxRestarts=1) as process:
         pid = pid_in(ready)
         end.touch()
-        while not (line := process.stdout.readline()).startswith("services ended: "):
+        while not (line := process.said.readline()).startswith("services ended: "):
             assert line
         wait_for(lambda: (run_dir / "logs" / "services-2.log").is_file() and services_of(str(end)))
         wait_for(lambda: "4321" in (run_dir / "logs" / "services-2.log").read_text())
         assert not is_gone(pid)
         go_on.touch()
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        output = rest_of(process)
     assert process.returncode == 0 and "restarts 0" in output, output
     assert services_of(str(end)) == []
 
@@ -92,7 +91,7 @@ def test_a_request_while_services_start_ends_the_run(run_dir):
         log = run_dir / "logs" / "services-1.log"
         wait_for(lambda: log.is_file() and log.read_text())
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        output = rest_of(process)
         assert process.returncode == 130, output
     assert "stopping now: no step has ended" in output
 

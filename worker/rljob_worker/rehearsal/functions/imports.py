@@ -28,9 +28,9 @@ class Imports:
     def __init__(
         self, references: Sequence[Reference], environment: Mapping[str, str], limit_seconds: float = IMPORT_SECONDS
     ) -> None:
-        self._environment, self._limit_seconds = environment, limit_seconds
-        self._waiting = list(references)
-        self._process = self._start() if references else None
+        self.environment, self._limit_seconds = environment, limit_seconds
+        self.waiting = list(references)
+        self._process = self.start() if references else None
 
     def findings(self) -> list[Finding]:
         """One for each function that cannot be called. What ends or outlasts the process is named, and the functions
@@ -38,15 +38,15 @@ class Imports:
         found = []
         while self._process is not None:
             answers, ending = self._answers(self._process)
-            for reference, answer in zip(self._waiting, answers, strict=False):
+            for reference, answer in zip(self.waiting, answers, strict=False):
                 if answer is not None:
                     found.append(_finding(reference, *answer))
-            self._waiting = self._waiting[len(answers) :]
-            if self._waiting:
-                blamed = self._waiting.pop(0)
+            self.waiting = self.waiting[len(answers) :]
+            if self.waiting:
+                blamed = self.waiting.pop(0)
                 why = f"{blamed.owner}: {blamed.run} cannot be imported: {ending}"
                 found.append(_finding(blamed, blamed.path, why))
-            self._process = self._start() if self._waiting else None
+            self._process = self.start() if self.waiting else None
         return found
 
     def close(self) -> None:
@@ -55,25 +55,26 @@ class Imports:
             self._end(self._process)
             self._process = None
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[bytes]:
+        """A process that imports what is waiting."""
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "rljob_worker.rehearsal.functions.importing"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=dict(self._environment),
+            env=dict(self.environment),
             start_new_session=True,
             preexec_fn=dying_with_me(signal.SIGKILL),
         )
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(self._waiting).encode())
+            process.stdin.write(json.dumps(self.waiting).encode())
             process.stdin.close()
         return process
 
     def _answers(self, process: subprocess.Popen[bytes]) -> tuple[list[tuple[str, str] | None], str]:
         """What was said of the first of those that wait, and how the process ended."""
         lines = list(_lines(process, time.monotonic() + self._limit_seconds))
-        is_late = process.poll() is None and len(lines) < len(self._waiting)
+        is_late = process.poll() is None and len(lines) < len(self.waiting)
         self._end(process)
         ending = f"it took longer than {self._limit_seconds:g} s" if is_late else _ending(process.returncode)
         return [json.loads(line) for line in lines], ending

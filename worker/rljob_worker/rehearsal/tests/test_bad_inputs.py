@@ -182,7 +182,7 @@ CASES = {
     "a lost shard": ({MODEL + "model.safetensors.index.json": json.dumps({"weight_map": {"a": "model-2.safetensors"}})},
         {}, "model-2.safetensors of them cannot be found"),
     "an index without names": ({MODEL + "model.safetensors.index.json": '{"weight_map": ["a.safetensors"]}'},
-        {}, "index.json is no table of tensors and their files"),
+        {}, "its weight_map is no table of tensors and their files"),
     "a damaged index": ({MODEL + "model.safetensors.index.json": "{"}, {}, "index.json cannot be read"),
     "a file of weights that is a pointer": ({MODEL + "model.safetensors": POINTER}, {}, "`git lfs pull` in its folder"),
     "half a file of weights": ({MODEL + "model.safetensors": b"\xff" + bytes(7) + b"{"}, {}, "is no safetensors file"),
@@ -291,7 +291,7 @@ def imports(request, monkeypatch):
     """In forks, except of cases that say how a job of a user is looked at."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is None or callspec.params.get("name") not in FRESH:
-        monkeypatch.setattr(Imports, "_start", lambda self: WarmImporting(self))
+        monkeypatch.setattr(Imports, "start", lambda self: WarmImporting(self))
 
 
 @pytest.mark.parametrize("name", CASES)

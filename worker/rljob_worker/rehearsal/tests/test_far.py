@@ -164,7 +164,10 @@ def test_what_a_hub_does_not_give_is_missed_on_this_machine_alone(tmp_path, hub,
     job = write(tmp_path, {}, {MODEL: "team/tiny"})
     shy = verdict_on(job, ())
     assert shy.problems == ()
-    assert "the hub shows no model team/tiny to whoever has no HF_TOKEN, and its cache here" in shy.lacking[0].message
+    assert (
+        "the hub shows no model team/tiny to whoever has no HF_TOKEN, there is no directory team/tiny here"
+        in shy.lacking[0].message
+    )
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     gone = verdict_on(job, ["models[0].path=team/tyni"])
     assert gone.problems == () and gone.lacking[0].source == "--set models[0].path=team/tyni"

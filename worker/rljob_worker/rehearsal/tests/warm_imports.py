@@ -13,10 +13,10 @@ class WarmImporting(WarmProcess):
     def __init__(self, imports: Imports) -> None:
         asked, ask = os.pipe()
         answers, answer = os.pipe()
-        os.write(ask, json.dumps(imports._waiting).encode())
+        os.write(ask, json.dumps(imports.waiting).encode())
         os.close(ask)
         module = "rljob_worker.rehearsal.functions.importing"
-        super().__init__(module, environment=imports._environment, stdin=asked, stdout=answer)
+        super().__init__(module, environment=imports.environment, stdin=asked, stdout=answer)
         os.close(asked)
         os.close(answer)
         self.stdout = os.fdopen(answers, "rb")

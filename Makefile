@@ -1,6 +1,8 @@
 # Every target that CI calls is one a person also runs. `make setup` leaves .venv/bin/rljob working.
 PYTHON ?= python3
 BIN := .venv/bin
+# bytecode is written whatever the shell says: without it every process of a test compiles torch from source again
+unexport PYTHONDONTWRITEBYTECODE
 RUN = $(BIN)/rljob run
 TINY = $(BIN)/python -m rljob_worker.tiny
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from signal import SIGABRT
 from typing import Literal
 
 from rljob_api.v1alpha1 import FailurePolicySpec, FailureRule
@@ -53,6 +54,7 @@ _RANKING = (
     ExitCode.BUG,
 )
 _LAST = (ExitCode.STOPPED, ExitCode.RETRY, ExitCode.DONE)
+_ABORTED = frozenset((-SIGABRT, 128 + SIGABRT))
 _NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
 _FINAL = (*_NEVER_RETRIED, ExitCode.STORAGE, ExitCode.STOPPED, ExitCode.INTERRUPTED)
 
@@ -94,8 +96,13 @@ def decide(
 
 
 def gang_code(exit_codes: Collection[int]) -> int:
-    """The code that speaks for a gang: any code other than 75 outranks 75, and any failure outranks success."""
+    """The code that speaks for a gang: any code other than 75 outranks 75, and any failure outranks success.
+
+    But SIGABRT is outranked by every other failure, 75 too: collectives abort a process whose peer is lost.
+    """
     codes = set(exit_codes) or {int(ExitCode.DONE)}
+    if codes.difference(_ABORTED, (ExitCode.DONE, ExitCode.STOPPED)):
+        codes -= _ABORTED
     for code in _RANKING:
         if code in codes:
             return int(code)

@@ -1,10 +1,13 @@
 """Which exit code stands for several processes that failed together."""
 
+import math
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 
+_ABORTED = 128 + signal.SIGABRT
 SETTLE_SECONDS = 2.0
 """How long after the first failure other codes are still heard: a peer's 75 often arrives before its cause."""
 
@@ -29,7 +32,8 @@ def is_failure(code: int) -> bool:
 
 
 def first_cause(exits: Sequence[Exit], settle_seconds: float = SETTLE_SECONDS) -> Exit | None:
-    """The exit that explains the end: first failure, any code before 75; None when nobody failed.
+    """The exit that explains the end: first failure, any code before 75 but a later SIGABRT, by which collectives end a
+    process whose peer is lost; None when nobody failed.
 
     Only exits within the settle time of the first failure count; later ones are consequences.
 
@@ -40,7 +44,8 @@ def first_cause(exits: Sequence[Exit], settle_seconds: float = SETTLE_SECONDS) -
         return None
     deadline = failures[0].at_seconds + settle_seconds
     heard = [one for one in failures if one.at_seconds <= deadline]
-    causes = [one for one in heard if one.code != ExitCode.RETRY]
+    lost_at = min((one.at_seconds for one in heard if one.code == ExitCode.RETRY), default=math.inf)
+    causes = [one for one in heard if one.code != ExitCode.RETRY and (one.code != _ABORTED or one.at_seconds < lost_at)]
     return (causes or heard)[0]
 
 

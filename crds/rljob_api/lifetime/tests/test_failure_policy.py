@@ -24,6 +24,10 @@ SIGKILL, SIGSEGV_IN_A_CONTAINER = -9, 128 + 11
         ([SIGKILL, 1], 1),
         ([130, SIGKILL, 75], 130),
         ([74, 130], 74),
+        ([75, 134], 75),  # NCCL aborts a process whose peer is lost
+        ([-6, 0, 75], 75),
+        ([134, 137], 137),
+        ([134, 0, 76], 134),
     ],
 )
 def test_one_code_speaks_for_the_gang(codes, code):
@@ -97,11 +101,11 @@ def test_the_first_rule_that_matches_decides():
     assert isinstance(decide([74], 1, policy), Stop)
 
 
-@given(st.lists(st.sampled_from([0, 1, 64, 65, 70, 74, 75, 76, 130, -9, -15, 137]), min_size=1), st.integers(0, 5))
+@given(st.lists(st.sampled_from([0, 1, 64, 65, 70, 74, 75, 76, 130, -9, -15, 134, 137]), min_size=1), st.integers(0, 5))
 def test_the_decision_does_not_depend_on_the_order_or_number_of_pods(codes, restarts):
     decision = decide(codes, restarts, DEFAULT)
     assert decision == decide(sorted(codes) * 2, restarts, DEFAULT)
     assert gang_code(codes) in codes
-    if set(codes) - {0, 75}:
+    if set(codes) - {0, 75, 134}:
         assert gang_code(codes) not in (0, 75)
     assert isinstance(decision, Done) == (set(codes) == {0})

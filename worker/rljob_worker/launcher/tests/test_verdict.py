@@ -20,6 +20,12 @@ def test_the_first_of_several_causes_speaks():
     assert first_cause(exits((70, 1.0), (65, 0.5), (75, 0.0))).name == "w1"
 
 
+def test_an_abort_after_a_lost_peer_is_only_its_echo():
+    assert gang_code(exits((75, 0.0), (134, 0.1))) == 75
+    assert gang_code(exits((134, 0.0), (75, 0.1))) == 134
+    assert gang_code(exits((75, 0.0), (134, 0.1), (139, 0.2))) == 139
+
+
 def test_stopped_and_done_are_no_failures():
     assert first_cause(exits((0, 0.0), (76, 0.1))) is None
     assert gang_code(exits((0, 0.0), (76, 0.1))) == 76
@@ -31,7 +37,7 @@ def test_signals_are_spelt_as_kubernetes_does():
     assert [exit_code(-9), exit_code(3), exit_code(0)] == [137, 3, 0]
 
 
-@given(st.lists(st.tuples(st.sampled_from([0, 64, 65, 70, 74, 75, 76, 137]), st.floats(0, 2))))
+@given(st.lists(st.tuples(st.sampled_from([0, 64, 65, 70, 74, 75, 76, 134, 137]), st.floats(0, 2))))
 def test_the_verdict_does_not_depend_on_the_order_of_arrival(pairs):
     assert gang_code(exits(*pairs)) == gang_code(list(reversed(exits(*pairs))))
 

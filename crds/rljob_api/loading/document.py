@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,6 +98,20 @@ def _line_too_deep(text: str) -> int | None:
             assert event.start_mark is not None, "events of a text have places"
             return int(event.start_mark.line) + 1
     return None
+
+
+def depth_problem(value: Any) -> Problem | None:
+    """What is wrong with a document that was not read here, however deep it is nested."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [below for each in level for below in _below(each) if isinstance(below, Mapping | list)]
+        if not level:
+            return None
+    return _TOO_DEEP
+
+
+def _below(collection: Mapping[str, Any] | list[Any]) -> Iterable[Any]:
+    return collection.values() if isinstance(collection, Mapping) else collection
 
 
 class _TooLargeError(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.validation import problems_of
-from rljob_api.loading.document import Document, read_document
+from rljob_api.loading.document import Document, depth_problem, read_document
 from rljob_api.loading.overrides import apply_overrides, written_by
 from rljob_api.loading.structure import check_structure
 from rljob_api.v1alpha1 import RLJob
@@ -48,6 +48,8 @@ def job_from_object(body: Mapping[str, Any], profiles: Profiles = built_in_profi
     """
     metadata = {key: body["metadata"][key] for key in _USER_METADATA if key in body["metadata"]}
     data = {**{key: value for key, value in body.items() if key != "status"}, "metadata": metadata}
+    if (found := depth_problem(data)) is not None:
+        raise InvalidJobError([found])
     job, problems = _check(data, profiles)
     if problems or job is None:
         raise InvalidJobError(problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -45,6 +46,10 @@ def world() -> World:
     return World()
 
 
+def nested(depth: int) -> dict[str, Any]:
+    return reduce(lambda below, _: {"a": below}, range(depth), dict[str, Any]())
+
+
 CYCLE = {
     "stages": [
         {"name": "rollout", "run": "Rollout", "models": ["actor"], "after": ["update"]},
@@ -62,6 +67,7 @@ CYCLE = {
         ({"training": {"miniBatchRows": 5}}, "InvalidSpec", "spec.training.miniBatchRows"),
         ({"traning": {}}, "InvalidSpec", "Did you mean training?"),
         ({"dataBuffer": {"memory": "1Ki"}}, "InvalidSpec", "Set dataBuffer.memory to at least"),
+        ({"workerGroups": [{"name": "train", "template": nested(300)}]}, "InvalidSpec", "nested more than 100 deep"),
     ],
 )
 def test_what_cannot_run_fails_before_any_pod(world: World, spec: dict[str, Any], reason: str, words: str) -> None:

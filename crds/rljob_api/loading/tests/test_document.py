@@ -1,9 +1,10 @@
+import json
 from itertools import pairwise
 
 import pytest
 import yaml
 
-from rljob_api.loading.document import read_document, read_value
+from rljob_api.loading.document import depth_problem, read_document, read_value
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,16 @@ def test_what_is_nested_too_deep_is_a_problem(depth):
     assert "more than 100 deep" in problem.message
     with pytest.raises(yaml.YAMLError):
         read_value("[" * depth + "]" * depth)
+
+
+@pytest.mark.parametrize(("depth", "is_too_deep"), [(100, False), (101, True), (50_000, True)])
+def test_values_that_were_read_elsewhere_have_the_same_bound(depth, is_too_deep):
+    value = []
+    for _ in range(depth - 1):
+        value = [value] if isinstance(value, dict) else {"a": value, "b": 1}
+    assert (depth_problem(value) is not None) is is_too_deep
+    if depth < 200:
+        assert bool(read_document(json.dumps(value)).problems) is is_too_deep
 
 
 def test_aliases_that_make_much_of_little_are_a_problem():

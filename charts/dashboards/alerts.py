@@ -79,6 +79,14 @@ ALERTS = (
         "Its liveness probe restarts it when the API server answers but the watch does not.",
     ),
     Alert(
+        "RLJobOperatorFaulty",
+        "sum by (part) (increase(rljob_operator_part_failures_total[30m])) > 3",
+        "10m",
+        "warning",
+        "Part {{ $labels.part }} of the operator has met more than three exceptions in half an hour",
+        "It goes on after each; the log has a traceback, and names the job where one job is the cause.",
+    ),
+    Alert(
         "RLJobDataBufferNearlyFull",
         "max by (namespace, rljob) ("
         "(rljob_buffer_resident_bytes{of='rows'} + ignoring(of) rljob_buffer_spill_used_bytes) / "

@@ -93,6 +93,12 @@ _OPERATOR = Row(
             ("max(rljob_operator_loop_lag_seconds)", "lag"),
         ),
         _panel(
+            "Exceptions",
+            "Of each part of the operator, in the last hour; it goes on after them, and the log names the job.",
+            "short",
+            ("sum by (part) (increase(rljob_operator_part_failures_total[1h]))", "{{part}}"),
+        ),
+        _panel(
             "Memory",
             "Resident memory of the operator.",
             "bytes",

@@ -48,6 +48,39 @@ def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
     return job_document(name, **{"dataBuffer": {"memory": memory, "deadlineSeconds": int(PATIENCE_SECONDS)}} | fields)
 
 
+def troubled_job(tiny: Path, **spec: Any) -> dict[str, Any]:
+    """The test job on one worker, without validation, with a checkpoint every step, and with trouble in reach.
+
+    Of several worker groups the first generates and the last trains.
+    """
+    job = make_job(
+        tiny, **{"workerGroups": [{"name": "train", "accelerator": CPU}], "checkpoint": {"everySteps": 1}} | spec
+    )
+    fields = job["spec"]
+    del fields["data"]["validation"]
+    fields["rewards"][0]["timeoutSeconds"] = 1.0
+    groups = [group["name"] for group in fields["workerGroups"]]
+    fields["dag"] = {"stages": _stages(generates=groups[0], trains=groups[-1])}
+    return job
+
+
+def _stages(generates: str, trains: str) -> list[dict[str, Any]]:
+    trouble = {
+        "run": "rljob_worker.tests.trouble:stage",
+        "after": ["rollout"],
+        "reads": ["response_ids"],
+        "writes": ["calm"],
+    }
+    update = {"run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"], "balance": "Tokens"}
+    return [
+        {"name": "rollout", "run": "Rollout", "models": ["actor"], "group": generates},
+        {"name": "reward", "run": "Reward", "after": ["rollout"], "group": generates},
+        {"name": "trouble", **trouble, "group": trains},
+        {"name": "advantage", "run": "Advantage", "after": ["reward", "trouble"], "group": trains},
+        {"name": "update", **update, "group": trains},
+    ]
+
+
 DISAGGREGATED = [
     {"name": "rollout", "accelerator": CPU},
     {"name": "train", "replicas": 2, "accelerator": CPU},

@@ -34,7 +34,7 @@ RUNNABLE = [
     "arithmetic-reward-model",
     "arithmetic-judge",
 ]
-DIFFERENT = {"arithmetic-grpo", "arithmetic-ppo", "arithmetic-disaggregated", "custom-stage", "arithmetic-judge"}
+DIFFERENT = {"arithmetic-grpo", "arithmetic-ppo", "arithmetic-disaggregated", "custom-stage", "arithmetic-dapo"}
 """The others differ from these in the algorithm, in a stage or in a reward."""
 HALVES = ("training.miniBatchRows=32",)
 """Half of the 64 rows that the test makes of a step's 256."""

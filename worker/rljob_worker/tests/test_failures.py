@@ -9,9 +9,9 @@ import pytest
 
 from rljob_worker.checkpoint.manifest import committed, damage, directory_name
 from rljob_worker.checkpoint.ownership import Owner
-from rljob_worker.tests.jobs import CPU, make_job, run_job
+from rljob_worker.tests.jobs import CPU, make_job, run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
-from rljob_worker.tests.trouble import ask_for, held, troubled_job
+from rljob_worker.tests.trouble import ask_for, held
 
 ATTEMPT = ("databuffer", "launcher", "runtime", "rewards.running.process")
 """What runs as long as an attempt does."""
@@ -72,6 +72,7 @@ def test_a_reward_that_is_no_number_and_a_misspelt_column_end_a_run_in_words(tin
         assert "Traceback" not in run.output
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_damaged_files_never_cost_more_than_the_checkpoint_they_hit(tiny, tmp_path):
     job = troubled_job(tiny, stop={"steps": 5})
     ask_for(tmp_path, steps={3: "fill_disk"})
@@ -116,6 +117,7 @@ def corrupt(checkpoint):
     shard.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_a_killed_data_buffer_or_launcher_costs_the_steps_since_the_checkpoint(tiny, tmp_path):
     groups = [{"name": "rollout", "accelerator": CPU}, {"name": "train", "accelerator": CPU}]
     ask_for(tmp_path, steps={3: "hold"})

@@ -26,8 +26,7 @@ from rljob_worker.runtime.control import Follower
 from rljob_worker.runtime.joining import run_worker
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.status import StopSignal
-from rljob_worker.tests.jobs import CPU
-from rljob_worker.tests.trouble import troubled_job
+from rljob_worker.tests.jobs import CPU, troubled_job
 from rljob_worker.tests.waiting import wait_for
 
 GROUPS = [{"name": "rollout", "accelerator": CPU}, {"name": "train", "accelerator": CPU}]

@@ -5,14 +5,15 @@ import signal
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.tests.jobs import run_job
+from rljob_worker.tests.jobs import run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
-from rljob_worker.tests.trouble import ask_for, held, troubled_job
+from rljob_worker.tests.trouble import ask_for, held
 
 TWO_WORKERS = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 
@@ -82,6 +83,7 @@ def test_a_run_is_stopped_gone_on_with_elsewhere_exported_and_built_upon(tiny, t
     assert int(inherited["optimizer"]["num_steps"]) == 1
 
 
+@pytest.mark.slow
 def test_a_run_outlives_a_killed_supervisor_and_an_impatient_user(tiny, tmp_path):
     job = troubled_job(tiny, stop={"steps": 3})
     ask_for(tmp_path, steps={2: "hold"})

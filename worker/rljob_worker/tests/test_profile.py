@@ -3,6 +3,8 @@
 import gzip
 import json
 
+import pytest
+
 from rljob_worker.tests.jobs import make_job, run_job
 
 
@@ -14,6 +16,7 @@ def names_in(path):
     return {event.get("name") for event in events_of(path)}
 
 
+@pytest.mark.slow
 def test_a_profiled_step_leaves_traces_of_what_is_asked_for_and_a_timeline_of_all(tiny, tmp_path):
     job = make_job(tiny)
     job["spec"]["training"]["profile"] = {"steps": [2], "ranks": [1], "stages": ["rollout", "update"]}

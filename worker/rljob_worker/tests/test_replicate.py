@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.baselines import write_files
 from rljob_worker.tests.comparable import FILES, PRECISION, comparable_job
@@ -25,6 +27,7 @@ def finished(tiny: Path, folder: Path, *, replicate: int, num_steps: int) -> Run
     return run
 
 
+@pytest.mark.slow
 def test_a_job_with_replicas_learns_the_same_and_goes_on_without_them(
     tiny: Path, tmp_path: Path, one_worker: Run
 ) -> None:

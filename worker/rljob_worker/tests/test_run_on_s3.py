@@ -57,6 +57,7 @@ def rewards_of(*runs):
     return {step["step"]: step["reward/mean"] for run in runs for step in run.metrics if "reward/mean" in step}
 
 
+@pytest.mark.slow
 def test_a_job_lives_in_a_store_and_goes_on_from_another_machine(tiny, tmp_path, s3, one_worker):
     environment = job_environment(**s3.environment)
     first = run_stored(tmp_path / "one", stored_job(tiny, 1), environment)
@@ -91,6 +92,7 @@ def test_a_run_in_a_store_is_built_upon_and_refuses_to_go_on_with_other_data(tin
     assert "since the checkpoint was written: s3://data/train/1.parquet is new" in again.output
 
 
+@pytest.mark.slow
 def test_a_store_that_lacks_conditional_puts_or_refuses_ends_a_job_that_can_never_run(tiny, tmp_path, s3):
     s3.lose_conditions()
     unfit = run_stored(tmp_path, stored_job(tiny, 2), s3.environment)

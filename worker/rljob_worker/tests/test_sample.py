@@ -135,6 +135,7 @@ def test_surplus_is_carried_on_while_only_the_critic_learns(tiny, tmp_path):
     assert [versions for _, versions in seen_in(tmp_path).values()] == [{0}, {0}, {0}, {3}]
 
 
+@pytest.mark.slow
 def test_rows_that_two_ranks_carried_on_are_used_by_one(tiny, tmp_path):
     sampling = {"dynamic": True, "oversampling": 8.0}
     algorithm = WARM_UP | {"sampling": sampling, "critic": {"learningRate": 1.0e-3, "warmupSteps": 3}}
@@ -176,6 +177,7 @@ def test_a_killed_run_samples_on_bit_for_bit(tiny, tmp_path, algorithm, split):
     assert samples[0] == samples[1]
 
 
+@pytest.mark.slow
 def test_remax_compares_with_the_greedy_response(tiny, tmp_path):
     algorithm = {"name": "ReMax", "groupSize": 2, "kl": {"coefficient": 0.0}}
     run = run_job(make_job(tiny, algorithm=algorithm), tmp_path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.jobs import DISAGGREGATED, Run, make_job, run_job
 from rljob_worker.tests.matrix import ENGINE
@@ -28,6 +30,7 @@ def sending(tiny: Path, folder: Path, delta: dict[str, int] | None) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_a_policy_that_goes_as_changes_is_the_one_that_goes_whole(tiny: Path, tmp_path: Path) -> None:
     whole, changes = sending(tiny, tmp_path / "whole", None), sending(tiny, tmp_path / "changes", {"fullEvery": 3})
     assert without_times(changes.metrics) == without_times(whole.metrics)

@@ -47,6 +47,7 @@ def test_the_batch_script_of_the_example_is_one():
     assert {"nodes", "ntasks-per-node", "signal", "requeue"} <= set(options)
 
 
+@pytest.mark.slow
 def test_a_job_under_slurm_learns_what_one_worker_does_and_goes_on_where_it_was_stopped(
     tiny, tmp_path, machines, one_worker
 ):

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.tests.jobs import CPU, make_job, run_job
 
@@ -62,6 +64,7 @@ def learnt(run):
     return [{name: value for name, value in step.items() if not name.startswith(varies)} for step in run.metrics]
 
 
+@pytest.mark.slow
 def test_a_job_learns_the_same_when_its_rows_go_to_disk(tiny, tmp_path):
     in_memory, none = run(tiny, tmp_path / "memory", {"memory": "32Mi"})
     disk = {"limit": "64Mi", "directory": str(tmp_path / "disk" / "disk")}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
-from rljob_worker.tests.jobs import make_job, run_job
-from rljob_worker.tests.trouble import ask_for, troubled_job
+from rljob_worker.tests.jobs import make_job, run_job, troubled_job
+from rljob_worker.tests.trouble import ask_for
 
 PAIR = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 

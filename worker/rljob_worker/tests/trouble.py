@@ -1,6 +1,8 @@
 """A stage and a reward that make the trouble which `trouble.json` beside the job asks for; a test writes that file.
 
 {"steps": {"3": "hold"}, "rows": {"5": "raise"}}      in step 3 the stage holds; on row 5 the reward raises
+
+Every reward process of every job imports this module, so it imports next to nothing itself.
 """
 
 from __future__ import annotations
@@ -13,40 +15,10 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.tests.jobs import CPU, make_job
 from rljob_worker.tests.waiting import wait_for
 
-ALL = {"everySteps": 1}
-"""A checkpoint of every step."""
 FILE_LIMIT_BYTES = 1 << 18
 """Less than a shard of the tiny model, more than any log."""
-
-
-def troubled_job(tiny: Path, **spec: Any) -> dict[str, Any]:
-    """The test job on one worker, without validation, with a checkpoint every step, and with trouble in reach.
-
-    Of several worker groups the first generates and the last trains.
-    """
-    job = make_job(tiny, **{"workerGroups": [{"name": "train", "accelerator": CPU}], "checkpoint": ALL} | spec)
-    fields = job["spec"]
-    del fields["data"]["validation"]
-    fields["rewards"][0]["timeoutSeconds"] = 1.0
-    groups = [group["name"] for group in fields["workerGroups"]]
-    fields["dag"] = {"stages": _stages(generates=groups[0], trains=groups[-1])}
-    return job
-
-
-def _stages(generates: str, trains: str) -> list[dict[str, Any]]:
-    trouble = {"run": f"{__name__}:stage", "after": ["rollout"], "reads": ["response_ids"], "writes": ["calm"]}
-    update = {"run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"], "balance": "Tokens"}
-    return [
-        {"name": "rollout", "run": "Rollout", "models": ["actor"], "group": generates},
-        {"name": "reward", "run": "Reward", "after": ["rollout"], "group": generates},
-        {"name": "trouble", **trouble, "group": trains},
-        {"name": "advantage", "run": "Advantage", "after": ["reward", "trouble"], "group": trains},
-        {"name": "update", **update, "group": trains},
-    ]
 
 
 def stage(batch: Any, context: Any) -> dict[str, list[float]]:
@@ -90,6 +62,8 @@ def held(folder: Path, step: int) -> Path:
 
 def await_commit(step: int) -> None:
     """Wait, in a worker, until the checkpoint of an earlier step is committed, which no step waits for."""
+    from rljob_worker.checkpoint.manifest import committed
+
     checkpoints = Path(os.environ["RLJOB_RUN_DIR"]) / "checkpoints"
     wait_for(lambda: any(each.step == step for each in committed(checkpoints)))
 

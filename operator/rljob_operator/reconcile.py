@@ -11,6 +11,7 @@ from rljob_api.v1alpha1.status import ENDED_PHASES, LIVING_PHASES, RLJobStatus
 from rljob_operator import names
 from rljob_operator.acting.actions import Actions
 from rljob_operator.acting.children import Children, NotOurs
+from rljob_operator.acting.deleted import hastened
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.errors import ClusterError, Conflict, Forbidden, NotFound, QuotaExceeded, Rejected
@@ -82,6 +83,7 @@ class Reconciler:
         if (left := memory.quiet_until - self._steady()) > 0:
             return left
         job = await self._jobs.read(key)
+        await self._hasten_deleted(key, job)
         if job is None:
             self._forget(key)
             return None
@@ -98,6 +100,11 @@ class Reconciler:
             raise
         memory.num_failed = 0
         return again
+
+    async def _hasten_deleted(self, key: Key, job: Job | None) -> None:
+        living = "" if job is None or job.is_being_deleted else job.uid
+        children = Children(self._cluster, key.namespace, key.name, living)
+        await children.delete_pods(hastened(self._pods.of(key), key.name, living))
 
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)

@@ -265,6 +265,10 @@ class LifecycleSpec(ApiModel):
     termination_grace_seconds: int = Field(default=600, ge=1)
     """How long a pod has for its checkpoint when the job is suspended or the node is drained. Default 600."""
 
+    deletion_grace_seconds: int = Field(default=20, ge=1)
+    """How long a pod has when the job is deleted, where terminationGraceSeconds is not shorter: too little for most
+    checkpoints. An attempt keeps the value with which it began. Default 20."""
+
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0)
     """When a finished job is deleted, in seconds after its end. Unset: never."""
 

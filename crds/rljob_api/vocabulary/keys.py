@@ -108,6 +108,8 @@ LABEL_COMPONENT = f"{GROUP}/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY_VALUE = "rljob-operator"
 ANNOTATION_PLAN_HASH = f"{GROUP}/plan-hash"
+ANNOTATION_DELETION_GRACE = f"{GROUP}/deletion-grace-seconds"
+"""What a pod has once its job is deleted: then no spec says it any more."""
 
 # Models with a meaning of their own: `reference` and `critic` start as copies of `actor` unless given a path.
 ACTOR = "actor"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -80,8 +81,15 @@ def facts_of_metadata(pod: Object) -> PodFacts:
         is_over=mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"),
         ends_at=ends_at,
         grace_seconds=None if ends_at is None else whole(metadata.get("deletionGracePeriodSeconds")) or 0,
+        deletion_grace_seconds=_said_seconds(mapping(metadata.get("annotations")).get(keys.ANNOTATION_DELETION_GRACE)),
         finalizers=finalizers_of(metadata),
     )
+
+
+def _said_seconds(said: Any) -> int | None:
+    """As many as an annotation says; at least one, for none would be a deletion by force."""
+    found = re.fullmatch("[0-9]{1,9}", words(said))
+    return None if found is None else max(1, int(found[0]))
 
 
 def finalizers_of(metadata: Object) -> tuple[str, ...]:

@@ -50,10 +50,13 @@ class Job:
         return int(self.body["metadata"]["generation"])
 
     @property
+    def is_being_deleted(self) -> bool:
+        return "deletionTimestamp" in self.body["metadata"]
+
+    @property
     def is_to_be_reconciled(self) -> bool:
         """Not what is being deleted, which garbage collection ends, and not what others reconcile."""
-        managed_by = self.body["spec"].get("managedBy", keys.MANAGED_BY)
-        return "deletionTimestamp" not in self.body["metadata"] and managed_by == keys.MANAGED_BY
+        return not self.is_being_deleted and self.body["spec"].get("managedBy", keys.MANAGED_BY) == keys.MANAGED_BY
 
     @property
     def is_alive(self) -> bool:

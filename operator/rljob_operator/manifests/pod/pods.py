@@ -50,6 +50,7 @@ def pod(context: JobContext, group: GroupPlan, host: int, attempt: int, placemen
             "annotations": {
                 **vendor_annotations(profile, context.num_pods),
                 keys.ANNOTATION_PLAN_HASH: context.plan_hash,
+                keys.ANNOTATION_DELETION_GRACE: str(context.spec.lifecycle.deletion_grace_seconds),
             },
         },
         "spec": _spec(context, group, host, attempt),

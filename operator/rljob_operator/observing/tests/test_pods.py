@@ -114,6 +114,15 @@ def test_the_pod_of_a_service_is_known_by_its_name() -> None:
     assert (found.service, found.start, found.group, found.attempt) == ("my_model", 2, "", 0)
 
 
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("20", 20), ("0", 1), ("-5", None), ("9" * 400, None), ("\u0663", None), (7, None), (None, None)],
+)
+def test_grace_of_a_deleted_jobs_pod_is_what_its_annotation_says(said: Any, seconds: int | None) -> None:
+    pod = facts(running(), annotations={"rljob.dev/deletion-grace-seconds": said})
+    assert pod.deletion_grace_seconds == seconds
+
+
 @pytest.mark.parametrize(("grace", "seconds"), [(None, 0), (0, 0), (5, 5)])
 def test_grace_is_that_of_a_deletion(grace: int | None, seconds: int) -> None:
     deleted = facts(running(), deletionTimestamp="2027-01-15T08:00:00Z", deletionGracePeriodSeconds=grace)

@@ -67,6 +67,8 @@ class PodFacts:
     """When its grace period is over.  None: nobody deletes it."""
     grace_seconds: int | None = None
     """How long that period is: a deletion may make it shorter, and nothing else."""
+    deletion_grace_seconds: int | None = None
+    """How long it is to be at most once its job is deleted.  None: nobody said."""
     is_out_of_sight: bool = False
     """Whether somebody took the label off by which it is found: it is there, and nobody but its name leads to it."""
     finalizers: tuple[str, ...] = ()

@@ -14,10 +14,11 @@ from e2e.cluster.commands import CommandFailed
 from e2e.release import ensure_release
 from rljob_api import job_from_object, parse_job
 from rljob_api.crd.rules import RULES
-from rljob_api.lifetime.mutability import IMMUTABLE
+from rljob_api.lifetime.mutability import ENDED, IMMUTABLE
 from rljob_api.loading.document import read_document
 from rljob_api.loading.overrides import apply_overrides
 from rljob_api.tests.builders import SMALL, TWO_GROUPS, dag
+from rljob_api.v1alpha1.status import ENDED_PHASES
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
 HOME = "rljob-crd"
@@ -255,6 +256,8 @@ def patch(server: Server, spec: dict[str, object]) -> str:
         ({"managedBy": "rljob.dev/operator"}, "spec.managedBy"),
         ({"storage": None}, "spec.storage"),
         ({"code": {"configMap": "mine"}}, "spec.code"),
+        ({"stop": {"steps": 1}}, "spec.stop.steps"),
+        ({"stop": {"rewardAbove": 0.5}}, "spec.stop.rewardAbove"),
         ({"failurePolicy": {"rules": []}}, "spec.failurePolicy.rules"),
         ({"scheduling": {"priorityClassName": "high"}}, "spec.scheduling.priorityClassName"),
         (
@@ -277,6 +280,17 @@ def test_what_may_change_changes(stored: Server) -> None:
     patch(stored, {"suspend": True})
     patch(stored, {"scheduling": {"priorityClassName": "high"}})
     patch(stored, {"suspend": False})
+    patch(stored, {"stop": {"steps": 1000}})
+
+
+@pytest.mark.parametrize("phase", ENDED_PHASES)
+def test_a_job_that_has_ended_gets_no_more_steps(stored: Server, phase: str) -> None:
+    body = json.dumps({"status": {"phase": phase}})
+    stored.kubectl("patch", "rlj", "small", "--subresource=status", "--type=merge", "-p", body)
+    with pytest.raises(CommandFailed) as caught:
+        patch(stored, {"stop": {"steps": 1000}})
+    assert "spec.stop.steps: Invalid value" in str(caught.value) and ENDED in str(caught.value)
+    patch(stored, {"lifecycle": {"ttlSecondsAfterFinished": 60}})
 
 
 def test_columns_and_words_for_people(stored: Server) -> None:

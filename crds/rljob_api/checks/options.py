@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.v1alpha1 import TrainingSpec
+from rljob_api.v1alpha1 import RLJobSpec, TrainingSpec
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.problem import Problem, suggestion
@@ -46,10 +46,24 @@ def check_optimizer(subject: Subject) -> Iterator[Problem]:
                 f"spec.training.betas[{i}]", beta, "a decay rate is at least 0 and below 1", "Write [0.9, 0.999]."
             )
     yield from _check_states(subject.spec.training)
+    yield from _check_schedule(subject.spec)
     critic, steps = subject.spec.algorithm.critic, subject.spec.stop.steps
     if critic is not None and critic.warmup_steps >= steps:
         message = f"the policy never learns: the critic warms up for all of stop.steps {steps}"
         yield problem("spec.algorithm.critic.warmupSteps", critic.warmup_steps, message, f"Write less than {steps}.")
+
+
+def _check_schedule(spec: RLJobSpec) -> Iterator[Problem]:
+    """A schedule's own length belongs to one that falls, and reaches to the end."""
+    training, path = spec.training, "spec.training.scheduleSteps"
+    if training.schedule_steps is None:
+        return
+    if training.schedule == "Constant":
+        message = "with training.schedule Constant the learning rate has no steps in which to fall"
+        yield problem(path, training.schedule_steps, message, "Leave it out, or write schedule: Linear or Cosine.")
+    elif training.schedule_steps < spec.stop.steps:
+        message = f"the learning rate is 0 from there on, and stop.steps is {spec.stop.steps}"
+        yield problem(path, training.schedule_steps, message, f"Write at least {spec.stop.steps}.")
 
 
 def _check_states(training: TrainingSpec) -> Iterator[Problem]:

@@ -15,7 +15,8 @@ from rljob_api.checks.names import MAX_NAME_LENGTH
 from rljob_api.checks.options import NEVER_RETRIED
 from rljob_api.crd.places import at
 from rljob_api.crd.structural import Schema
-from rljob_api.lifetime.mutability import IMMUTABLE, MUTABLE, MUTABLE_WHILE_SUSPENDED
+from rljob_api.lifetime.mutability import ENDED, IMMUTABLE, LISTED, MUTABLE, MUTABLE_WHILE_SUSPENDED, RAISABLE
+from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE, ROLLOUT_GROUP
 
 
@@ -43,8 +44,17 @@ class Rule:
 
 def add_rules(schema: Schema) -> None:
     """Put every rule where it belongs."""
-    for rule in (*RULES, *immutability_rules(at(schema, "spec"))):
+    for rule in (*RULES, ENDED_RULE, *immutability_rules(at(schema, "spec"))):
         at(schema, rule.path).setdefault("x-kubernetes-validations", []).append(rule.to_schema())
+
+
+ENDED_RULE = Rule(
+    "",
+    f"!has(self.status) || !has(self.status.phase) || !(self.status.phase in {list(ENDED_PHASES)})"
+    " || self.spec.stop.steps == oldSelf.spec.stop.steps",
+    ENDED,
+    field="spec.stop.steps",
+)
 
 
 def immutability_rules(spec: Schema, path: str = "") -> Iterator[Rule]:
@@ -53,12 +63,25 @@ def immutability_rules(spec: Schema, path: str = "") -> Iterator[Rule]:
         place = f"{path}.{name}" if path else name
         if place in MUTABLE:
             continue
-        if any(each.startswith(f"{place}.") for each in MUTABLE + MUTABLE_WHILE_SUSPENDED):
+        if any(each.startswith(f"{place}.") for each in LISTED):
             yield from immutability_rules(spec, place)
         else:
             same = _unchanged(at(spec, path), name, place)
-            cel = f"oldSelf.suspend || {same}" if place in MUTABLE_WHILE_SUSPENDED else same
-            yield Rule("spec", cel, IMMUTABLE, field=place)
+            yield Rule("spec", _unless_allowed(place, same), IMMUTABLE, field=place)
+
+
+def _unless_allowed(place: str, same: str) -> str:
+    if place in MUTABLE_WHILE_SUSPENDED:
+        return f"oldSelf.suspend || {same}"
+    if place in RAISABLE:
+        return f"{same} || self.{place} > oldSelf.{place} && {_RATE_KEPT}"
+    return same
+
+
+_RATE_KEPT = (
+    "(self.training.schedule == 'Constant'"
+    " || has(self.training.scheduleSteps) && self.stop.steps <= self.training.scheduleSteps)"
+)
 
 
 def _unchanged(holder: Schema, name: str, place: str) -> str:

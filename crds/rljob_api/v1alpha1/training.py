@@ -119,7 +119,12 @@ class TrainingSpec(ApiModel):
     """Peak learning rate. Default 1.0e-6."""
 
     schedule: Literal["Constant", "Linear", "Cosine"] = "Constant"
-    """How the learning rate goes from its peak to 0 at stop.steps. Constant: it stays. Default Constant."""
+    """How the learning rate goes from its peak to 0, which it is after scheduleSteps. Constant: it stays. Default
+    Constant."""
+
+    schedule_steps: int | None = Field(default=None, ge=1)
+    """Steps after which a rate that falls is 0, at least stop.steps. Unset: stop.steps, which then stays as it is in a
+    cluster."""
 
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises from 0 to its peak. Default 0."""

@@ -13,7 +13,17 @@ UNPLACEABLE_LOOK_SECONDS = 15.0
 
 def live(situation: Situation) -> Decision:
     """The first of these that has something to say decides; when none has, the attempt goes on."""
-    rules = (_refuse, _succeed, suspend, _give_quota_back, _obstruct, failing.fail, _stop, deadlines.overrun)
+    rules = (
+        _refuse,
+        _go_further,
+        _succeed,
+        suspend,
+        _give_quota_back,
+        _obstruct,
+        failing.fail,
+        _stop,
+        deadlines.overrun,
+    )
     decisions = (rule(situation) for rule in rules)
     return next((each for each in decisions if each is not None), None) or _go_on(situation)
 
@@ -24,6 +34,11 @@ def _refuse(situation: Situation) -> Decision | None:
     if refusal is None or situation.expected:
         return None
     return finished.fail(situation, refusal.reason, refusal.message)
+
+
+def _go_further(situation: Situation) -> Decision | None:
+    """More steps were asked for: another attempt, also where the pods have just done the fewer."""
+    return _checkpointing(situation) if situation.is_outgrown else None
 
 
 def _succeed(situation: Situation) -> Decision | None:

@@ -98,6 +98,9 @@ def _ending_pods(situation: Situation) -> Claim:
 def _suspending(situation: Situation) -> Claims:
     message = f"{len(situation.pods)} pods have {situation.spec.lifecycle.termination_grace_seconds} s for a checkpoint"
     suspended = no(Reason.SUSPENDING, message)
+    if situation.is_outgrown and not situation.spec.suspend:
+        steps = f"stop.steps was {situation.planned_steps} and is {situation.spec.stop.steps}"
+        suspended = no(Reason.STEPS_RAISED, f"{steps}; {message}")
     return {**_ending(situation), "Suspended": suspended, "Degraded": _WELL}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.lifetime.mutability import immutable_changes
+from rljob_api.lifetime.mutability import immutable_changes, raises_steps
 from rljob_api.loading.load import job_from_object
 from rljob_api.pipeline.settled import settled
 from rljob_api.planning.plan import Plan
@@ -56,8 +56,10 @@ def in_force(accepted: RLJobSpec, today: RLJobSpec) -> RLJobSpec:
     """`accepted` with the fields that may change as they are today."""
     max_restarts = today.failure_policy.max_restarts
     priority = today.scheduling.priority_class_name
+    steps = today.stop.steps if raises_steps(accepted, today) else accepted.stop.steps
     return accepted.model_copy(
         update={
+            "stop": accepted.stop.model_copy(update={"steps": steps}),
             "suspend": today.suspend,
             "lifecycle": today.lifecycle,
             "failure_policy": accepted.failure_policy.model_copy(update={"max_restarts": max_restarts}),

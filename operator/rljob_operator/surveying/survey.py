@@ -70,6 +70,7 @@ class Surveyor:
         situation = replace(
             _situation(job, accepted, context, self.clock()).with_pods((*memory.read_pods(seen, job.uid), *rays)),
             obstacle=memory.obstacle,
+            planned_steps=None if running is None else running.plan.spec.stop.steps,
             is_predecessor_ending=any(is_of_predecessor(pod, job.key.name, job.uid) for pod in seen),
         )
         is_short = situation.missing and job.status.pods_created_time and job.is_alive

@@ -29,7 +29,8 @@ class EventReason(Word):
     RESTARTING = "Restarting", "The attempt failed, or could not start; another follows."
     SUSPENDING = (
         "Suspending",
-        "Pods write checkpoints and go, for spec.suspend or because a queue wants quota back.",
+        "Pods write checkpoints and go: for spec.suspend, for a stop.steps that was raised, or because a queue wants "
+        "quota back.",
     )
     SUSPENDED = "Suspended", "No pod is left; the job waits for spec.suspend to become false."
     RESUMED = "Resumed", "spec.suspend became false; the job goes on from its last checkpoint."

@@ -266,6 +266,28 @@ def test_edit_that_nothing_refused_is_of_no_effect_and_said(world: World) -> Non
     )
 
 
+def test_steps_that_are_raised_are_done_by_another_attempt(world: World) -> None:
+    world.to_running()
+    world.edit(stop={"steps": 15})
+    world.settle()
+    assert (world.status.phase, world.reason("Suspended")) == ("Suspending", ("False", "StepsRaised"))
+    world.restart_operator()
+    world.wait(3)
+    world.run_pods()
+    world.settle()
+    status = world.status
+    assert (status.phase, status.attempt, status.restarts) == ("Running", 2, 0)
+    plan = world.cluster.peek(CONFIG_MAP, KEY.namespace, str(status.plan_config_map))
+    assert (
+        plan is not None and '"stop":{"activeSeconds":null,"rewardAbove":null,"steps":15}' in plan["data"]["plan.json"]
+    )
+    world.edit(stop={"steps": 12})
+    world.settle()
+    assert world.reason("Degraded") == ("True", "SpecChanged") and world.status.attempt == 2
+    world.end_worker(0, 0)
+    assert world.status.phase == "Succeeded"
+
+
 def test_status_is_written_only_when_it_changed(world: World) -> None:
     world.to_running()
     before = world.cluster.num_writes

@@ -71,7 +71,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         learning_rate=critic.learning_rate if is_critic else training.learning_rate,
         schedule=training.schedule,
         warmup_steps=training.warmup_steps,
-        total_steps=max(1, spec.stop.steps - waiting) * spec.num_optimizer_steps,
+        total_steps=max(1, (training.schedule_steps or spec.stop.steps) - waiting) * spec.num_optimizer_steps,
         weight_decay=training.weight_decay,
         betas=(training.betas[0], training.betas[1]),
         max_grad_norm=training.max_grad_norm,

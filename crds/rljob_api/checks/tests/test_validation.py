@@ -428,6 +428,15 @@ def test_ppo_does_not_look_at_options_of_grpo():
     assert "never learns" in problem.message
 
 
+def test_a_schedule_with_a_length_of_its_own_falls_and_reaches_to_the_end():
+    linear = ("training.schedule=Linear", "stop.steps=10")
+    assert problems(*linear, "training.scheduleSteps=10") == []
+    (short,) = problems(*linear, "training.scheduleSteps=9")
+    assert short.path == "spec.training.scheduleSteps" and short.fix == "Write at least 10."
+    (constant,) = problems("stop.steps=10", "training.scheduleSteps=10")
+    assert "Constant" in constant.message
+
+
 def test_kl_in_the_reward_needs_old_log_probs_of_the_training_engine():
     assert problems("algorithm.kl.placement=Reward") == []
     found = problems("algorithm.kl.placement=Reward", dag(*GRPO))

@@ -8,7 +8,7 @@ import yaml
 from rljob_api import job_from_object, parse_job
 from rljob_api.crd.definition import COLUMNS, chart_text, definition, definition_text, object_schema
 from rljob_api.crd.places import at, walk
-from rljob_api.crd.rules import RULES, immutability_rules
+from rljob_api.crd.rules import ENDED_RULE, RULES, immutability_rules
 from rljob_api.crd.tests.structural_defaults import fill_defaults
 from rljob_api.lifetime.mutability import MUTABLE, MUTABLE_WHILE_SUSPENDED
 from rljob_api.tests.builders import FULL_EXAMPLE, SMALL
@@ -129,6 +129,16 @@ def test_every_field_of_the_spec_is_immutable_or_listed():
     assert not ruled & set(MUTABLE)
 
 
+def test_steps_are_raised_and_not_lowered():
+    rules = {rule.field: rule.cel for rule in immutability_rules(at(SCHEMA, "spec"))}
+    assert rules["stop.steps"] == (
+        "self.stop.steps == oldSelf.stop.steps || self.stop.steps > oldSelf.stop.steps && "
+        "(self.training.schedule == 'Constant'"
+        " || has(self.training.scheduleSteps) && self.stop.steps <= self.training.scheduleSteps)"
+    )
+    assert "stop" not in rules and "stop.rewardAbove" in rules
+
+
 def test_a_null_counts_as_absent_when_fields_are_compared():
     rules = {rule.field: rule.cel for rule in immutability_rules(at(SCHEMA, "spec"))}
     assert rules["seed"] == "self.seed == oldSelf.seed"
@@ -140,7 +150,7 @@ def test_a_null_counts_as_absent_when_fields_are_compared():
     assert "(has(self.checkpoint.initFrom) ? has(oldSelf.checkpoint.initFrom) && " in rules["checkpoint"]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.message)
+@pytest.mark.parametrize("rule", [*RULES, ENDED_RULE], ids=lambda rule: rule.message)
 def test_a_rule_says_where_it_stands(rule):
     holder = at(SCHEMA, rule.path)
     assert rule.to_schema() in holder["x-kubernetes-validations"]

@@ -12,8 +12,15 @@ def test_what_may_change_is_no_problem():
 
 
 def test_what_may_not_change_is_named_with_what_stands_there():
-    stop = '{"steps": 11, "rewardAbove": null, "activeSeconds": null}'
-    assert changes("stop.steps=11", "seed=3") == [("spec.seed", "3"), ("spec.stop", stop)]
+    assert changes("stop.rewardAbove=0.5", "seed=3") == [("spec.seed", "3"), ("spec.stop.rewardAbove", "0.5")]
+
+
+def test_steps_may_be_raised_where_the_learning_rate_stays_as_it_was_planned():
+    assert changes("stop.steps=11", before=("stop.steps=10",)) == []
+    assert changes("stop.steps=9", before=("stop.steps=10",)) == [("spec.stop.steps", "9")]
+    falling = ("stop.steps=10", "training.schedule=Linear")
+    assert changes("stop.steps=11", before=falling) == [("spec.stop.steps", "11")]
+    assert changes("stop.steps=20", before=(*falling, "training.scheduleSteps=20")) == []
 
 
 def test_beside_a_field_that_may_change_others_may_not():
@@ -32,3 +39,4 @@ def test_the_priority_class_changes_only_while_the_job_is_suspended():
 def test_the_words_list_what_may_change():
     assert "suspend, lifecycle, failurePolicy.maxRestarts do" in IMMUTABLE
     assert "scheduling.priorityClassName while the job is suspended" in IMMUTABLE
+    assert "stop.steps may be raised" in IMMUTABLE

@@ -68,6 +68,7 @@ class Reason(Word):
     # Suspended
     NOT_SUSPENDED = "NotSuspended", "spec.suspend is false."
     SUSPENDING = "Suspending", "Pods are writing their checkpoints and going."
+    STEPS_RAISED = "StepsRaised", "stop.steps was raised: pods write their checkpoints and go, and an attempt follows."
     SUSPENDED = "Suspended", "spec.suspend is true and no pod is left."
 
     # QuotaReserved

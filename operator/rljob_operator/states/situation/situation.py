@@ -75,6 +75,8 @@ class Situation:
     lead_group: str = "train"
     plan: PlanName | None = None
     """None only where there is a refusal."""
+    planned_steps: int | None = None
+    """stop.steps of the plan of the last attempt.  None: it is not known."""
     refusal: Refusal | None = None
     obstacle: Obstacle | None = None
     admission: Admission = Admission(AdmissionState.ADMITTED)
@@ -114,6 +116,11 @@ class Situation:
         there = (each for each in self.status.services if each.start_time is not None)
         missing = (each for each in there if (each.name, each.start) not in found)
         return tuple(names.service_pod_name(self.name, each.name, each.start) for each in missing)
+
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether stop.steps was raised since the last attempt began."""
+        return self.planned_steps is not None and self.planned_steps < self.spec.stop.steps
 
     def with_pods(self, pods: Iterable[PodFacts]) -> Situation:
         """The same with these pods of the job."""

@@ -8,6 +8,7 @@ import pytest
 
 from rljob_operator.states import QueueAction, Refusal, Situation, decide
 from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.states.tests.builders import EVICTED, NOW, TWO_PODS, ago, alive, changed, dead, pod, said
 from rljob_operator.vocabulary.timestamps import timestamp
@@ -54,6 +55,16 @@ def test_an_attempt_that_is_taken_back_counts_as_no_failure(by_the_queue: bool) 
 def test_an_eviction_is_said_in_the_queues_words() -> None:
     decision = decide(replace(alive(pod(0), pod(1)), admission=EVICTED))
     assert said(decision, "QuotaReserved") == ("False", "Evicted", "preempted")
+
+
+@pytest.mark.parametrize("pods", [(pod(0), pod(1)), (dead(0, 0), dead(0, 1))], ids=["running", "done meanwhile"])
+def test_an_attempt_with_fewer_steps_than_the_job_makes_room_for_another(pods: tuple[PodFacts, ...]) -> None:
+    decision = decide(replace(alive(*pods), planned_steps=5))
+    message = "stop.steps was 5 and is 10; 2 pods have 600 s for a checkpoint"
+    assert decision.status.phase == "Suspending"
+    assert said(decision, "Suspended") == ("False", "StepsRaised", message)
+    assert [each.grace_seconds for each in decision.deletions] == [600, 600]
+    assert decide(replace(alive(*pods), planned_steps=10)).status.phase in ("Running", "Succeeded")
 
 
 def test_a_gang_that_cannot_be_made_whole_is_given_up() -> None:

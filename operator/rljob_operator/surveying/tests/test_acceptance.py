@@ -12,7 +12,8 @@ from rljob_operator.surveying.recorded import read_status
 def test_only_fields_that_may_change_follow_the_spec() -> None:
     old, new = make_job().spec, make_job("suspend=true", "failurePolicy={maxRestarts: 7}", "stop={steps: 99}").spec
     found = in_force(old, new)
-    assert (found.suspend, found.failure_policy.max_restarts, found.stop.steps) == (True, 7, 10)
+    assert (found.suspend, found.failure_policy.max_restarts, found.stop.steps) == (True, 7, 99)
+    assert in_force(new, old).stop.steps == 99
 
 
 def test_plan_is_read_back_as_it_was_written() -> None:

@@ -16,7 +16,8 @@ def test_every_reason_is_listed_under_one_condition_and_has_a_meaning():
     assert listed == list(Reason)
     assert all(reason.meaning.endswith(".") for reason in Reason)
     assert reasons_of("Accepted")[0] is Reason.VALID
-    assert reasons_of("Suspended") == [Reason.NOT_SUSPENDED, Reason.SUSPENDING, Reason.SUSPENDED]
+    suspended = [Reason.NOT_SUSPENDED, Reason.SUSPENDING, Reason.STEPS_RAISED, Reason.SUSPENDED]
+    assert reasons_of("Suspended") == suspended
 
 
 def test_every_phase_is_told():

@@ -4,7 +4,6 @@ import ast
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 from testing.tiers import tiers_of
@@ -36,36 +35,9 @@ SCALED = {"wait_until", "until", "until_phase", "until_step"}
 """Functions that scale their timeouts themselves: e2e.cluster.waiting, and what waits with it."""
 
 
-def test_no_test_looks_inside_what_it_tests() -> None:
-    """A private name may change without notice: test what others see, or make the name public."""
-    assert places(_private_names) == []
-
-
-def test_no_test_reads_a_clock() -> None:
-    """On a busy machine its figures say nothing of the code: wait for what is to happen (`rljob_worker.tests.waiting`),
-    give the code a clock that stands still, or assert in what order things came."""
-    assert places(_clocks_read, only_tests=True) == []
-
-
-def test_sleeps_are_in_loops_that_wait_for_something() -> None:
-    """A sleep that is long enough here is too short elsewhere.  In a coroutine it is no wait: it holds up the loop, and
-    tests of that want to."""
-    assert places(_sleeps_outside_loops) == []
-
-
-def test_no_timeout_is_a_number_of_seconds() -> None:
-    """A busy machine needs more: take a multiple of `rljob_api.tests.patience.PATIENCE_SECONDS`."""
-    assert places(_literal_timeouts) == []
-
-
-def test_no_test_returns_because_of_an_error() -> None:
-    """Then it passes whatever is raised: expect the error where it belongs, with `pytest.raises`."""
-    assert places(_excuses) == []
-
-
-def test_examples_have_no_deadline_of_their_own() -> None:
-    """The profiles in conftest.py say what holds for all properties."""
-    assert places(_deadlines) == []
+def test_tests_do_nothing_that_no_test_may() -> None:
+    """All rules at once: to parse every test takes seconds, and tests of one file run in several processes."""
+    assert [broken for path in paths() for broken in _broken(path, ast.parse(path.read_text()))] == []
 
 
 def test_each_test_file_is_in_one_tier() -> None:
@@ -75,37 +47,23 @@ def test_each_test_file_is_in_one_tier() -> None:
     assert {name: found for name, found in tiers.items() if len(found) != 1} == {}
 
 
-def test_no_test_is_in_a_file_that_pytest_does_not_collect() -> None:
-    hidden = [
-        f"{path.relative_to(CHECKOUT)}:{node.name}"
-        for path, module in parsed()
-        if not path.name.startswith("test_")
-        for node in module.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-    ]
-    assert hidden == []
-
-
 def test_all_of_them_are_looked_at() -> None:
-    names = [path.name for path, _ in parsed()]
+    names = [path.name for path in paths()]
     assert len(names) > 250 and {"test_tests.py", "fake_cluster.py", "conftest.py"} <= set(names)
 
 
-def places(find: Callable[[ast.Module], Iterator[ast.AST]], only_tests: bool = False) -> list[str]:
-    """Where it is found: `worker/.../test_x.py:12`."""
-    return [
-        f"{path.relative_to(CHECKOUT)}:{node.lineno}"
-        for path, module in parsed()
-        if path.name.startswith("test_") or not only_tests
-        for node in find(module)
-    ]
-
-
-@cache
-def parsed() -> list[tuple[Path, ast.Module]]:
+def paths() -> list[Path]:
     """Every test, and what tests are made of."""
-    paths = (path for room in ROOMS for path in sorted((CHECKOUT / room).rglob("*.py")))
-    return [(path, ast.parse(path.read_text())) for path in paths if _is_of_tests(path)]
+    found = (path for room in ROOMS for path in sorted((CHECKOUT / room).rglob("*.py")))
+    return [path for path in found if _is_of_tests(path)]
+
+
+def _broken(path: Path, module: ast.Module) -> Iterator[str]:
+    """Each broken rule with its place: `worker/.../test_x.py:12: why`."""
+    nodes = list(ast.walk(module))
+    rules = IN_TEST_FILES if path.name.startswith("test_") else BESIDE_THEM
+    for why, find in (EVERYWHERE | rules).items():
+        yield from (f"{path.relative_to(CHECKOUT)}:{node.lineno}: {why}" for node in find(nodes))
 
 
 def _tracked(pattern: str) -> list[str]:
@@ -118,15 +76,15 @@ def _is_of_tests(path: Path) -> bool:
     return "tests" in inside or path.name.startswith("test_") or path.name == "conftest.py"
 
 
-def _private_names(module: ast.Module) -> Iterator[ast.AST]:
-    own = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute) and _is_self(node.value)}
-    own |= {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+def _private_names(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    own = {node.attr for node in nodes if isinstance(node, ast.Attribute) and _is_self(node.value)}
+    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     own |= {
         node.target.id
-        for node in ast.walk(module)
+        for node in nodes
         if isinstance(node, ast.AnnAssign | ast.AugAssign) and isinstance(node.target, ast.Name)
     }
-    for node in ast.walk(module):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
             if any(map(_is_private, names)):
@@ -157,27 +115,27 @@ def _is_self(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
-def _clocks_read(module: ast.Module) -> Iterator[ast.AST]:
-    for node in ast.walk(module):
+def _clocks_read(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
         is_read = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr in CLOCKS
         is_taken = isinstance(node, ast.ImportFrom) and node.module == "time"
         if is_read or is_taken:
             yield node
 
 
-def _sleeps_outside_loops(module: ast.Module) -> Iterator[ast.AST]:
-    allowed = (outer for outer in ast.walk(module) if isinstance(outer, ast.While | ast.AsyncFunctionDef))
+def _sleeps_outside_loops(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    allowed = (outer for outer in nodes if isinstance(outer, ast.While | ast.AsyncFunctionDef))
     waiting = {id(inner) for outer in allowed for inner in ast.walk(outer)}
-    for node in ast.walk(module):
+    for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" and id(node) not in waiting:
             (length,) = node.args
             if not (isinstance(length, ast.Constant) and length.value >= FOR_EVER_SECONDS):
                 yield node
 
 
-def _literal_timeouts(module: ast.Module) -> Iterator[ast.AST]:
-    constants = {name: value for node in module.body for name, value in _constants(node)}
-    for node in ast.walk(module):
+def _literal_timeouts(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    constants = {name: value for node in _statements(nodes) for name, value in _constants(node)}
+    for node in nodes:
         if isinstance(node, ast.Call):
             given = _timeouts_given(node)
         elif isinstance(node, ast.arguments):
@@ -224,15 +182,41 @@ def _seconds(node: ast.expr, constants: dict[str, ast.expr]) -> float:
     return 0
 
 
-def _excuses(module: ast.Module) -> Iterator[ast.AST]:
-    for test in ast.walk(module):
+def _excuses(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    for test in nodes:
         if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
             for handler in ast.walk(test):
                 if isinstance(handler, ast.ExceptHandler):
                     yield from (node for node in ast.walk(handler) if isinstance(node, ast.Return | ast.Pass))
 
 
-def _deadlines(module: ast.Module) -> Iterator[ast.AST]:
-    for node in ast.walk(module):
+def _deadlines(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "settings":
             yield from (keyword for keyword in node.keywords if keyword.arg == "deadline")
+
+
+def _tests_in_no_test_file(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    for node in _statements(nodes):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node
+
+
+def _statements(nodes: list[ast.AST]) -> Iterator[ast.stmt]:
+    """At the top level of the module."""
+    yield from (each for node in nodes if isinstance(node, ast.Module) for each in node.body)
+
+
+Rules = dict[str, Callable[[list[ast.AST]], Iterator[ast.AST]]]
+
+EVERYWHERE: Rules = {
+    "a private name may change without notice: test what others see, or make the name public": _private_names,
+    "a sleep that is long enough here is too short elsewhere: sleep in a loop that waits": _sleeps_outside_loops,
+    "a busy machine needs more: take a multiple of rljob_api.tests.patience.PATIENCE_SECONDS": _literal_timeouts,
+    "a test that returns because of an error passes whatever is raised: use pytest.raises": _excuses,
+    "the profiles in conftest.py say what holds for all properties: no deadline": _deadlines,
+}
+IN_TEST_FILES: Rules = {
+    "on a busy machine a clock says nothing of the code: wait for what is to happen, or give it a clock": _clocks_read,
+}
+BESIDE_THEM: Rules = {"pytest collects tests of test_*.py only": _tests_in_no_test_file}

@@ -117,7 +117,7 @@ def test_whatever_is_late_others_run_on_until_its_verdict_governs_them(tmp_path,
     assert_governed(gang.board.log, staleness + 1, STEPS)
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(
     worker=st.integers(0, NUM_WORKERS - 1),
     step=st.integers(1, STEPS),
@@ -228,7 +228,7 @@ def test_a_job_that_is_done_says_so(tmp_path):
     assert gang.board.log == [("opening", 0, 0)] and gang.story == whole_story()
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(
     worker=st.integers(0, NUM_WORKERS - 1),
     step=st.integers(1, STEPS),

@@ -28,6 +28,9 @@ owns, so only pods, finished jobs and places in queues are deleted by name.
   resources: [persistentvolumeclaims, namespaces] # is the storage bound, which pods does the namespace admit
   verbs: [get]
 - apiGroups: [""]
+  resources: [resourcequotas] # does a gang fit, before its first pod is made
+  verbs: [list]
+- apiGroups: [""]
   resources: [events]
   verbs: [create]
 {{- if .Values.networkPolicy.jobs }}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
+from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.acting.bulk import for_each
 from rljob_operator.acting.children import Children
@@ -83,8 +84,12 @@ class Actions:
             if context.spec.data_buffer.tls:
                 await self._issue_certificates(context, attempt)
         there = {pod["metadata"]["name"] for pod in self._pods.of(self._key) if is_child_of(pod, self._uid)}
-        missing = (each for each in await self._rendered(context, decision) if each["metadata"]["name"] not in there)
-        await for_each(missing, self._create_one)
+        missing = [each for each in await self._rendered(context, decision) if each["metadata"]["name"] not in there]
+        # What refuses one pod of a group, a LimitRange or a webhook, refuses most: then hardly any others were made.
+        firsts = {each["metadata"]["labels"].get(keys.LABEL_GROUP): each for each in reversed(missing)}
+        await for_each(reversed(firsts.values()), self._create_one, max_in_flight=1)
+        known = {each["metadata"]["name"] for each in firsts.values()}
+        await for_each((each for each in missing if each["metadata"]["name"] not in known), self._create_one)
 
     async def _issue_certificates(self, context: JobContext, attempt: int) -> None:
         if await self._children.existing(SECRET, names.tls_secret_name(context.name, attempt)) is None:

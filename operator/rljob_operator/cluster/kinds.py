@@ -45,6 +45,7 @@ SERVICE = Kind("", "v1", "Service", "services")
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SECRET = Kind("", "v1", "Secret", "secrets")
 PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas")
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
 EVENT = Kind("", "v1", "Event", "events")
@@ -74,6 +75,7 @@ ALL: tuple[Kind, ...] = (
     CONFIG_MAP,
     SECRET,
     PERSISTENT_VOLUME_CLAIM,
+    RESOURCE_QUOTA,
     NAMESPACE,
     STORAGE_CLASS,
     EVENT,

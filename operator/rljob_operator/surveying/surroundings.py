@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from rljob_operator.cluster.api import Cluster, Object
+from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.errors import Forbidden
-from rljob_operator.cluster.kinds import STORAGE_CLASS, Kind
+from rljob_operator.cluster.kinds import RESOURCE_QUOTA, STORAGE_CLASS, Kind
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.states import Refusal
 from rljob_operator.states.situation.conditions import Reason
@@ -17,6 +17,7 @@ from rljob_operator.surveying.preflight import (
     size_problem,
     waits_for_a_pod,
 )
+from rljob_operator.surveying.quotas import quota_problem
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,16 @@ async def refusal_by_surroundings(cluster: Cluster, context: JobContext) -> Refu
             continue
         if refusal is not None:
             return refusal
-    return image_problem(context)
+    return image_problem(context) or await _refusal_by_quotas(cluster, context)
+
+
+async def _refusal_by_quotas(cluster: Cluster, context: JobContext) -> Refusal | None:
+    try:
+        listed = [each async for page in pages(cluster, RESOURCE_QUOTA, context.namespace) for each in page.items]
+    except Forbidden as error:
+        logger.info("not checked: %s", error)
+        return None
+    return quota_problem(context, listed)
 
 
 async def _refusal(cluster: Cluster, namespace: str, need: Need) -> Refusal | None:

@@ -24,6 +24,7 @@ from rljob_operator.cluster.kinds import (
     NAMESPACE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    RESOURCE_QUOTA,
     RLJOB,
     SECRET,
     SERVICE,
@@ -283,6 +284,39 @@ def test_pods_that_are_refused_leave_no_half_gang(world: World, error: type[Clus
     world.cluster.refuse = lambda verb, kind, name: None
     world.wait(10)
     assert len(world.pods) == 2 and world.status.restarts == 0
+
+
+FEW_PODS = {"metadata": {"name": "few"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "0"}}}
+
+
+def test_a_gang_that_no_quota_has_room_for_is_not_begun(world: World) -> None:
+    quota = world.cluster.put(RESOURCE_QUOTA, KEY.namespace, FEW_PODS)
+    world.submit(**TWO_PODS)
+    world.settle()
+    assert world.reason("Accepted") == ("False", "QuotaExceeded") and world.status.attempt == 0
+    assert "0 of 1 pods are used" in world.condition("Accepted").message
+    assert ("create", "Pod", "small-train-0-a1") not in world.cluster.requests
+    world.cluster.remove(RESOURCE_QUOTA, quota)
+    world.wait(15)
+    assert len(world.pods) == 2 and world.status.attempt == 1
+
+
+def test_quotas_that_may_not_be_read_are_left_to_the_api_server(world: World) -> None:
+    world.cluster.put(RESOURCE_QUOTA, KEY.namespace, FEW_PODS)
+    world.cluster.refuse = refusing(Forbidden, "list", RESOURCE_QUOTA, "cannot list resource resourcequotas")
+    world.to_running(**TWO_PODS)
+
+
+def test_what_refuses_a_pod_of_a_group_is_met_before_the_others_are_made(world: World) -> None:
+    def refuse(verb: str, kind: Kind, name: str) -> ClusterError | None:
+        is_refused = (verb, kind) == ("create", POD) and "rollout" in name
+        return Rejected(verb, kind, KEY.namespace, "maximum memory usage per Pod is 1Gi") if is_refused else None
+
+    world.cluster.refuse = refuse
+    world.submit(workerGroups=[{"name": "train", "replicas": 4}, {"name": "rollout", "replicas": 4}])
+    world.settle()
+    made = [name for verb, kind, name in world.cluster.done if (verb, kind) == ("create", "Pod")]
+    assert len(made) <= 1 and not world.pods and world.reason("Scheduled") == ("False", "Rejected")
 
 
 def test_an_operator_that_may_not_read_secrets_makes_them_all_the_same(world: World) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
+from decimal import Decimal
 from typing import Any
 
 from rljob_api.vocabulary.quantity import amount
+from rljob_operator.manifests.pod.effective import effective
 from rljob_operator.manifests.pod_security.pod import Manifest, at, entries
 
 
@@ -18,15 +20,7 @@ def devices(spec: Manifest, known: Collection[str], exempt: Collection[str]) -> 
 
 
 def _effective(spec: Manifest, name: str) -> int:
-    """Init containers run one after the other, beside the sidecars that were started before them."""
-    sidecars = peak = 0
-    for each in entries(spec, "initContainers"):
-        number = _asked(each, name)
-        is_sidecar = each.get("restartPolicy") == "Always"
-        sidecars += number if is_sidecar else 0
-        peak = max(peak, sidecars if is_sidecar else sidecars + number)
-    together = sidecars + sum(_asked(each, name) for each in entries(spec, "containers"))
-    return max(peak, together, _asked(spec, name))
+    return int(effective(spec, lambda asker: Decimal(_asked(asker, name))))
 
 
 def _askers(spec: Manifest) -> list[Manifest]:

@@ -89,7 +89,7 @@ class Reason(Word):
     )
     PODS_ENDING = "PodsEnding", "Pods of the last attempt must be gone before the next begins."
     PREDECESSOR_ENDING = "PredecessorEnding", "Children of a deleted job of the same name must be gone first."
-    QUOTA_EXCEEDED = "QuotaExceeded", "A ResourceQuota of the namespace leaves no room; another attempt follows."
+    QUOTA_EXCEEDED = "QuotaExceeded", "A ResourceQuota of the namespace leaves no room for the gang; tried again."
     FORBIDDEN = "Forbidden", "The operator's service account lacks a right; the message says which verb on what."
     REJECTED = "Rejected", "The API server or an admission plugin refuses a child of the job; another attempt follows."
 

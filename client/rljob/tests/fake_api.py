@@ -100,7 +100,7 @@ def serving(api: FakeApi, folder: Path) -> Iterator[Path]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
         yield kubeconfig(folder, server.server_port)

@@ -89,6 +89,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Probes come every few seconds; the log is for the workers."""
 
 
+CLOSE_SECONDS = 0.05
+"""How long the end of a pod waits for its endpoint at most."""
+
+
 class Endpoint(ThreadingHTTPServer):
     """Serves a board until `close()`; `port` is the one really bound."""
 
@@ -104,7 +108,7 @@ class Endpoint(ThreadingHTTPServer):
         with named_port("the launcher's metrics", port, keys.ENV_METRICS_PORT):
             self.socket = _listening_socket(port)
         self.port: int = self.socket.getsockname()[1]
-        self._thread = threading.Thread(target=self.serve_forever, name="endpoint", daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(CLOSE_SECONDS,), name="endpoint", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

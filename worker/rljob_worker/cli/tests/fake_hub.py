@@ -129,7 +129,7 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serving(refuses: bool = False) -> Iterator[Hub]:
     with Server(refuses) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
             yield server.hub

@@ -40,6 +40,14 @@ def hosts(tmp_path):
         yield launched
 
 
+@pytest.fixture
+def pair(tmp_path):
+    """Of a job of two pods."""
+    write_wide_job(tmp_path, replicas=2)
+    with launching(tmp_path) as launched:
+        yield launched
+
+
 def start(hosts, script, numbers=(0, 1, 2), *, port=None, arguments=(), num_hosts=3, **changes):
     """The launchers of these hosts; the port."""
     port = port or free_port()
@@ -73,15 +81,17 @@ def test_the_group_that_leads_is_on_host_0(tmp_path):
         assert "host 0 (" in hosts.said(0) and "worker-train-0-0: " in hosts.said(0)
 
 
-def test_the_cause_of_a_failure_is_told_on_all_hosts(hosts):
+def test_the_cause_of_a_failure_is_told_on_all_hosts(pair):
     words = {"code": 65, "cause": "BadData: no column answer"}
-    start(hosts, {"train-2": [["words", words], ["exit", 65]], "*": [["hang"]]})
-    all_exit(hosts, 65)
-    for host in range(3):
-        assert "host 2 (" in hosts.said(host) and "worker-train-2-2: BadData: no column answer" in hosts.said(host)
+    start(pair, {"train-1": [["words", words], ["exit", 65]], "*": [["hang"]]}, (0, 1), num_hosts=2)
+    all_exit(pair, 65)
+    for host in range(2):
+        assert "host 1 (" in pair.said(host) and "worker-train-1-1: BadData: no column answer" in pair.said(host)
 
 
+@pytest.mark.slow
 def test_a_failure_begins_a_new_attempt_on_the_same_hosts(hosts):
+    """As where a job has services, too."""
     start(hosts, {"attempt-1": [["exit", 75]], "*": [["say_environment", "RLJOB_ATTEMPT"]]})
     all_exit(hosts, 0)
     assert "restart 1 of 1" in hosts.said(0)
@@ -107,7 +117,7 @@ def test_every_host_gets_a_certificate_of_its_own(tmp_path):
             assert said == f"tls-1/train-{host}: ca.crt tls.crt tls.key\ntls-1: train-{host}\n"
 
 
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_host_that_dies_ends_the_attempt_on_all_with_its_name(hosts, victim):
     start(hosts, {"*": [["say", "here"], ["hang"]]})
     logs = hosts.folder / "runs" / "tiny" / "logs" / "attempt-1"
@@ -120,8 +130,8 @@ def test_a_host_that_dies_ends_the_attempt_on_all_with_its_name(hosts, victim):
         assert f"host {victim}" in hosts.said(host) and "is gone" in hosts.said(host)
 
 
-def all_spoke(logs):
-    return [log.read_text() for log in logs.glob("worker-*")] == ["here\n"] * 3
+def all_spoke(logs, num_hosts=3):
+    return [log.read_text() for log in logs.glob("worker-*")] == ["here\n"] * num_hosts
 
 
 def test_host_0_that_does_not_come_is_named(hosts):
@@ -212,11 +222,11 @@ READY = [["block", 15], ["say", "here"]]
 STOPPABLE = {"*": [*READY, STEPPED, ["wait_signal", 15], ["exit", 76]]}
 
 
-def running(hosts):
+def running(hosts, num_hosts=3):
     """And every worker is ready."""
     directory = RunDirectory(hosts.folder / "runs" / "tiny")
     note = directory.read_note()
-    return note is not None and note.phase == "Running" and all_spoke(directory.logs(note.attempt))
+    return note is not None and note.phase == "Running" and all_spoke(directory.logs(note.attempt), num_hosts)
 
 
 @pytest.mark.parametrize("asked", [pytest.param(0, marks=pytest.mark.slow), 1])
@@ -239,13 +249,13 @@ def test_a_signal_to_every_process_of_a_step_is_one_request(hosts):
     all_exit(hosts, 76)
 
 
-def test_a_second_request_stops_all_now(hosts):
-    start(hosts, {"*": [*READY, STEPPED, ["hang"]]})
-    hosts.wait_for(lambda: running(hosts))
-    hosts.processes[1].send_signal(signal.SIGTERM)
-    hosts.wait_for(lambda: "stopping after this step" in hosts.said(0))
-    hosts.processes[1].send_signal(signal.SIGTERM)
-    all_exit(hosts, 130)
+def test_a_second_request_stops_all_now(pair):
+    start(pair, {"*": [*READY, STEPPED, ["hang"]]}, (0, 1), num_hosts=2)
+    pair.wait_for(lambda: running(pair, 2))
+    pair.processes[1].send_signal(signal.SIGTERM)
+    pair.wait_for(lambda: "stopping after this step" in pair.said(0))
+    pair.processes[1].send_signal(signal.SIGTERM)
+    all_exit(pair, 130)
 
 
 def test_a_request_while_hosts_are_waited_for_ends_the_wait(hosts):
@@ -310,39 +320,40 @@ SERVED = [{"name": "judge", "run": "mine:app"}]
 
 @pytest.fixture
 def served(tmp_path):
-    """Hosts of a job of three pods with a service."""
-    write_wide_job(tmp_path, services=SERVED, failurePolicy={"maxRestarts": 1})
+    """Hosts of a job of two pods with a service."""
+    write_wide_job(tmp_path, replicas=2, services=SERVED, failurePolicy={"maxRestarts": 1})
     with launching(tmp_path) as launched:
         yield launched
 
 
 def test_workers_of_all_hosts_find_the_services_beside_host_0(served):
     said = [["say_environment", "RLJOB_SERVICES"], ["say_environment", "RLJOB_SERVICES_TOKEN_FILE"]]
-    start(served, {"services": "fine", "attempt-1": [["exit", 75]], "*": said})
+    start(served, {"services": "fine", "attempt-1": [["exit", 75]], "*": said}, (0, 1), num_hosts=2)
     all_exit(served, 0)
+    assert "restart 1 of 1" in served.said(0)
     runs = served.folder / "runs" / "tiny"
     found = [path.read_text().splitlines() for path in sorted((runs / "logs" / "attempt-2").glob("worker-*"))]
     # by the address at which the others called host 0
-    assert [lines[0] for lines in found] == 3 * ['RLJOB_SERVICES={"judge": "http://127.0.0.1:4321/judge"}']
-    assert len({lines[1] for lines in found}) == 3, "each host has a file of its own"
+    assert [lines[0] for lines in found] == 2 * ['RLJOB_SERVICES={"judge": "http://127.0.0.1:4321/judge"}']
+    assert len({lines[1] for lines in found}) == 2, "each host has a file of its own"
     assert [path.name for path in (runs / "logs").glob("services-*")] == ["services-1.log"], "both attempts had them"
 
 
 @pytest.mark.slow
 def test_services_that_cannot_be_end_the_launch_on_all_hosts(served):
-    start(served, {"services": "refuses", "*": [["hang"]]})
+    start(served, {"services": "refuses", "*": [["hang"]]}, (0, 1), num_hosts=2)
     all_exit(served, 64)
-    for host in range(3):
+    for host in range(2):
         assert "InvalidJob: service \"judge\": no module 'mine'" in served.said(host)
     assert not (served.folder / "runs" / "tiny" / "logs" / "attempt-1").exists()
 
 
 @pytest.mark.slow
 def test_a_request_on_any_host_while_services_start_ends_the_launch(served):
-    start(served, {"services": "silent", "*": [["hang"]]})
+    start(served, {"services": "silent", "*": [["hang"]]}, (0, 1), num_hosts=2)
     log = served.folder / "runs" / "tiny" / "logs" / "services-1.log"
     served.wait_for(lambda: log.is_file() and log.read_text())
-    served.processes[2].send_signal(signal.SIGINT)
+    served.processes[1].send_signal(signal.SIGINT)
     all_exit(served, 130)
     assert not served.pids("fake_services")
 

@@ -65,7 +65,7 @@ def test_a_failure_ends_the_others_and_names_itself(tmp_path):
 
 
 def test_a_cause_outranks_the_retries_that_came_first(tmp_path):
-    # rank 0 gives up first because rank 1 is about to fail: within the 2 s settle, 65 wins over 75
+    # rank 0 gives up first because rank 1 is about to fail: within the settle time, 65 wins over 75
     marker = tmp_path / "gave-up"
     script = {"0": [["pid", str(marker)], ["exit", 75]], "1": [["wait_file", str(marker)], ["exit", 65]]}
     assert run(tmp_path, 2, script) == 65

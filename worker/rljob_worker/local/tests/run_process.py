@@ -14,8 +14,12 @@ import json
 import sys
 from pathlib import Path
 
+from rljob_worker.hosts import calling
+from rljob_worker.hosts import gang as hosts_gang
 from rljob_worker.launcher.tests import fake_worker
+from rljob_worker.launcher.tests.quick_launcher import QUICK_SECONDS
 from rljob_worker.local.gang import gangs_here
+from rljob_worker.local.pods import pods
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.rundir.lock import RunLock
@@ -63,12 +67,15 @@ def main(run_dir, options_text):
 
 
 def commands(options):
+    """Pods of fakes, whose supervisor waits for others as shortly as their launchers do."""
+    pods.GANG_SETTLE_SECONDS = hosts_gang.GANG_SETTLE_SECONDS = 2 * QUICK_SECONDS
+    calling.AGAIN_SECONDS = 0.1
     python = sys.executable
     buffer = [str(options["buffer"])] if "buffer" in options else []
     worker = (python, fake_worker.__file__, json.dumps(options.get("script", {})))
     return Commands(
         buffer=(python, fake_buffer.__file__, *buffer),
-        launcher=(python, "-m", "rljob_worker.launcher", "--", *worker),
+        launcher=(python, "-m", "rljob_worker.launcher.tests.quick_launcher", "--", *worker),
         services=(python, fake_services.__file__, options.get("services", "")),
         forks=False,
     )

@@ -99,7 +99,7 @@ def test_a_page_that_cannot_be_written_is_a_storage_error(tmp_path):
 @contextmanager
 def served(folder):
     server = page_server([folder])
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -14,7 +16,9 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.cli.tests.fake_hub import serving
 from rljob_worker.cli.validate import verdict_on
+from rljob_worker.rehearsal import rehearse as rehearsing
 from rljob_worker.rehearsal.inputs.bounded import within
+from rljob_worker.rehearsal.inputs.glance import glance_at
 from rljob_worker.rehearsal.rehearse import rehearse
 from rljob_worker.rehearsal.tests.good_job import files, write
 from rljob_worker.rehearsal.tests.test_bad_inputs import parquet
@@ -36,6 +40,19 @@ def s3(monkeypatch):
         for name, content in files().items():
             server.put(f"jobs/{name}", content if isinstance(content, bytes) else content.encode())
         yield server
+
+
+@pytest.fixture
+def near(monkeypatch):
+    """Looks are made in this process: one of their own imports everything anew."""
+
+    def look(spec, folder, environment, limit_seconds):
+        with monkeypatch.context() as patch, tempfile.TemporaryDirectory() as scratch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            return glance_at(spec, folder, os.environ, Path(scratch))
+
+    monkeypatch.setattr(rehearsing, "look_far", look)
 
 
 @pytest.fixture
@@ -68,12 +85,12 @@ def test_a_job_in_a_store_is_looked_at_whole(tmp_path, s3):
         ({MODEL: "s3://nobody/model"}, "models[0].path", "s3://nobody/model: there is no such bucket"),
     ],
 )
-def test_what_is_wrong_there_is_found(tmp_path, s3, spoilt, path, words):
+def test_what_is_wrong_there_is_found(tmp_path, s3, near, spoilt, path, words):
     found = verdict(tmp_path, spoilt)
     assert words in found.text() and found.problems[0].path == f"spec.{path}"
 
 
-def test_files_that_a_model_in_a_store_lacks_are_named_where_it_is(tmp_path, s3):
+def test_files_that_a_model_in_a_store_lacks_are_named_where_it_is(tmp_path, s3, near):
     s3.delete("jobs/model/model.safetensors")
     s3.delete("jobs/model/tokenizer.json")
     text = verdict(tmp_path).text()
@@ -81,7 +98,7 @@ def test_files_that_a_model_in_a_store_lacks_are_named_where_it_is(tmp_path, s3)
     assert "no tokenizer can be loaded from s3://jobs/model" in text
 
 
-def test_tables_in_a_store_are_read(tmp_path, s3):
+def test_tables_in_a_store_are_read(tmp_path, s3, near):
     table = {"prompt": ["a"] * 3, "answer": ["1"] * 3}
     for number in range(2):
         s3.put(f"jobs/tables/{number}.parquet", parquet(table))
@@ -90,7 +107,7 @@ def test_tables_in_a_store_are_read(tmp_path, s3):
     assert "data.train, which has 6" in problem.message
 
 
-def test_without_credentials_or_wish_nobody_is_asked(tmp_path, s3, monkeypatch):
+def test_without_credentials_or_wish_nobody_is_asked(tmp_path, s3, near, monkeypatch):
     found = verdict(tmp_path, looks_at_data=False)
     assert found.problems == () and found.unseen == ("the data, as --no-data says",)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -109,7 +126,7 @@ def test_variables_of_the_job_lead_to_its_store(tmp_path, s3, monkeypatch):
     assert verdict(tmp_path, {"env": [{"name": "AWS_ENDPOINT_URL", "value": s3.url}]}).unseen == ()
 
 
-def test_a_store_that_refuses_is_no_problem_of_the_job(tmp_path, s3):
+def test_a_store_that_refuses_is_no_problem_of_the_job(tmp_path, s3, near):
     """It runs where the credentials are others."""
     s3.require_credentials()
     found = verdict(tmp_path)
@@ -117,7 +134,7 @@ def test_a_store_that_refuses_is_no_problem_of_the_job(tmp_path, s3):
     assert all("the store refuses: 403 Forbidden" in each for each in found.unseen)
 
 
-def test_a_store_that_does_not_answer_is_waited_for_in_bounds(tmp_path, s3):
+def test_a_store_that_does_not_answer_is_waited_for_in_bounds(tmp_path, s3, near):
     s3.fail = lambda request: SLOW_DOWN if "/data/" in request else None
     found = verdict(tmp_path, {"data.validation": []})
     assert found.problems == ()

@@ -82,25 +82,16 @@ ROWS = {"rows": [{"prompt": "p", "response": "abc"}, {"prompt": "p", "response":
 
 
 def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp_path):
-    grave = tmp_path / "grave"
-    own = {"name": "own", "run": "served_here:mortal", "options": {"grave": str(grave)}}
-    scaled = {"name": "scaled", "run": "served_here:scaled", "options": {"scale": 2.0}}
-    with services(tmp_path, own, scaled) as (process, mark):
+    with services(tmp_path, {"name": "scaled", "run": "served_here:scaled", "options": {"scale": 2.0}}) as started:
+        process, mark = started
         url = healthy(process)
-        assert ask(f"{url}/own", ROWS) == (200, {"rewards": [3.0, 1.0]})
         assert ask(f"{url}/scaled", ROWS) == (200, {"rewards": [6.0, 2.0]})
         for stranger in ("", "guess"):
-            status, said = ask(f"{url}/own", ROWS, token=stranger)
+            status, said = ask(f"{url}/scaled", ROWS, token=stranger)
             assert status == 401 and "token" in said
         with urllib.request.urlopen(f"{url}/-/healthz", timeout=PATIENCE_SECONDS) as response:
             assert response.status == 200
         assert probed(url) == 200
-        ask(f"{url}/own", {"die": True})
-        wait_for(lambda: probed(url) == 503, START_SECONDS)
-        assert ask(f"{url}/scaled", ROWS)[0] == 200 and process.code() is None
-        grave.unlink()
-        wait_for(lambda: probed(url) == 200, START_SECONDS)
-        assert ask(f"{url}/own", ROWS) == (200, {"rewards": [3.0, 1.0]})
         assert len(family_members(mark)) > 3
         assert ready_line(process.log.read_text()) is not None
         process.signal(signal.SIGKILL)
@@ -108,12 +99,28 @@ def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp
         assert end_family(mark, grace_seconds=0.0) and family_members(mark) == []
 
 
+@pytest.mark.slow
+def test_a_service_that_dies_is_told_until_it_is_back_and_costs_no_other(tmp_path):
+    grave = tmp_path / "grave"
+    own = {"name": "own", "run": "served_here:mortal", "options": {"grave": str(grave)}}
+    scaled = {"name": "scaled", "run": "served_here:scaled", "options": {"scale": 2.0}}
+    with services(tmp_path, own, scaled) as (process, _):
+        url = healthy(process)
+        assert ask(f"{url}/own", ROWS) == (200, {"rewards": [3.0, 1.0]})
+        ask(f"{url}/own", {"die": True})
+        wait_for(lambda: probed(url) == 503, START_SECONDS)
+        assert ask(f"{url}/scaled", ROWS) == (200, {"rewards": [6.0, 2.0]}) and process.code() is None
+        grave.unlink()
+        wait_for(lambda: probed(url) == 200, START_SECONDS)
+        assert ask(f"{url}/own", ROWS) == (200, {"rewards": [3.0, 1.0]})
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "code", "words"),
     [
-        # these two start Ray
-        pytest.param("served_here:broken", 64, "does not start: .*ValueError: no such head", marks=pytest.mark.slow),
-        pytest.param("served_here:never", 75, "not healthy after healthSeconds 1: ", marks=pytest.mark.slow),
+        ("served_here:broken", 64, "does not start: .*ValueError: no such head"),
+        ("served_here:never", 75, "not healthy after healthSeconds 1: "),
         ("served_here:absent", 64, "served_here has no 'absent'"),
     ],
 )

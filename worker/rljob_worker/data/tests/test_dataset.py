@@ -459,6 +459,7 @@ def fingerprint_in_process(arguments):
     return open_data(tmp_path, words_tokenizer(), path).fingerprint
 
 
+@pytest.mark.slow
 def test_ranks_that_start_together_share_the_cache(tmp_path, plain):
     path = make_parquet(tmp_path, numbered(500))
     with forking().Pool(2) as ranks:

@@ -33,7 +33,7 @@ from rljob_worker.tests.warm import run_warm
 @pytest.mark.parametrize("balance", ["None", "Tokens"])
 def test_a_killed_peer_is_a_named_error_and_not_a_hang(tmp_path: Path, balance: str):
     plan = two_stages((2, 1), (1, 1), balance=balance)
-    with warm_processes(plan, tmp_path) as gang:
+    with warm_processes(plan, tmp_path, RLJOB_BUFFER_RETRY_SECONDS="1") as gang:
         consumer = gang.client("train", 0)
         for rank in range(2):
             gang.client("rollout", rank).put(1, "a->b", part(plan, 1, rank, 2))

@@ -18,6 +18,8 @@ from rljob_worker.errors import PeerLost, RLJobError
 
 EDGE = "a->b"
 COLUMNS = ("ids", "score")
+SOON = {"RLJOB_BUFFER_RETRY_SECONDS": "1"}
+"""After which a peer that says nothing is lost, of five by default."""
 
 
 def error_of(waiting: Future[object]) -> RLJobError:
@@ -29,7 +31,7 @@ def error_of(waiting: Future[object]) -> RLJobError:
 def test_a_host_that_hangs_is_named_to_those_that_wait(tmp_path: Path):
     """rollout-0 is below train-0 and above rollout-2."""
     plan = two_stages((3, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
-    with forked(plan, tmp_path) as gang, ThreadPoolExecutor(2) as pool:
+    with forked(plan, tmp_path, **SOON) as gang, ThreadPoolExecutor(2) as pool:
         waits = [pool.submit(gang.gang.client("train", 0).get, 1, EDGE)]
         waits.append(pool.submit(gang.gang.client("rollout", 2).await_announcement, "verdict", 1))
         gang.send(signal.SIGSTOP, "rollout-0")
@@ -113,7 +115,7 @@ LENGTHS = [100_000] * 64  # of 8 bytes
 def test_a_killed_peer_is_named_whatever_it_was_doing(tmp_path: Path, phase: str):
     """rollout-2 is below rollout-0: not even a neighbour of train-0, which waits."""
     plan = two_stages((3, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS, memory="64Mi")
-    with forked(plan, tmp_path) as gang, ThreadPoolExecutor(2) as pool:
+    with forked(plan, tmp_path, **SOON) as gang, ThreadPoolExecutor(2) as pool:
         consumer, producers = gang.gang.client("train", 0), [gang.gang.client("rollout", rank) for rank in range(3)]
         puts = [
             partial(producer.put, 1, EDGE, part(plan, 1, rank, 3, LENGTHS)) for rank, producer in enumerate(producers)
@@ -141,7 +143,7 @@ def test_a_killed_peer_is_named_whatever_it_was_doing(tmp_path: Path, phase: str
 def test_the_leads_host_and_an_inner_one_are_named_to_all_others(tmp_path: Path, host: str):
     """rollout-0 is below train-0 and above rollout-2."""
     plan = two_stages((3, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
-    with forked(plan, tmp_path) as gang, ThreadPoolExecutor(4) as pool:
+    with forked(plan, tmp_path, **SOON) as gang, ThreadPoolExecutor(4) as pool:
         clients = {"train-0": gang.gang.client("train", 0)}
         clients |= {f"rollout-{rank}": gang.gang.client("rollout", rank) for rank in range(3)}
         waits = {name: pool.submit(client.await_announcement, "verdict", 1) for name, client in clients.items()}

@@ -54,7 +54,7 @@ def check_arrived(batches: list[Batch], num_rows: int, num_values: int = ROW_VAL
         assert batch["ids"].values.tolist() == np.repeat(batch.row_ids, num_values).tolist()
 
 
-@pytest.mark.parametrize("memory", ["3Mi", "2304Ki"])
+@pytest.mark.parametrize("memory", [pytest.param("3Mi", marks=pytest.mark.slow), "2304Ki"])
 def test_sixteen_hosts_fill_most_of_the_arena_of_eight_ranks(tmp_path: Path, memory: str):
     # 8 shares of 16 rows of 16 KiB with their index take 65 pages each: 2.13 MB, 68 and 90 % of the arena
     plan = two_stages((16, 1), (1, 8), balance="Tokens", columns=("ids",), batch_size=128, group_size=1, memory=memory)
@@ -64,7 +64,7 @@ def test_sixteen_hosts_fill_most_of_the_arena_of_eight_ranks(tmp_path: Path, mem
         check_arrived(coming.result(), 128)
 
 
-@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("waits", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_forty_hosts_to_one_rank(tmp_path: Path, waits: bool):
     # 80 rows of 16 KiB are 1.25 MiB of 2 MiB; by ordinal, so that early rows come while others are still computed
     plan = two_stages((40, 1), (1, 1), columns=("ids",), batch_size=80, group_size=1, memory="2Mi")
@@ -98,7 +98,7 @@ def test_as_many_sources_and_shares_as_stream_threads(tmp_path: Path, monkeypatc
         check_arrived(coming.result(), num_rows)
 
 
-@pytest.mark.parametrize("fan_out", ["32", "64"])
+@pytest.mark.parametrize("fan_out", ["32", pytest.param("64", marks=pytest.mark.slow)])
 def test_reports_of_thirty_three_hosts_reach_one_lead(tmp_path: Path, fan_out: str):
     plan = two_stages((33, 1), (1, 1))
     with in_process(plan, tmp_path, RLJOB_BUFFER_FAN_OUT=fan_out) as gang:

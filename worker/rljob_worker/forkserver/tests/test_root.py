@@ -106,6 +106,7 @@ def test_whatever_a_caller_says_before_it_hangs_up_the_next_one_is_served(
         assert not is_gone(pid)
 
 
+@pytest.mark.slow
 def test_a_caller_that_says_nothing_does_not_keep_others_waiting_for_long(root: int, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as caller:
         caller.connect(str(tmp_path / "root.sock"))

@@ -152,13 +152,13 @@ def test_rows_that_wait_for_a_call_do_not_run_out_of_time():
     """Eight calls one after the other take longer than one may."""
 
     def answer(body):
-        held.wait(0.5)
+        held.wait(0.25)
         return lengths(body)
 
     held = threading.Event()
     with serving(answer) as server:
         data = rows(*["x"] * 8)
-        result = score(data, url=server.url, timeout_seconds=3.0, batch_rows=1, concurrency=1)
+        result = score(data, url=server.url, timeout_seconds=1.5, batch_rows=1, concurrency=1)
     assert result.total.tolist() == [1.0] * 8
     assert result.metrics["service/good/queue_seconds"].value > 0.2
 

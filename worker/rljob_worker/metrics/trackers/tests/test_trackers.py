@@ -97,6 +97,7 @@ def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_sa
     assert {"sums-checkpoint", "sums-job", "sums-metrics", "sums-samples"} <= names
 
 
+@pytest.mark.slow
 def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_same_run(tmp_path, mlflow):
     run_dir = tmp_path / "run"
     track(run_dir, "MLflow", 1, 3, "fail", mlflow_url=mlflow.url)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.rewards.running import pool
+from rljob_worker.rewards.running import pool, round
 from rljob_worker.rewards.running.child import RewardProcess, environment
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.tests.waiting import wait_for
@@ -314,7 +314,8 @@ def test_async_rows_are_in_flight_together():
 
 
 @pytest.mark.parametrize("function", ["async_hangs_on_bad", "async_refuses_cancel", "async_blocks_on_bad"])
-def test_an_async_row_that_hangs_costs_that_row_only(function):
+def test_an_async_row_that_hangs_costs_that_row_only(function, monkeypatch):
+    monkeypatch.setattr(round, "ASYNC_GRACE_SECONDS", 0.3)
     result = score(user(function, timeout_seconds=0.3), rows("ok", "bad", "ok", "ok"), 1)
     assert result.total.tolist() == [1, 0, 1, 1]
     assert [late.row for late in result.missed] == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rljob_api.catalogue.temperatures import TEMPERATURES
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.resolution import place
 from rljob_api.v1alpha1 import EngineOptions
@@ -11,8 +12,6 @@ from rljob_api.vocabulary.problem import Problem
 
 CPU_BLOCK = 32
 """Tokens that VLLM's attention on CPUs reads at a time."""
-_HOTTEST = 2.0
-"""VLLM refuses higher temperatures."""
 _PATH = "spec.rollout.engineOptions"
 
 
@@ -74,15 +73,18 @@ def check_engine_routes(subject: Subject) -> Iterator[Problem]:
 def check_engine_sampling(subject: Subject) -> Iterator[Problem]:
     """Temperatures and number formats that the engine has."""
     spec = subject.spec
-    if spec.rollout.engine != "VLLM":
-        return
+    engine = spec.rollout.engine
+    known, other = TEMPERATURES[engine], "" if engine == "Transformers" else ", or rollout.engine: Transformers"
     temperatures = (("rollout", spec.rollout.temperature), ("validation", spec.validation.temperature))
     for section, temperature in temperatures:
-        if temperature > _HOTTEST:
-            message = f"VLLM samples at temperatures up to {_HOTTEST:g}"
-            fix = "Write less, or rollout.engine: Transformers."
-            yield problem(f"spec.{section}.temperature", temperature, message, fix)
-    if spec.training.precision == "Float64":
+        path = f"spec.{section}.temperature"
+        if temperature > known.highest:
+            message = f"{engine} samples at temperatures up to {known.highest:g}"
+            yield problem(path, temperature, message, f"Write less{other}.")
+        elif not known.have(temperature):
+            message = f"{engine} samples at temperatures from {known.lowest:g} on: {known.below}"
+            yield problem(path, temperature, message, f"Write {known.lowest:g} or more{other}.")
+    if engine == "VLLM" and spec.training.precision == "Float64":
         fix = "Write Float32 or BFloat16, or rollout.engine: Transformers."
         yield problem("spec.training.precision", "Float64", "VLLM generates in Float32 and BFloat16 only", fix)
 

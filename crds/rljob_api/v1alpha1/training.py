@@ -230,7 +230,8 @@ class RolloutSpec(ApiModel):
     maxResponseTokens. Above data.maxPromptTokens. Unset: every response may have maxResponseTokens."""
 
     temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature, above 0; log-probabilities are taken at the same temperature. Default 1.0."""
+    """Sampling temperature, above 0; log-probabilities are taken at the same temperature. VLLM samples from 0.01 to 2,
+    Transformers from 0.000001 to 1000000; others are refused. Default 1.0."""
 
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Smallest set of tokens of this probability to sample from. Training needs 1.0, the default: the full
@@ -293,7 +294,7 @@ class ValidationSpec(ApiModel):
     """Steps between two validations. Default 0: only before the first step and after the last."""
 
     temperature: float = Field(default=0.0, ge=0)
-    """Sampling temperature. Default 0.0: the most likely token."""
+    """Sampling temperature: 0, or as for rollout.temperature. Default 0.0: the most likely token."""
 
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Smallest set of tokens of this probability to sample from. Default 1.0: all tokens."""

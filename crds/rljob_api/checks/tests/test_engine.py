@@ -37,7 +37,9 @@ def test_transformers_has_no_other_options(option: str) -> None:
         # prompts and responses of 48 tokens together
         ("rollout.engineOptions={maxBatchedTokens: 47}", "spec.rollout.engineOptions.maxBatchedTokens", "Write 48"),
         ("rollout.temperature=2.5", "spec.rollout.temperature", "up to 2"),
+        ("rollout.temperature=0.009", "spec.rollout.temperature", "from 0.01 on: it would sample at 0.01"),
         ("validation.temperature=3", "spec.validation.temperature", "up to 2"),
+        ("validation.temperature=0.009", "spec.validation.temperature", "Write 0.01 or more, or rollout.engine"),
         ("training.precision=Float64", "spec.training.precision", "Float32 and BFloat16"),
     ],
 )
@@ -69,6 +71,18 @@ def test_only_vllm_shares_layers_between_workers() -> None:
 
 def test_other_engines_are_not_held_to_its_limits() -> None:
     assert problems("rollout.temperature=2.5", "training.precision=Float64") == []
+    assert problems("rollout.temperature=0.009") == []
+
+
+def test_temperatures_that_vllm_has() -> None:
+    assert problems(VLLM, "rollout.temperature=0.01", "validation.temperature=0") == []
+    assert problems(VLLM, "rollout.temperature=2", "validation.temperature=0.01") == []
+
+
+@pytest.mark.parametrize(("temperature", "words"), [("1e-7", "Write 1e-06 or more."), ("1e7", "Write less.")])
+def test_logits_stay_finite_numbers_with_transformers(temperature: str, words: str) -> None:
+    (problem,) = problems(f"rollout.temperature={temperature}")
+    assert problem.path == "spec.rollout.temperature" and str(problem).endswith(words)
 
 
 def test_options_that_nobody_has_are_refused_by_name() -> None:

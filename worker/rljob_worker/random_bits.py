@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ def random_bits(seed: int, row_ids: NDArray[np.int64], positions: NDArray[np.int
     return _mix(_mix(_mixed(seed) ^ row_ids.astype(np.uint64)) ^ positions.astype(np.uint64))
 
 
-@cache
+@lru_cache(16)  # a run has few, an engine that serves others may be asked for any number
 def _mixed(seed: int) -> NDArray[np.uint64]:
     return _mix(np.array([seed & _UINT64], np.uint64))
 

@@ -10,6 +10,7 @@ import numpy as np
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.errors import BadData
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ def generate(
     """`group_size` responses of at most `max_tokens` to each prompt (int64 token ids, at least one). `row_ids` is int64
     [len(prompts) * group_size]; row r answers prompt r // group_size. Nothing else may be running in the engine.
 
-    max_tokens: of all prompts, or [prompts]. when_ended: called with rows that have ended, while others go on.
+    max_tokens: of all prompts, or [prompts]. when_ended: called with rows that have ended, while others go on. Raises
+    BadData as the engine does, in which no row is left then.
     """
     row_ids = np.asarray(row_ids, np.int64)
     assert len(row_ids) == len(prompts) * group_size, "one row_id per response"
@@ -61,11 +63,15 @@ def generate(
             sampling=sampling,
         )
     )
-    parts = [engine.advance()]
-    while len(parts[-1]):
-        if when_ended is not None:
-            when_ended(parts[-1])
-        parts.append(engine.advance())
+    parts: list[Ended] = []
+    try:
+        while not parts or len(parts[-1]):
+            parts.append(engine.advance())
+            if when_ended is not None and len(parts[-1]):
+                when_ended(parts[-1])
+    except BadData:
+        engine.abort(row_ids)
+        raise
     return in_order(parts, row_ids)
 
 

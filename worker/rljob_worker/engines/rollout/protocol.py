@@ -30,17 +30,23 @@ class RolloutEngine(Protocol):
     """
 
     def submit(self, requests: Requests) -> None:
-        """Queue requests; computes nothing. Raises InvalidJob for one that can never run: a prompt and response longer
-        than the model's positions or than all memory for the cache."""
+        """Queue requests; computes nothing. Raises BadData for one that no engine could answer, such as an empty prompt
+        or tokens that the model has not, and InvalidJob for one that this engine has no room or no sampling for (see
+        `limits`); both name its row and the reason. None of the requests is then queued, and the engine is as it was.
+        """
         ...
 
     def advance(self) -> Ended:
-        """Decode until at least one request has ended; all that have. Empty when none is left. Raises BadData for
-        logits that are not finite, naming the row and the policy version."""
+        """Decode until at least one request has ended; all that have. Empty when none is left.
+
+        Raises BadData for logits that are not finite, naming the row and the policy version, and again until that row
+        is aborted. Requests that ended before come with the next call, and the others go on.
+        """
         ...
 
     def abort(self, row_ids: Indices) -> Ended:
-        """End the requests of these rows now: what there is of them. Rows that have none are passed over."""
+        """End the requests of these rows now: what there is of them, and what had ended and was not given yet. Rows
+        that have none are passed over."""
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:

@@ -12,6 +12,7 @@ stop text has: no cost grows with the response.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 from transformers import AutoTokenizer, PretrainedConfig
@@ -19,6 +20,9 @@ from transformers import AutoTokenizer, PretrainedConfig
 from rljob_worker.batch import Indices
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
+
+_KEPT = 4
+"""Sets of stop texts that an engine keeps, beside those of requests that run: training and validation have one."""
 
 
 class StopStrings:
@@ -51,6 +55,22 @@ class StopStrings:
 
     def _bytes(self, token: int) -> bytes:
         return self._tokens[token] if token < len(self._tokens) else b""
+
+
+class StopTexts:
+    """The stop texts that one engine was asked for last, each set made ready once."""
+
+    def __init__(self, vocabulary: Vocabulary | None) -> None:
+        self._of = None if vocabulary is None else lru_cache(_KEPT)(partial(StopStrings, vocabulary=vocabulary))
+
+    def of(self, texts: tuple[str, ...]) -> StopStrings | None:
+        """None for none. Raises InvalidJob for a text that no response can contain, and for any where the engine has
+        no vocabulary."""
+        if not texts:
+            return None
+        if self._of is None:
+            raise InvalidJob("stop texts are told by tokens, and this engine has no tokenizer; write stop_token_ids")
+        return self._of(texts)
 
 
 def vocabulary_of(

@@ -15,10 +15,13 @@ from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 VOCABULARY, END, POSITIONS = 96, 1, 256
 MAX_BATCH_ROWS = 12
 CPU = torch.device("cpu")
+LETTERS = Vocabulary(tuple(bytes([32 + token]) for token in range(VOCABULARY)), {"<end>": END})
+"""Every token is one letter, as in ASCII."""
 
 Weights = list[tuple[str, torch.Tensor]]
 
@@ -61,14 +64,14 @@ def other_weights(model: PreTrainedModel, seed: int = 1) -> Weights:
 def vllm_engine(path: str, max_batch_rows: int = MAX_BATCH_ROWS) -> RolloutEngine:
     """vLLM on the CPU."""
     settings = VLLMSettings("float32", max_batch_rows, longest_row=POSITIONS)
-    return load_start()(settings, path, load_policy(path, torch.float32, CPU), (END,), CPU)
+    return load_start()(settings, path, load_policy(path, torch.float32, CPU), (END,), CPU, LETTERS)
 
 
 def transformers_engine(path: str) -> RolloutEngine:
     """Ours, on the CPU, with room for eight of the longest rows."""
     policy = load_policy(path, torch.float32, CPU)
     room = MAX_BATCH_ROWS * POSITIONS * cache_bytes_per_token(policy.config, 4)
-    return TransformersRollout(policy, CPU, (END,), 1.0, lambda: room)
+    return TransformersRollout(policy, CPU, (END,), 1.0, lambda: room, LETTERS)
 
 
 ENGINES: dict[str, Callable[[str], RolloutEngine]] = (

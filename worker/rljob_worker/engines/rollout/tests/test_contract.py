@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.tests.malformed import MALFORMATIONS
 from rljob_worker.engines.rollout.tests.subjects import (
     END,
     ENGINES,
@@ -338,6 +339,39 @@ def test_logits_that_are_no_numbers_are_named(engine: RolloutEngine, stock: PreT
     engine.submit(requests([41]))
     with pytest.raises(BadData, match=r"row 42.*version 6"):
         engine.advance()
+
+
+def test_after_logits_that_are_no_numbers_nothing_is_lost(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    asked = requests([1, 2, 3, 4], [2, 40, 40, 40], Sampling(seed=5))
+    whole = run(engine, asked)
+    engine.submit(asked)
+    engine.advance()
+    engine.load_weights([(name, each * float("nan")) for name, each in weights_of(stock)], 6)
+    for _ in range(2):
+        with pytest.raises(BadData, match="version 6"):
+            engine.advance()
+    with pytest.raises(BadData, match="it runs already"):
+        engine.submit(asked)
+    aborted = rows_of(engine.abort(np.array([1, 2, 3, 4])))
+    assert set(aborted) == {2, 3, 4}
+    for row, (tokens, log_probs, _, ending) in aborted.items():
+        assert 0 < len(tokens) < len(whole[row][0]) and ending is Ending.ABORTED
+        assert tokens == whole[row][0][: len(tokens)] and np.isfinite(log_probs).all()
+    assert len(engine.advance()) == 0
+    engine.load_weights(weights_of(stock), 1)
+    assert {row: found[0] for row, found in run(engine, asked).items()} == {row: whole[row][0] for row in whole}
+
+
+@pytest.mark.parametrize("kind", MALFORMATIONS)
+def test_what_is_malformed_is_refused_and_changes_nothing(engine: RolloutEngine, kind: str) -> None:
+    """Beside requests that run, in a call with good ones."""
+    alone, draw = run(engine, requests([1, 2, 3], 9)), np.random.default_rng(0)
+    engine.submit(requests([1, 2], 9))
+    for _ in range(5):
+        with pytest.raises((BadData, InvalidJob), match=MALFORMATIONS[kind].words):
+            engine.submit(MALFORMATIONS[kind].spoil(requests([3, 4, 5], 9), draw))
+    engine.submit(requests([3], 9))
+    assert {row: found[0] for row, found in drain(engine).items()} == {row: alone[row][0] for row in alone}
 
 
 @pytest.mark.parametrize("asked", [requests([4], POSITIONS), requests([4], 1, prompts=[np.full(POSITIONS, 3)])])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ import torch
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.attention.varlen import PackedLayout
 from rljob_worker.engines.packing import micro_batches
-from rljob_worker.engines.rollout.requests import Ended, Ending, Sampling
+from rljob_worker.engines.rollout.requests import Ended, Ending
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
 from rljob_worker.engines.rollout.transformers.request import (
     NO_ROUTES,
@@ -32,7 +33,6 @@ from rljob_worker.engines.rollout.transformers.room import (
 )
 from rljob_worker.engines.rollout.transformers.rows import DecodingRows
 from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps
-from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.router import Routing
 
 _PREFILL_TOKENS = 16384
@@ -47,7 +47,6 @@ class Decoding:
         self,
         model: torch.nn.Module,
         end_token_ids: tuple[int, ...],
-        vocabulary: Vocabulary | None,
         routing: Routing | None = None,
         static_steps: StaticSteps | None = None,
     ) -> None:
@@ -64,7 +63,7 @@ class Decoding:
         self._waiting: deque[Request] = deque()
         self._longest_waiting = self._most_remaining = 0
         """Tokens to compute and to draw; at least those of every request that waits."""
-        self._rows = DecodingRows(end_token_ids, vocabulary, self._no_routes)
+        self._rows = DecodingRows(end_token_ids, self._no_routes)
         self._tokens = torch.empty(0, dtype=torch.int64, device=self._device)
         """[rows] the last token of each, which the next step computes."""
         self._ended: list[tuple[Request, Ending]] = []
@@ -84,9 +83,14 @@ class Decoding:
         """What the cache has reserved."""
         return self._cache.nbytes
 
-    def submit(self, requests: Sequence[Request], sampling: Sampling) -> None:
-        """Each of at most `room` tokens, all of which are drawn in this way."""
-        self._rows.prepare(sampling)
+    @property
+    def row_ids(self) -> set[int]:
+        """Of requests that were not given back: those that wait, run, and ended."""
+        others = [*self._waiting, *(request for request, _ in self._ended)]
+        return {*self._rows.running, *(request.row_id for request in others)}
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Each of at most `room` tokens."""
         self._wait(requests)
         self._waiting.extend(requests)
 
@@ -104,7 +108,7 @@ class Decoding:
 
     def put_back(self) -> None:
         """What is computed holds no more: rows wait again, with the tokens they have, before all others."""
-        self._put_back(np.flatnonzero(~self._rows.finished))
+        self._wait_again(np.flatnonzero(~self._rows.finished))
         self._clear_rows()
 
     def drop_cache(self) -> None:
@@ -115,12 +119,16 @@ class Decoding:
             self._static.forget()
 
     def advance(self, version: int) -> None:
-        """Admit rows if they are worth it; one more token for every row otherwise. version: of the policy."""
-        new = self._worth_admitting()
-        if new:
-            self._admit(new, version)
-        else:
-            self._step(version)
+        """Admit rows if they are worth it; one more token for every row otherwise. version: of the policy. An error
+        leaves every request with the tokens that it had: rows wait again."""
+        try:
+            if new := self._worth_admitting():
+                self._admit(new, version)
+            else:
+                self._step(version)
+        except Exception:
+            self.put_back()
+            raise
         self._retire()
 
     # ---- rows come
@@ -146,9 +154,7 @@ class Decoding:
     def _admit(self, num_rows: int, version: int) -> None:
         """Prefill the first requests that wait, and draw the next token of each."""
         self._make_room(num_rows)
-        new = [self._waiting.popleft() for _ in range(num_rows)]
-        if not self._waiting:
-            self._longest_waiting = self._most_remaining = 0
+        new = list(islice(self._waiting, num_rows))
         sequences, sequence_of = sequences_of(new)
         for chunk in micro_batches(sequences.lengths, _PREFILL_TOKENS):
             first, last = np.searchsorted(sequence_of, (chunk[0], chunk[-1] + 1)).tolist()
@@ -156,9 +162,17 @@ class Decoding:
             logits, routes = self._prefill(packed, of)
             before = len(self._rows)
             self._rows.append(with_prompt_routes(new[first:last], routes, packed, of))
+            self._come_from_waiting(last - first)
             assert packed.offsets is not None
             last_of = packed.offsets[1:][of] - 1
             self._draw(before, logits, version, routes[last_of] if len(routes) else routes)
+
+    def _come_from_waiting(self, num_rows: int) -> None:
+        """The first ones wait no more."""
+        for _ in range(num_rows):
+            self._waiting.popleft()
+        if not self._waiting:
+            self._longest_waiting = self._most_remaining = 0
 
     def _make_room(self, num_rows: int) -> None:
         """Memory for so many more rows, and for those that will follow them."""
@@ -233,7 +247,9 @@ class Decoding:
             return
         num_stay = rows_with_room(len(self._rows), self.room, least_columns(cache.column - cache.first, remaining))
         if num_stay < len(self._rows):
-            self._put_back(np.sort(np.argsort(-cache.lengths, kind="stable")[num_stay:]))
+            leaving = np.sort(np.argsort(-cache.lengths, kind="stable")[num_stay:])
+            self._wait_again(leaving)
+            self._leave_out(np.isin(np.arange(len(self._rows)), leaving))
         columns = next_columns(cache.columns, cache.column, remaining)
         if len(self._rows) * columns > self.room:
             cache.shift(cache.first)
@@ -251,12 +267,11 @@ class Decoding:
     def _end(self, rows: Iterable[int]) -> None:
         self._ended += [(self._rows.request(row), self._rows.ending(row)) for row in rows]
 
-    def _put_back(self, rows: Indices) -> None:
-        """These rows wait again, with the tokens they have, before all others."""
+    def _wait_again(self, rows: Indices) -> None:
+        """Put the requests of these rows, with the tokens they have, before all others that wait."""
         requests = [self._rows.request(row) for row in rows.tolist()]
         self._wait(requests)
         self._waiting.extendleft(reversed(requests))
-        self._leave_out(np.isin(np.arange(len(self._rows)), rows))
 
     def _wait(self, requests: Sequence[Request]) -> None:
         self._longest_waiting = max([self._longest_waiting, *(request.num_tokens for request in requests)])

@@ -8,20 +8,22 @@ from functools import partial
 
 import torch
 
+from rljob_api.catalogue.temperatures import TEMPERATURES
 from rljob_worker.batch import Indices
 from rljob_worker.devices.memory import free_memory, give_back
 from rljob_worker.engines.arriving_policy import copy_policy
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
+from rljob_worker.engines.rollout.limits import Limits, require_possible
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Requests
+from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
 from rljob_worker.engines.rollout.transformers.request import Request, requests_of
 from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps, Step
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.errors import InvalidJob
-from rljob_worker.row_number import row_number
 
 
 class TransformersRollout:
@@ -53,17 +55,22 @@ class TransformersRollout:
         self._room = CacheRoom(0, memory_fraction, cache_bytes_per_token(model.config, model.dtype.itemsize))
         routing = routing_of(self.model) if records_routes else None
         static = None if record is None else static_steps(self.model, record)
-        self._decoding = Decoding(self.model, end_token_ids, vocabulary, routing, static)
-        self._num_positions: int | None = getattr(model.config, "max_position_embeddings", None)
+        self._decoding = Decoding(self.model, end_token_ids, routing, static)
+        self._stops = StopTexts(vocabulary)
+        self._limits = Limits(
+            vocabulary_size=model.config.get_text_config().vocab_size,
+            longest_row=getattr(model.config, "max_position_embeddings", None),
+            temperatures=TEMPERATURES["Transformers"],
+        )
         self._device, self._owns_weights = device, owns_weights
         self._is_whole = True
 
     def submit(self, requests: Requests) -> None:
-        require_positions(requests, self._num_positions)
+        require_possible(requests, self._limits, self._decoding.row_ids)
         if len(requests):
-            found = list(requests_of(requests))
+            found = list(requests_of(requests, self._stops.of(requests.sampling.stop)))
             self._require_room(max(found, key=lambda request: request.longest))
-            self._decoding.submit(found, requests.sampling)
+            self._decoding.submit(found)
 
     def advance(self) -> Ended:
         assert self._is_whole, f"the policy after version {self.version} has not come whole"
@@ -116,10 +123,11 @@ class TransformersRollout:
 
     def _require_room(self, longest: Request) -> None:
         """For the longest of new requests. What is free is looked at when nothing runs."""
+        room = self._room
         if self._decoding.is_idle:
-            self._room = replace(self._room, free_bytes=self._free_bytes() + self._decoding.cache_bytes)
-            self._decoding.room = self._room.tokens
-        self._room.require_row(longest.row_id, longest.longest)
+            room = replace(room, free_bytes=self._free_bytes() + self._decoding.cache_bytes)
+        room.require_row(longest.row_id, longest.longest)
+        self._room, self._decoding.room = room, room.tokens
 
 
 def static_steps(model: torch.nn.Module, record: Callable[[Step], Step]) -> StaticSteps:
@@ -130,17 +138,3 @@ def static_steps(model: torch.nn.Module, record: Callable[[Step], Step]) -> Stat
             "computes others; leave it out"
         )
     return StaticSteps(model, record)
-
-
-def require_positions(requests: Requests, num_positions: int | None) -> None:
-    """Raises InvalidJob for a request that may become longer than a model with so many positions can read."""
-    if num_positions is None or not len(requests):
-        return
-    longest = requests.prompts.lengths[requests.prompt_of] + requests.max_tokens
-    at = int(longest.argmax())
-    if longest[at] > num_positions:
-        raise InvalidJob(
-            f"row {row_number(requests.row_ids[at])}: a prompt of {longest[at] - requests.max_tokens[at]} tokens and a "
-            f"response of up to {requests.max_tokens[at]} are more than the {num_positions} positions of the model "
-            "(max_position_embeddings); lower rollout.maxResponseTokens or data.maxPromptTokens"
-        )

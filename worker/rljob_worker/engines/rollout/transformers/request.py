@@ -9,6 +9,7 @@ import numpy as np
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.stop_strings import StopStrings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +41,8 @@ class Request:
     max_tokens: int
     sampling: Sampling
     drawn: Drawn = NOTHING
+    stops: StopStrings | None = None
+    """The stop texts of its sampling, if that has any."""
     begins_prompt: bool = False
     """Whether it is the first to continue its prompt, and says how that was routed."""
     prompt_routes: np.ndarray | None = None
@@ -72,13 +75,14 @@ class Request:
         return self.prompt is other.prompt and not len(self.drawn) and not len(other.drawn)
 
 
-def requests_of(table: Requests) -> Iterator[Request]:
-    """The entries of a table, one by one; those that continue the same prompt share it."""
+def requests_of(table: Requests, stops: StopStrings | None = None) -> Iterator[Request]:
+    """The entries of a table, one by one; those that continue the same prompt share it. stops: of its
+    sampling."""
     prompts = table.prompts.to_list()
     begins = np.diff(table.prompt_of, prepend=-1) != 0
     columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens, begins)
     for row_id, turn, prompt, max_tokens, first in zip(*(column.tolist() for column in columns), strict=True):
-        yield Request(row_id, turn, prompts[prompt], max_tokens, table.sampling, begins_prompt=first)
+        yield Request(row_id, turn, prompts[prompt], max_tokens, table.sampling, stops=stops, begins_prompt=first)
 
 
 def sequences_of(requests: Sequence[Request]) -> tuple[Column, Indices]:

@@ -13,7 +13,6 @@ from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, Request
 from rljob_worker.engines.rollout.transformers.sampling import sample
-from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData
 from rljob_worker.row_number import row_number
 
@@ -31,29 +30,17 @@ GOES_ON = -1
 class DecodingRows:
     """Rows that ended stay, and draw nothing, until `keep` leaves them out."""
 
-    def __init__(
-        self, end_token_ids: tuple[int, ...], vocabulary: Vocabulary | None, no_routes: np.ndarray = NO_ROUTES
-    ) -> None:
+    def __init__(self, end_token_ids: tuple[int, ...], no_routes: np.ndarray = NO_ROUTES) -> None:
         """no_routes: of no tokens, as they are recorded."""
         self._end_token_ids = end_token_ids
         self._no_routes = no_routes
-        self._vocabulary = vocabulary
-        self._samplings: dict[Sampling, int] = {}
-        self._stops: dict[tuple[str, ...], StopStrings] = {}
-        self._may_stop = False
         self.clear()
-
-    def prepare(self, sampling: Sampling) -> None:
-        """For rows that are drawn so. Raises InvalidJob for a stop text that no response can contain."""
-        self._samplings.setdefault(sampling, len(self._samplings))
-        self._may_stop |= bool(sampling.stop or sampling.stop_token_ids)
-        if sampling.stop and sampling.stop not in self._stops:
-            assert self._vocabulary is not None, "stop texts are told by the tokenizer's tokens"
-            self._stops[sampling.stop] = StopStrings(sampling.stop, self._vocabulary)
 
     def clear(self) -> None:
         """No rows."""
         self._requests: list[Request] = []
+        self._samplings: dict[Sampling, StopStrings | None] = {}
+        """How rows are drawn, with the stop texts of that; rows name them by number."""
         self._row_ids = self._turns = self._limits = self._sampling_of = np.empty(0, np.int64)
         self._drawn = DrawnTokens(self._no_routes)
         self._endings = np.empty(0, np.int8)
@@ -68,6 +55,11 @@ class DecodingRows:
         return self._endings != GOES_ON
 
     @property
+    def running(self) -> list[int]:
+        """Row ids of those that have not ended."""
+        return self._row_ids[~self.finished].tolist()
+
+    @property
     def remaining(self) -> int:
         """Most tokens that a row may still draw."""
         return int((self._limits - self._drawn.counts).max(initial=0))
@@ -78,7 +70,10 @@ class DecodingRows:
         self._row_ids = _extended(self._row_ids, (request.row_id for request in requests))
         self._turns = _extended(self._turns, (request.turn for request in requests))
         self._limits = _extended(self._limits, (request.max_tokens for request in requests))
-        self._sampling_of = _extended(self._sampling_of, (self._samplings[request.sampling] for request in requests))
+        for request in requests:
+            self._samplings.setdefault(request.sampling, request.stops)
+        numbers = {sampling: number for number, sampling in enumerate(self._samplings)}
+        self._sampling_of = _extended(self._sampling_of, (numbers[request.sampling] for request in requests))
         self._drawn.append([request.drawn for request in requests])
         self._endings = np.concatenate([self._endings, np.full(len(requests), GOES_ON, np.int8)])
 
@@ -110,9 +105,16 @@ class DecodingRows:
         """Row i is the former row `order[i]`."""
         self._requests = [self._requests[row] for row in order.tolist()]
         self._row_ids, self._turns, self._limits = self._row_ids[order], self._turns[order], self._limits[order]
-        self._sampling_of, self._endings = self._sampling_of[order], self._endings[order]
+        self._endings = self._endings[order]
+        self._keep_samplings(self._sampling_of[order])
         self._drawn.keep(order)
         self.num_finished = int(self.finished.sum())
+
+    def _keep_samplings(self, sampling_of: Indices) -> None:
+        """Those of the rows that stay, and no others."""
+        kept, self._sampling_of = np.unique(sampling_of, return_inverse=True)
+        samplings = list(self._samplings.items())
+        self._samplings = dict(samplings[number] for number in kept.tolist())
 
     def request(self, row: int) -> Request:
         """The request of a row, with the tokens it has."""
@@ -143,7 +145,8 @@ class DecodingRows:
         """End those of `rows` that do with the token they just got; which. Most steps end none, and look no closer."""
         is_full = self._drawn.counts[rows] >= self._limits[rows]
         is_end = is_one_of(tokens, self._end_token_ids)
-        if not self._may_stop and not (is_full | is_end).any():
+        may_stop = any(sampling.stop or sampling.stop_token_ids for sampling in self._samplings)
+        if not may_stop and not (is_full | is_end).any():
             return []
         endings = self._endings_with(rows, tokens, is_full, is_end)
         self._endings[rows] = endings
@@ -155,21 +158,22 @@ class DecodingRows:
         """How each of `rows` ends with the token it just got, or that it goes on; an end token says so first."""
         endings = np.full(len(rows), GOES_ON, np.int8)
         endings[is_full] = Ending.LENGTH
-        for sampling, kind in self._samplings.items():
-            if sampling.stop_token_ids or sampling.stop:
+        for kind, (sampling, stops) in enumerate(self._samplings.items()):
+            if sampling.stop_token_ids or stops is not None:
                 mine = self._sampling_of[rows] == kind
                 endings[mine & is_one_of(tokens, sampling.stop_token_ids)] = Ending.STOP
-                endings[self._with_stop_text(rows, tokens, mine, sampling.stop)] = Ending.STOP
+                endings[self._with_stop_text(rows, tokens, mine, stops)] = Ending.STOP
         endings[is_end] = Ending.END_TOKEN
         return endings
 
-    def _with_stop_text(self, rows: Indices, tokens: np.ndarray, mine: np.ndarray, stop: tuple[str, ...]) -> list[int]:
+    def _with_stop_text(
+        self, rows: Indices, tokens: np.ndarray, mine: np.ndarray, stops: StopStrings | None
+    ) -> list[int]:
         """Which of `mine` have a stop text that ends in the token they just got, as places in `rows`."""
-        if not stop:
+        if stops is None:
             return []
-        texts = self._stops[stop]
-        candidates = np.flatnonzero(mine & texts.may_end(tokens)).tolist()
-        return [at for at in candidates if texts.have_ended(self._drawn.tokens(int(rows[at])))]
+        candidates = np.flatnonzero(mine & stops.may_end(tokens)).tolist()
+        return [at for at in candidates if stops.have_ended(self._drawn.tokens(int(rows[at])))]
 
     def _require_finite(self, rows: Indices, log_probs: np.ndarray, version: int) -> None:
         if np.isfinite(log_probs).all():

@@ -7,6 +7,7 @@
     surroundings what of the process starting it may not change
     library      importing it
     starting     building it
+    cache        clearing its memory
     reload_check whether it computes with the weights that it was given
     engine       the engine
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +16,11 @@ from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
+from rljob_worker.engines.rollout.limits import Limits, require_possible
 from rljob_worker.engines.rollout.protocol import Depth
-from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
-from rljob_worker.engines.rollout.stop_strings import StopStrings
+from rljob_worker.engines.rollout.requests import Ended, Ending, Requests
+from rljob_worker.engines.rollout.stop_strings import StopTexts
+from rljob_worker.engines.rollout.vllm.cache import zero_cache
 from rljob_worker.engines.rollout.vllm.copies import digest
 from rljob_worker.engines.rollout.vllm.responses import Response, table_of
 from rljob_worker.engines.rollout.vllm.sampling import sampling_of
@@ -54,6 +55,7 @@ class VLLMRollout:
         engine: LLMEngine,
         parameters: Mapping[str, torch.Tensor],
         end_token_ids: tuple[int, ...],
+        limits: Limits,
         vocabulary: Vocabulary | None = None,
         *,
         mesh: ProcessMesh,
@@ -63,10 +65,13 @@ class VLLMRollout:
         self._mesh = mesh
         self._parameters = parameters
         self._end_token_ids = end_token_ids
-        self._vocabulary = vocabulary
-        self._stops: dict[tuple[str, ...], StopStrings | None] = {(): None}
+        self._limits, self._stops = limits, StopTexts(vocabulary)
         self._can_sleep = can_sleep
         self._running: dict[str, Response] = {}
+        """By the name of the request: of those that go on, and of those that are spoilt."""
+        self._ended: list[tuple[Response, Ending]] = []
+        """Not given back yet."""
+        self._has_spoilt_cache = False
         self._version = 0
         self._fault: str | None = "it has no weights yet"
         self._asleep: set[str] = set()
@@ -76,56 +81,51 @@ class VLLMRollout:
         """The policy version of the last `load_weights`."""
         return self._version
 
-    @property
-    def longest_row(self) -> int:
-        """Tokens that a prompt and its response may have together."""
-        return self._engine.vllm_config.model_config.max_model_len
-
     def submit(self, requests: Requests) -> None:
-        stops, stop_token_ids = self._stops_of(requests.sampling), frozenset(requests.sampling.stop_token_ids)
-        for (row_id, turn), of, arguments in zip(
-            zip(requests.row_ids.tolist(), requests.turns.tolist(), strict=True),
-            requests.prompt_of.tolist(),
-            sampling_of(requests, self._end_token_ids),
-            strict=True,
-        ):
-            prompt = requests.prompts.row(of).tolist()
-            self._require_room(row_id, len(prompt), arguments["max_tokens"])
-            assert str(row_id) not in self._running, f"row {row_id} runs already"
-            params = _params(row_id, arguments, _IN_STEPS if stops else _AT_THE_END)
-            handle = self._engine.add_request(str(row_id), tokens_input(prompt), params)
-            self._running[str(row_id)] = Response(row_id, turn, handle, stop_token_ids, stops)
+        there = [*self._running.values(), *(response for response, _ in self._ended)]
+        require_possible(requests, self._limits, {response.row_id for response in there})
+        if not len(requests):
+            return
+        stops = self._stops.of(requests.sampling.stop)
+        kind = _IN_STEPS if stops else _AT_THE_END
+        arguments = sampling_of(requests, self._end_token_ids)
+        row_ids = requests.row_ids.tolist()
+        params = [_params(row_id, each, kind) for row_id, each in zip(row_ids, arguments, strict=True)]
+        stop_tokens = frozenset(requests.sampling.stop_token_ids)
+        for handle, row_id, turn in zip(self._handles(requests, params), row_ids, requests.turns.tolist(), strict=True):
+            self._running[str(row_id)] = Response(row_id, turn, handle, stop_tokens, stops)
 
     def advance(self) -> Ended:
         assert self._fault is None, f"the engine cannot generate: {self._fault}"
-        ended: list[tuple[Response, Ending]] = []
         self.wake()
-        while self._running and not ended:
+        while not self._ended:
+            self._require_finite()
+            if not self._running:
+                break
+            if self._has_spoilt_cache:
+                self._clear_cache()
             for output in self._step():
-                response = self._running.pop(output.request_id)
-                self._take(response, output)
-                ending = response.ending(self._end_token_ids, is_finished=output.finished)
-                if ending is None:
-                    self._running[output.request_id] = response
-                    continue
-                ended.append((response, ending))
-                if not output.finished:
-                    self._engine.abort_request([output.request_id])
-        return table_of(ended)
+                self._go_on(output)
+        return self._taken()
 
     def abort(self, row_ids: Indices) -> Ended:
         names = [name for name in map(str, row_ids.tolist()) if name in self._running]
-        for name in names:
+        is_open = [name for name in names if self._running[name].is_open]
+        for name in is_open:
             self._catch_up(self._running[name])
-        self._engine.abort_request(names)
-        return table_of([(self._running.pop(name), Ending.ABORTED) for name in names])
+        self._engine.abort_request(is_open)
+        aborted = [self._running.pop(name) for name in names]
+        self._has_spoilt_cache |= any(response.spoilt_by is not None for response in aborted)
+        self._ended += [(response, Ending.ABORTED) for response in aborted]
+        return self._taken()
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """What runs is preempted: its tokens stay, and the cache is filled anew from them. A cache that sleeps does so
         until something is generated."""
         self._wake(_WEIGHTS)
         for response in self._running.values():
-            self._catch_up(response)
+            if response.is_open:
+                self._catch_up(response)
         self._fault = f"the policy after version {self._version} has not come whole"
         own = self._parameters
         # vLLM fills a layer once all of its tensors have come; by then those that came first are others' memory
@@ -196,40 +196,65 @@ class VLLMRollout:
                 "from its last checkpoint, and with rollout.parallelism.tensor 1 this cannot be"
             )
 
-    def _stops_of(self, sampling: Sampling) -> StopStrings | None:
-        """Raises InvalidJob for a stop text that no response can contain."""
-        if sampling.stop not in self._stops:
-            assert self._vocabulary is not None, "stop texts are told by the tokenizer's tokens"
-            self._stops[sampling.stop] = StopStrings(sampling.stop, self._vocabulary)
-        return self._stops[sampling.stop]
+    def _handles(self, requests: Requests, params: Sequence[SamplingParams]) -> list[str]:
+        """The library's names of requests that it now has. Raises InvalidJob for one that it refuses; it then has
+        none of them."""
+        names, handles = [str(row_id) for row_id in requests.row_ids.tolist()], list[str]()
+        try:
+            for name, prompt, each in zip(names, requests.prompt_of.tolist(), params, strict=True):
+                tokens = tokens_input(requests.prompts.row(prompt).tolist())
+                handles.append(self._engine.add_request(name, tokens, each))
+        except Exception as error:
+            self._engine.abort_request(names[: len(handles)])
+            if not isinstance(error, (ValueError, VLLMValidationError)):
+                raise
+            row = row_number(requests.row_ids[len(handles)])
+            raise InvalidJob(f"row {row}: vLLM refuses the request: {error}") from error
+        return handles
+
+    def _go_on(self, output: RequestOutput) -> None:
+        """A request with what it has more than before; it may have ended with that."""
+        response = self._running[output.request_id]
+        self._take(response, output)
+        response.is_open = not output.finished
+        ending = response.ending(self._end_token_ids, is_finished=output.finished)
+        if ending is not None:
+            self._ended.append((self._running.pop(output.request_id), ending))
+        if response.is_open and (ending is not None or response.spoilt_by is not None):
+            self._engine.abort_request([output.request_id])
+            response.is_open = False
+
+    def _require_finite(self) -> None:
+        """Raises BadData as long as a spoilt request is there."""
+        for response in self._running.values():
+            if response.spoilt_by is not None:
+                raise BadData(
+                    f"row {row_number(response.row_id)}: the logits of policy version {response.spoilt_by} are not "
+                    f"finite after {len(response.tokens)} tokens of its response"
+                )
+
+    def _clear_cache(self) -> None:
+        """What runs is computed anew."""
+        self._engine.reset_prefix_cache(reset_running_requests=True)
+        self._engine.collective_rpc(zero_cache)
+        self._has_spoilt_cache = False
+
+    def _taken(self) -> Ended:
+        found, self._ended = self._ended, []
+        return table_of(found)
 
     def _take(self, response: Response, output: RequestOutput) -> None:
         """The tokens that one request has more than before."""
         (found,) = output.outputs
         known = 0 if response.stops else len(response.tokens)
-        self._add(response, found.token_ids[known:], found.logprobs.logprobs[known:])
+        response.add(found.token_ids[known:], found.logprobs.logprobs[known:], self._version)
 
     def _catch_up(self, response: Response) -> None:
         """What the library has of a request that runs, of which it would say nothing before its end."""
         state = self._engine.output_processor.request_states[response.handle]
         known = len(response.tokens)
         tokens = state.detokenizer.output_token_ids[known:]
-        self._add(response, tokens, state.logprobs_processor.logprobs.logprobs[known:])
-
-    def _add(self, response: Response, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
-        response.add(tokens, log_probs, self._version)
-        if not all(map(isfinite, log_probs)):
-            raise BadData(
-                f"row {row_number(response.row_id)}: logits of its response are not finite under policy version "
-                f"{self._version}"
-            )
-
-    def _require_room(self, row_id: int, num_prompt: int, max_tokens: int) -> None:
-        if num_prompt + max_tokens > self.longest_row:
-            raise InvalidJob(
-                f"row {row_number(row_id)}: a prompt of {num_prompt} and a response of at most {max_tokens} tokens; "
-                f"the engine was started for rows of {self.longest_row}"
-            )
+        response.add(tokens, state.logprobs_processor.logprobs.logprobs[known:], self._version)
 
 
 def _params(row_id: int, arguments: dict[str, Any], kind: RequestOutputKind) -> SamplingParams:

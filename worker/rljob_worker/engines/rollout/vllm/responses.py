@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 import numpy as np
 
@@ -30,19 +31,31 @@ class Response:
     """The policy version each token was sampled from."""
     is_stopped: bool = False
     """Whether its last token ends a stop text."""
+    spoilt_by: int | None = None
+    """The policy version whose logits after its last token were not finite: there is no more to come."""
+    is_open: bool = True
+    """Whether the library still has the request."""
 
     def add(self, tokens: Sequence[int], log_probs: Sequence[float], version: int) -> None:
-        """The next tokens, as far as a text among them does not end it."""
+        """The next tokens, up to where a stop text ends among them, or to a log-prob that is not finite."""
+        if self.spoilt_by is not None:
+            return
         if self.stops is not None and (end := self._stopped_after(tokens)) is not None:
             tokens, log_probs = tokens[:end], log_probs[:end]
             self.is_stopped = True
+        if not all(map(isfinite, log_probs)):
+            end = next(at for at, log_prob in enumerate(log_probs) if not isfinite(log_prob))
+            tokens, log_probs = tokens[:end], log_probs[:end]
+            self.is_stopped, self.spoilt_by = False, version
         self.tokens.extend(tokens)
         self.log_probs.extend(log_probs)
         self.versions.extend([version] * len(tokens))
 
     def ending(self, end_token_ids: Container[int], *, is_finished: bool) -> Ending | None:
-        """Why it has ended: None while it goes on. is_finished: vLLM says so, for a token that ends it or its length,
-        which it may reach with such a token."""
+        """Why it has ended: None while it goes on, and where it is spoilt. is_finished: vLLM says so, for a token that
+        ends it or its length, which it may reach with such a token."""
+        if self.spoilt_by is not None:
+            return None
         last = self.tokens[-1] if self.tokens else None
         if is_finished and not self.is_stopped and last in end_token_ids:
             return Ending.END_TOKEN

@@ -14,10 +14,12 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
+from rljob_api.catalogue.temperatures import TEMPERATURES
 from rljob_worker.devices.memory import free_memory, total_memory
 from rljob_worker.engines.attention.heads import head_dim
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, require_world
+from rljob_worker.engines.rollout.limits import Limits
 from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
@@ -56,7 +58,8 @@ def start(
         built = _built(arguments, executor_of(mesh, device))
     if is_cpu:
         log.info("vLLM cannot sleep on the CPU: its weights and cache stay in memory while others compute")
-    engine = VLLMRollout(built, _shapes(model), end_token_ids, vocabulary, mesh=mesh, can_sleep=not is_cpu)
+    limits = Limits(model.config.get_text_config().vocab_size, settings.longest_row, TEMPERATURES["VLLM"])
+    engine = VLLMRollout(built, _shapes(model), end_token_ids, limits, vocabulary, mesh=mesh, can_sleep=not is_cpu)
     engine.load_weights(checkpoint_tensors((name, each.detach()) for name, each in model.named_parameters()), 0)
     require_faithful(engine, model, settings.dtype, settings.longest_row)
     return engine

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import torch
 
 from rljob_worker.engines.rollout.requests import Ending, Sampling
+from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.transformers.request import Request
 from rljob_worker.engines.rollout.transformers.rows import DecodingRows
+from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 SAMPLING = Sampling(seed=7)
 VOCABULARY = 8
@@ -15,8 +19,7 @@ VOCABULARY = 8
 
 def after_one_draw(*limits: int) -> DecodingRows:
     """Row i, of limits[i] tokens, has one."""
-    rows = DecodingRows(end_token_ids=(), vocabulary=None)
-    rows.prepare(SAMPLING)
+    rows = DecodingRows(end_token_ids=())
     rows.append([Request(row, 0, np.array([3]), limit, SAMPLING) for row, limit in enumerate(limits)])
     rows.draw(0, torch.zeros(len(limits), VOCABULARY), version=1)
     return rows
@@ -37,3 +40,21 @@ def test_rows_that_are_left_out_are_no_longer_counted_as_ended() -> None:
     assert (len(rows), rows.num_finished, rows.finished.tolist()) == (2, 1, [False, True])
     rows.keep(np.array([0]))
     assert (len(rows), rows.num_finished) == (1, 0)
+
+
+def test_samplings_go_with_their_last_row_and_the_others_stay_with_theirs() -> None:
+    """Tokens 2 and 5 are by far the most likely; the text that ends a row is token 5."""
+    stops = StopStrings(("f",), Vocabulary(tuple(b"abcdefgh"[at : at + 1] for at in range(VOCABULARY)), {}))
+    texts, greedy = Sampling(seed=1, stop=("f",)), Sampling(temperature=0)
+    rows, logits = DecodingRows(end_token_ids=()), torch.zeros(1, VOCABULARY)
+    rows.append([Request(0, 0, np.array([3]), 9, texts, stops=stops)])
+    rows.append([Request(1, 0, np.array([3]), 9, greedy), Request(2, 0, np.array([3]), 9, SAMPLING)])
+    held = weakref.ref(stops)
+    del stops
+    rows.keep(np.array([2, 1]))
+    assert held() is None
+    logits[0, 2] = logits[0, 5] = 50.0
+    logits[0, 2] += 1e-3
+    tokens, over = rows.draw(0, logits.expand(2, -1), version=1)
+    assert tokens.tolist()[1] == 2 and over == []
+    assert rows.abort(np.array([1, 2])) == [0, 1]

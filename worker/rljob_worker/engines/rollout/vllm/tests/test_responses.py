@@ -46,6 +46,18 @@ def test_the_last_token_says_why_it_ended(tokens: list[int], ending: Ending) -> 
     assert response.ending({2}, is_finished=False) is None
 
 
+@pytest.mark.parametrize("spoilt", [float("nan"), float("-inf")])
+def test_a_log_prob_that_is_not_finite_ends_what_is_known_of_a_response(spoilt: float) -> None:
+    """Not even an end token behind it ends the response."""
+    response = Response(0, 0, "a", frozenset())
+    response.add([5], [-1.0], 3)
+    response.add([6, 7, 2], [-2.0, spoilt, -0.5], 4)
+    response.add([2], [-0.5], 5)
+    assert (response.tokens, response.log_probs, response.versions) == ([5, 6], [-1.0, -2.0], [3, 4])
+    assert response.spoilt_by == 4
+    assert response.ending({2, 6}, is_finished=True) is None
+
+
 def test_a_stop_text_ends_a_response_at_the_token_that_completes_it() -> None:
     """Guessed tokens behind it are dropped."""
     stops = StopStrings(("abc",), Vocabulary((b"a", b"b", b"c", b"x"), {}))

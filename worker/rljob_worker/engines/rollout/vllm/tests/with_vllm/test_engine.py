@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from rljob_api.catalogue.temperatures import TEMPERATURES
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.batch import Column
 from rljob_worker.engines.parallel.mesh import alone
+from rljob_worker.engines.rollout.limits import Limits
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
-from rljob_worker.errors import EngineBroken, InvalidJob
+from rljob_worker.errors import BadData, EngineBroken, InvalidJob
 
 load_start()
 
@@ -29,15 +31,24 @@ class Library:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
-        self.vllm_config = SimpleNamespace(model_config=SimpleNamespace(max_model_len=16))
+        self.refuses = ""
+        self.outputs: list[Any] = []
+        self.output_processor = SimpleNamespace(request_states={})
         self.model_executor = SimpleNamespace(shutdown=lambda: self.calls.append("shutdown"))
 
     def add_request(self, name: str, prompt: Any, params: Any) -> str:
+        if name == self.refuses:
+            raise ValueError("no such prompt")
         self.calls.append(("add", name))
         return f"{name}-of-the-library"
 
+    def abort_request(self, names: list[str]) -> None:
+        self.calls.append(("abort", *names))
+
     def step(self) -> list[Any]:
-        raise RuntimeError("illegal instruction")
+        if not self.outputs:
+            raise RuntimeError("illegal instruction")
+        return self.outputs.pop(0)
 
     def sleep(self, level: int) -> None:
         self.calls.append(("sleep", level))
@@ -45,8 +56,8 @@ class Library:
     def wake_up(self, parts: list[str]) -> None:
         self.calls.append(("wake", *parts))
 
-    def collective_rpc(self, method: str, kwargs: dict[str, Iterable[Any]]) -> None:
-        self.calls.append((method, len(list(kwargs["weights_iterator"]))))
+    def collective_rpc(self, method: Any, kwargs: dict[str, Iterable[Any]] | None = None) -> None:
+        self.calls.append((method, len(list(kwargs["weights_iterator"]))) if kwargs else method.__name__)
 
     def apply_model(self, change: Callable[[Any], None]) -> None:
         self.calls.append("apply")
@@ -58,19 +69,25 @@ class Library:
 
 def built(*, can_sleep: bool = True) -> tuple[VLLMRollout, Library]:
     library, parameters, vocabulary = Library(), {"a": torch.empty(2, device="meta")}, Vocabulary((b"yes", b"no"), {})
-    mesh = alone(torch.device("cpu"))
-    return VLLMRollout(library, parameters, (1,), vocabulary, mesh=mesh, can_sleep=can_sleep), library
+    mesh, limits = alone(torch.device("cpu")), Limits(96, 16, TEMPERATURES["VLLM"])
+    return VLLMRollout(library, parameters, (1,), limits, vocabulary, mesh=mesh, can_sleep=can_sleep), library
 
 
-def one(temperature: float = 1.0, stop: tuple[str, ...] = ()) -> Requests:
+def one(temperature: float = 1.0, stop: tuple[str, ...] = (), rows: tuple[int, ...] = (3,)) -> Requests:
     return Requests(
-        row_ids=np.array([3]),
-        turns=np.array([0]),
+        row_ids=np.array(rows),
+        turns=np.zeros(len(rows), np.int64),
         prompts=Column.ragged([[5, 6]]),
-        prompt_of=np.array([0]),
-        max_tokens=np.array([4]),
+        prompt_of=np.zeros(len(rows), np.int64),
+        max_tokens=np.full(len(rows), 4),
         sampling=Sampling(temperature=temperature, stop=stop),
     )
+
+
+def output(name: str, tokens: list[int], log_probs: list[float], *, finished: bool) -> SimpleNamespace:
+    """What the library has of a request after a step."""
+    found = SimpleNamespace(token_ids=tokens, logprobs=SimpleNamespace(logprobs=log_probs))
+    return SimpleNamespace(request_id=name, outputs=[found], finished=finished)
 
 
 def test_a_library_that_breaks_ends_the_worker_so_that_it_is_started_again() -> None:
@@ -144,10 +161,49 @@ def test_where_the_library_cannot_sleep_it_is_not_asked_to() -> None:
     assert library.calls == []
 
 
-def test_sampling_that_the_library_refuses_is_named() -> None:
-    engine, _ = built()
-    with pytest.raises(InvalidJob, match=r"row 4: vLLM does not sample so: temperature must be in \[0, 2\]"):
-        engine.submit(one(temperature=3.0))
+@pytest.mark.parametrize("temperature", [0.009, 3.0])
+def test_sampling_that_the_library_does_not_have_is_named(temperature: float) -> None:
+    engine, library = built()
+    with pytest.raises(InvalidJob, match=rf"row 4: temperature {temperature}: the engine samples at 0 and from 0.01"):
+        engine.submit(one(temperature=temperature))
+    assert library.calls == []
+
+
+def test_requests_beside_one_that_the_library_refuses_are_taken_back() -> None:
+    engine, library = built()
+    library.refuses = "5"
+    with pytest.raises(InvalidJob, match="row 6: vLLM refuses the request: no such prompt"):
+        engine.submit(one(rows=(3, 4, 5, 6)))
+    assert library.calls == [("add", "3"), ("add", "4"), ("abort", "3", "4")]
+    engine.submit(one(rows=(3, 4)))
+    assert library.calls[3:] == [("add", "3"), ("add", "4")]
+
+
+def test_what_ended_in_the_step_of_bad_data_is_given_first_and_the_spoilt_row_can_be_aborted() -> None:
+    """Rows 3 and 5 end with token 1 in the step in which row 4, which has ended for the library too, is spoilt."""
+    engine, library = built()
+    engine.load_weights([("a", torch.ones(2))], 7)
+    engine.submit(one(rows=(3, 4, 5)))
+    library.outputs.append(
+        [
+            output("3", [8, 1], [-1.0, -2.0], finished=True),
+            output("4", [9, 8, 1], [-0.5, float("nan"), -1.0], finished=True),
+            output("5", [1], [-3.0], finished=True),
+        ]
+    )
+    assert engine.advance().row_ids.tolist() == [3, 5]
+    for _ in range(2):
+        with pytest.raises(BadData, match="row 5: the logits of policy version 7 are not finite after 1 tokens"):
+            engine.advance()
+    library.calls.clear()
+    ended = engine.abort(np.array([4]))
+    assert ended.row_ids.tolist() == [4] and ended.response_ids.values.tolist() == [9]
+    assert library.calls == [("abort",)]
+    assert not len(engine.advance())
+    engine.submit(one(rows=(4,)))
+    library.outputs += [[output("4", [1], [-3.0], finished=True)]]
+    assert len(engine.advance()) == 1
+    assert library.calls[1:] == [("add", "4"), ("reset", True), "zero_cache"]
 
 
 def test_a_stop_text_that_cannot_be_is_refused_before_the_library_has_a_request() -> None:

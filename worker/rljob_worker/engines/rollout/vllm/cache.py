@@ -1,0 +1,13 @@
+"""The memory of vLLM's keys and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def zero_cache(worker: Any) -> None:
+    """On a worker of vLLM, where no request has a block. Blocks are read to their end and what a row has not is
+    multiplied by zero, so that one number that is not finite would spoil whoever gets its block."""
+    for of_layer in worker.model_runner.kv_caches:
+        for tensor in of_layer if isinstance(of_layer, list | tuple) else [of_layer]:
+            tensor.zero_()

@@ -35,7 +35,8 @@ from rljob_worker.engines.rollout.transformers.rows import DecodingRows
 from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps
 from rljob_worker.engines.router import Routing
 
-_PREFILL_TOKENS = 16384
+PREFILL_TOKENS = 16384
+"""Of prompts that one forward computes."""
 _SHRINK_SHARE = 16
 """Finished rows leave once they are one in this many: moving rows costs less than a step over them."""
 
@@ -156,7 +157,7 @@ class Decoding:
         self._make_room(num_rows)
         new = list(islice(self._waiting, num_rows))
         sequences, sequence_of = sequences_of(new)
-        for chunk in micro_batches(sequences.lengths, _PREFILL_TOKENS):
+        for chunk in micro_batches(sequences.lengths, PREFILL_TOKENS):
             first, last = np.searchsorted(sequence_of, (chunk[0], chunk[-1] + 1)).tolist()
             packed, of = sequences.take(chunk), sequence_of[first:last] - chunk[0]
             logits, routes = self._prefill(packed, of)

@@ -95,7 +95,7 @@ def test_one_row_that_is_not_finite_is_aborted_and_the_others_go_on() -> None:
 def test_what_ended_before_logits_that_are_not_finite_comes_with_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts of 3, 9, 1 and 60 tokens in forwards of their own: rows of the first end with one token, and the second
     breaks; those of the others are not lost on the way."""
-    monkeypatch.setattr(decoding, "_PREFILL_TOKENS", 8)
+    monkeypatch.setattr(decoding, "PREFILL_TOKENS", 8)
     engine, calls = engine_of(), []
 
     def second(logits: torch.Tensor) -> slice | None:

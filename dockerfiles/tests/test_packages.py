@@ -127,7 +127,14 @@ def test_a_dockerfile_takes_the_packages_of_its_own_image_or_of_those_it_is_told
     assert made == set(images())
 
 
-@pytest.mark.parametrize("name", sorted(images()))
+# all are made the same way
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("worker-cpu", "operator", "databuffer") else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(images())
+    ],
+)
 def test_a_bill_of_materials_covers_the_packages_of_its_image(name: str) -> None:
     bill = sbom(name)
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", f"rljob-{name}-image")

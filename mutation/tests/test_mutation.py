@@ -103,6 +103,7 @@ def is_alive(pid):
     return Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_mutants_are_killed_or_told(repository):
     ended = mutate(repository, "toy.mod*")
     assert ended.returncode == 1, ended.stderr
@@ -132,6 +133,9 @@ def test_a_module_that_is_not_there(repository):
 
 def test_without_a_name_it_is_the_modules_that_differ_from_the_base(repository):
     assert mutate(repository).stdout.splitlines()[-1] == "|---|--:|--:|--:|"
-    (repository / "crds/toy/names.py").write_text("NAME = 1\n")
+    (repository / "crds/toy/names.py").write_text("NAME = 1\nOTHER = 2\n")
+    with (repository / "crds/toy/tests/test_module.py").open("a") as tests:
+        tests.write("\n\ndef test_a_name():\n    from toy.names import NAME\n\n    assert NAME == 1\n")
     ended = mutate(repository)
-    assert "| toy.names | 3 | 0 | 0.0 |" in ended.stdout and "toy.module" not in ended.stdout
+    # three of each name, and nobody reads the other
+    assert "| toy.names | 6 | 3 | 50.0 |" in ended.stdout and "toy.module" not in ended.stdout

@@ -8,7 +8,6 @@ PRELOAD = (
     "rljob_worker.engines.fsdp",
     "rljob_worker.engines.megatron.layers",
     "rljob_worker.engines.tests.builders",
-    "rljob_worker.databuffer.tests.trouble",
     "rljob_worker.runtime.setup.world",
     "transformers.models.qwen3.modeling_qwen3",
 )

@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from rljob_api.planning.plan import Plan
@@ -19,12 +18,11 @@ from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMes
 from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import serve_peers
-from rljob_worker.databuffer.server.process import main, serving, settings_from
+from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.databuffer.tests.gang import TOKEN, Gang
+from rljob_worker.databuffer.tests.warm import BufferProcess
 from rljob_worker.databuffer.work import Timer
 from rljob_worker.errors import PeerLost
-from rljob_worker.tests.forking import forking
-from rljob_worker.tests.waiting import wait_for
 
 
 @contextlib.contextmanager
@@ -97,37 +95,29 @@ def lying(plan: Plan, directory: Path, name: str, index: int) -> Iterator[tuple[
                 timer.close()
 
 
-def _serve(environment: dict[str, str], ready: Path) -> None:
-    os.environ.update(environment)
-    with ready.open("w") as said, contextlib.redirect_stdout(said):
-        raise SystemExit(main())
-
-
 @dataclass
 class Forked:
     """Data buffers as processes of their own, forked from one that has imported everything."""
 
     gang: Gang
-    processes: dict[str, BaseProcess] = field(default_factory=dict)
-    again: int = 0
+    processes: dict[str, BufferProcess] = field(default_factory=dict)
 
     def start(self, name: str, host: int, **more: str) -> None:
-        self.again += 1
-        ready = self.gang.directory / f"ready-{self.again}"
-        environment = {**self.gang.environment(name, host), **more}
-        process = forking().Process(target=_serve, args=(environment, ready))
-        process.start()
-        self.processes[f"{name}-{host}"] = process
-        wait_for(lambda: ready.exists() and ready.read_text().endswith("\n"))
-        self.gang.ready[f"{name}-{host}"] = json.loads(ready.read_text())
+        process = self.processes[f"{name}-{host}"] = BufferProcess(self.gang, name, host, **more)
+        self.gang.ready[f"{name}-{host}"] = json.loads(process.stdout.readline())
 
     def send(self, number: signal.Signals, *hosts: str) -> None:
         for host in hosts:
-            pid = self.processes[host].pid
-            assert pid is not None
-            os.kill(pid, number)
+            os.kill(self.processes[host].pid, number)
             if number is signal.SIGKILL:
-                self.processes[host].join()
+                _end(self.processes[host])
+
+
+def _end(process: BufferProcess) -> None:
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
 
 
 @contextlib.contextmanager
@@ -143,5 +133,4 @@ def forked(plan: Plan, directory: Path, **more: str) -> Iterator[Forked]:
     finally:
         gang.gang.close()
         for process in gang.processes.values():
-            process.kill()
-            process.join()
+            _end(process)

@@ -23,7 +23,7 @@ def test_nothing_that_pods_say_hurts_the_operator_or_wedges_the_job(seed: int) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 * PATIENCE_SECONDS)
-@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("seed", range(100, 110))
 def test_nothing_that_pods_say_hurts_the_operator_or_wedges_the_job_at_length(seed: int) -> None:
     """10 seeds of 10,000 bodies and statuses are 100,000."""
     play(Random(seed), num_said=10_000, bodies_a_job=60)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_worker.errors import InvalidJob
 from rljob_worker.launcher.preloading import PRELOAD, preload_for
@@ -42,6 +41,8 @@ class Pod:
 
 def pod_from(environment: Mapping[str, str]) -> Pod:
     """The pod that `environment` describes; raises InvalidJob naming the variable that is missing or wrong."""
+    from rljob_api.planning.plan import Plan  # two thirds of what a launcher imports
+
     group = _required(environment, keys.ENV_GROUP)
     plan = Plan.model_validate_json(Path(_required(environment, keys.ENV_PLAN)).read_bytes())
     log_dir = environment.get(LOG_DIR)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
-from rljob_api.planning.plan import Plan
+if TYPE_CHECKING:
+    from rljob_api.planning.plan import Plan
 
 PRELOAD = "rljob_worker.runtime.preload"
 """What every worker has imported by the end of its first step."""

@@ -113,6 +113,8 @@ def rooted(context: RunContext, commands: Commands) -> Iterator[RunContext]:
         return
     path, log = context.scratch / "fork.sock", RunDirectory(context.run_dir).fork_log(pod)
     log.parent.mkdir(parents=True, exist_ok=True)
-    preload = preload_for(context.plan, {each.group for each in context.here})
+    groups = {each.group for each in context.here}
+    libraries = {engine.library for engine in context.plan.engines if engine.group in groups}
+    preload = preload_for({context.plan.group(name).device for name in groups}, libraries)
     with fork_root(environment, preload, path, log) as pid:
         yield replace(context, root=ForkRoot(str(path), frozenset({pid})))

@@ -1,6 +1,8 @@
 """A pytest plugin: a test that leaves a thread, a process or an environment variable behind fails, by its name.
 
-What a fixture of a wider scope than one test starts or sets stays until that fixture ends.
+What a fixture of a wider scope than one test starts or sets stays until that fixture ends. A pool of such a fixture
+may start threads in any test: while there is a fixture that has threads, nobody answers for one, and who ran last when
+the fixture ended answers for those that are left.
 """
 
 from __future__ import annotations
@@ -54,9 +56,11 @@ class Ledger:
             self._has_started = False
             self.children = children()
 
-    def leaks(self) -> list[str]:
+    def leaks(self, *, threads: bool = True) -> list[str]:
         """What is there beyond that. Variables are put back; the rest is accepted, so that one test answers for it."""
-        found = [*self._variables(), *until_gone(self._threads), *until_gone(self._processes)]
+        found = [*self._variables(), *until_gone(self._processes)]
+        if threads:
+            found += until_gone(self._threads)
         self.accept()
         return found
 
@@ -127,6 +131,15 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
+@pytest.fixture
+def own_environment() -> Iterator[None]:
+    """For a test of what sets variables of its process for good."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 class Plugin:
     """The hooks."""
 
@@ -134,6 +147,8 @@ class Plugin:
         self._ledger = Ledger()
         self._before: dict[Any, dict[str, str | None]] = {}
         """The values that variables had before a fixture of a wider scope set them, by fixture."""
+        self._threads: dict[Any, set[threading.Thread]] = {}
+        """What threads there were before a fixture of a module started some, by fixture."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
@@ -144,15 +159,19 @@ class Plugin:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
         if fixturedef.scope == "function":
             return (yield)
-        before = dict(os.environ)
+        before, threads = dict(os.environ), set(threading.enumerate())
         try:
             return (yield)
         finally:
+            if fixturedef.scope != "session" and set(threading.enumerate()) - threads:
+                self._threads[fixturedef] = threads
             self._ledger.accept()  # fixtures of wider scopes are set up before those of the test
             names = {name for name, _ in before.items() ^ os.environ.items()}
             self._before[fixturedef] = {name: before.get(name) for name in names - {"PYTEST_CURRENT_TEST"}}
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        if threads := self._threads.pop(fixturedef, set()):
+            self._ledger.threads = threads
         for name, value in self._before.pop(fixturedef, {}).items():
             if os.environ.get(name) == value:
                 self._ledger.variables.pop(name, None)
@@ -161,7 +180,7 @@ class Plugin:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
         yield
-        if found := self._ledger.leaks():
+        if found := self._ledger.leaks(threads=not self._threads):
             pytest.fail(f"{item.nodeid} left behind:\n" + "\n".join(found), pytrace=False)
 
 

@@ -31,6 +31,16 @@ def start(name, daemon):
     kept.append(end)
     threading.Thread(target=end.wait, name=name, daemon=daemon).start()
 
+@pytest.fixture(scope="class")
+def pool():
+    start("of the class", True)
+    yield
+    kept[-2].set()
+
+class TestPool:
+    def test_starts_more(self, pool): start("of the pool", True)
+    def test_runs_last(self, pool): pass
+
 def test_sets(): os.environ["LEFT"] = "1"
 def test_changes(): os.environ["HOME"] = "/nowhere"
 def test_deletes(): del os.environ["HOME"]
@@ -58,6 +68,7 @@ EXPECTED = {
     "test_thread": "thread stays",
     "test_daemon": "thread stays as a daemon",
     "test_process": "process",
+    "test_runs_last": "thread of the pool",
 }
 
 
@@ -73,4 +84,4 @@ def test_each_leak_fails_the_test_that_made_it(tmp_path: Path) -> None:
     }
     assert blamed.keys() == EXPECTED.keys(), run.stdout
     assert all(blamed[test].startswith(words) for test, words in EXPECTED.items()), run.stdout
-    assert "11 passed, 6 errors" in run.stdout, run.stdout
+    assert "13 passed, 7 errors" in run.stdout, run.stdout

@@ -14,6 +14,7 @@ from on_device.shapes import Model, update_flops
 from rljob_worker.engines.fsdp import TrainSettings
 
 
+@pytest.mark.slow
 def test_every_part_can_be_rehearsed_on_a_cpu(tmp_path: Path) -> None:
     lines = list(report(replace(REHEARSAL, response=16), ("tiny",), "tiny", tmp_path))
     assert not [line for line in lines if "failed" in line]
@@ -23,6 +24,7 @@ def test_every_part_can_be_rehearsed_on_a_cpu(tmp_path: Path) -> None:
     assert lines[-1] == reporting.UNVERIFIED
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def out_of_memory(*_: object, **__: object) -> None:
         raise MemoryError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+
+from rljob_api.tests import http_server
 
 TOKEN = "secret-token"
 JOBS = "/apis/rljob.dev/v1alpha1/namespaces/team/rljobs"
@@ -100,14 +101,8 @@ def serving(api: FakeApi, folder: Path) -> Iterator[Path]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with http_server.serving(server):
         yield kubeconfig(folder, server.server_port)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def kubeconfig(folder: Path, port: int) -> Path:

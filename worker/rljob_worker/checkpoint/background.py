@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 
 
 class Background:
-    """One piece of work at a time, in a thread of its own. What it broke by is raised by whoever asks next."""
+    """One piece of work at a time, in a thread that ends with it. What it broke by is raised by whoever asks next."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.perf_counter) -> None:
-        """name: of the thread."""
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        """name: of the threads."""
+        self._name = name
         self._clock = clock
         self._work: Future[None] | None = None
         self._seconds: list[float] = []
@@ -21,7 +22,8 @@ class Background:
     def start(self, work: Callable[[], None]) -> None:
         """Begin it once what was begun before has ended. Raises what that broke by."""
         self.wait()
-        self._work = self._pool.submit(self._timed, work)
+        self._work = Future()
+        threading.Thread(target=self._run, args=(self._work, work), name=self._name).start()
 
     def wait(self) -> None:
         """Until nothing is under way. Raises what it broke by."""
@@ -57,7 +59,12 @@ class Background:
         taken, self._seconds = self._seconds, []
         return taken
 
-    def _timed(self, work: Callable[[], None]) -> None:
+    def _run(self, result: Future[None], work: Callable[[], None]) -> None:
         started = self._clock()
-        work()
-        self._seconds.append(self._clock() - started)
+        try:
+            work()
+        except BaseException as error:
+            result.set_exception(error)
+        else:
+            self._seconds.append(self._clock() - started)
+            result.set_result(None)

@@ -21,6 +21,8 @@ from rljob_worker.engines.tests.builders import write_config, write_model
 from rljob_worker.storage.tests.s3_server import s3_bucket
 from rljob_worker.tests.documents import plan_of
 
+pytestmark = pytest.mark.usefixtures("own_environment")
+
 PPO = {"name": "PPO", "critic": {"learningRate": 0.25}}
 STEPS = (2, 4)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from rljob_api.tests import http_server
 
 
 @dataclass
@@ -128,11 +129,6 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(refuses: bool = False) -> Iterator[Hub]:
-    with Server(refuses) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server.hub
-        finally:
-            server.shutdown()
-            thread.join()
+    server = Server(refuses)
+    with http_server.serving(server):
+        yield server.hub

@@ -19,7 +19,7 @@ from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import Adapter, decoder_layers, random_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh, single_rank_group
 from rljob_worker.engines.parallel.tensor import split_layers
-from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, some_slow, write_config
+from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, write_config
 from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import assert_close
 from rljob_worker.errors import InvalidJob
@@ -173,7 +173,8 @@ def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, adapter: Adapt
     return seen | {"graphs": graphs, "weights": weights}
 
 
-@pytest.mark.parametrize("case", some_slow(CASES, "dp 2"))
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_on_several_ranks_compiled_layers_learn_the_same(tmp_path: Path, case: str) -> None:
     """By a compiler that traces and cuts as the real one does, and leaves arithmetic and gradients to torch."""
     path = write_config(tmp_path / "model")

@@ -223,8 +223,10 @@ def test_ctrl_c_while_a_hub_is_asked_ends_it_without_a_word(tmp_path, hub):
 
 
 def test_a_question_that_nobody_answers_is_given_up():
+    end = Event()
     with pytest.raises(TimeoutError):
-        within(0.01, Event().wait)
+        within(0.01, end.wait)
+    end.set()
     assert within(60.0, lambda: 7) == 7
     with pytest.raises(KeyError, match="x"):
         within(60.0, lambda: {}["x"])

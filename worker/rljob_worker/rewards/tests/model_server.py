@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from rljob_api.tests import http_server
+
 Answer = Callable[[Any], tuple[int, str]]
 
 
@@ -64,15 +66,9 @@ def serving(answer: Answer) -> Iterator[ModelServer]:
         def log_message(self, format: str, *arguments: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        server.url = f"http://127.0.0.1:{listening.server_address[1]}/judge"
-        thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            listening.shutdown()
-            thread.join()
+    with http_server.serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        server.url = f"{url}/judge"
+        yield server
 
 
 def lengths(body: Any) -> tuple[int, str]:

@@ -3,13 +3,12 @@
 import html
 import json
 import re
-import threading
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 
 import pytest
 
+from rljob_api.tests.http_server import serving
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.rundir.directory import RunNote
 from rljob_worker.run_page.page import page, write_page
@@ -96,22 +95,9 @@ def test_a_page_that_cannot_be_written_is_a_storage_error(tmp_path):
         write_page([tmp_path], tmp_path / "no" / "report.html")
 
 
-@contextmanager
-def served(folder):
-    server = page_server([folder])
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_a_served_page_has_what_has_come_since(tmp_path):
     folder = run_folder(tmp_path, "a")
-    with served(folder) as url:
+    with serving(page_server([folder])) as url:
         dom = dom_of(f"{url}/", tmp_path / "profile")
         assert "after 3 of 3 steps" in dom and len(cells(dom, "samples")) == 3
         write_steps(folder, [4])
@@ -121,7 +107,7 @@ def test_a_served_page_has_what_has_come_since(tmp_path):
 
 
 def test_pages_from_elsewhere_cannot_read_runs(tmp_path):
-    with served(run_folder(tmp_path, "a")) as url:
+    with serving(page_server([run_folder(tmp_path, "a")])) as url:
         for path, host, code in (("/", "evil.example:80", 403), ("/../etc/passwd", "localhost:1", 404)):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(urllib.request.Request(url + path, headers={"Host": host}))

@@ -4,11 +4,12 @@ a blob and bare in a listing."""
 from __future__ import annotations
 
 import hashlib
-import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from rljob_api.tests.http_server import serving
 
 DATE = "Fri, 05 Jul 2019 09:21:28 GMT"
 
@@ -93,14 +94,7 @@ def azure_account(account, monkeypatch):
         def log_message(self, *words):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"http://127.0.0.1:{server.server_port}/{account}")
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
-    try:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{url}/{account}")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
         yield found
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.request import Request, urlopen
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
+
+from rljob_api.tests.http_server import serving
 
 SLOW_DOWN = (
     "503 Service Unavailable",
@@ -90,17 +91,10 @@ def s3_server(host="127.0.0.1"):
     application = DomainDispatcherApplication(create_backend_app)
     found = S3Server()
     server = make_server(host, 0, lambda *call: found._answer(application, *call), threaded=True)
-    found.url = f"http://{host}:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    found._send("POST", "moto-api/reset", b"")
-    found._send("POST", "moto-api/reset-auth", b"inf")
-    try:
+    with serving(server) as found.url:
+        found._send("POST", "moto-api/reset", b"")
+        found._send("POST", "moto-api/reset-auth", b"inf")
         yield found
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from rljob_api.tests.http_server import serving
 from rljob_worker.data.objects.patience import Patience
 from rljob_worker.data.objects.store import Span, Store
 from rljob_worker.storage import connection
@@ -51,16 +52,11 @@ def dripping(pause_seconds, hangs=0):
         def log_message(self, *words):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        never.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        try:
+            yield url
+        finally:
+            never.set()
 
 
 @pytest.fixture

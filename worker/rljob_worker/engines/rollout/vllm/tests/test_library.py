@@ -9,6 +9,8 @@ import pytest
 from rljob_worker.engines.rollout.vllm.library import load_start, require_version
 from rljob_worker.errors import InvalidJob
 
+pytestmark = pytest.mark.usefixtures("own_environment")
+
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.endswith(("rollout.vllm.starting", "rollout.vllm.engine"))]:

@@ -76,7 +76,7 @@ def test_each_leak_fails_the_test_that_made_it(tmp_path: Path) -> None:
     (tmp_path / "test_leaving.py").write_text(LEAVING)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-p", "testing.leaks", "-p", "no:cacheprovider", "-q", str(tmp_path)]
-    quick = {**os.environ, "RLJOB_TEST_PATIENCE": "0.2"}  # each leak is waited for
+    quick = {**os.environ, "RLJOB_TEST_PATIENCE": "0.05"}  # each leak is waited for
     run = subprocess.run(command, cwd=CHECKOUT, env=quick, capture_output=True, text=True)
     lines = run.stdout.splitlines()
     blamed = {

@@ -43,6 +43,7 @@ def assert_same_weights(one, other):
         torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-20)
 
 
+@pytest.mark.slow
 def test_a_run_is_stopped_gone_on_with_elsewhere_exported_and_built_upon(tiny, tmp_path):
     job = troubled_job(tiny, workerGroups=TWO_WORKERS, checkpoint={"everySteps": 0}, stop={"steps": 10000})
     with live_run(job, tmp_path) as live:

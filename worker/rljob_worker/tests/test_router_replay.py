@@ -20,10 +20,8 @@ def experts(tiny, tmp_path):
     return {"models": [{"name": "actor", "path": str(path), "initialise": "Random"}]}
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [pytest.param({}, marks=pytest.mark.slow, id="rollout"), pytest.param({"dynamic": True}, id="sample")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", [{}, {"dynamic": True}], ids=["rollout", "sample"])
 def test_tokens_are_trained_by_the_experts_that_generated_them(tiny, tmp_path, experts, sampling):
     algorithm = {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.01}, "sampling": sampling}
     training = {"learningRate": 1.0e-3, "precision": "Float32", "miniBatchRows": 8, "routerReplay": "Rollout"}

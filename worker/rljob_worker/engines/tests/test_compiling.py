@@ -46,6 +46,7 @@ def num_compiled() -> int:
     return found
 
 
+@pytest.mark.slow
 def test_compiled_layers_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By all that the compiler does but C++: it traces, cuts, makes a backward pass and takes apart what layers call.
     Of three packs the second and the third find everything compiled."""

@@ -24,8 +24,9 @@ END_SECONDS = 5.0 * PATIENCE
 """How long a thread or a process that is about to end may take."""
 LIBRARY_THREADS = ("tqdm_monitor",)
 """Beginnings of the names of threads that a library starts on first use and ends with the process."""
-LIBRARY_VARIABLES = frozenset({"PYTEST_CURRENT_TEST"})
-"""Variables that pytest or a library sets, which no test can help; all but pytest's are restored."""
+LIBRARY_VARIABLES = ("PYTEST_CURRENT_TEST", "VLLM_")
+"""Beginnings of the names of variables that pytest or a library sets, which no test can help; all but pytest's are
+restored."""
 SESSION_COMMANDS = re.compile(r"multiprocessing\.(forkserver|resource_tracker)")
 """Command lines of multiprocessing's servers, which the first test to need them starts for all."""
 SESSION_MARK = b"RLJOB_TEST_MARK=" + 16 * b"0"
@@ -70,7 +71,7 @@ class Ledger:
             before = self.variables.get(name)
             if now.get(name) != before and name != "PYTEST_CURRENT_TEST":
                 restore(name, before)
-                if name not in LIBRARY_VARIABLES:
+                if not name.startswith(LIBRARY_VARIABLES):
                     yield f"environment variable {name} {_change(before, now.get(name))}"
 
     def _threads(self) -> list[str]:

@@ -58,6 +58,7 @@ def test_a_run_that_goes_on_begins_with_the_step_after_its_checkpoint(tiny, tmp_
     assert steps_in(tmp_path) == [[1, 2], [1, 2]]
 
 
+@pytest.mark.slow
 def test_pods_that_generate_and_train_apart_learn_over_tls_what_one_worker_does(tiny, tmp_path, one_worker):
     apart = run_on(tiny, tmp_path, DISAGGREGATED, 2, dataBuffer=ENCRYPTED)
     assert [step["step"] for step in apart.metrics] == [0, 1, 2]

@@ -39,6 +39,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_step_of_which_half_is_kept_is_the_step_of_that_half(tiny, folder):
     first = {"run": "filters:first", "options": {"groups": 2}}
     filtered = run_job(filtered_job(tiny, "filtered", 4, first), folder)

@@ -35,6 +35,7 @@ def test_the_server_has_one_thread(inspected: dict[str, Any]) -> None:
     assert inspected["threads_of_server"] == 1
 
 
+@pytest.mark.slow
 def test_a_worker_imports_next_to_nothing_by_itself(inspected: dict[str, Any], one_worker: Run) -> None:
     """After a whole job, its first step, validation and checkpoint included."""
     imported = set(json.loads((one_worker.directory / "modules-0.json").read_text()))

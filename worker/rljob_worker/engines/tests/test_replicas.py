@@ -41,7 +41,6 @@ DENSE = {
 EXPERTS = {"pairs": PAIRS, "pairs that share experts": Mesh(dp=4, rp=2, ep=2)}
 REDUCING = replace(SHARED, held_bytes=0)
 KEPT = {
-    ("pairs", "reduced every time"),
     ("pairs that split matrices", "held"),
     ("pairs that share sequences", "reduced every time"),
 }

@@ -69,7 +69,7 @@ def one(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dic
     return directory, train(0, model, Mesh(), directory)
 
 
-@pytest.mark.parametrize("name", some_slow(MESHES, "cp 2, tp 2", "dp 4, rp 2"))
+@pytest.mark.parametrize("name", some_slow(MESHES, "cp 2, tp 2"))
 def test_an_adapter_of_a_spread_model_learns_what_one_rank_learns(
     tmp_path: Path, model: str, one: tuple[Path, dict[str, Any]], name: str
 ) -> None:

@@ -81,7 +81,7 @@ def one(model: str) -> dict[str, Any]:
     return train(0, model, MESHES["one rank"], replace(EXACT, tokens_per_micro_batch=AT_ONCE))
 
 
-@pytest.mark.parametrize("name", some_slow(DENSE, "dp 2, tp 2", "cp 2, tp 2"))
+@pytest.mark.parametrize("name", some_slow(DENSE, "cp 2, tp 2"))
 def test_a_spread_model_trains_like_a_whole_one(tmp_path: Path, model: str, one: dict[str, Any], name: str) -> None:
     mesh = MESHES[name]
     ranks = run_ranks(mesh.size, train, tmp_path / "ranks", model, mesh, SHARED)
@@ -100,7 +100,7 @@ def one_with_experts(experts: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    some_slow(["dp 2, cp 2", "dp 2, tp 2", *SPREAD_EXPERTS], "cp 3, ep 3", "dp 2, cp 2, ep 2", "dp 2, tp 2, ep 2"),
+    some_slow(["dp 2, cp 2", "dp 2, tp 2", *SPREAD_EXPERTS], "dp 2, cp 2, ep 2", "dp 2, tp 2, ep 2"),
 )
 def test_experts_train_and_are_balanced_alike(
     tmp_path: Path, experts: str, one_with_experts: dict[str, Any], name: str
@@ -113,7 +113,7 @@ def test_experts_train_and_are_balanced_alike(
         assert [found[each].value for each in names] == pytest.approx([expected[each].value for each in names])
 
 
-@pytest.mark.parametrize("name", ["dp 2, cp 2", "cp 3"])
+@pytest.mark.parametrize("name", some_slow(["dp 2, cp 2", "cp 3"], "cp 3"))
 def test_a_spread_model_that_recomputes_and_reduces_every_time_trains_the_same(
     tmp_path: Path, model: str, one: dict[str, Any], name: str
 ) -> None:

@@ -16,7 +16,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.megatron.library import megatron_layers
 from rljob_worker.engines.models import WeightFiles, empty_classifier, empty_value_model, random_value_model
-from rljob_worker.engines.tests.builders import CONFIGS, ValueRegression, export_of, mesh_here, write_config
+from rljob_worker.engines.tests.builders import CONFIGS, ValueRegression, export_of, mesh_here, some_slow, write_config
 from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, share, snapshot
 
@@ -41,7 +41,7 @@ def read(rank: int, path: str, mesh: Mesh, kind: Literal["critic", "classifier"]
     return {"values": engine.values(share(0, ranks)).values, "weights": snapshot(engine)}
 
 
-@pytest.mark.parametrize("mesh", [Mesh(pp=3), Mesh(pp=2, tp=2)], ids=["pp 3", "pp 2 tp 2"])
+@pytest.mark.parametrize("mesh", some_slow([Mesh(pp=3), Mesh(pp=2, tp=2)], Mesh(pp=2, tp=2)), ids=["pp 3", "pp 2 tp 2"])
 def test_a_critic_is_written_whole_and_read_by_other_stages(tmp_path: Path, mesh: Mesh) -> None:
     path, exported = write_config(tmp_path / "model", "qwen3", **CONFIG), tmp_path / "exported"
     (one,) = run_ranks(1, learn, tmp_path / "alone", path, Mesh(), tmp_path / "one")

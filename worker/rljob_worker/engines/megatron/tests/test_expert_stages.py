@@ -73,7 +73,6 @@ def one_rank(path: str, coefficient: float) -> dict[str, Any]:
             (Mesh(pp=2, tp=2, ep=2), 0.1),
         ],
         (Mesh(pp=3), 0.0),
-        (Mesh(dp=2, pp=2, ep=2), 0.1),
         (Mesh(pp=2, tp=2, ep=2), 0.1),
     ),
     ids=["pp 2", "pp 3", "pp 3 without a cost", "dp 2 pp 2", "dp 2 pp 2 ep 2", "pp 2 tp 2 ep 2"],

@@ -37,7 +37,7 @@ class Account:
             self._log_phase()
 
     def fail(self, exit_code: int, cause: str) -> None:
-        """Record how a run ended whose view raised, which is not called again."""
+        """Record how a run ended that raised; the view, which may have done so, is not called again."""
         self.note = replace(self.note, updated_seconds=time.time(), phase="Failed", exit_code=exit_code, cause=cause)
         self._directory.write(self._directory.note, self.note.to_json())
         self._log_phase()

@@ -4,6 +4,7 @@ import os
 import selectors
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.errors import RLJobError, StorageError
 from rljob_worker.local.account import Account, View
 from rljob_worker.local.any_gang import AnyGang, AnyGangs
 from rljob_worker.local.pods.pods import GangEnd
@@ -73,13 +75,16 @@ class Supervisor:
     def run(self) -> RunNote:
         """Run attempts until the job ends; the note says how it ended.
 
-        An exception of the view, which may be the user's, ends the run as Failed and is raised again.
+        An exception, as one of a view that may be the user's, ends the run as Failed and is raised again.
         """
         try:
             return self._run_attempts()
         except Exception as error:
+            code = error.exit_code if isinstance(error, RLJobError) else ExitCode.BUG
             notes = getattr(error, "__notes__", ())
-            self._account.fail(int(ExitCode.BUG), "; ".join((f"{type(error).__name__}: {error}", *notes)))
+            # a disk that is full takes no note either, and must not hide why the run ended
+            with suppress(StorageError, OSError):
+                self._account.fail(int(code), "; ".join((f"{type(error).__name__}: {error}", *notes)))
             raise
 
     def _run_attempts(self) -> RunNote:

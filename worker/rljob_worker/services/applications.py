@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from httpx2 import HTTPError
-from huggingface_hub import hf_hub_download
+from huggingface_hub import constants, hf_hub_download
+from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError, RepositoryNotFoundError
 from ray import serve
 from ray.serve import Application
 from starlette.requests import Request
@@ -17,13 +18,11 @@ from starlette.responses import JSONResponse
 
 from rljob_api.catalogue.services import SHIPPED
 from rljob_worker.errors import InvalidJob
+from rljob_worker.rehearsal.inputs.bounded import HUB_SECONDS, within
 from rljob_worker.services.joining import Joined
 from rljob_worker.services.models import MODELS
 from rljob_worker.services.place import ON_CPU, Place
 from rljob_worker.services.requests import BadRequest, rows_of
-
-HUB_SECONDS = 5.0
-"""For the Hub to say that it knows a model."""
 
 
 @serve.deployment(max_ongoing_requests=64)
@@ -58,16 +57,22 @@ class Answering:
 
 def require_model(path: str) -> None:
     """Raises InvalidJob where there is neither such a directory nor such a model of the Hub: Ray Serve would start a
-    copy again and again that can never start, and end minutes later."""
+    copy again and again that can never start, and end minutes later. A Hub that does not answer now may do so later: it
+    is left to the copies."""
     if Path(path).is_dir():
         return
     try:
-        hf_hub_download(path, "config.json", etag_timeout=HUB_SECONDS)
-    except (OSError, ValueError, HTTPError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise InvalidJob(
-            f"options.path: there is no directory {path}, and the Hub did not give it: {reason}"
-        ) from error
+        within(HUB_SECONDS, lambda: hf_hub_download(path, "config.json", etag_timeout=HUB_SECONDS))
+    except (RepositoryNotFoundError, RemoteEntryNotFoundError, HFValidationError) as error:
+        raise _no_model(path, error) from error
+    except (OSError, HTTPError) as error:
+        if constants.HF_HUB_OFFLINE:
+            raise _no_model(path, error) from error
+
+
+def _no_model(path: str, error: Exception) -> InvalidJob:
+    reason = str(error).strip().partition("\n")[0]
+    return InvalidJob(f"options.path: there is no directory {path}, and the Hub did not give it: {reason}")
 
 
 def reward_model(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:

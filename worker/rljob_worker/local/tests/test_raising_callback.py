@@ -1,11 +1,13 @@
 """A callback of `rljob.run` that raises."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
 
 from rljob_worker.cli.from_python import CallbackView, Progress
+from rljob_worker.errors import StorageError
 from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.tests.documents import plan_of
@@ -74,3 +76,23 @@ def test_a_run_whose_callback_raises_has_failed_by_its_name(tmp_path):
 def test_other_callbacks_are_named_too(tmp_path, callback):
     directory, _ = run(tmp_path, **{callback: lambda text: {}["reward/maen"]})
     assert directory.read_note().cause == f"KeyError: 'reward/maen'; raised by the callback {callback}"
+
+
+def test_an_error_of_ours_keeps_its_exit_code(tmp_path):
+    def full(text):
+        raise StorageError("cannot write the page: no space left on device")
+
+    directory = RunDirectory(tmp_path / "tiny")
+    directory.prepare()
+    launch, view = Launch(directory, plan_of(), "never"), CallbackView(directory, Progress(on_phase=full))
+    with pytest.raises(StorageError, match="no space left"):
+        Supervisor(launch, view, FakeGangs(directory)).run()
+    assert directory.read_note().exit_code == 74
+
+
+def test_a_note_that_cannot_be_written_does_not_hide_why_the_run_ended(tmp_path):
+    def lose_directory(text):
+        shutil.rmtree(tmp_path / "tiny")
+        raise KeyError("reward/maen")
+
+    run(tmp_path, on_phase=lose_directory)

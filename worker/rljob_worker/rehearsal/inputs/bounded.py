@@ -9,6 +9,9 @@ from typing import TypeVar
 
 Answer = TypeVar("Answer")
 
+HUB_SECONDS = 5.0
+"""For the hub to say that it knows a model. Its library tries again for minutes, and looks for its name without end."""
+
 
 def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
     """The answer, or what asking raises. TimeoutError where there is none in time: then a thread goes on waiting, until

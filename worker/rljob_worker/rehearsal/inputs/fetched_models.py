@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.errors import InvalidJob, NotHere, StorageError
-from rljob_worker.rehearsal.inputs.bounded import within
+from rljob_worker.rehearsal.inputs.bounded import HUB_SECONDS, within
 from rljob_worker.rehearsal.inputs.stored_rows import PATIENCE_SECONDS
 from rljob_worker.rehearsal.inputs.weight_names import INDEX
 from rljob_worker.storage.failure import is_for_good
@@ -16,9 +16,6 @@ from rljob_worker.storage.place import place_of
 
 READ = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", INDEX)
 """Files that are looked into; of all others that they are there."""
-
-HUB_SECONDS = 5.0
-"""For the hub to say that it knows a model. Its library tries again for minutes, and looks for its name without end."""
 
 
 def fetched_model(path: str, into: Path) -> Path:

@@ -49,6 +49,17 @@ def test_a_model_that_is_nowhere_is_refused_before_ray_starts_a_copy(monkeypatch
     assert "\n" not in str(caught.value)
 
 
+def test_a_hub_that_does_not_answer_now_is_left_to_the_copies(monkeypatch):
+    def unreachable(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("rljob_worker.services.applications.hf_hub_download", unreachable)
+    assert isinstance(made("rljob_worker.services:reward_model", options={"path": "no/where"}), Application)
+    with pytest.raises(InvalidJob, match="no route to host"):
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        made("rljob_worker.services:reward_model", options={"path": "no/where"})
+
+
 @pytest.mark.parametrize(
     ("run", "options", "words"),
     [

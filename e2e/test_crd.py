@@ -92,7 +92,7 @@ def test_a_null_is_as_good_as_an_absent_field(server: Server, verb: tuple[str, .
     assert job_from_object(stored).spec == parse_job(job(SOMEBODY_ELSES)).spec
     server.kubectl("replace", "-f", "-", input=job(SOMEBODY_ELSES))
     server.kubectl("replace", "-f", "-", input=job(SOMEBODY_ELSES, *NULLS))
-    with pytest.raises(CommandFailed, match="spec.stop: Invalid value"):
+    with pytest.raises(CommandFailed, match="spec.stop.rewardAbove: Invalid value"):
         server.kubectl("replace", "-f", "-", input=job(SOMEBODY_ELSES, "stop={steps: 10, rewardAbove: 0.5}"))
     server.kubectl("delete", "rlj", "small")
 

@@ -17,7 +17,8 @@ class Kubelet(services.RegistrationServicer):  # type: ignore[misc, name-defined
 
     def __init__(self, folder: Path) -> None:
         self.registered: list[str] = []
-        self.server = grpc.server(ThreadPoolExecutor(1))
+        self.threads = ThreadPoolExecutor(1)
+        self.server = grpc.server(self.threads)
         services.add_RegistrationServicer_to_server(self, self.server)
         self.server.add_insecure_port(f"unix://{folder / 'kubelet.sock'}")
         self.server.start()
@@ -32,6 +33,7 @@ def kubelet(tmp_path: Path) -> Iterator[Kubelet]:
     kubelet = Kubelet(tmp_path)
     yield kubelet
     kubelet.server.stop(grace=None).wait()
+    kubelet.threads.shutdown()
 
 
 @pytest.fixture
@@ -39,8 +41,7 @@ def registration(tmp_path: Path, kubelet: Kubelet) -> Iterator[Registration]:
     registration = Registration(DevicePlugin("huawei.com/Ascend910", 4), tmp_path)
     registration.renew()
     yield registration
-    assert registration.server is not None
-    registration.server.stop(grace=None).wait()
+    registration.stop()
 
 
 def test_a_plugin_registers_and_registers_again(kubelet: Kubelet, registration: Registration) -> None:

@@ -1,8 +1,8 @@
 """A pytest plugin: a test that leaves a thread, a process or an environment variable behind fails, by its name.
 
 What a fixture of a wider scope than one test starts or sets stays until that fixture ends. A pool of such a fixture
-may start threads in any test: while there is a fixture that has threads, nobody answers for one, and who ran last when
-the fixture ended answers for those that are left.
+may start threads in any test, and a cluster processes: while there is a fixture that has some, nobody answers for more
+of the kind, and who ran last when the fixture ended answers for those that are left.
 """
 
 from __future__ import annotations
@@ -57,11 +57,14 @@ class Ledger:
             self._has_started = False
             self.children = children()
 
-    def leaks(self, *, threads: bool = True) -> list[str]:
-        """What is there beyond that. Variables are put back; the rest is accepted, so that one test answers for it."""
-        found = [*self._variables(), *until_gone(self._processes)]
+    def leaks(self, *, threads: bool, processes: bool) -> list[str]:
+        """What is there beyond that, of threads and processes only where asked. Variables are put back; the rest is
+        accepted, so that one test answers for it."""
+        found = list(self._variables())
         if threads:
             found += until_gone(self._threads)
+        if processes:
+            found += until_gone(self._processes)
         self.accept()
         return found
 
@@ -149,7 +152,8 @@ class Plugin:
         self._before: dict[Any, dict[str, str | None]] = {}
         """The values that variables had before a fixture of a wider scope set them, by fixture."""
         self._threads: dict[Any, set[threading.Thread]] = {}
-        """What threads there were before a fixture of a module started some, by fixture."""
+        self._processes: dict[Any, set[int]] = {}
+        """What there was before a fixture of a wider scope started some, by fixture."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
@@ -160,19 +164,21 @@ class Plugin:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
         if fixturedef.scope == "function":
             return (yield)
-        before, threads = dict(os.environ), set(threading.enumerate())
+        before, threads, processes = dict(os.environ), set(threading.enumerate()), self._ledger.children
         try:
             return (yield)
         finally:
-            if fixturedef.scope != "session" and set(threading.enumerate()) - threads:
-                self._threads[fixturedef] = threads
             self._ledger.accept()  # fixtures of wider scopes are set up before those of the test
+            if self._ledger.threads - threads:
+                self._threads[fixturedef] = threads
+            if any(not _of_session(pid) for pid in self._ledger.children - processes):
+                self._processes[fixturedef] = processes
             names = {name for name, _ in before.items() ^ os.environ.items()}
             self._before[fixturedef] = {name: before.get(name) for name in names - {"PYTEST_CURRENT_TEST"}}
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        if threads := self._threads.pop(fixturedef, set()):
-            self._ledger.threads = threads
+        self._ledger.threads = self._threads.pop(fixturedef, self._ledger.threads)
+        self._ledger.children = self._processes.pop(fixturedef, self._ledger.children)
         for name, value in self._before.pop(fixturedef, {}).items():
             if os.environ.get(name) == value:
                 self._ledger.variables.pop(name, None)
@@ -181,7 +187,7 @@ class Plugin:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
         yield
-        if found := self._ledger.leaks(threads=not self._threads):
+        if found := self._ledger.leaks(threads=not self._threads, processes=not self._processes):
             pytest.fail(f"{item.nodeid} left behind:\n" + "\n".join(found), pytrace=False)
 
 

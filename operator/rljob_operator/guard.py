@@ -28,9 +28,12 @@ class Guard:
         count: Callable[[str], None] = lambda part: None,
         backoff: Backoff = _BACKOFF,
         chance: Callable[[], float] = random.random,
+        begin: Callable[[str], None] = lambda part: None,
     ) -> None:
-        """`count` is given the part of the operator in which something failed."""
+        """`count` is given the part of the operator in which something failed, `begin` each part that is to run for
+        ever."""
         self._count = count
+        self._begin = begin
         self._backoff = backoff
         self._chance = chance
 
@@ -45,6 +48,7 @@ class Guard:
 
     async def for_ever(self, part: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
         """Run a part; where it raises, again after growing pauses.  Raises EndedByItself where it returns."""
+        self._begin(part)
         num_failures = 0
         while True:
             began = asyncio.get_running_loop().time()

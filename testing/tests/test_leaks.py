@@ -34,11 +34,16 @@ def start(name, daemon):
 @pytest.fixture(scope="class")
 def pool():
     start("of the class", True)
+    process = subprocess.Popen(ENDLESS)
     yield
-    kept[-2].set()
+    process.kill()
+    process.wait()
+    kept[0].set()
 
 class TestPool:
-    def test_starts_more(self, pool): start("of the pool", True)
+    def test_starts_more(self, pool):
+        kept.append(subprocess.Popen(ENDLESS))
+        start("of the pool", True)
     def test_runs_last(self, pool): pass
 
 def test_sets(): os.environ["LEFT"] = "1"
@@ -84,4 +89,5 @@ def test_each_leak_fails_the_test_that_made_it(tmp_path: Path) -> None:
     }
     assert blamed.keys() == EXPECTED.keys(), run.stdout
     assert all(blamed[test].startswith(words) for test, words in EXPECTED.items()), run.stdout
+    assert sum(line.startswith("process ") for line in lines) == 2, run.stdout  # that of the class is blamed, too
     assert "13 passed, 7 errors" in run.stdout, run.stdout

@@ -104,18 +104,24 @@ class Registration:
         self.plugin = plugin
         self.folder = folder
         self.socket = folder / plugin.endpoint
-        self.server: grpc.Server | None = None
+        self._threads = ThreadPoolExecutor()
+        self._server: grpc.Server | None = None
         if len(str(self.socket)) > MAX_SOCKET_PATH:
             raise ValueError(f"{self.socket} is longer than the {MAX_SOCKET_PATH} characters of a UNIX socket's path")
 
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop(grace=None).wait()
+        self._threads.shutdown()
+
     def renew(self) -> None:
-        if self.server is not None:
-            self.server.stop(grace=None).wait()
+        self.stop()
         self.socket.unlink(missing_ok=True)
-        self.server = grpc.server(ThreadPoolExecutor(4))
-        services.add_DevicePluginServicer_to_server(self.plugin, self.server)
-        self.server.add_insecure_port(f"unix://{self.socket}")
-        self.server.start()
+        self._threads = ThreadPoolExecutor(4)
+        self._server = server = grpc.server(self._threads)
+        services.add_DevicePluginServicer_to_server(self.plugin, server)
+        server.add_insecure_port(f"unix://{self.socket}")
+        server.start()
         request = api.RegisterRequest(
             version=API_VERSION,
             endpoint=self.plugin.endpoint,

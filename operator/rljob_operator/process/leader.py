@@ -81,7 +81,7 @@ class Leader:
         self._cluster = cluster
         self._direct = direct
         self._heard = Heard()
-        self._guard = Guard(metrics.failed)
+        self._guard = Guard(metrics.failed, begin=metrics.begun)
         self._pods = Reflector(
             cluster,
             POD,

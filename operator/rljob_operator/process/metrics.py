@@ -72,6 +72,10 @@ class Metrics:
         """A resync found changes that no event told of."""
         self._missed_events.inc(num_events)
 
+    def begun(self, part: str) -> None:
+        """A part of the operator runs: its exceptions count from zero, so that the first is an increase."""
+        self._failures.labels(part)
+
     def failed(self, part: str) -> None:
         """A part of the operator met an exception, and went on."""
         self._failures.labels(part).inc()

@@ -69,6 +69,14 @@ def test_failures_are_counted_by_cause_from_zero() -> None:
     assert value(metrics, "rljob_failures_total", reason="Stalled") == 1
 
 
+def test_exceptions_of_a_part_are_counted_from_zero() -> None:
+    metrics = Metrics()
+    metrics.begun("events")
+    assert value(metrics, "rljob_operator_part_failures_total", part="events") == 0
+    metrics.failed("events")
+    assert value(metrics, "rljob_operator_part_failures_total", part="events") == 1
+
+
 def test_durations_are_histograms() -> None:
     metrics = Metrics()
     metrics.jobs.queued(3)

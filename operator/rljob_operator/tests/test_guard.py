@@ -29,7 +29,7 @@ def test_a_cancellation_is_no_failure() -> None:
 
 def test_a_part_that_raises_runs_again_after_growing_pauses() -> None:
     """It fails at 0, at 1, at 3 = 1 + 2, then runs for 100 s: the failure after that is a first one again."""
-    counted, began = list[str](), list[float]()
+    counted, began, watched = list[str](), list[float](), list[str]()
 
     async def part() -> None:
         began.append(now())
@@ -39,8 +39,10 @@ def test_a_part_that_raises_runs_again_after_growing_pauses() -> None:
 
     async def scene() -> None:
         with pytest.raises(EndedByItself, match="events ended"):
-            await Guard(counted.append, Backoff(1.0, 60.0), chance=lambda: 0.0).for_ever("events", part)
+            guard = Guard(counted.append, Backoff(1.0, 60.0), chance=lambda: 0.0, begin=watched.append)
+            await guard.for_ever("events", part)
 
     run(scene())
     # the fourth begins at 3 + 4 = 7 and fails at 107; the fifth begins a second later, the sixth 2 s after that
     assert began == [0.0, 1.0, 3.0, 7.0, 108.0, 110.0] and counted == ["events"] * 5
+    assert watched == ["events"]

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from decimal import Decimal
 from typing import Any
 
 from rljob_api.vocabulary.quantity import amount
-from rljob_operator.manifests.pod.effective import effective
-from rljob_operator.manifests.pod_security.pod import Manifest, at, entries
+from rljob_operator.manifests.pod.effective import effective, resource_names
+from rljob_operator.manifests.pod_security.pod import Manifest, at
 
 
 def devices(spec: Manifest, known: Collection[str], exempt: Collection[str]) -> dict[str, int]:
     """Devices of a pod by resource: `known` ones and every extended resource that is not `exempt`."""
-    names = dict.fromkeys(name for each in _askers(spec) for name in _names(each))
+    names = resource_names(spec)
     counted = [name for name in names if not _is_exempt(name, exempt) and (name in known or _is_extended(name))]
     return {name: number for name in counted if (number := _effective(spec, name))}
 
 
 def _effective(spec: Manifest, name: str) -> int:
     return int(effective(spec, lambda asker: Decimal(_asked(asker, name))))
-
-
-def _askers(spec: Manifest) -> list[Manifest]:
-    """Containers, and the pod as a whole."""
-    return [*entries(spec, "initContainers"), *entries(spec, "containers"), spec]
-
-
-def _names(asker: Manifest) -> Iterator[str]:
-    for kind in ("requests", "limits"):
-        yield from (str(name) for name in at(asker, "resources", kind) or ())
 
 
 def _asked(asker: Manifest, name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -31,20 +31,18 @@ def effective(spec: Manifest, asked: Callable[[Manifest], Decimal]) -> Decimal:
 def in_words_of_quotas(spec: Manifest) -> dict[str, Decimal]:
     """By each name under which a ResourceQuota may bound it: `pods`, `cpu`, `requests.cpu`, `limits.memory`."""
     found = {"pods": Decimal(1), "count/pods": Decimal(1)}
-    for name in dict.fromkeys(each for asker in _askers(spec) for each in _names(asker)):
+    for name in resource_names(spec):
         requested = effective(spec, partial(_request, name=name))
         limited = effective(spec, partial(_number, kind="limits", name=name))
         found |= {name: requested, f"requests.{name}": requested, f"limits.{name}": limited}
     return found
 
 
-def _askers(spec: Manifest) -> list[Manifest]:
-    return [*entries(spec, "initContainers"), *entries(spec, "containers"), spec]
-
-
-def _names(asker: Manifest) -> Iterator[str]:
-    for kind in ("requests", "limits"):
-        yield from (str(name) for name in at(asker, "resources", kind) or ())
+def resource_names(spec: Manifest) -> Iterable[str]:
+    """Each resource that a container, or the pod as a whole, requests or limits; once, in the order of the pod."""
+    askers = (*entries(spec, "initContainers"), *entries(spec, "containers"), spec)
+    found = (at(asker, "resources", kind) or () for asker in askers for kind in ("requests", "limits"))
+    return dict.fromkeys(str(name) for names in found for name in names)
 
 
 def _request(asker: Manifest, name: str) -> Decimal:

@@ -5,14 +5,38 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from typing import Any
 
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.errors import RLJobError
 
 Job = Callable[[], None]
 Fails = Callable[[RLJobError], None]
+
+
+class Threads:
+    """Where a data buffer has its time and its threads from; a simulation gives it others."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+
+    def condition(self, lock: threading.RLock | None = None) -> threading.Condition:
+        return threading.Condition(lock)
+
+    def pool(self, name: str, num_threads: int) -> Executor:
+        return ThreadPoolExecutor(num_threads, name)
+
+    def wait(self, futures: Collection[Future[Any]], seconds: float) -> None:
+        """Until all are done, or for so long."""
+        wait(futures, seconds)
+
+    def start(self, name: str, run: Job) -> None:
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+
+THREADS = Threads()
 
 
 def run(what: str, job: Job, fails: Fails) -> None:
@@ -28,9 +52,9 @@ def run(what: str, job: Job, fails: Fails) -> None:
 class Work:
     """Runs jobs that can go on at once. What a job raises goes to `fails`, named after what the job was."""
 
-    def __init__(self, name: str, num_threads: int, fails: Fails) -> None:
+    def __init__(self, name: str, num_threads: int, fails: Fails, threads: Threads = THREADS) -> None:
         self._fails = fails
-        self._pool = ThreadPoolExecutor(num_threads, name)
+        self._pool = threads.pool(name, num_threads)
         # one thread from the start: where the system gives no more later, work is slow and does not stop
         self._pool.submit(lambda: None)
 
@@ -56,14 +80,14 @@ class Work:
 class Timer:
     """Calls due later, on one thread; they must return at once. What one raises goes to `fails`."""
 
-    def __init__(self, fails: Fails, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, fails: Fails, threads: Threads = THREADS) -> None:
         self._fails = fails
-        self._clock = clock
-        self._changed = threading.Condition()
+        self._clock = threads.clock
+        self._changed = threads.condition()
         self._due: list[tuple[float, int, Job]] = []
         self._number = 0
         self._closed = False
-        threading.Thread(target=self._run, name="timer", daemon=True).start()
+        threads.start("timer", self._run)
 
     def after(self, seconds: float, call: Job) -> None:
         with self._changed:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rljob_worker.databuffer.work import Fails, Work
+from rljob_worker.databuffer.work import THREADS, Fails, Threads, Work
 
 
 class Lane:
     """A few threads for calls that may hang. Once half of them are out, calls should be short: those that hang then
     give their threads back soon."""
 
-    def __init__(self, name: str, num_threads: int, fails: Fails) -> None:
+    def __init__(self, name: str, num_threads: int, fails: Fails, threads: Threads = THREADS) -> None:
         self._num_threads = num_threads
-        self._work = Work(name, num_threads, fails)
+        self._work = Work(name, num_threads, fails, threads)
         self._lock = threading.Lock()
         self._num_out = 0
 

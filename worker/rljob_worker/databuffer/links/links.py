@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
 from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.work import Fails, Timer
+from rljob_worker.databuffer.work import THREADS, Fails, Threads, Timer
 from rljob_worker.errors import PeerLost, RLJobError
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ MAX_LIFE_BYTES = 100
 NUM_THREADS = 64
 NUM_SUSPECT_THREADS = 16
 
-Clock = Callable[[], float]
+Connects = Callable[[Host, AddressBook, Identity, str, Callable[[], float], "Credentials | None"], Connection]
 
 
 class _Peer:
@@ -59,6 +57,7 @@ class Links:
     fails: told of what `hears` raises, and of everything else that is no peer's fault.
     retry_seconds: how long a peer that has answered before may be away.
     start_seconds: the same for one that never has: pods do not start together.
+    connects: makes the way to a peer.
     credentials: for mutual TLS; None speaks plain text.
     """
 
@@ -75,7 +74,8 @@ class Links:
         retry_seconds: float,
         start_seconds: float,
         call_seconds: float = CALL_SECONDS,
-        clock: Clock = time.monotonic,
+        threads: Threads = THREADS,
+        connects: Connects = Connection,
         credentials: Credentials | None = None,
     ) -> None:
         self._book = book
@@ -89,13 +89,14 @@ class Links:
         self._retry_seconds = retry_seconds
         self._start_seconds = start_seconds
         self._call_seconds = call_seconds
-        self._clock = clock
-        self._changed = threading.Condition()
+        self._threads, self._clock = threads, threads.clock
+        self._connects = connects
+        self._changed = threads.condition()
         self._peers: dict[Host, _Peer] = {}
         self._watched: set[Host] = set()
         self._closed = False
-        self._calls = Lane("messages", NUM_THREADS, fails)
-        self._suspects = Lane("messages-to-suspects", NUM_SUSPECT_THREADS, fails)
+        self._calls = Lane("messages", NUM_THREADS, fails, threads)
+        self._suspects = Lane("messages-to-suspects", NUM_SUSPECT_THREADS, fails, threads)
         timer.after(SWEEP_SECONDS, self._sweep)
 
     # ---- messages
@@ -181,7 +182,7 @@ class Links:
         """What each peer answers, all asked at once and bounded in all by `seconds`: for error messages only."""
         with self._changed:
             connections = {host: self._peer(host).connection for host in hosts}
-        return ask_all(connections, question, seconds)
+        return ask_all(connections, question, seconds, self._threads)
 
     def stream(self, host: Host, ticket: Ticket, seconds: float, take: Take) -> None:
         """Hand out what a peer has for a ticket, which may take up to `seconds` to the last byte; for a stream thread.
@@ -205,7 +206,7 @@ class Links:
     def _peer(self, host: Host) -> _Peer:
         assert host != self._identity.pod, "a data buffer does not call itself"
         if host not in self._peers:
-            connection = Connection(host, self._book, self._identity, self._life, self._clock, self._credentials)
+            connection = self._connects(host, self._book, self._identity, self._life, self._clock, self._credentials)
             self._peers[host] = _Peer(host, connection)
         return self._peers[host]
 

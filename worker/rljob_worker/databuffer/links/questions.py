@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 
 import msgspec
 
@@ -12,13 +12,14 @@ from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Question
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.work import THREADS, Threads
 from rljob_worker.errors import PeerLost
 
 _read_answer = msgspec.msgpack.Decoder(Answer)
 
 
 def ask_all(
-    connections: Mapping[Host, Connection], question: Question, seconds: float
+    connections: Mapping[Host, Connection], question: Question, seconds: float, threads: Threads = THREADS
 ) -> dict[Host, Answer | PeerLost]:
     """What each answers within `seconds`; PeerLost for those that do not, or whose answer is an error.
 
@@ -27,9 +28,9 @@ def ask_all(
     if not connections:
         return {}
     body = encode(question)
-    pool = ThreadPoolExecutor(len(connections), "questions")
+    pool = threads.pool("questions", len(connections))
     futures = {host: pool.submit(_ask, connection, body, seconds) for host, connection in connections.items()}
-    wait(futures.values(), seconds)
+    threads.wait(futures.values(), seconds)
     pool.shutdown(wait=False)
     return {host: _told(connections[host].whom, future, seconds) for host, future in futures.items()}
 

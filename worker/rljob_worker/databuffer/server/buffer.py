@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.faults import broken_by
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.links import Links
+from rljob_worker.databuffer.links.links import Connects, Links
 from rljob_worker.databuffer.protocol.peer_side import Leaving, WhatTheyPosted
 from rljob_worker.databuffer.pull.consuming import Consuming
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
@@ -33,7 +34,7 @@ from rljob_worker.databuffer.store.places import Place, start_of_spill
 from rljob_worker.databuffer.store.segments import Segments
 from rljob_worker.databuffer.tree.tree import Told, Topic, Tree
 from rljob_worker.databuffer.weights.weights import Weights
-from rljob_worker.databuffer.work import Timer, Work
+from rljob_worker.databuffer.work import THREADS, Threads, Timer, Work
 from rljob_worker.errors import PeerLost, RLJobError
 from rljob_worker.metrics.report import merge_reports
 
@@ -60,14 +61,18 @@ class DataBuffer:
         retry_seconds: float,
         start_seconds: float,
         credentials: Credentials | None = None,
+        threads: Threads = THREADS,
+        connects: Connects = Connection,
     ) -> None:
+        """threads, connects: time, background work and ways to peers, which a simulation has of its own."""
         self.plan, self.here = plan, identity.pod
         self.places, self.memory, self.metrics = places, memory, metrics
         self.life = places[0].path.name
         self.shape = JobTree.of(plan, fan_out)
-        self.monitor, self.posts, self._timer = Monitor(), Posts(), Timer(self.break_down)
-        self._work = Work("work", NUM_WORK_THREADS, self.break_down)
-        self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down)
+        self.monitor, self.posts = Monitor(threads), Posts(threads.clock)
+        self._clock, self._timer = threads.clock, Timer(self.break_down, threads)
+        self._work = Work("work", NUM_WORK_THREADS, self.break_down, threads)
+        self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down, threads)
         self.peer_side = PeerSide(self)
         self.links = Links(
             book=book,
@@ -79,6 +84,8 @@ class DataBuffer:
             timer=self._timer,
             retry_seconds=retry_seconds,
             start_seconds=start_seconds,
+            threads=threads,
+            connects=connects,
             credentials=credentials,
         )
         self.lateness = Lateness(self.here, self.shape, self.links, self.peer_side.answer)
@@ -100,6 +107,7 @@ class DataBuffer:
             last_words=self._last_words,
             metrics=metrics,
             retry_seconds=retry_seconds,
+            clock=self._clock,
             first_slot=self.segments.memory.capacity,
         )
         metrics.watch("rows", lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
@@ -156,7 +164,7 @@ class DataBuffer:
         arena, *spill = (place.num_bytes for place in self.places)
         disk = Allocator(spill[0], start_of_spill(arena)) if spill else None
         rows_bytes = arena - self.weights_routes.num_bytes(self.here)
-        return Segments(rows_bytes, disk=disk, spilled=self.metrics.spilled)
+        return Segments(rows_bytes, self._clock, disk=disk, spilled=self.metrics.spilled)
 
     def _build_producing(self) -> Producing:
         return Producing(
@@ -185,6 +193,7 @@ class DataBuffer:
             later=self._timer.after,
             patience=Patience(self.plan.spec.data_buffer.deadline_seconds, retry_seconds),
             received=self._received,
+            clock=self._clock,
         )
 
     def _build_tree(self) -> Tree:

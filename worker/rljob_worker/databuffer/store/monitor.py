@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from rljob_worker.databuffer.work import THREADS, Threads
 from rljob_worker.errors import PeerLost, RLJobError
 
 T = TypeVar("T")
@@ -16,9 +16,9 @@ T = TypeVar("T")
 class _Waiter:
     """A call that waits; whoever changes the state looks for it whether it can go on."""
 
-    def __init__(self, ready: Callable[[], Any], lock: threading.RLock) -> None:
+    def __init__(self, ready: Callable[[], Any], woken: threading.Condition) -> None:
         self._ready = ready
-        self.woken = threading.Condition(lock)
+        self.woken = woken
         self.value: Any = None
         self.error: Exception | None = None
 
@@ -48,8 +48,8 @@ class Monitor:
     Only calls of workers of this host wait here, each bounded: everything else is a state that an event moves on.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, threads: Threads = THREADS) -> None:
+        self._threads = threads
         self._lock = threading.RLock()
         self._depth = 0
         self._waiting: list[_Waiter] = []
@@ -78,15 +78,15 @@ class Monitor:
 
         What is there is given even when the data plane is broken; else that is raised, also in the middle of the wait.
         """
-        end = self._clock() + seconds
+        end = self._threads.clock() + seconds
         with self._lock:
-            waiter = _Waiter(ready, self._lock)
+            waiter = _Waiter(ready, self._threads.condition(self._lock))
             waiter.look()
             self._waiting.append(waiter)
             try:
                 while not waiter.is_over:
                     self.check()
-                    left = end - self._clock()
+                    left = end - self._threads.clock()
                     if left <= 0:
                         return None
                     waiter.woken.wait(left)

@@ -6,7 +6,7 @@ import pytest
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.protocol.errors import Bug
-from rljob_worker.databuffer.work import Timer, Work
+from rljob_worker.databuffer.work import Threads, Timer, Work
 from rljob_worker.errors import BadData, RLJobError
 from rljob_worker.tests.waiting import wait_for
 
@@ -86,7 +86,7 @@ def test_work_goes_on_where_the_system_gives_no_more_threads(monkeypatch: pytest
 
 def test_calls_come_in_the_order_of_their_times_and_equal_ones_as_they_were_said():
     now, came, done = [0.0], list[str](), threading.Event()
-    timer = Timer(Fails(), lambda: now[0])
+    timer = Timer(Fails(), Threads(lambda: now[0]))
     timer.after(3.0, done.set)
     timer.after(2.0, lambda: came.append("two"))
     timer.after(1.0, lambda: came.append("one"))

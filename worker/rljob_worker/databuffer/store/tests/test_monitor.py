@@ -9,6 +9,7 @@ import pytest
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.work import Threads
 from rljob_worker.errors import BadData, PeerLost, StorageError
 
 
@@ -29,7 +30,7 @@ class WatchedClock:
 
 
 def test_what_is_there_is_given_at_once_and_what_is_not_after_no_time_at_all():
-    monitor = Monitor(lambda: 5.0)
+    monitor = Monitor(Threads(lambda: 5.0))
     assert monitor.wait(lambda: 7, 0.0) == 7
     assert monitor.wait(lambda: None, 0.0) is None
     assert monitor.wait(lambda: 0, 3600.0) == 0 and monitor.wait(lambda: False, 3600.0) is False
@@ -37,7 +38,7 @@ def test_what_is_there_is_given_at_once_and_what_is_not_after_no_time_at_all():
 
 def test_a_change_wakes_everybody_who_waits():
     clock, there = WatchedClock(), list[int]()
-    monitor = Monitor(clock)
+    monitor = Monitor(Threads(clock))
     with ThreadPoolExecutor(3) as pool:
         # less than a second, by a clock that stands still
         waits = [pool.submit(monitor.wait, lambda: there or None, 0.5) for _ in range(3)]
@@ -64,7 +65,7 @@ def test_a_wait_ends_by_its_time_however_often_something_changes():
 
 def test_only_who_can_go_on_is_woken_and_what_its_question_raises_is_its_own():
     clock, there = WatchedClock(), list[str]()
-    monitor = Monitor(clock)
+    monitor = Monitor(Threads(clock))
 
     def ready(name: str) -> str | None:
         if name == "odd" and there:
@@ -83,7 +84,7 @@ def test_only_who_can_go_on_is_woken_and_what_its_question_raises_is_its_own():
 
 def test_between_two_states_nobody_is_asked():
     clock, state, seen = WatchedClock(), [0], list[int]()
-    monitor = Monitor(clock)
+    monitor = Monitor(Threads(clock))
 
     def ready() -> int | None:
         seen.append(state[0])
@@ -102,7 +103,7 @@ def test_between_two_states_nobody_is_asked():
 
 def test_a_change_that_fails_leaves_the_lock_as_it_was():
     clock, there = WatchedClock(), list[int]()
-    monitor = Monitor(clock)
+    monitor = Monitor(Threads(clock))
     with pytest.raises(ValueError), monitor.change():
         raise ValueError
     with ThreadPoolExecutor(1) as pool:
@@ -115,7 +116,7 @@ def test_a_change_that_fails_leaves_the_lock_as_it_was():
 
 def test_the_first_cause_ends_all_waits_and_is_kept():
     clock = WatchedClock()
-    monitor = Monitor(clock)
+    monitor = Monitor(Threads(clock))
     with ThreadPoolExecutor(2) as pool:
         waits = [pool.submit(monitor.wait, lambda: None, PATIENCE_SECONDS) for _ in range(2)]
         clock.wait_for(2)

@@ -7,6 +7,7 @@ import pytest
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.work import Threads
 from rljob_worker.errors import BadData, PeerLost
 from rljob_worker.tests.waiting import wait_for
 
@@ -127,7 +128,7 @@ def test_the_first_cause_is_raised_by_every_wait_and_what_is_there_is_given():
 
 def test_a_wait_that_is_over_is_not_looked_for_any_more():
     now = [0.0]
-    monitor, box = Monitor(clock=lambda: now[0]), Box()
+    monitor, box = Monitor(Threads(lambda: now[0])), Box()
     assert monitor.wait(box.take, 0.0) is None
     box.looks.clear()
     with monitor.change():

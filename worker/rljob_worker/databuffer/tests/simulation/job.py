@@ -1,0 +1,213 @@
+"""A whole job: the pods of a plan, each with its real data buffer and the calls of its workers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow.flight as flight
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.quantity import parse_quantity
+from rljob_worker.databuffer.links.faults import cause_of, failed_by, turned_away
+from rljob_worker.databuffer.links.fencing import Fence, Identity, Side
+from rljob_worker.databuffer.protocol.codec import (
+    encode,
+    read_answer,
+    read_envelope,
+    read_question,
+    read_request,
+    read_ticket,
+)
+from rljob_worker.databuffer.protocol.errors import Bug
+from rljob_worker.databuffer.protocol.streams import Held
+from rljob_worker.databuffer.protocol.worker_side import Failed, NotYet, Request, Waiting
+from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.server.buffer import DataBuffer
+from rljob_worker.databuffer.server.flight import FlightServer
+from rljob_worker.databuffer.server.metrics import BufferMetrics
+from rljob_worker.databuffer.server.worker_side import WorkerSide
+from rljob_worker.databuffer.store.places import Place, rounded
+from rljob_worker.databuffer.tests.simulation.loop import Loop, SimulatedThreads
+from rljob_worker.databuffer.tests.simulation.network import Headers, Network, SimulatedConnection
+from rljob_worker.errors import RLJobError
+
+TOKEN = "a-secret-of-the-job"
+
+
+class Book:
+    """The address book of one host, which appears at a time."""
+
+    def __init__(self, loop: Loop, since: float, is_file: bool) -> None:
+        self._loop, self._since, self._is_file = loop, since, is_file
+
+    @property
+    def is_there(self) -> bool:
+        return self._loop.now >= self._since
+
+    @property
+    def lists_the_living(self) -> bool:
+        return self._is_file and self.is_there
+
+    def find(self, host: Host) -> str | None:
+        return f"{host}:1" if self.is_there else None
+
+
+class Portless(flight.FlightServerBase):  # type: ignore[misc]
+    """In the place of the base class of a server."""
+
+    def __init__(self, location: str, middleware: Mapping[str, Any]) -> None:
+        (self.gate,) = middleware.values()
+
+
+class SimulatedServer(FlightServer, Portless):
+    """The real one, but for its port."""
+
+    def call(self, headers: Headers) -> Any:
+        """The context of a call. Raises what the gate raises."""
+        caller = self.gate.start_call(None, headers)
+        return SimpleNamespace(get_middleware=lambda name: caller)
+
+
+class Pod:
+    """A host: its data buffer, as the network and its workers see it."""
+
+    def __init__(self, job: SimulatedJob, host: Host, life: str) -> None:
+        self.host, self.is_dead, self.frozen_until = host, False, 0.0
+        self._job, self.loop = job, job.loop
+        plan = job.plan
+        self._identity = Identity(TOKEN, 1, plan.hash(), host.group, host.index)
+        places = [Place(Path(f"{life}-of-{host}"), size) for size in job.sizes]
+        self.memory = np.zeros(sum(rounded(place.num_bytes) for place in places), np.uint8)
+        self.buffer = DataBuffer(
+            plan,
+            self._identity,
+            places,
+            self.memory,
+            job.book(host),
+            BufferMetrics(),
+            fan_out=2,
+            retry_seconds=job.retry_seconds,
+            start_seconds=job.start_seconds,
+            threads=SimulatedThreads(self.loop, self),
+            connects=partial(SimulatedConnection, job.network, self),
+        )
+        fence, side = Fence(self._identity, self.buffer.life, Side.PEERS, plan.groups), self.buffer.peer_side
+        actions = {
+            "deliver": lambda caller, body: side.take(caller.identity.pod, caller.life, read_envelope(body)).encode(),
+            "ask": lambda caller, body: encode(side.answer(read_question(body))),
+        }
+        self._server = SimulatedServer("", fence, actions)
+        self._answers = WorkerSide(self.buffer)
+        self.loop.spawn(self.buffer.start, self, self.loop.moment())
+
+    # ---- for peers
+
+    def act(self, action: str, body: bytes, headers: Headers) -> bytes:
+        (answer,) = self._server.do_action(self._server.call(headers), flight.Action(action, body))
+        return bytes(answer.to_pybytes())
+
+    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Held | Failed]:
+        try:
+            self._server.call(headers)
+            yield from self.buffer.peer_side.stream(read_ticket(ticket))
+        except flight.FlightUnauthorizedError as error:
+            yield failed_by(turned_away(f"the data buffer of host {self.host}", str(error)))
+        except RLJobError as error:
+            yield failed_by(error)
+        except Exception as error:
+            yield failed_by(Bug(f"a stream: {error!r}"))
+
+    # ---- for workers
+
+    def answer(self, worker: Worker, request: Request) -> Any:
+        """What a worker is told, as over its socket."""
+        self.loop.sleep(self.loop.moment(), self)
+        caller = Identity(TOKEN, 1, self._identity.plan_hash, self.host.group, self.host.index, worker.rank)
+        try:
+            body = encode(self._answers(caller, read_request(encode(request))))
+        except RLJobError as error:
+            body = encode(failed_by(error))
+        except Exception as error:
+            body = encode(failed_by(Bug(f"a request: {error!r}")))
+        return read_answer(body)
+
+
+class Own:
+    """A worker's calls to its own data buffer."""
+
+    def __init__(self, pod: Pod, worker: Worker) -> None:
+        self._pod, self._worker = pod, worker
+
+    def call(self, request: Request) -> Any:
+        answer = self._pod.answer(self._worker, request)
+        if isinstance(answer, Failed):
+            raise cause_of(answer)
+        return answer
+
+    def poll(self, request: Callable[[float], Waiting], seconds: float) -> Any:
+        start = self._pod.loop.now
+        while True:
+            answer = self.call(request(self._pod.loop.now - start))
+            if not isinstance(answer, NotYet):
+                return answer
+
+
+class SimulatedJob:
+    """All pods."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int | str,
+        *,
+        late_books: Mapping[Host, float] | None = None,
+        are_books_files: bool = False,
+        retry_seconds: float = 5.0,
+        start_seconds: float = 15.0,
+    ) -> None:
+        """late_books: seconds after which the address book of a host appears."""
+        self.plan = plan
+        self.loop = Loop(Random(seed))
+        self.network = Network(self.loop)
+        self.retry_seconds, self.start_seconds = retry_seconds, start_seconds
+        self._late_books, self._are_books_files = late_books or {}, are_books_files
+        settings = plan.spec.data_buffer
+        self.sizes = [parse_quantity(settings.memory)]
+        if settings.spill is not None:
+            self.sizes.append(parse_quantity(settings.spill.limit))
+        self.started: Callable[[Host], None] = lambda host: None
+        """Hears of pods that start later, in the place of others."""
+        self._lives = itertools.count(1)
+        self.pods: dict[Host, Pod] = {}
+        self.assigned: dict[tuple[str, int], Any] = {}
+        """Share of every row, by edge and step."""
+        for group in plan.groups:
+            for index in range(group.replicas):
+                self._start(Host(group.name, index))
+
+    def restart(self, host: Host) -> None:
+        """A new pod in the place of one that has ended."""
+        self._start(host)
+        self.started(host)
+
+    def _start(self, host: Host) -> None:
+        self.pods[host] = self.network.peers[host] = Pod(self, host, f"life-{next(self._lives)}")
+
+    def kill(self, host: Host, *, silently: bool) -> None:
+        """A pod ends; nothing answers any more, or (silently) nobody says that nothing is there."""
+        self.pods[host].is_dead = True
+        if not silently:
+            del self.network.peers[host]
+
+    def pod_of(self, worker: Worker) -> Pod:
+        return self.pods[Host(worker.group, worker.rank // self.plan.group(worker.group).workers_per_host)]
+
+    def book(self, host: Host) -> Any:
+        return Book(self.loop, self.loop.now + self._late_books.get(host, 0.0), self._are_books_files)

@@ -1,0 +1,250 @@
+"""The network under simulated data buffers: addresses, delays, losses, flipped bits. Calls are those of Flight."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from rljob_worker.databuffer.links.connection import Connection
+from rljob_worker.databuffer.links.faults import cause_of, silent, too_late
+from rljob_worker.databuffer.protocol.streams import Held, Take
+from rljob_worker.databuffer.protocol.worker_side import Failed
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.tests.simulation.loop import Condition, Loop, Pause
+
+FOREVER = float("inf")
+Headers = Mapping[str, Sequence[str]]
+
+
+class Peer(Protocol):
+    """A data buffer as the network sees it."""
+
+    host: Host
+    is_dead: bool
+    frozen_until: float
+
+    def act(self, action: str, body: bytes, headers: Headers) -> bytes: ...
+
+    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Held | Failed]: ...
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What leaves `sources` for `targets` does not arrive; `is_late`: not before it is over."""
+
+    sources: frozenset[Host]
+    targets: frozenset[Host]
+    start: float
+    end: float = FOREVER
+    is_late: bool = False
+
+    def covers(self, source: Host, target: Host, when: float) -> bool:
+        return source in self.sources and target in self.targets and self.start <= when < self.end
+
+
+@dataclass(frozen=True)
+class Swap:
+    """The name of one host leads to the other, and the other way round."""
+
+    one: Host
+    other: Host
+    start: float
+    end: float = FOREVER
+
+    def place(self, host: Host, when: float) -> Host:
+        if host not in (self.one, self.other) or not self.start <= when < self.end:
+            return host
+        return self.other if host == self.one else self.one
+
+
+@dataclass
+class Flip:
+    """One bit of the `number`-th body of a kind, from 0."""
+
+    kind: str
+    number: int
+    where: float
+    """Of its bits, from 0 to 1."""
+    what: str = ""
+    """Where it was, once it has been."""
+
+    def of(self, body: bytes) -> bytes:
+        bit = int(self.where * 8 * len(body))
+        self.what = f"bit {bit} of {len(body)} bytes of {self.kind} {self.number}"
+        flipped = bytearray(body)
+        flipped[bit // 8] ^= 1 << bit % 8
+        return bytes(flipped)
+
+
+@dataclass
+class Network:
+    """Who is where, and what happens to what is sent."""
+
+    loop: Loop
+    peers: dict[Host, Peer] = field(default_factory=dict)
+    """Who listens at the address of a host; nobody refuses connections."""
+    losses: list[Loss] = field(default_factory=list)
+    swaps: list[Swap] = field(default_factory=list)
+    flip: Flip | None = None
+    breaks: float = 0.0
+    """Fraction of streams that end early."""
+    seen: Counter[str] = field(default_factory=Counter)
+    """Bodies by kind."""
+
+    def place(self, address: str) -> Host:
+        """Where a name leads to now."""
+        group, _, index = address.partition(":")[0].rpartition("-")
+        host = Host(group, int(index))
+        for swap in self.swaps:
+            host = swap.place(host, self.loop.now)
+        return host
+
+    def arrival(self, source: Host, target: Host) -> float | None:
+        """When what leaves now arrives."""
+        when = self.loop.now + self.loop.moment()
+        for loss in self.losses:
+            if loss.covers(source, target, when):
+                return loss.end + self.loop.moment() if loss.is_late and loss.end < FOREVER else None
+        return when
+
+    def sent(self, kind: str, body: bytes) -> bytes:
+        """What arrives of it."""
+        if not body:
+            return body
+        number, self.seen[kind] = self.seen[kind], self.seen[kind] + 1
+        is_hit = self.flip is not None and not self.flip.what and (kind, number) == (self.flip.kind, self.flip.number)
+        return self.flip.of(body) if self.flip is not None and is_hit else body
+
+    def call(self, caller: Peer, place: Host, serve: Callable[[Peer], Any], seconds: float) -> Any:
+        """What `serve` returns, run by whoever is at a place. Raises what Flight does."""
+        pause = Pause(self.loop, caller)
+
+        def back(place: Host, found: Any) -> None:
+            arrival = self.arrival(place, caller.host)
+            if arrival is not None:
+                self.loop.at(arrival, lambda: pause.wake(found), caller)
+
+        def run(peer: Peer) -> None:
+            try:
+                found = serve(peer)
+            except flight.FlightError as error:
+                found = error
+            back(peer.host, found)
+
+        def arrive() -> None:
+            peer = self.peers.get(place)
+            if peer is None:
+                back(place, flight.FlightUnavailableError("connection refused"))
+            else:
+                self.loop.spawn(lambda: run(peer), peer)
+
+        arrival = self.arrival(caller.host, place)
+        if arrival is not None:
+            self.loop.at(arrival, arrive)
+        found = pause.wait(seconds)
+        if found is None:
+            raise flight.FlightTimedOutError("Deadline Exceeded")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class Client:
+    """In the place of a Flight client: connected to whoever has the address when it is made."""
+
+    def __init__(self, network: Network, caller: Peer, address: str) -> None:
+        self._network, self._caller = network, caller
+        self.place = network.place(address)
+
+    def do_action(self, action: flight.Action, options: tuple[float, Headers]) -> list[Any]:
+        seconds, headers = options
+        name, body = action.type, self._network.sent(action.type, action.body.to_pybytes())
+        found = self._network.call(self._caller, self.place, lambda peer: peer.act(name, body, headers), seconds)
+        return [SimpleNamespace(body=pa.py_buffer(self._network.sent(f"answer to {name}", found)))]
+
+
+class SimulatedConnection(Connection):
+    """The real one, over the simulated network."""
+
+    def __init__(self, network: Network, caller: Peer, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._network, self._caller = network, caller
+
+    def stream(self, ticket: bytes, seconds: float, take: Take) -> None:
+        client = self._open()
+        asked = self._network.sent("ticket", ticket)
+        _Stream(self._network, self._caller, self.whom, seconds).read(client.place, asked, self._shown(), take)
+
+    def _client_to(self, address: str) -> Any:
+        return Client(self._network, self._caller, address)
+
+    def _options(self, seconds: float) -> Any:
+        return seconds, self._shown()
+
+    def _shown(self) -> Headers:
+        return {name.decode(): [value.decode()] for name, value in self._headers}
+
+
+class _Stream:
+    """Portions on their way from one data buffer to another."""
+
+    def __init__(self, network: Network, caller: Peer, whom: str, seconds: float) -> None:
+        self._network, self._loop, self._caller, self._whom = network, network.loop, caller, whom
+        self._end, self._seconds = self._loop.now + seconds, seconds
+        self._came: deque[Any] = deque()
+        self._changed = Condition(self._loop, caller)
+        self._last = 0.0
+
+    def read(self, place: Host, ticket: bytes, headers: Headers, take: Take) -> None:
+        arrival = self._network.arrival(self._caller.host, place)
+        if arrival is not None:
+            self._loop.at(arrival, lambda: self._arrive(place, ticket, headers))
+        while (found := self._next()) is not None:
+            if isinstance(found, Exception):
+                raise found
+            head, body = found
+            take(Held(self._network.sent("head", head), [memoryview(self._network.sent("bytes", body))]))
+
+    def _next(self) -> Any:
+        with self._changed:
+            if not self._changed.wait_for(lambda: bool(self._came), self._end - self._loop.now):
+                raise too_late(self._whom, f"{self._seconds:g} s")
+            return self._came.popleft()
+
+    def _arrive(self, place: Host, ticket: bytes, headers: Headers) -> None:
+        peer = self._network.peers.get(place)
+        if peer is None:
+            self._back(place, silent(self._whom, "connection refused"))
+        else:
+            self._loop.spawn(lambda: self._give(peer, ticket, headers), peer)
+
+    def _give(self, peer: Peer, ticket: bytes, headers: Headers) -> None:
+        breaks = self._loop.random.random() < self._network.breaks
+        for portion in peer.stream(ticket, headers):
+            if breaks:
+                self._back(peer.host, silent(self._whom, "it hung up"))
+                return
+            if isinstance(portion, Failed):
+                self._back(peer.host, cause_of(portion))
+                return
+            self._back(peer.host, (portion.head, b"".join(portion.places)))
+            self._loop.sleep(self._loop.moment(), peer)
+        self._back(peer.host, None)
+
+    def _back(self, place: Host, found: Any) -> None:
+        """What is said on one connection arrives in order."""
+        arrival = self._network.arrival(place, self._caller.host)
+        if arrival is not None:
+            self._last = max(self._last, arrival) + 1e-9
+            self._loop.at(self._last, lambda: self._come(found), self._caller)
+
+    def _come(self, found: Any) -> None:
+        with self._changed:
+            self._came.append(found)
+            self._changed.notify()

@@ -1,0 +1,41 @@
+"""Whole jobs in virtual time: whatever goes wrong, every wait ends in time, with what was put or by the right name."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from rljob_worker.databuffer.tests.simulation.scenario import Run, run_of
+
+NUM_RUNS = 150
+NUM_LONG_RUNS = 10_000
+NUM_PARTS = 40
+"""Of the long form, so that they can be shared out."""
+
+
+def failures(runs: Iterable[Run]) -> list[str]:
+    """Of each run that is not right, what says how to repeat it and what is wrong."""
+    problems = [(run, run.go().problems()) for run in runs]
+    return [f"run_of({run.seed!r}), {run.fault}: {'; '.join(found)}" for run, found in problems if found]
+
+
+def part(number: int) -> range:
+    return range(number, NUM_LONG_RUNS, NUM_PARTS)
+
+
+def test_every_wait_ends_with_what_was_put_or_by_the_right_name():
+    assert failures(run_of(seed) for seed in range(NUM_RUNS)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(NUM_PARTS))
+def test_every_wait_ends_in_a_long_search(number: int):
+    assert failures(run_of(seed) for seed in part(number)) == []
+
+
+def test_a_seed_says_everything_that_happens():
+    def story(seed: int) -> tuple[float, list[str]]:
+        run = run_of(seed).go()
+        return run.job.loop.now, [f"{worker}: {worker.waits} {worker.error}" for worker in run.workers]
+
+    for seed in range(5):
+        assert story(seed) == story(seed)

@@ -147,11 +147,11 @@ class Condition:
     def wait(self, timeout: float | None = None) -> bool:
         pause = Pause(self._loop, self._owner)
         self._waiting.append(pause)
-        held = self._lock._release_save()
+        self._lock.release()
         try:
             return pause.wait(timeout) is not None
         finally:
-            self._lock._acquire_restore(held)
+            self._lock.acquire()
             if pause in self._waiting:
                 self._waiting.remove(pause)
 

@@ -12,10 +12,11 @@ import pyarrow.flight as flight
 
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.channel import Channel
-from rljob_worker.databuffer.links.faults import Away, Refused, errors_of, socket_errors_of
+from rljob_worker.databuffer.links.faults import errors_of, socket_errors_of
 from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of, introduction_of
 from rljob_worker.databuffer.links.kept import Kept
-from rljob_worker.databuffer.protocol.errors import Malformed
+from rljob_worker.databuffer.protocol.codec import opened, sealed
+from rljob_worker.databuffer.protocol.errors import Away, Malformed, Refused
 from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
 
@@ -64,7 +65,7 @@ class Connection:
         self._own_life = life
         self._credentials = credentials
         self._life: str | None = None
-        self._headers = headers_of(identity, life, None)
+        self._headers = headers_of(identity, host, life, None)
         self._lock = threading.Lock()
         self._clock = clock
         self._client: flight.FlightClient | None = None
@@ -78,15 +79,16 @@ class Connection:
         with self._lock:
             if self._life is None:
                 self._life = life
-                self._headers = headers_of(self._identity, self._own_life, life)
+                self._headers = headers_of(self._identity, self._host, self._own_life, life)
             if self._life != life:
                 raise Refused(f"{self.whom} has restarted, and the rows it held are lost")
 
     def act(self, action: str, body: bytes, seconds: float) -> bytes:
         """Call an action; returns its one answer."""
         with self._errors(seconds):
-            answers = self._open().do_action(flight.Action(action, body), self._options(seconds))
-            return b"".join(answer.body.to_pybytes() for answer in answers)
+            answers = self._open().do_action(flight.Action(action, sealed(body)), self._options(seconds))
+            answer = b"".join(part.body.to_pybytes() for part in answers)
+        return bytes(opened(answer, f"{self.whom}: an answer"))
 
     def stream(self, ticket: bytes, seconds: float, take: Take) -> None:
         """Hand out what the peer has for a ticket, which may take up to `seconds` to the last byte."""
@@ -154,18 +156,19 @@ class Connection:
 
     @contextmanager
     def _errors(self, seconds: float) -> Iterator[None]:
-        """What goes wrong in the block as an error of ours; Refused where the peer is there, but has another
-        certificate than it should or does not take ours: that does not pass."""
+        """What goes wrong in the block as an error of ours; Elsewhere or Refused if somebody is there, but has another
+        certificate than the peer should or does not take ours."""
         try:
             with errors_of(self.whom):
                 yield
         except Away as error:
             if self._credentials is None or error.timed_out or (address := self._book.find(self._host)) is None:
                 raise
-            reason = self._credentials.disagreement(address, min(seconds, HANDSHAKE_SECONDS))
-            if reason is None:
+            found = self._credentials.disagreement(address, min(seconds, HANDSHAKE_SECONDS))
+            if found is None:
                 raise
-            raise Refused(f"{self.whom} {reason}") from error
+            kind, reason = found
+            raise kind(f"{self.whom} {reason}") from error
 
 
 def _port(answer: bytes) -> int:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from rljob_api.vocabulary.keys import ENV_TLS_DIR, TLS_AUTHORITY, TLS_CERTIFICATE, TLS_KEY
 from rljob_worker.databuffer.links.certificate import lateness_of, misnaming_of, strangeness_of
-from rljob_worker.databuffer.links.handshake import disagreement
+from rljob_worker.databuffer.links.handshake import Disagreement, disagreement
 from rljob_worker.databuffer.protocol.errors import NotValidNow
 from rljob_worker.errors import InvalidJob
 
@@ -50,9 +50,8 @@ class Credentials:
         """Of calls to one: its certificate has to name the host that is called."""
         return _context(self, ssl.PROTOCOL_TLS_CLIENT)
 
-    def disagreement(self, address: str, seconds: float) -> str | None:
-        """Why nothing can be said to the peer at host:port, in words that complete "it ..."; None where certificates
-        are not the reason."""
+    def disagreement(self, address: str, seconds: float) -> Disagreement | None:
+        """Why nothing can be said to the peer at host:port; None if certificates are not the reason."""
         return disagreement(address, self.directory, x509.load_pem_x509_certificate(self.authority), seconds)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from rljob_worker import frames
-from rljob_worker.databuffer.protocol.errors import Bug, Malformed, OutOfOrder
+from rljob_worker.databuffer.protocol.errors import Away, Bug, Damaged, Elsewhere, Malformed, OutOfOrder, Refused
 from rljob_worker.databuffer.protocol.peer_side import Broken
 from rljob_worker.databuffer.protocol.worker_side import Failed
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost, RLJobError, StopRequested, StorageError
@@ -20,24 +20,15 @@ MAX_WORDS_BYTES = 1800
 thirds."""
 
 
-class Away(PeerLost):
-    """A data buffer does not answer now; it may in a moment."""
-
-    timed_out = False
-    """Whether the call lasted as long as it could."""
-
-
-class Refused(PeerLost):
-    """A data buffer would not speak to us: wrong token, attempt or plan, or not the one it was."""
-
-
 _KINDS: dict[str, type[RLJobError]] = {
     kind.__name__: kind
     for kind in (
         Away,
         BadData,
         Bug,
+        Damaged,
         DeadlineExceeded,
+        Elsewhere,
         InvalidJob,
         Malformed,
         OutOfOrder,
@@ -78,11 +69,14 @@ def from_flight(error: Exception, whom: str) -> RLJobError:
         return too_late(whom, _first_line(error))
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
         return silent(whom, _first_line(error))
-    if isinstance(error, (flight.FlightUnauthorizedError, flight.FlightUnauthenticatedError)):
-        return turned_away(whom, _first_line(error))
     name = bytes(getattr(error, "extra_info", None) or b"").decode(errors="replace")
+    if isinstance(error, (flight.FlightUnauthorizedError, flight.FlightUnauthenticatedError)):
+        # final only if the peer says so: who is at a stale address may serve another job, in another version
+        kind = Refused if name == Refused.__name__ else Elsewhere
+        return kind(f"{whom} refused the call: {_first_line(error)}")
     if name:
-        return _error(name, _first_line(error))
+        told = _error(name, _first_line(error))
+        return type(told)(f"{whom}: {told}") if isinstance(told, Away) else told
     return PeerLost(f"{whom} cannot be reached: {_first_line(error)}")
 
 

@@ -13,7 +13,9 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary.keys import ENV_TOKEN_FILE
 from rljob_worker.databuffer.links.token import MAX_CHARACTERS, check_token, is_visible
 from rljob_worker.databuffer.protocol.codec import encode
+from rljob_worker.databuffer.protocol.errors import Elsewhere, Refused
 from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.errors import PeerLost
 
 DATA_BUFFER = -1
 """The rank of a caller that is no worker."""
@@ -56,10 +58,15 @@ class Side(Enum):
 class Lie(Exception):
     """Headers of a caller who is not let in, in words."""
 
+    def __init__(self, words: str, kind: type[PeerLost] = Refused) -> None:
+        """kind: Elsewhere if the caller may have meant another data buffer, which had this address before."""
+        super().__init__(words)
+        self.kind = kind
 
-def headers_of(identity: Identity, own_life: str, expected_life: str | None) -> Headers:
-    """What a caller shows. `own_life` tells the caller's process from one that takes its place; `expected_life` the
-    one that is called. Raises InvalidJob for an empty token."""
+
+def headers_of(identity: Identity, to: Host, own_life: str, expected_life: str | None) -> Headers:
+    """What a caller shows to the data buffer of host `to`. `own_life` identifies the caller's process, `expected_life`
+    the one that is called. Raises InvalidJob for an empty token."""
     check_token(identity.token)
     shown = {
         "token": identity.token,
@@ -68,6 +75,7 @@ def headers_of(identity: Identity, own_life: str, expected_life: str | None) -> 
         "group": identity.group,
         "host": str(identity.host),
         "rank": str(identity.rank),
+        "to": str(to),
         "life": own_life,
     }
     if expected_life is not None:
@@ -87,18 +95,26 @@ def read_headers(headers: Mapping[str, Sequence[Any]]) -> Identity:
     return Identity(texts["token"], numbers["attempt"], texts["plan"], texts["group"], numbers["host"], numbers["rank"])
 
 
-def refusal(caller: Identity, ours: Identity, side: Side, groups: Mapping[str, GroupPlan]) -> str | None:
-    """Why `caller` may not talk to us, or None. The token is compared in constant time and never shown."""
+def check_caller(caller: Identity, to: str, ours: Identity, side: Side, groups: Mapping[str, GroupPlan]) -> None:
+    """Raises Lie if `caller` may not talk to us. The token is compared in constant time and never shown.
+
+    A name may lead to a data buffer of another job, of the attempt before or of another host for as long as addresses
+    are cached: a caller that may have been led to us so tries again.
+    """
     who = f"{caller.group or 'a stranger'}-{caller.host}"
     if not ours.token:
-        return f"this data buffer has no token: {ENV_TOKEN_FILE} is empty"
+        raise Lie(f"this data buffer has no token: {ENV_TOKEN_FILE} is empty")
     if not hmac.compare_digest(caller.token.encode(), ours.token.encode()):
-        return f"{who} does not have the token of this job"
+        raise Lie(f"{who} does not have the token of this job", Elsewhere)
     if caller.attempt != ours.attempt:
-        return f"{who} is of attempt {caller.attempt}, this data buffer serves attempt {ours.attempt}"
+        kind = Elsewhere if caller.attempt > ours.attempt else Refused
+        raise Lie(f"{who} is of attempt {caller.attempt}, this data buffer serves attempt {ours.attempt}", kind)
     if caller.plan_hash != ours.plan_hash:
-        return f"{who} runs plan {caller.plan_hash[:12]}, this data buffer serves plan {ours.plan_hash[:12]}"
-    return _misplaced(caller, ours, side, groups)
+        raise Lie(f"{who} runs plan {caller.plan_hash[:12]}, this data buffer serves plan {ours.plan_hash[:12]}")
+    if to != str(ours.pod):
+        raise Lie(f"this is the data buffer of host {ours.pod}", Elsewhere)
+    if reason := _misplaced(caller, ours, side, groups):
+        raise Lie(reason)
 
 
 def _misplaced(caller: Identity, ours: Identity, side: Side, groups: Mapping[str, GroupPlan]) -> str | None:
@@ -139,19 +155,16 @@ class Fence:
 
     def admit(self, headers: Mapping[str, Sequence[str]]) -> Caller:
         """Who shows these. Raises Lie saying why he may not call."""
-        identity = read_headers(headers)
-        reason = refusal(identity, self._ours, self._side, self._groups)
-        life = _text(headers, "life")
+        identity, to, life = read_headers(headers), _text(headers, "to"), _text(headers, "life")
         expected = _text(headers, "expects") if _PREFIX + "expects" in headers else self._life
-        if reason is not None:
-            raise Lie(reason)
+        check_caller(identity, to, self._ours, self._side, self._groups)
         if expected != self._life:
             raise Lie("it has restarted, and the rows it held are lost")
         return Caller(identity, life)
 
 
 def check_certificate(caller: Identity, shown: str) -> None:
-    """Raises Lie where the first name in the caller's certificate is not the host that it says it is."""
+    """Raises Lie if the first name in the caller's certificate is not the host that it says it is."""
     if shown != str(caller.pod):
         raise Lie(f"host {caller.pod} shows the certificate of {shown}")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rljob_worker.databuffer.links.faults import Refused
-from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.errors import Bug, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerMessage
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.work import Fails

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import MAX_BYTES, Connection
-from rljob_worker.databuffer.links.faults import Away
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.inbox import Hears, Inbox
 from rljob_worker.databuffer.links.lanes import Lane
 from rljob_worker.databuffer.links.link import Effect, Link, Lost, Start, Wait, size_of
 from rljob_worker.databuffer.links.questions import ask_all
 from rljob_worker.databuffer.protocol.codec import encode
-from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
 from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
@@ -41,6 +40,7 @@ class _Peer:
         self.host = host
         self.connection = connection
         self.link = Link()
+        self.has_answered = False
         self.cause: RLJobError | None = None
         """Why it is lost."""
 
@@ -253,6 +253,7 @@ class Links:
 
     def _carried(self, peer: _Peer) -> None:
         with self._changed:
+            peer.has_answered = True
             self._do(peer, peer.link.carried(self._clock()))
             if peer.link.is_drained:
                 self._changed.notify_all()
@@ -261,7 +262,7 @@ class Links:
         peer.connection.renew()
         with self._changed:
             now = self._clock()
-            effect = peer.link.failed(now, self._window(peer), timed_out=error.timed_out)
+            effect = peer.link.failed(now, self._window(peer, error), timed_out=error.timed_out)
             self._do(peer, effect)
             heard = peer.link.heard
         if isinstance(effect, Lost):
@@ -288,9 +289,10 @@ class Links:
             self._changed.notify_all()
         peer.connection.close()
 
-    def _window(self, peer: _Peer) -> float:
-        known = peer.link.heard is not None or self._book.lists_the_living
-        return self._retry_seconds if known else self._start_seconds
+    def _window(self, peer: _Peer, error: Away) -> float:
+        """A peer that calls us may have a name that still leads elsewhere: then it counts only if it has answered."""
+        is_known = peer.has_answered if isinstance(error, Elsewhere) else peer.link.heard is not None
+        return self._retry_seconds if is_known or self._book.lists_the_living else self._start_seconds
 
     def _is_drained(self) -> bool:
         return all(peer.link.is_drained for peer in self._peers.values())

@@ -45,13 +45,13 @@ class OwnBuffer:
         self._path = str(path)
         self._identity = identity
         self._life = secrets.token_hex()
-        self._introduction = introduction_of(headers_of(identity, self._life, None))
+        self._introduction = introduction_of(headers_of(identity, identity.pod, self._life, None))
         self._kept: Kept[socket.socket] = Kept(MAX_KEPT)
 
     def expect(self, life: str) -> None:
         """Speak to this process only, and not to one that takes its place."""
         self._kept.hang_up()
-        self._introduction = introduction_of(headers_of(self._identity, self._life, life))
+        self._introduction = introduction_of(headers_of(self._identity, self._identity.pod, self._life, life))
 
     def call(self, request: Request) -> WorkerAnswer:
         """One answer; NotYet where the request has to wait."""

@@ -9,7 +9,7 @@ import msgspec
 
 from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.protocol.codec import encode
-from rljob_worker.databuffer.protocol.errors import Malformed
+from rljob_worker.databuffer.protocol.errors import Damaged, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Question
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.work import THREADS, Threads
@@ -36,7 +36,10 @@ def ask_all(
 
 
 def _ask(connection: Connection, body: bytes, seconds: float) -> Answer:
-    data = connection.act("ask", body, seconds)
+    try:
+        data = connection.act("ask", body, seconds)
+    except Damaged:  # messages are repeated by their link, streams by who fetches
+        data = connection.act("ask", body, seconds)
     try:
         answer: Answer = _read_answer.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

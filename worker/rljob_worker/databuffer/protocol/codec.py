@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
+import xxhash
 
-from rljob_worker.databuffer.protocol.errors import Malformed
+from rljob_worker.databuffer.protocol.errors import Damaged, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PieceHead, Question, Ticket
 from rljob_worker.databuffer.protocol.streams import StreamAnswer
 from rljob_worker.databuffer.protocol.worker_side import (
@@ -20,11 +21,27 @@ from rljob_worker.databuffer.protocol.worker_side import (
 
 T = TypeVar("T")
 
+CHECKSUM_BYTES = 8
+
 _ENCODER = msgspec.msgpack.Encoder()
 
 
 def encode(message: msgspec.Struct | dict[str, Any] | list[Any]) -> bytes:
     return _ENCODER.encode(message)
+
+
+def sealed(body: bytes) -> bytes:
+    """A message with its checksum in front: XXH3, 64 bits."""
+    return xxhash.xxh3_64_digest(body) + body
+
+
+def opened(data: Any, what: str) -> memoryview:
+    """The other way round. Raises Damaged."""
+    view = memoryview(data).cast("B")
+    checksum, body = view[:CHECKSUM_BYTES], view[CHECKSUM_BYTES:]
+    if checksum != xxhash.xxh3_64_digest(body):
+        raise Damaged(f"{what} of {len(body):,} bytes was damaged on the way")
+    return body
 
 
 class _Reads:

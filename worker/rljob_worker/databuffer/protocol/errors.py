@@ -18,6 +18,25 @@ class Malformed(PeerLost):
     """Bytes that are no message: from somebody who is not one of us, or damaged."""
 
 
+class Away(PeerLost):
+    """A data buffer does not answer now; it may in a moment."""
+
+    timed_out = False
+    """Whether the call lasted as long as it could."""
+
+
+class Elsewhere(Away):
+    """Whoever is at a data buffer's address is another one, or may be: the address is to be looked up again."""
+
+
+class Damaged(Away):
+    """A call, or its answer, is not what was sent."""
+
+
+class Refused(PeerLost):
+    """A data buffer would not speak to us: wrong plan or attempt, or not the one it was."""
+
+
 class NotValidNow(RLJobError):
     """A certificate whose time has not come or is over. The next attempt gets new ones: exit code 75."""
 

@@ -13,7 +13,7 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import to_flight
 from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Lie, Side, check_certificate
-from rljob_worker.databuffer.protocol.codec import encode, read_envelope, read_question
+from rljob_worker.databuffer.protocol.codec import encode, opened, read_envelope, read_question, sealed
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, Question, Ticket
 from rljob_worker.databuffer.protocol.streams import Held
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHOWN_CHARACTERS = 40
 """Of an action that is none."""
 
-Action = Callable[[Caller, pa.Buffer], bytes]
+Action = Callable[[Caller, memoryview], bytes]
 
 
 class PeerSide(Protocol):
@@ -57,7 +57,7 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         try:
             return _Passed(self._fence.admit(headers))
         except Lie as error:
-            raise flight.FlightUnauthorizedError(str(error)) from None
+            raise _unauthorized(error) from None
 
 
 class _Passed(flight.ServerMiddleware):  # type: ignore[misc]
@@ -92,7 +92,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if name not in self._actions:
                 raise Malformed(f"there is no action {name[:SHOWN_CHARACTERS]!r}, only {', '.join(self._actions)}")
             _check_size(name, action.body.size, self._max_bytes)
-            return [pa.py_buffer(self._actions[name](caller, action.body))]
+            return [pa.py_buffer(sealed(self._actions[name](caller, opened(action.body, "a call"))))]
 
     def _caller(self, context: flight.ServerCallContext) -> Caller:
         """Who calls, as the headers say, and where there are certificates as the caller's does."""
@@ -101,7 +101,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             try:
                 check_certificate(caller.identity, context.peer_identity().decode(errors="replace"))
             except Lie as error:
-                raise flight.FlightUnauthorizedError(str(error)) from None
+                raise _unauthorized(error) from None
         return caller
 
 
@@ -138,13 +138,13 @@ def serve_peers(
     credentials: for mutual TLS; None takes plain text.
     """
 
-    def deliver(caller: Caller, body: pa.Buffer) -> bytes:
+    def deliver(caller: Caller, body: memoryview) -> bytes:
         return side.take(caller.identity.pod, caller.life, read_envelope(body)).encode()
 
-    def ask(caller: Caller, body: pa.Buffer) -> bytes:
+    def ask(caller: Caller, body: memoryview) -> bytes:
         return encode(side.answer(read_question(body)))
 
-    def where_bytes_are(caller: Caller, body: pa.Buffer) -> bytes:
+    def where_bytes_are(caller: Caller, body: memoryview) -> bytes:
         return str(streams.port).encode()
 
     fence = Fence(ours, life, Side.PEERS, groups)
@@ -156,6 +156,10 @@ def serve_peers(
     except BaseException:
         streams.shutdown()
         raise
+
+
+def _unauthorized(lie: Lie) -> flight.FlightUnauthorizedError:
+    return flight.FlightUnauthorizedError(str(lie), lie.kind.__name__.encode())
 
 
 def _check_size(what: str, num_bytes: int, most: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.client import BufferClient
-from rljob_worker.databuffer.links.faults import Refused
+from rljob_worker.databuffer.protocol.errors import Refused
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.store.places import ARENA
 from rljob_worker.databuffer.tests.gang import (

@@ -10,7 +10,6 @@ import pytest
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.client import BufferClient
-from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.process import serving, settings_from
@@ -25,6 +24,7 @@ from rljob_worker.databuffer.tests.gang import (
     stage,
     two_stages,
 )
+from rljob_worker.errors import PeerLost
 
 COLUMNS = ("ids", "score")
 
@@ -67,7 +67,7 @@ def test_a_strange_data_buffer_gets_no_rows_and_uses_none_up(tmp_path: Path, lie
     plan = two_stages((1, 1), (1, 1))
     with in_process(plan, tmp_path) as gang:
         gang.client("rollout", 0).put(1, "a->b", part(plan, 1, 0, 1))
-        with stranger(gang, "train", 0, lie) as reader, pytest.raises(Refused, match=f"host rollout-0.*{reason}"):
+        with stranger(gang, "train", 0, lie) as reader, pytest.raises(PeerLost, match=f"host rollout-0.*{reason}"):
             reader.get(1, "a->b")
         # whoever reads a part gives it back; here it is still whole
         assert same(gang.client("train", 0).get(1, "a->b"), part(plan, 1, 0, 1).select(COLUMNS))
@@ -81,7 +81,7 @@ def test_rows_that_a_strange_data_buffer_tells_of_do_not_mix_with_the_gangs_own(
         with stranger(gang, "train", 1, lie) as other:
             # rows of the second host, but longer; train-0 gathers who has what, and so is told first
             other.put(1, "a->b", rows(range(8, 16), 2, [9] * 16))
-            with pytest.raises(Refused, match="host train-0 refused"):
+            with pytest.raises(PeerLost, match="host train-0 refused"):
                 other.get(1, "a->b")
         clients = [gang.client("train", rank) for rank in range(2)]
         for rank, client in enumerate(clients):

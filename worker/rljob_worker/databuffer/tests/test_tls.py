@@ -15,13 +15,12 @@ from rljob_api.planning.plan import Plan
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.client import BufferClient
-from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.databuffer.tests.gang import TOKEN, Gang, in_process, part, two_stages
 from rljob_worker.databuffer.tests.warm import BufferProcess, warm_processes
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, PeerLost
 from rljob_worker.local.pods.certificates import issue_here, write_issued
 from rljob_worker.tests.warm import run_warm
 
@@ -97,7 +96,7 @@ def test_a_data_buffer_with_certificates_of_another_attempt_gets_no_rows_and_use
         gang.client("rollout", 0).put(1, "a->b", part(plan, 1, 0, 1))
         foreign = certificates_of(plan, tmp_path / "foreign", attempt)
         words = f"host rollout-0 shows a certificate that was issued by 'rljob testing attempt 1', .* has .*{authority}"
-        with stranger(gang, foreign) as reader, pytest.raises(Refused, match=words):
+        with stranger(gang, foreign) as reader, pytest.raises(PeerLost, match=words):
             reader.get(1, "a->b")
         # whoever reads a part gives it back; here it is still whole
         assert same(gang.client("train", 0).get(1, "a->b"), part(plan, 1, 0, 1).select(COLUMNS))
@@ -106,7 +105,7 @@ def test_a_data_buffer_with_certificates_of_another_attempt_gets_no_rows_and_use
 def test_what_is_left_of_an_attempt_does_not_get_into_the_next(tmp_path: Path):
     """A host dies, and its place is taken by that of the next attempt, while another one goes on."""
     plan = two_stages((1, 1), (1, 1), tls=True)
-    with warm_processes(plan, tmp_path, RLJOB_BUFFER_RETRY_SECONDS="60") as gang:
+    with warm_processes(plan, tmp_path, RLJOB_BUFFER_RETRY_SECONDS="2") as gang:
         reader = gang.client("train", 0)
         gang.client("rollout", 0).put(1, "a->b", part(plan, 1, 0, 1))
         assert len(reader.get(1, "a->b")) == 16
@@ -120,7 +119,7 @@ def test_what_is_left_of_an_attempt_does_not_get_into_the_next(tmp_path: Path):
         gang.processes["again"] = again
         assert json.loads(again.stdout.readline())["port"] == int(port)
         words = "host rollout-0 shows a certificate that was issued by 'rljob testing attempt 2', and this attempt has"
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(PeerLost, match=words):
             reader.get(2, "a->b", deadline_seconds=PATIENCE_SECONDS)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from rljob_worker.databuffer.links.faults import Refused
+from rljob_worker.databuffer.protocol.errors import Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
 from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host

@@ -109,13 +109,15 @@ class Speaker:
 
 
 @contextlib.contextmanager
-def speaking(host: Host, book: Path | str, life: str = "first", *, port: int = 0, **options: Any) -> Iterator[Speaker]:
+def speaking(
+    host: Host, book: AddressBook | Path | str, life: str = "first", *, port: int = 0, **options: Any
+) -> Iterator[Speaker]:
     """A data buffer whose server is up but in no address book."""
     speaker: Speaker
     timer = Timer(lambda error: speaker.failed.append(error))
     timing = {"retry_seconds": 0.5, "start_seconds": 20.0, **options}
     links = Links(
-        book=AddressBook(str(book), "testing"),
+        book=book if isinstance(book, AddressBook) else AddressBook(str(book), "testing"),
         identity=identity(host),
         life=f"{host}-{life}",
         hears=lambda sender, message: speaker.hear(sender, message),

@@ -14,11 +14,10 @@ from rljob_worker import frames
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.channel import MAX_ANSWER_BYTES
 from rljob_worker.databuffer.links.connection import MAX_BYTES, OPTIONS, Connection
-from rljob_worker.databuffer.links.faults import Away, Refused
 from rljob_worker.databuffer.links.kept import IDLE_SECONDS
 from rljob_worker.databuffer.links.tests.pair import PORTION, READ, Reading, groups, identity, streamed, write_book
-from rljob_worker.databuffer.protocol.codec import encode
-from rljob_worker.databuffer.protocol.errors import Malformed
+from rljob_worker.databuffer.protocol.codec import encode, sealed
+from rljob_worker.databuffer.protocol.errors import Away, Damaged, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, Envelope, WhatDoTheyDo
 from rljob_worker.databuffer.protocol.streams import Coming, Held, Over, Portion
 from rljob_worker.databuffer.protocol.worker_side import Done, Failed, TurnedAway
@@ -96,10 +95,22 @@ def test_a_proxy_of_the_environment_is_not_between_peers(monkeypatch: pytest.Mon
 def test_an_answer_in_two_parts_is_one():
     class TwoParts(flight.FlightServerBase):  # type: ignore[misc]
         def do_action(self, context: object, action: object) -> list[bytes]:
-            return [b"the", b"irs"]
+            answer = sealed(b"theirs")
+            return [answer[:9], answer[9:]]
 
     with TwoParts("grpc+tcp://127.0.0.1:0") as server:
         assert to(f"127.0.0.1:{server.port}").act("deliver", b"", 5.0) == b"theirs"
+
+
+def test_an_answer_that_was_damaged_is_none():
+    class Damages(flight.FlightServerBase):  # type: ignore[misc]
+        def do_action(self, context: object, action: object) -> list[bytes]:
+            return [sealed(b"theirs")[:-1] + b"z"]
+
+    with Damages("grpc+tcp://127.0.0.1:0") as server:
+        words = "^the data buffer of host b-0: an answer of 6 bytes was damaged on the way$"
+        with pytest.raises(Damaged, match=words):
+            to(f"127.0.0.1:{server.port}").act("deliver", b"", 5.0)
 
 
 def test_a_peer_is_told_our_life_and_answers(peer: tuple[Side, str]):
@@ -250,7 +261,7 @@ def giving(*said: bytes, ports: Sequence[bytes] = (b"",), then: str = "hangs up"
 
         class Tells(flight.FlightServerBase):  # type: ignore[misc]
             def do_action(self, context: object, action: object) -> list[bytes]:
-                return [left.pop(0) or str(listener.getsockname()[1]).encode()]
+                return [sealed(left.pop(0) or str(listener.getsockname()[1]).encode())]
 
         def speak() -> None:
             with contextlib.suppress(OSError):  # the listener's end, or the caller's

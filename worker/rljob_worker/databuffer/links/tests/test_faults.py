@@ -8,21 +8,18 @@ from hypothesis import strategies as st
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.links.faults import (
-    Away,
-    Refused,
     broken_by,
     cause_of,
     errors_of,
     from_flight,
     to_flight,
 )
-from rljob_worker.databuffer.protocol.errors import Bug, Malformed, OutOfOrder
+from rljob_worker.databuffer.protocol.errors import Away, Bug, Damaged, Elsewhere, Malformed, OutOfOrder, Refused
 from rljob_worker.databuffer.protocol.peer_side import Broken
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost, RLJobError, StopRequested, StorageError
 
 WHOM = "the data buffer of host a-0"
 KINDS = [
-    Away,
     BadData,
     Bug,
     DeadlineExceeded,
@@ -42,6 +39,18 @@ def test_an_error_of_ours_is_the_same_at_the_other_end(kind: type[RLJobError]):
         assert type(again) is kind and str(again) == "what failed"
 
 
+@pytest.mark.parametrize("kind", [Away, Damaged, Elsewhere])
+def test_what_passes_names_the_peer_that_said_it(kind: type[RLJobError]):
+    again = from_flight(to_flight(kind("what failed")), WHOM)
+    assert type(again) is kind and str(again) == f"{WHOM}: what failed"
+
+
+@pytest.mark.parametrize("named, kind", [(b"Refused", Refused), (b"Elsewhere", Elsewhere), (b"", Elsewhere)])
+def test_a_refusal_is_final_only_if_the_peer_says_so(named: bytes, kind: type[RLJobError]):
+    again = from_flight(flight.FlightUnauthorizedError("who are you", named), WHOM)
+    assert type(again) is kind and str(again) == f"{WHOM} refused the call: who are you"
+
+
 def test_a_message_is_cut_to_what_a_call_carries():
     assert str(to_flight(BadData("x" * 1800))) == "x" * 1800
     assert str(to_flight(BadData("x" * 1801))) == "x" * 1800 + " ..."
@@ -53,7 +62,7 @@ def test_a_message_is_cut_to_what_a_call_carries():
 @given(st.text(), st.text())
 def test_a_kind_that_is_none_of_ours_is_a_bug(kind: str, words: str):
     error = cause_of(Broken(kind, words))
-    if kind not in {known.__name__ for known in KINDS}:
+    if kind not in {known.__name__ for known in (*KINDS, Away, Damaged, Elsewhere)}:
         assert type(error) is Bug and str(error) == f"{kind[:80]}: {words}"
         assert error.exit_code is ExitCode.BUG
 
@@ -80,8 +89,8 @@ UNREACHABLE = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.
         (flight.FlightServerError("Stream removed"), "cannot be reached: Stream removed", PeerLost),
         (pa.ArrowInvalid("Message is too large"), "cannot be reached: Message is too large", PeerLost),
         (pa.ArrowNotImplementedError("no such method"), "cannot be reached: no such method", PeerLost),
-        (flight.FlightUnauthorizedError("who are you"), "refused the call: who are you", Refused),
-        (flight.FlightUnauthenticatedError("who are you"), "refused the call: who are you", Refused),
+        (flight.FlightUnauthorizedError("who are you"), "refused the call: who are you", Elsewhere),
+        (flight.FlightUnauthenticatedError("who are you"), "refused the call: who are you", Elsewhere),
     ],
 )
 def test_whatever_flight_raises_of_a_peer_is_a_lost_peer(raised: Exception, words: str, kind: type):

@@ -12,11 +12,12 @@ from rljob_worker.databuffer.links.fencing import (
     Identity,
     Lie,
     Side,
+    check_caller,
     headers_of,
     read_headers,
-    refusal,
 )
 from rljob_worker.databuffer.links.tests.pair import PLAN, groups, identity
+from rljob_worker.databuffer.protocol.errors import Refused
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.errors import InvalidJob
 
@@ -25,11 +26,17 @@ GROUPS = {group.name: group for group in groups(num_hosts=4, workers_per_host=2)
 
 
 def headers(caller: Identity, expected: str | None = None) -> dict[str, list[Any]]:
-    return {name.decode(): [value.decode()] for name, value in headers_of(caller, "ours", expected)}
+    return {name.decode(): [value.decode()] for name, value in headers_of(caller, A, "ours", expected)}
 
 
-def why(caller: Identity, side: Side, ours: Identity | None = None) -> str | None:
-    return refusal(caller, ours or identity(A), side, GROUPS)
+def why(caller: Identity, side: Side, ours: Identity | None = None, to: Host | None = None) -> str | None:
+    """Why a caller who means this data buffer, or another one, is not let in."""
+    ours = ours or identity(A)
+    try:
+        check_caller(caller, str(to or ours.pod), ours, side, GROUPS)
+    except Lie as error:
+        return str(error) if error.kind is Refused else f"{error.kind.__name__}: {error}"
+    return None
 
 
 def test_an_identity_is_read_as_it_was_shown():
@@ -37,13 +44,14 @@ def test_an_identity_is_read_as_it_was_shown():
     assert read_headers(headers(caller)) == caller
     assert caller.worker == Worker("b", 7) and caller.pod == Host("b", 3)
     assert read_headers(headers(identity(B))).rank == DATA_BUFFER == -1
-    assert headers(caller)["x-rljob-life"] == ["ours"] and "x-rljob-expects" not in headers(caller)
+    assert headers(caller)["x-rljob-life"] == ["ours"] and headers(caller)["x-rljob-to"] == ["a-0"]
+    assert "x-rljob-expects" not in headers(caller)
     assert headers(caller, "theirs")["x-rljob-expects"] == ["theirs"]
 
 
 def test_nobody_shows_an_empty_token():
     with pytest.raises(InvalidJob, match="RLJOB_TOKEN_FILE is empty"):
-        headers_of(identity(A, token=""), "life", None)
+        headers_of(identity(A, token=""), B, "life", None)
     with pytest.raises(InvalidJob, match="RLJOB_TOKEN_FILE is empty"):
         Fence(identity(A, token=""), "life", Side.PEERS, groups())
 
@@ -56,10 +64,11 @@ def test_an_empty_token_is_never_accepted(caller: Identity):
 @pytest.mark.parametrize(
     "lie, reason",
     [
-        ({"token": ""}, "b-0 does not have the token of this job"),
-        ({"token": "guessed"}, "b-0 does not have the token of this job"),
-        ({"token": "s\u00e9cret"}, "b-0 does not have the token of this job"),
+        ({"token": ""}, "Elsewhere: b-0 does not have the token of this job"),
+        ({"token": "guessed"}, "Elsewhere: b-0 does not have the token of this job"),
+        ({"token": "s\u00e9cret"}, "Elsewhere: b-0 does not have the token of this job"),
         ({"attempt": 0}, "b-0 is of attempt 0, this data buffer serves attempt 1"),
+        ({"attempt": 2}, "Elsewhere: b-0 is of attempt 2, this data buffer serves attempt 1"),
         ({"plan_hash": "e" * 64}, "b-0 runs plan eeeeeeeeeeee, this data buffer serves plan ffffffffffff"),
         ({"group": "c"}, "the plan has no host c-0"),
         ({"host": -1}, "the plan has no host b--1"),
@@ -77,7 +86,7 @@ def test_a_stranger_among_the_peers_is_refused_by_name(lie: dict[str, Any], reas
 @pytest.mark.parametrize(
     "lie, reason",
     [
-        ({"token": ""}, "a-0 does not have the token of this job"),
+        ({"token": ""}, "Elsewhere: a-0 does not have the token of this job"),
         ({"rank": -1}, "the data buffer of host a-0 speaks to the side for the workers of its host"),
         ({"rank": -2}, "the plan has no rank -2 of group a on host a-0"),
         ({"rank": 2}, "the plan has no rank 2 of group a on host a-0"),
@@ -91,6 +100,12 @@ def test_a_stranger_among_the_workers_is_refused_by_name(lie: dict[str, Any], re
         assert why(identity(A, rank=rank), Side.WORKERS) is None
     assert why(identity(Host("b", 3), rank=7), Side.WORKERS, identity(Host("b", 3))) is None
     assert why(identity(A, **{"rank": 1, **lie}), Side.WORKERS) == reason
+
+
+def test_who_means_another_one_is_sent_elsewhere():
+    assert why(identity(B), Side.PEERS, to=Host("a", 1)) == "Elsewhere: this is the data buffer of host a-0"
+    # a host whose own address another one had before
+    assert why(identity(A), Side.PEERS, to=B) == "Elsewhere: this is the data buffer of host a-0"
 
 
 @pytest.mark.parametrize("name", ["token", "attempt", "plan", "group", "host", "rank"])

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.links.inbox import Inbox
 from rljob_worker.databuffer.links.link import Link, Lost, Start, Wait, size_of
-from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.errors import Bug, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import Down, Envelope, PeerMessage, RowsTaken, SourceClosed
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import BadData, RLJobError

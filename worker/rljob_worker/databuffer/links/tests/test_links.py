@@ -1,6 +1,7 @@
 """Data buffers that speak over real sockets."""
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from rljob_worker.databuffer.links import connection
+from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import MAX_BYTES
-from rljob_worker.databuffer.links.faults import Away, Refused
 from rljob_worker.databuffer.links.links import (
     BYTES_PER_SECOND,
     CALL_SECONDS,
@@ -20,7 +22,8 @@ from rljob_worker.databuffer.links.links import (
     SWEEP_SECONDS,
 )
 from rljob_worker.databuffer.links.tests.pair import PORTION, READ, Reading, Speaker, speaking, write_book
-from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.codec import sealed
+from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import (
     ChunkTicket,
     Down,
@@ -32,6 +35,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
 )
 from rljob_worker.databuffer.protocol.streams import Held, Portion
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.server import flight
 from rljob_worker.errors import BadData, InvalidJob, PeerLost
 from rljob_worker.tests.waiting import wait_for
 
@@ -366,6 +370,102 @@ def test_a_book_without_the_peer_breaks_by_name_and_is_not_the_peers_fault(tmp_p
         )
         a.links.send(B, message(0))
         assert a.links.flush(30.0) and len(b.heard) == 1 and a.lost == []
+
+
+# ---- stale addresses
+
+
+class Names(AddressBook):
+    """As names in DNS do, they may lead elsewhere for a while."""
+
+    lists_the_living = False
+
+    def __init__(self) -> None:
+        self.addresses: dict[Host, str] = {}
+
+    def find(self, host: Host) -> str | None:
+        return self.addresses.get(host)
+
+
+@contextlib.contextmanager
+def swapped(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[tuple[Names, Speaker, Speaker, Speaker]]:
+    """Three data buffers; the names of the last two lead to each other's address."""
+    names, last = Names(), Host("b", 1)
+    monkeypatch.setattr(connection, "RENEW_SECONDS", 0.1)
+    with (
+        speaking(A, names, **options) as a,
+        speaking(B, names, **options) as b,
+        speaking(last, names, **options) as c,
+    ):
+        names.addresses = {A: a.address, B: c.address, last: b.address}
+        yield names, a, b, c
+
+
+def test_an_address_that_leads_elsewhere_is_looked_up_again(monkeypatch: pytest.MonkeyPatch):
+    with swapped(monkeypatch, retry_seconds=0.0, start_seconds=1e6) as (names, a, b, c):
+        b.links.send(A, message(7))  # who has called may still have a stale address
+        assert b.links.flush(30.0)
+        a.links.send(b.host, message(0))
+        a.links.send(c.host, message(1))
+        with pytest.raises(Elsewhere, match="host b-0 refused the call: this is the data buffer of host b-1"):
+            a.links.stream(B, TICKET, 5.0, Reading().take)
+        assert not a.links.flush(0.3)
+        names.addresses |= {b.host: b.address, c.host: c.address}
+        assert a.links.flush(30.0)
+        assert (b.messages, c.messages) == ([message(0)], [message(1)])
+        assert [each.lost + each.failed for each in (a, b, c)] == [[], [], []]
+
+
+def test_an_address_that_leads_elsewhere_for_too_long_is_named(monkeypatch: pytest.MonkeyPatch):
+    with swapped(monkeypatch, start_seconds=0.3) as (_, a, b, _):
+        a.links.send(b.host, message(0))
+        ((host, error),) = wait_for(lambda: list(a.lost))
+        assert host == B and type(error) is PeerLost and b.heard == []
+        words = (
+            "^the data buffer of host b-0 refused the call: this is the data buffer of host b-1; away for .* s, it has"
+        )
+        assert re.match(words, str(error)), str(error)
+
+
+def test_a_peer_that_has_answered_and_whose_address_leads_elsewhere_then_is_lost(monkeypatch: pytest.MonkeyPatch):
+    with swapped(monkeypatch, retry_seconds=0.3, start_seconds=1e6) as (names, a, b, c):
+        names.addresses[B] = b.address
+        a.links.send(B, message(0))
+        assert a.links.flush(30.0) and b.server is not None
+        names.addresses[B] = c.address
+        b.server.shutdown()
+        a.links.send(B, message(1))
+        ((host, error),) = wait_for(lambda: list(a.lost))
+        assert host == B and "refused the call: this is the data buffer of host b-1; away for" in str(error)
+
+
+@pytest.mark.parametrize("num_damaged", [1, 3])
+def test_messages_that_are_damaged_on_the_way_are_sent_again_and_heard_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_damaged: int
+):
+    """The first call and its answer are damaged in turn."""
+    damages = [1] * num_damaged
+
+    def damaging(body: bytes) -> bytes:
+        return sealed(body)[:-1] + b"!" if damages and damages.pop() else sealed(body)
+
+    monkeypatch.setattr(connection, "sealed", damaging)
+    with two(tmp_path) as (a, b):
+        a.links.send(B, message(0))
+        assert a.links.flush(30.0)
+        assert b.messages == [message(0)] and damages == [] and (a.lost, a.failed, b.failed) == ([], [], [])
+
+
+def test_messages_that_are_always_damaged_are_a_lost_peer_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(flight, "sealed", lambda body: sealed(body)[:-1] + b"!")
+    with two(tmp_path) as (a, b):
+        a.links.send(B, message(0))
+        ((host, error),) = wait_for(lambda: list(a.lost))
+        assert host == B and b.messages == [message(0)]
+        words = (
+            r"the data buffer of host b-0: an answer of 9 bytes was damaged on the way; away for 0\.\d s, it has never"
+        )
+        assert re.match(words, str(error)), str(error)
 
 
 # ---- questions and streams

@@ -12,11 +12,11 @@ import pytest
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker import frames
 from rljob_worker.databuffer.links import own
-from rljob_worker.databuffer.links.faults import Refused
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.own import OwnBuffer
 from rljob_worker.databuffer.links.tests.pair import groups, identity
 from rljob_worker.databuffer.protocol.codec import encode
+from rljob_worker.databuffer.protocol.errors import Refused
 from rljob_worker.databuffer.protocol.worker_side import (
     Done,
     Flag,

@@ -10,11 +10,11 @@ import pytest
 
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import Connection
-from rljob_worker.databuffer.links.faults import Away, to_flight
+from rljob_worker.databuffer.links.faults import to_flight
 from rljob_worker.databuffer.links.questions import ask_all
 from rljob_worker.databuffer.links.tests.pair import identity
-from rljob_worker.databuffer.protocol.codec import encode
-from rljob_worker.databuffer.protocol.errors import Malformed
+from rljob_worker.databuffer.protocol.codec import encode, opened, sealed
+from rljob_worker.databuffer.protocol.errors import Away, Damaged, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Question, WhatDoTheyDo
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import BadData, PeerLost
@@ -28,8 +28,8 @@ class Answering(flight.FlightServerBase):  # type: ignore[misc]
         super().__init__("grpc+tcp://127.0.0.1:0")
 
     def do_action(self, context: object, action: flight.Action) -> list[bytes]:
-        assert action.type == "ask" and action.body.to_pybytes() == encode(WhatDoTheyDo())
-        return [self._answer()]
+        assert action.type == "ask" and opened(action.body, "a call") == encode(WhatDoTheyDo())
+        return [sealed(self._answer())]
 
 
 @contextlib.contextmanager
@@ -70,6 +70,26 @@ def test_a_peer_that_hangs_costs_the_time_and_no_more():
     assert answers[PEERS[0]] == {"0": "trains"}
     assert isinstance(answers[PEERS[1]], PeerLost)
     assert "the data buffer of host b-1 did not answer in" in str(answers[PEERS[1]])
+
+
+class Noisy:
+    """A connection that damages the first answers."""
+
+    whom = "the data buffer of host b-0"
+
+    def __init__(self, num_damaged: int) -> None:
+        self.num_damaged = num_damaged
+
+    def act(self, action: str, body: bytes, seconds: float) -> bytes:
+        self.num_damaged -= 1
+        if self.num_damaged >= 0:
+            raise Damaged("an answer")
+        return encode({"0": "trains"})
+
+
+def test_a_question_is_asked_again_once_if_the_answer_was_damaged():
+    once, twice = (ask({PEERS[0]: Noisy(number)})[PEERS[0]] for number in (1, 2))  # type: ignore[dict-item]
+    assert once == {"0": "trains"} and type(twice) is Damaged
 
 
 class Deaf:

@@ -16,13 +16,14 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.credentials import Credentials
-from rljob_worker.databuffer.links.faults import Away, Refused
 from rljob_worker.databuffer.links.tests.pair import PORTION, READ, groups, identity, streamed
 from rljob_worker.databuffer.protocol.codec import encode
+from rljob_worker.databuffer.protocol.errors import Away, Elsewhere, Refused
 from rljob_worker.databuffer.protocol.peer_side import Answer, ChunkTicket, Envelope, Question, Ticket, WhatDoTheyDo
 from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import serve_peers
+from rljob_worker.errors import PeerLost
 from rljob_worker.local.pods.certificates import write_issued
 
 HERE, PEER = Host("a", 0), Host("b", 0)
@@ -79,12 +80,13 @@ def to(address: str, credentials: Credentials | None, host: Host = HERE) -> Conn
     return Connection(PEER, book, identity(host), "ours", credentials=credentials)
 
 
-def refusals(connection: Connection) -> list[str]:
-    """Of an action and of a stream."""
-    with pytest.raises(Refused) as of_action:
+def refusals(connection: Connection, kind: type[PeerLost] = Refused) -> list[str]:
+    """Of an action and of a stream. kind: Elsewhere if it may be another server than the one that is meant."""
+    with pytest.raises(kind) as of_action:
         connection.act("ask", QUESTION, 5.0)
-    with pytest.raises(Refused) as of_stream:
+    with pytest.raises(kind) as of_stream:
         streamed(connection, TICKET)
+    assert type(of_action.value) is type(of_stream.value) is kind
     return [str(of_action.value), str(of_stream.value)]
 
 
@@ -102,7 +104,7 @@ def test_the_token_is_asked_for_as_well(tmp_path: Path):
     ours = Attempt(tmp_path)
     with peer(ours.of("b-0")) as (side, address):
         book, guessing = AddressBook(address, "testing"), identity(HERE, token="guessed")
-        for said in refusals(Connection(PEER, book, guessing, "ours", credentials=ours.of("a-0"))):
+        for said in refusals(Connection(PEER, book, guessing, "ours", credentials=ours.of("a-0")), Elsewhere):
             assert said == "the data buffer of host b-0 refused the call: a-0 does not have the token of this job"
         assert side.num_calls == 0
 
@@ -118,7 +120,7 @@ def test_a_host_cannot_pass_for_another_one(tmp_path: Path):
 def test_the_certificate_of_a_wrong_job_is_named_by_who_sees_it(tmp_path: Path):
     ours, theirs = Attempt(tmp_path), Attempt(tmp_path, "theirs")
     with peer(theirs.of("b-0")) as (side, address):
-        for said in refusals(to(address, ours.of("a-0"))):
+        for said in refusals(to(address, ours.of("a-0")), Elsewhere):
             assert said == (
                 "the data buffer of host b-0 shows a certificate that was issued by 'rljob theirs attempt 1', and this "
                 "attempt has the authority 'rljob ours attempt 1'"
@@ -149,7 +151,7 @@ def test_an_expired_certificate_is_named_by_who_sees_it(tmp_path: Path, capfd: p
 def test_a_server_that_is_not_called_what_its_certificate_says_is_refused(tmp_path: Path):
     ours = Attempt(tmp_path, address="b-0.job.team.svc")
     with peer(ours.of("b-0")) as (side, address):
-        for said in refusals(to(address, ours.of("a-0"))):
+        for said in refusals(to(address, ours.of("a-0")), Elsewhere):
             is_for = "is for b-0, b-0.job.team.svc, and not for 127.0.0.1"
             assert said == f"the data buffer of host b-0 shows a certificate that {is_for}"
         assert side.num_calls == 0
@@ -204,7 +206,7 @@ def test_plain_text_meets_nobody_behind_tls(tmp_path: Path):
 
 def test_tls_does_not_fall_back_to_plain_text(tmp_path: Path):
     with peer(None) as (side, address):
-        for said in refusals(to(address, Attempt(tmp_path).of("a-0"))):
+        for said in refusals(to(address, Attempt(tmp_path).of("a-0")), Elsewhere):
             assert said.startswith("the data buffer of host b-0 speaks no TLS (")
             assert said.endswith("): is dataBuffer.tls on in its job?")
         assert side.num_calls == 0

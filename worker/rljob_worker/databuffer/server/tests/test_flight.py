@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
-from rljob_worker.databuffer.links.faults import MAX_WORDS_BYTES, Refused, errors_of
+from rljob_worker.databuffer.links.faults import MAX_WORDS_BYTES, errors_of
 from rljob_worker.databuffer.links.fencing import Fence, Headers, Side, headers_of
 from rljob_worker.databuffer.links.tests.pair import groups, identity
-from rljob_worker.databuffer.protocol.codec import encode
-from rljob_worker.databuffer.protocol.errors import Bug, Malformed
+from rljob_worker.databuffer.protocol.codec import encode, opened, sealed
+from rljob_worker.databuffer.protocol.errors import Bug, Damaged, Elsewhere, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import (
     Answer,
     Down,
@@ -38,8 +37,8 @@ from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost, RLJobError
 
 HERE, PEER = Host("a", 0), Host("b", 0)
 LIFE = "the-life-of-here"
-AS_PEER = headers_of(identity(PEER), "life", None)
-AS_WORKER = headers_of(identity(HERE, rank=1), "life", None)
+AS_PEER = headers_of(identity(PEER), HERE, "life", None)
+AS_WORKER = headers_of(identity(HERE, rank=1), HERE, "life", None)
 ENVELOPE = encode(Envelope(0, (RowsTaken("a->b", 1, (1, 2)), Down("verdict", 2, b"words"))))
 QUESTION = encode(WhatIsMissing("a->b", 1))
 REQUEST = encode(Post(status={"step": 1}))
@@ -77,10 +76,11 @@ def calling(location: str) -> Iterator[Callable[..., Any]]:
     """Calls of an action by name, with its body."""
     with flight.FlightClient(location) as client:
 
-        def call(name: str, body: bytes, headers: Headers = AS_PEER) -> Any:
+        def call(name: str, body: bytes, headers: Headers = AS_PEER, *, seal: bool = True) -> Any:
             options = flight.FlightCallOptions(timeout=PATIENCE_SECONDS, headers=headers)
             with errors_of("it"):
-                return b"".join(answer.body.to_pybytes() for answer in client.do_action((name, body), options))
+                answers = client.do_action((name, sealed(body) if seal else body), options)
+                return bytes(opened(b"".join(answer.body.to_pybytes() for answer in answers), "an answer"))
 
         yield call
 
@@ -92,9 +92,11 @@ def shown(headers: Headers, **lies: Sequence[bytes]) -> Headers:
     return kept + [(name, value) for name, values in names.items() for value in values]
 
 
-def refused(call: Callable[..., Any], name: str, body: bytes, headers: Headers = AS_PEER) -> RLJobError:
+def refused(
+    call: Callable[..., Any], name: str, body: bytes, headers: Headers = AS_PEER, *, seal: bool = True
+) -> RLJobError:
     with pytest.raises(RLJobError) as caught:
-        call(name, body, headers)
+        call(name, body, headers, seal=seal)
     assert len(str(caught.value)) < 500
     return caught.value
 
@@ -153,7 +155,6 @@ def test_whatever_the_bytes_the_next_call_is_served(peers: tuple[Here, str], dat
 @pytest.mark.parametrize(
     "lies, words",
     [
-        ({"token": [b"guessed"]}, "b-0 does not have the token of this job"),
         ({"token": []}, "a call shows 0 values of x-rljob-token, not one"),
         ({"token": [b""]}, "a call's x-rljob-token is not 1 to 512 visible ASCII characters"),
         ({"attempt": [b"0"]}, "b-0 is of attempt 0, this data buffer serves attempt 1"),
@@ -179,6 +180,35 @@ def test_a_stranger_reaches_no_handler(peers: tuple[Here, str], lies: dict[str, 
             assert type(error) is Refused and str(error) == f"it refused the call: {words}"
         assert len(here.taken) == num_taken
         assert call("deliver", ENVELOPE, shown(AS_PEER, expects=[LIFE.encode()])) == LIFE.encode()
+
+
+@pytest.mark.parametrize(
+    "lies, words",
+    [
+        ({"token": [b"guessed"]}, "b-0 does not have the token of this job"),
+        ({"attempt": [b"2"]}, "b-0 is of attempt 2, this data buffer serves attempt 1"),
+        ({"to": [b"a-1"]}, "this is the data buffer of host a-0"),
+    ],
+)
+def test_a_caller_with_a_stale_address_reaches_no_handler(
+    peers: tuple[Here, str], lies: dict[str, list[bytes]], words: str
+):
+    here, location = peers
+    num_taken = len(here.taken)
+    with calling(location) as call:
+        error = refused(call, "deliver", ENVELOPE, shown(AS_PEER, **lies))
+        assert type(error) is Elsewhere and str(error) == f"it refused the call: {words}"
+        assert len(here.taken) == num_taken
+
+
+@given(st.data())
+def test_a_damaged_call_reaches_no_handler(peers: tuple[Here, str], data: Any):
+    here, location = peers
+    name, body = data.draw(st.sampled_from([("deliver", ENVELOPE), ("ask", QUESTION)]))
+    num_taken, sent = len(here.taken), sealed(body)
+    with calling(location) as call:
+        error = refused(call, name, data.draw(damaged(sent).filter(lambda bad: bad != sent)), seal=False)
+    assert type(error) is Damaged and "was damaged on the way" in str(error) and len(here.taken) == num_taken
 
 
 def test_a_worker_is_not_served(peers: tuple[Here, str]):
@@ -207,17 +237,17 @@ def test_whatever_the_headers_a_liar_reaches_no_handler(peers: tuple[Here, str],
 
 
 def test_a_body_that_is_too_big_is_refused_before_it_is_read():
-    def reads(caller: Any, body: pa.Buffer) -> bytes:
-        return str(body.size).encode()
+    def reads(caller: Any, body: memoryview) -> bytes:
+        return str(len(body)).encode()
 
     fence = Fence(identity(HERE), LIFE, Side.PEERS, groups())
     with (
         FlightServer("grpc+tcp://127.0.0.1:0", fence, {"deliver": reads}, max_bytes=1000) as server,
         calling(f"grpc+tcp://127.0.0.1:{server.port}") as call,
     ):
-        error = refused(call, "deliver", bytes(1001))
+        error = refused(call, "deliver", bytes(993))
         assert type(error) is Malformed and str(error) == "deliver of 1,001 bytes, at most 1,000 are read"
-        assert call("deliver", bytes(1000)) == b"1000"
+        assert call("deliver", bytes(992)) == b"992"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +276,7 @@ def test_what_a_handler_raises_has_the_same_name_here(
 
 def test_other_methods_of_flight_are_not_served(peers: tuple[Here, str]):
     nothing = flight.FlightDescriptor.for_path("x")
-    for headers, kind in ((shown(AS_PEER, token=[b"guessed"]), Refused), (AS_PEER, PeerLost)):
+    for headers, kind in ((shown(AS_PEER, token=[b"guessed"]), Elsewhere), (AS_PEER, PeerLost)):
         options = flight.FlightCallOptions(timeout=PATIENCE_SECONDS, headers=headers)
         with flight.FlightClient(peers[1]) as client:
             for call in (

@@ -38,7 +38,7 @@ from rljob_worker.tests.waiting import wait_for
 
 HERE = Host("a", 0)
 LIFE = "the-life-of-here"
-WORKER = introduction_of(headers_of(identity(HERE, rank=1), "life", None))
+WORKER = introduction_of(headers_of(identity(HERE, rank=1), HERE, "life", None))
 REQUEST = encode(Post(status={"step": 1}))
 
 
@@ -139,15 +139,17 @@ def test_whatever_the_bytes_the_next_request_is_served(served: tuple[Answering, 
 def test_a_stranger_is_turned_away_before_any_request(served: tuple[Answering, Path], lies: dict[str, Any], words: str):
     side, path = served
     num_asked = len(side.asked)
-    with introduced(path, introduction_of(headers_of(identity(HERE, **{"rank": 1, **lies}), "life", None))) as channel:
+    with introduced(
+        path, introduction_of(headers_of(identity(HERE, **{"rank": 1, **lies}), HERE, "life", None))
+    ) as channel:
         assert admission(channel) == TurnedAway(reason=words)
         assert channel.recv(1) == b"" and len(side.asked) == num_asked
 
 
 def test_whoever_expects_another_process_is_turned_away(served: tuple[Answering, Path]):
-    with introduced(served[1], introduction_of(headers_of(identity(HERE, rank=1), "life", "another"))) as channel:
+    with introduced(served[1], introduction_of(headers_of(identity(HERE, rank=1), HERE, "life", "another"))) as channel:
         assert admission(channel) == TurnedAway(reason="it has restarted, and the rows it held are lost")
-    with introduced(served[1], introduction_of(headers_of(identity(HERE, rank=1), "life", LIFE))) as channel:
+    with introduced(served[1], introduction_of(headers_of(identity(HERE, rank=1), HERE, "life", LIFE))) as channel:
         assert admission(channel) == Done()
 
 

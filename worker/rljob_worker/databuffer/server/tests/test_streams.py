@@ -31,7 +31,7 @@ from rljob_worker.errors import BadData, DeadlineExceeded
 
 HERE, PEER = Host("b", 0), Host("a", 0)
 LIFE = "the-life-of-here"
-AS_PEER = introduction_of(headers_of(identity(PEER), "life", None))
+AS_PEER = introduction_of(headers_of(identity(PEER), HERE, "life", None))
 TICKET = encode(RowsTicket("a->b", 1, 2, 1 << 20))
 MANY = encode(ChunkTicket("many", 1, 0, 0))
 LARGE = encode(ChunkTicket("large", 1, 0, 0))
@@ -176,14 +176,14 @@ def test_whatever_the_bytes_the_next_ticket_is_answered(port: int, data: Any):
     ],
 )
 def test_a_stranger_gets_nothing(port: int, lies: dict[str, Any], words: str):
-    with introduced(port, introduction_of(headers_of(identity(PEER, **lies), "life", None))) as channel:
+    with introduced(port, introduction_of(headers_of(identity(PEER, **lies), HERE, "life", None))) as channel:
         frames.send(channel, TICKET)
         assert read_admission(frames.receive(channel, 1000)) == TurnedAway(reason=words)
         assert has_ended(channel)
 
 
 def test_who_means_another_process_is_told_that_this_one_is_new(port: int):
-    with introduced(port, introduction_of(headers_of(identity(PEER), "life", "another"))) as channel:
+    with introduced(port, introduction_of(headers_of(identity(PEER), HERE, "life", "another"))) as channel:
         reason = "it has restarted, and the rows it held are lost"
         assert read_admission(frames.receive(channel, 1000)) == TurnedAway(reason=reason)
 
@@ -262,7 +262,7 @@ def shaken(port: int, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
 
 
 def introduced_as(channel: socket.socket, host: Host) -> Any:
-    frames.send(channel, introduction_of(headers_of(identity(host), "life", None)))
+    frames.send(channel, introduction_of(headers_of(identity(host), HERE, "life", None)))
     return read_admission(frames.receive(channel, 1000))
 
 

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from rljob_worker.databuffer.links.faults import Refused
+from rljob_worker.databuffer.protocol.errors import Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, ChunkTicket, SourceClosed
 from rljob_worker.databuffer.protocol.worker_side import (
     Chunk,

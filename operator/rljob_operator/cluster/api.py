@@ -13,6 +13,9 @@ Object = dict[str, Any]
 
 FIELD_MANAGER = "rljob-operator"
 
+MOST_ITEMS = 500
+"""Of a page of a list."""
+
 
 @dataclass(frozen=True)
 class Page:
@@ -23,6 +26,8 @@ class Page:
     """From where a watch continues."""
     continue_: str | None = None
     """Asks for the next page. None: this was the last."""
+    next_limit: int = MOST_ITEMS
+    """How many objects the next page may have."""
 
 
 class Cluster(Protocol):
@@ -38,10 +43,11 @@ class Cluster(Protocol):
         namespace: str | None = None,
         *,
         labels: str = "",
-        limit: int = 500,
+        limit: int = MOST_ITEMS,
         continue_: str | None = None,
     ) -> Page:
-        """One page; all namespaces when `namespace` is None."""
+        """One page, of at most `limit` objects and of fewer where they are large; all namespaces when `namespace` is
+        None."""
         ...
 
     def watch(
@@ -81,5 +87,5 @@ async def pages(
     page = await cluster.list(kind, namespace, labels=labels)
     yield page
     while page.continue_:
-        page = await cluster.list(kind, namespace, labels=labels, continue_=page.continue_)
+        page = await cluster.list(kind, namespace, labels=labels, limit=page.next_limit, continue_=page.continue_)
         yield page

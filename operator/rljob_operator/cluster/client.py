@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from rljob_operator.cluster.answers import error_of
-from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
+from rljob_operator.cluster.api import FIELD_MANAGER, MOST_ITEMS, Object, Page
 from rljob_operator.cluster.apply_body import apply_body
 from rljob_operator.cluster.connection import Connection, Request
 from rljob_operator.cluster.errors import Conflict, NotFound, Unavailable
@@ -31,6 +31,8 @@ class ApiCluster:
     rate_limit: RateLimit
     retry: RetryPolicy = field(default=RetryPolicy())
     watch_silence_seconds: float = 90.0
+    most_page_bytes: int = 8 << 20
+    """Of a list. An object may have megabytes, whoever made it, and five hundred of them more than our memory."""
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         request = Request("get", "GET", kind.path(namespace, name))
@@ -45,14 +47,26 @@ class ApiCluster:
         namespace: str | None = None,
         *,
         labels: str = "",
-        limit: int = 500,
+        limit: int = MOST_ITEMS,
         continue_: str | None = None,
     ) -> Page:
-        query = (("labelSelector", labels), ("limit", str(limit)), ("continue", continue_ or ""))
-        request = Request("list", "GET", kind.path(namespace), query=_without_empty(query))
-        answer = await self._object(request, kind, namespace)
-        metadata = answer["metadata"]
-        return Page(tuple(answer["items"] or ()), metadata["resourceVersion"], metadata.get("continue") or None)
+        while True:
+            query = (("labelSelector", labels), ("limit", str(limit)), ("continue", continue_ or ""))
+            most = None if limit == 1 else self.most_page_bytes
+            request = Request("list", "GET", kind.path(namespace), query=_without_empty(query), most_bytes=most)
+            answer = await self._send(request)
+            if not answer.is_cut:
+                break
+            limit //= 2
+        page = _loaded(answer, request, kind, namespace)
+        metadata = page["metadata"]
+        is_small = len(answer.body) * 4 <= self.most_page_bytes
+        return Page(
+            tuple(page["items"] or ()),
+            metadata["resourceVersion"],
+            metadata.get("continue") or None,
+            min(2 * limit, MOST_ITEMS) if is_small else limit,
+        )
 
     async def watch(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", resource_version: str
@@ -121,14 +135,7 @@ class ApiCluster:
         return await self._object(request, kind, namespace)
 
     async def _object(self, request: Request, kind: Kind, namespace: str | None) -> Object:
-        answer = await self._send(request)
-        if not answer.is_success:
-            raise error_of(answer, request.verb, kind, namespace)
-        try:
-            loaded: Object = json.loads(answer.body)
-        except (ValueError, RecursionError) as error:
-            raise Unavailable(request.verb, kind, namespace, f"the answer is no JSON: {error}") from error
-        return loaded
+        return _loaded(await self._send(request), request, kind, namespace)
 
     async def _send(self, request: Request) -> Answer:
         num_sent = 0
@@ -140,6 +147,16 @@ class ApiCluster:
             if pause is None:
                 return answer
             await asyncio.sleep(pause)
+
+
+def _loaded(answer: Answer, request: Request, kind: Kind, namespace: str | None) -> Object:
+    if not answer.is_success:
+        raise error_of(answer, request.verb, kind, namespace)
+    try:
+        loaded: Object = json.loads(answer.body)
+    except (ValueError, RecursionError) as error:
+        raise Unavailable(request.verb, kind, namespace, f"the answer is no JSON: {error}") from error
+    return loaded
 
 
 def _complete(kind: Kind, body: Object) -> Object:

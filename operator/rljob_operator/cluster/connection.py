@@ -35,6 +35,8 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     body: Any = None
     content_type: str = "application/json"
+    most_bytes: int | None = None
+    """Of the answer's body: of a longer one the rest is not read."""
 
 
 @dataclass
@@ -86,8 +88,8 @@ class Connection:
         try:
             response = await self._call(request, timeout)
             async with response:
-                body = await response.read()
-            answer = Answer(response.status, body, response.headers.get("Retry-After"))
+                body = await _body(response.content, request.most_bytes)
+            answer = Answer(response.status, body or b"", response.headers.get("Retry-After"), is_cut=body is None)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             answer = Answer(None, _words(error, f"no answer within {timeout.total:g} s").encode())
         self.on_request(request.verb, answer.code)
@@ -108,7 +110,7 @@ class Connection:
                 is_success = 200 <= response.status < 300
                 yield Answer(response.status, b"" if is_success else await response.read())
                 if is_success:
-                    async for line in response.content:
+                    async for line in _lines(response.content):
                         yield line
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             yield Answer(None, _words(error, f"silent for {silence_seconds:g} s").encode())
@@ -137,6 +139,29 @@ class Connection:
                 await self.login.configure(self._client.configuration)
             except NoLogin as error:
                 logger.warning("%s", error)
+
+
+async def _body(content: aiohttp.StreamReader, most_bytes: int | None) -> bytes | None:
+    """None for one that is longer."""
+    body = bytearray()
+    async for part in content.iter_any():
+        body += part
+        if most_bytes is not None and len(body) > most_bytes:
+            return None
+    return bytes(body)
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
+    """However long: one byte of an object may be six in JSON, and aiohttp's own lines have an end."""
+    begun: list[bytes] = []
+    async for part in content.iter_any():
+        first, *others = part.split(b"\n")
+        begun.append(first)
+        for line in others:
+            yield b"".join(begun)
+            begun = [line]
+    if any(begun):
+        yield b"".join(begun)
 
 
 def _words(error: Exception, if_timeout: str) -> str:

@@ -17,6 +17,8 @@ class Answer:
     body: bytes = b""
     retry_after: str | None = None
     """The header of this name."""
+    is_cut: bool = False
+    """Whether the body was longer than the request had it, and was not read to its end."""
 
     @property
     def is_success(self) -> bool:

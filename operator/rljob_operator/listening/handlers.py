@@ -78,7 +78,8 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.peering.standalone = True
-    settings.watching.chunk_size = 500
+    # a job may have megabytes, which as Python's objects are twenty times as many, and kopf holds two pages at a time
+    settings.watching.chunk_size = 5
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from rljob_operator.cluster import errors
+from rljob_operator.cluster.api import pages
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.connection import Request
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, kind_of
@@ -53,6 +56,29 @@ def test_paths_of_kinds() -> None:
     assert RLJOB.path("team-a", "job", "status") == f"{JOBS}/job/status"
     assert NAMESPACE.path("ignored", "team-a") == "/api/v1/namespaces/team-a"
     assert kind_of({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload"}) is WORKLOAD_KUEUE
+
+
+def test_a_page_that_is_too_large_is_asked_for_in_halves(tmp_path: Path) -> None:
+    """And the page after it as well, until one is small."""
+    pods = [{"metadata": {"name": f"p{at}", "note": "x" * (60_000 if at < 6 else 1)}} for at in range(40)]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        begin, limit = int(request.query.get("continue") or 0), int(request.query["limit"])
+        end = begin + limit
+        continue_ = str(end) if end < len(pods) else ""
+        return web.json_response(
+            {"metadata": {"resourceVersion": "9", "continue": continue_}, "items": pods[begin:end]}
+        )
+
+    async def scene(server: ApiServer, cluster: ApiCluster) -> None:
+        server.on("GET", "/api/v1/pods", answer)
+        found = [item async for page in pages(replace(cluster, most_page_bytes=100_000), POD) for item in page.items]
+        assert found == pods
+        limits = [seen.query["limit"] for seen in server.seen]
+        assert limits[:9] == ["500", "250", "125", "62", "31", "15", "7", "3", "1"]
+        assert limits[9:] == ["1", "1", "1", "1", "1", "1", "2", "4", "8", "16", "32"]
+
+    play(scene, tmp_path)
 
 
 def test_get_says_none_for_what_is_not_there(tmp_path: Path) -> None:
@@ -226,7 +252,7 @@ def test_watch_yields_events_until_the_server_ends_it(tmp_path: Path) -> None:
 
 
 def test_an_event_larger_than_any_buffer_arrives(tmp_path: Path) -> None:
-    huge = {"metadata": {**POD_A["metadata"], "annotations": {"note": "x" * 3_000_000}}}
+    huge = {"metadata": {**POD_A["metadata"], "annotations": {"note": "<" * 9_000_000}}}
 
     async def scene(server: ApiServer, cluster: ApiCluster) -> None:
         server.on("WATCH", PODS, watch(("ADDED", huge), then="end"))

@@ -36,3 +36,9 @@ def test_nothing_is_stored_in_the_cluster() -> None:
     assert not settings.posting.enabled
     with pytest.raises(AssertionError, match="no handler of ours"):
         settings.persistence.diffbase_storage.store(body=kopf.Body({}), patch=kopf.Patch(), essence=kopf.BodyEssence())
+
+
+def test_two_pages_of_the_largest_jobs_fit_into_the_operators_memory() -> None:
+    """kopf holds one while it reads the next; 1.5 MiB of empty lists are 32 MiB as Python's."""
+    chunk_size = kopf_settings().watching.chunk_size
+    assert chunk_size is not None and 2 * chunk_size * 32 < 512 - 100

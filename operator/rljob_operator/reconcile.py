@@ -83,14 +83,12 @@ class Reconciler:
         if (left := memory.quiet_until - self._steady()) > 0:
             return left
         job = await self._jobs.read(key)
-        await self._hasten_deleted(key, job)
-        if job is None:
-            self._forget(key)
-            return None
-        if not job.is_to_be_reconciled:
-            self._progress.leave(key)
+        if job is None or not job.is_to_be_reconciled:
+            await self._hasten_deleted(key, job)
+            self._leave(key, is_gone=job is None)
             return None
         try:
+            await self._hasten_deleted(key, job)
             again = await self._look(job, memory)
         except Conflict:  # a watch is late: what was looked at is no longer so
             raise
@@ -106,10 +104,11 @@ class Reconciler:
         children = Children(self._cluster, key.namespace, key.name, living)
         await children.delete_pods(hastened(self._pods.of(key), key.name, living))
 
-    def _forget(self, key: Key) -> None:
-        self._memories.pop(key, None)
-        self._metrics.forget(key)
+    def _leave(self, key: Key, *, is_gone: bool) -> None:
         self._progress.leave(key)
+        if is_gone:
+            self._memories.pop(key, None)
+            self._metrics.forget(key)
 
     async def _look(self, job: Job, memory: Memory) -> float | None:
         key = job.key

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import POD, RLJOB
+from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.world import KEY, TWO_PODS, World
 
 
@@ -55,6 +57,25 @@ def test_pods_of_a_job_that_is_deleted_without_them_stay() -> None:
     world.cluster.remove(RLJOB, world.job)
     world.reconcile()
     assert graces(world) == [None, None]
+
+
+def test_pods_of_the_last_that_may_not_be_deleted_wedge_no_job_of_the_same_name() -> None:
+    world = World()
+    world.to_running(**TWO_PODS)
+    world.cluster.remove(RLJOB, world.job)
+    world.submit(**TWO_PODS)
+    held = names(world.pods)
+    world.cluster.refuse = lambda verb, kind, name: (
+        Forbidden(verb, kind, KEY.namespace, "a webhook holds it") if verb == "delete" and name in held else None
+    )
+    for _ in range(10):
+        with pytest.raises(Forbidden):
+            world.reconcile()
+    assert world.reason("Degraded") == ("True", "Forbidden")
+    world.edit(suspend=True)
+    with pytest.raises(Forbidden):
+        world.reconcile()
+    assert world.status.phase == "Suspended"
 
 
 def test_a_job_of_the_same_name_waits_no_longer_for_the_pods_of_the_last() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 
@@ -12,6 +15,22 @@ def num_devices(device_type: str) -> int:
     except RuntimeError:
         return 0
     return int(module.device_count())
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """A block that may seed torch as it likes: the generators of the CPU, and of the accelerator where this process has
+    begun to use it, are afterwards what they were."""
+    accelerator = torch.accelerator.current_accelerator()
+    module = None if accelerator is None else torch.get_device_module(accelerator)
+    devices = range(module.device_count()) if module is not None and module.is_initialized() else range(0)
+    states = [(module, device, module.get_rng_state(device)) for device in devices]
+    try:
+        with torch.random.fork_rng(devices=()):
+            yield
+    finally:
+        for of, device, state in states:
+            of.set_rng_state(state, device)
 
 
 def use(device_type: str, local_rank: int) -> torch.device:

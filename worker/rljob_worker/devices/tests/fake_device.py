@@ -19,12 +19,24 @@ class FakeModule:
         self.queue = []
         self.current = None
         self.num_emptied = 0
+        self.is_begun = True
+        self.generators = [b"a", b"b", b"c"]
 
     def device_count(self):
         return 3
 
     def is_available(self):
         return True
+
+    def is_initialized(self):
+        return self.is_begun
+
+    def get_rng_state(self, device):
+        assert self.is_begun, "that would begin to use the device"
+        return self.generators[device]
+
+    def set_rng_state(self, state, device):
+        self.generators[device] = state
 
     def set_device(self, device):
         self.current = device

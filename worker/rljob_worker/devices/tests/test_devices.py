@@ -9,7 +9,7 @@ import torch
 import rljob_worker
 from rljob_worker.devices.copies import copies_on_host, empty_on_host, wait_for_copies
 from rljob_worker.devices.memory import free_memory, give_back, total_memory
-from rljob_worker.devices.modules import num_devices, use
+from rljob_worker.devices.modules import kept_generators, num_devices, use
 from rljob_worker.devices.tests.fake_device import TYPE, FakeModule, FakeTensor
 from rljob_worker.engines.fsdp.checkpoint.shard_index import OwnShards
 
@@ -25,6 +25,16 @@ def test_its_devices_are_counted_and_one_is_used(module):
     assert num_devices(TYPE) == 3
     assert use(TYPE, 2) == torch.device(TYPE, 2) == module.current
     assert use("cpu", 2) == torch.device("cpu")
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_whoever_seeds_its_generators_in_a_block_does_so_for_the_block_alone(module, monkeypatch, is_begun):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(TYPE))
+    module.is_begun, before = is_begun, list(module.generators)
+    with pytest.raises(ZeroDivisionError), kept_generators():
+        module.generators[:] = [b"seeded"] * 3
+        raise ZeroDivisionError
+    assert module.generators == (before if is_begun else [b"seeded"] * 3)
 
 
 def test_its_free_memory_is_not_the_hosts(module):
@@ -66,11 +76,19 @@ def test_a_checkpoint_holds_what_was_on_the_device(module):
 
 
 def test_no_other_room_names_a_device_type():
-    """Kernels of attention aside, which are made for one."""
+    """Kernels of attention and CUDA's own graphs aside, which are made for one, and what Megatron is told on CPUs."""
     folder = Path(rljob_worker.__file__).parent
     named = {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*.py")
-        if "tests" not in path.parts and re.search("""["']cuda["']""", path.read_text())
+        if not {"tests", "conftest.py"} & set(path.parts)
+        and re.search(r"""["']cuda["']|torch\.(cuda|accelerator)\.""", path.read_text())
     }
-    assert named <= {"devices/__init__.py", "engines/attention/flash.py", "engines/attention/varlen.py"}
+    assert named <= {
+        "devices/__init__.py",
+        "devices/modules.py",
+        "engines/attention/flash.py",
+        "engines/attention/varlen.py",
+        "engines/megatron/cpu.py",
+        "engines/rollout/transformers/static_steps.py",
+    }

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from rljob_worker.devices.modules import kept_generators
+
 _OWN = "VLLM_"
 
 
@@ -24,10 +26,9 @@ def kept_surroundings(given: Mapping[str, str]) -> Iterator[None]:
     variables that are not vLLM's are afterwards what they were."""
     variables, set_num_threads = dict(os.environ), torch.set_num_threads
     numpy_state, python_state = np.random.get_state(), random.getstate()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     os.environ.update(given)
     try:
-        with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+        with kept_generators(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:

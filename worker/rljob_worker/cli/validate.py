@@ -40,14 +40,14 @@ class Verdict:
     unseen: tuple[str, ...] = ()
     """What could not be looked at here."""
     lacking: tuple[Problem, ...] = ()
-    """What keeps a valid job from running on this machine; on another it may run."""
+    """What keeps a job from running on this machine; on another it may run."""
 
     def text(self) -> str:
+        lacking = [f"not on this machine: {each}" for each in self.lacking]
         if self.problems:
-            return problem_list(self.file, self.problems)
+            return "\n\n  ".join([problem_list(self.file, self.problems), *lacking])
         notes = [f"not looked at: {each}" for each in self.unseen]
-        notes += [f"not on this machine: {each}" for each in self.lacking]
-        return "\n  ".join([f"{self.file}: {self.job} is valid", *notes])
+        return "\n  ".join([f"{self.file}: {self.job} is valid", *notes, *lacking])
 
 
 def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = True) -> Verdict:
@@ -60,11 +60,11 @@ def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = Tr
         return Verdict(str(path), None, (Problem("", "", str(error), "Name a readable YAML file."),))
     plan, findings = examine(file, looks_at_data=looks_at_data)
     if plan is None or findings.found:
-        return Verdict(str(path), None, findings.problems, findings.unseen)
+        lacking = tuple(each.problem for each in findings.lacking)
+        return Verdict(str(path), None, findings.problems, findings.unseen, lacking)
     here, uncounted = seen_here(plan) if has_worker() else ((), ())
-    lacking = (*findings.lacking, *file.located_findings(here))
-    unseen = (*findings.unseen, *uncounted)
-    return Verdict(str(path), file.job.name, (), unseen, tuple(each.problem for each in lacking))
+    lacking = tuple(each.problem for each in (*findings.lacking, *file.located_findings(here)))
+    return Verdict(str(path), file.job.name, (), (*findings.unseen, *uncounted), lacking)
 
 
 def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:

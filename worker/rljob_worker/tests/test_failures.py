@@ -217,7 +217,7 @@ def test_data_and_models_that_do_not_fit_end_a_run_with_the_place_and_the_fix(ti
     assert "has no column 'qestion'. Did you mean 'question'?" in missing_column.output
     unknown_model = run_job(job, tmp_path / "model", "--set", "models.0.path=qwen/typo", HF_HUB_OFFLINE="1")
     assert unknown_model.code == 64, unknown_model.output + unknown_model.logs
-    assert "(--set models.0.path=qwen/typo): the hub did not answer: " in unknown_model.output
-    assert "its cache here does not have qwen/typo. Correct the name" in unknown_model.output
+    assert "(--set models.0.path=qwen/typo): there is no directory qwen/typo here, the hub did" in unknown_model.output
+    assert "its cache here does not have the model. Correct the name" in unknown_model.output
     for run in (missing_column, unknown_model):
         assert "Traceback" not in run.output and "restart" not in run.output

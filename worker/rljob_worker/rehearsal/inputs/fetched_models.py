@@ -75,8 +75,8 @@ def _from_cache(name: str, why: str, cause: Exception) -> Path:
         return Path(snapshot_download(name, local_files_only=True))
     except LocalEntryNotFoundError:
         raise NotHere(
-            f"{why}, there is no directory {name} here, and its cache here does not have {name}; correct the name, see "
-            "to the network or HF_TOKEN, or download the model elsewhere and name its directory"
+            f"there is no directory {name} here, {why}, and its cache here does not have the model; correct the name, "
+            "see to the network or HF_TOKEN, or download the model elsewhere and name its directory"
         ) from cause
 
 

@@ -182,7 +182,7 @@ def test_what_a_hub_does_not_give_is_missed_on_this_machine_alone(tmp_path, hub,
     shy = verdict_on(job, ())
     assert shy.problems == ()
     assert (
-        "the hub shows no model team/tiny to whoever has no HF_TOKEN, there is no directory team/tiny here"
+        "there is no directory team/tiny here, the hub shows no model team/tiny to whoever has no HF_TOKEN, and"
         in shy.lacking[0].message
     )
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
@@ -191,6 +191,9 @@ def test_what_a_hub_does_not_give_is_missed_on_this_machine_alone(tmp_path, hub,
     assert "the hub did not answer: " in gone.lacking[0].message and "correct the name" in gone.lacking[0].fix.lower()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "not on this machine: spec.models[0].path (line " in verdict_on(job, ()).text()
+    both = verdict_on(job, ["data.promptColumn=qestion"])
+    assert "spec.data.promptColumn" in {problem.path for problem in both.problems}
+    assert "not on this machine: spec.models[0].path (line " in both.text()
 
 
 def test_what_the_hubs_cache_has_is_looked_at_where_the_hub_does_not_answer(tmp_path, hub, monkeypatch):

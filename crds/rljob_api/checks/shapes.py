@@ -10,17 +10,20 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import amount
 
 Shape = Mapping[str, Any] | Sequence[Any] | str
-"""Fields that matter, or a list's entries, or one of the words below; `*` stands for every other field."""
+"""Fields that matter, or a list's entries, or one of the words below; `*` stands for every other field.
+
+What entries of a list are merged by matters."""
 
 _TEXTS: Shape = {"*": "text"}
 _QUANTITIES: Shape = {"*": "quantity"}
+_NAMED: Shape = {"name": "text"}
 _SECURITY: Shape = {"capabilities": {"add": ["text"], "drop": ["text"]}, "seccompProfile": {}}
-_RESOURCES: Shape = {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": [{}]}
+_RESOURCES: Shape = {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": [_NAMED]}
 _CONTAINER: Shape = {
     "env": [{"name": "text"}],
-    "ports": [{}],
+    "ports": [{"containerPort": "number", "protocol": "text"}],
     "volumeMounts": [{"mountPath": "text"}],
-    "volumeDevices": [{}],
+    "volumeDevices": [{"devicePath": "text"}],
     "resources": _RESOURCES,
     "securityContext": _SECURITY,
 }
@@ -31,11 +34,11 @@ _POD: Shape = {
         "initContainers": [_CONTAINER],
         "resources": _RESOURCES,
         "volumes": [{}],
-        "tolerations": [{}],
-        "topologySpreadConstraints": [{}],
-        "imagePullSecrets": [{}],
-        "resourceClaims": [{}],
-        "hostAliases": [{}],
+        "tolerations": [{"key": "text", "effect": "text"}],
+        "topologySpreadConstraints": [{"topologyKey": "text"}],
+        "imagePullSecrets": [_NAMED],
+        "resourceClaims": [_NAMED],
+        "hostAliases": [{"ip": "text"}],
         "schedulingGates": [{}],
         "nodeSelector": _TEXTS,
         "securityContext": _SECURITY,
@@ -44,7 +47,7 @@ _POD: Shape = {
 
 
 def shape_problems(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """What is no mapping, list, text or quantity where a pod has one; an empty field is one that is not there."""
+    """What is no mapping, list, text or number where a pod has one; an empty field is one that is not there."""
     yield from _problems(template, _POD, path)
 
 
@@ -73,6 +76,8 @@ def _mapping_problems(found: Any, shape: Mapping[str, Any], path: str) -> Iterat
 def _value_problems(found: Any, kind: str, path: str) -> Iterator[Problem]:
     if kind == "text" and not isinstance(found, str):
         yield problem(path, found, "this is not a text", "Write it in quotes.")
+    if kind == "number" and (isinstance(found, bool) or not isinstance(found, int)):
+        yield problem(path, found, "this is no whole number", "Write it without quotes.")
     if kind == "quantity":
         try:
             if isinstance(found, bool):

@@ -25,6 +25,8 @@ WORKER = "template.spec.containers[0]"
         ({"metadata": {"annotations": {"a": 1}}}, "template.metadata.annotations.a"),
         ({"spec": {"containers": {"name": "worker"}}}, "template.spec.containers"),
         ({"spec": {"tolerations": ["x"]}}, "template.spec.tolerations[0]"),
+        ({"spec": {"tolerations": [{"key": ["x"]}]}}, "template.spec.tolerations[0].key"),
+        (worker(ports=[{"containerPort": True}]), f"{WORKER}.ports[0].containerPort"),
         ({"spec": {"volumes": [None]}}, "template.spec.volumes[0]"),
         ({"spec": {"nodeSelector": "x"}}, "template.spec.nodeSelector"),
         (worker(resources=5), f"{WORKER}.resources"),

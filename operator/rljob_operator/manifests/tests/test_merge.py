@@ -1,7 +1,9 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_operator.manifests.pod.merge import merge
+from rljob_api.checks.templates import template_problems
+from rljob_operator.manifests.pod.merge import MERGE_KEYS, merge
 
 values = st.recursive(
     st.integers() | st.text(max_size=3), lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3)
@@ -60,3 +62,12 @@ def test_what_is_merged_shares_nothing_with_the_template():
     theirs = {"a": {"b": [1]}}
     merge({}, theirs)["a"]["b"].append(2)
     assert theirs == {"a": {"b": [1]}}
+
+
+@pytest.mark.parametrize(("field", "key"), [(field, key) for field, found in MERGE_KEYS.items() for key in found])
+def test_what_entries_are_merged_by_is_checked_before(field: str, key: str) -> None:
+    """A list or a mapping names nothing."""
+    entries = {field: [{"name": "a", key: ["x"]}]}
+    container = {"name": "worker", "resources": entries} if field == "claims" else {"name": "worker", **entries}
+    templates = ({"spec": entries}, {"spec": {"containers": [container]}})
+    assert any('["x"]' in problem.found for each in templates for problem in template_problems(each, "template", {}))

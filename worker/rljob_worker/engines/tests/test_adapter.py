@@ -128,6 +128,21 @@ def test_an_adapter_begins_as_far_from_zero_as_one_of_peft() -> None:
         assert float(our.mean()) == pytest.approx(0, abs=6 * float(their.abs().max()) / (3 * count) ** 0.5)
 
 
+def test_adapters_are_alike_in_the_same_layer_with_the_same_seed_alone() -> None:
+    layers = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("up", "down")})
+    inject_adapter_in_model(LoraConfig(r=4, target_modules=["up", "down"]), layers)
+
+    def drawn(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        draw_adapter(layers, seed)
+        up, down = (p.detach().clone() for name, p in layers.named_parameters() if ".lora_A." in name)
+        return up, down
+
+    up, down = drawn(1)
+    assert torch.equal(torch.cat(drawn(1)), torch.cat([up, down]))
+    others = (down, *drawn(2))
+    assert not any(torch.equal(up, other) for other in others)
+
+
 def test_an_adapter_is_on_again_after_an_error_while_it_was_off(tmp_path: Path) -> None:
     engine = trained(write_model(tmp_path / "model"))
     before = engine.log_probs(BATCH).values

@@ -86,6 +86,8 @@ def check(spec: dict[str, Any], steps: list[Step]) -> None:
             assert one.start <= other.start and one.failures <= other.failures <= 2 + other.stopped, "maxRestarts"
         if after.phase in ("Succeeded", "Failed"):
             assert all(FakeQueue.is_finished(each) for each in world.cluster.all(WORKLOAD_KUEUE)), "quota goes back"
+        if after.phase in ENDED_PHASES:
+            assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods if not is_over(pod)), "work ends"
         assert after.attempt <= before.attempt + 1
         before = after
     assert not world.made_again, "a pod of one attempt is made once"

@@ -32,8 +32,8 @@ def sleep_twice(rank: int, path: str) -> list[dict[str, int]]:
     found = []
     for version in (1, 2):
         engine.load_weights(weights, version)
-        # 800 rows of 200 tokens that are written, and end with their first token
-        generate(engine, [np.arange(200) % 40], Sampling(), np.arange(800), 800, 1)
+        # 100 rows of 200 tokens that are written, and end with their first token
+        generate(engine, [np.arange(200) % 40], Sampling(), np.arange(100), 100, 1)
         before, held = private_bytes(), engine.held_bytes("Weights")
         engine.sleep("Weights")
         found.append({"held": held, "freed": before - private_bytes(), "left": engine.held_bytes("Weights")})
@@ -41,11 +41,12 @@ def sleep_twice(rank: int, path: str) -> list[dict[str, int]]:
 
 
 def test_a_process_that_sleeps_gives_its_memory_back_to_the_kernel(tmp_path: Path) -> None:
-    path = write_config(tmp_path / "model", vocab_size=200_000)  # 24 MiB of embeddings, and as much of the last layer
+    # 24 MiB of embeddings, and as much of the last layer
+    path = write_config(tmp_path / "model", vocab_size=200_000, head_dim=64)
     (phases,) = run_fresh_ranks(1, sleep_twice, tmp_path / "rank", path)
     for phase in phases:
-        # 800 x 201 tokens of 256 bytes, and the weights
-        assert phase["held"] >= 800 * 201 * 256 + 48 * MIB
+        # 100 x 201 tokens of 2,048 bytes, and the weights
+        assert phase["held"] >= 100 * 201 * 2048 + 48 * MIB
         assert phase["freed"] >= 0.9 * phase["held"]
         assert phase["left"] == 0
 

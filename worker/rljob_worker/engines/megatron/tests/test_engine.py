@@ -66,6 +66,13 @@ def test_what_is_learned_in_float64_is_the_same(tmp_path: Path, family: str) -> 
     assert_trained_alike([seen(learn(path, EXACT, here, megatron_layers(CPU)), here)], Mesh(), one)
 
 
+def test_a_layer_that_slides_sees_its_window_alone(tmp_path: Path) -> None:
+    slides = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}  # the second layer
+    path = write_config(tmp_path, "qwen3", **slides)
+    stock, megatron = (engine(path, EXACT, layers) for layers in (TRANSFORMERS, megatron_layers(CPU)))
+    np.testing.assert_allclose(megatron.log_probs(BATCH).values, stock.log_probs(BATCH).values, atol=1e-6)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_and_a_step_in_float32_are_close(tmp_path: Path, family: str) -> None:
     path = write_config(tmp_path, family)

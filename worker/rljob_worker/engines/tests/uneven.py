@@ -58,12 +58,13 @@ def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, layers: Layers
 
 
 def share(index: int, ranks: ProcessMesh) -> Batch:
-    """Of a mini-batch the rows of this rank's copy."""
+    """Of a mini-batch the rows of this rank's copy: the first and the last have some, which are of different replicas
+    where there are several."""
     batch, first = a_batch(LENGTHS[index]), FIRST_COPY[index]
     rows = np.arange(len(batch))
     if ranks.mesh.dp == 1:
         return batch
-    return batch.take({0: rows[:first], 1: rows[first:]}.get(ranks.mesh.dp_rank(ranks.rank), rows[:0]))
+    return batch.take({0: rows[:first], ranks.mesh.dp - 1: rows[first:]}.get(ranks.mesh.dp_rank(ranks.rank), rows[:0]))
 
 
 def snapshot(engine: FSDPEngine) -> Weights:

@@ -25,19 +25,31 @@ def checkpoints_of(run):
     return committed(run.directory / "checkpoints")
 
 
+def run_with_a_bad_reward(job, folder):
+    """A reward hangs on one row of step 1 and raises on one of step 2."""
+    # 4 prompts x 4 responses: step 1 has the ids 0 to 15, step 2 those of 16 to 31; people count from 1
+    ask_for(folder, rows={3: "hang", 17: "raise"})
+    run = run_job(job, folder)
+    assert run.code == 65, run.output + run.logs
+    return run
+
+
+def test_a_reward_that_hangs_counts_nothing_and_one_that_raises_ends_the_run(tiny, tmp_path):
+    run = run_with_a_bad_reward(troubled_job(tiny, stop={"steps": 2}), tmp_path)
+    assert steps_of(run) == [1] and run.metrics[0]["reward/timeouts_total"] >= 1
+    assert 'reward "varied" timed out after 1 s on row 4 (source tiny); its reward is 0' in run.logs
+    assert 'reward "varied" on row 18 (source tiny)' in run.output
+    assert "LookupError: no idea how good" in run.output and "trouble.py" in run.output
+    assert "Traceback" not in run.output
+
+
+@pytest.mark.slow
 def test_a_user_repairs_a_reward_and_goes_on_unless_the_data_changed(tiny, tmp_path):
     job = troubled_job(tiny, stop={"steps": 2})
     train = tmp_path / "train.parquet"
     shutil.copy(tiny / "train.parquet", train)
     job["spec"]["data"]["train"][0]["path"] = str(train)
-    # 4 prompts x 4 responses: step 1 has the ids 0 to 15, step 2 those of 16 to 31; people count from 1
-    ask_for(tmp_path, rows={3: "hang", 17: "raise"})
-    raised = run_job(job, tmp_path)
-    assert raised.code == 65, raised.output + raised.logs
-    assert steps_of(raised) == [1] and raised.metrics[0]["reward/timeouts_total"] >= 1
-    assert 'reward "varied" timed out after 1 s on row 4 (source tiny); its reward is 0' in raised.logs
-    assert 'reward "varied" on row 18 (source tiny)' in raised.output
-    assert "LookupError: no idea how good" in raised.output and "trouble.py" in raised.output
+    run_with_a_bad_reward(job, tmp_path)
 
     ask_for(tmp_path)
     whole = run_job(job, tmp_path)
@@ -51,7 +63,7 @@ def test_a_user_repairs_a_reward_and_goes_on_unless_the_data_changed(tiny, tmp_p
     assert changed.code == 65, changed.output + changed.logs
     assert "the training data has changed since the checkpoint was written" in changed.output
     assert steps_of(changed) == [1, 2] and checkpoints_of(changed)[-1].step == 2
-    for run in (raised, whole, changed):
+    for run in (whole, changed):
         assert "Traceback" not in run.output
 
 
